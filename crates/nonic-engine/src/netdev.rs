@@ -1,0 +1,268 @@
+//! Network interfaces seen as RDMA devices: names, GID tables and path MTU.
+//!
+//! Every interface of the network namespace, loopback included, is a device `roce_<interface>`; every
+//! usable address on it is a GID. The kernel is asked over rtnetlink, because `/sys/class/net` shows the
+//! interfaces of whoever mounted it, which in a container may be the host.
+//!
+//! This module takes snapshots and refuses to watch for changes: ask again when it matters.
+//!
+//! Read first: [`devices`], [`NetDevice`], [`GidEntry`].
+
+mod netlink;
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// Bytes around the payload of the longest RoCEv2 packet that carries one.
+///
+/// IPv6 40, UDP 8, BTH 12, XRCETH 4, RETH 16, immediate 4, ICRC 4. Atomics have a longer extended header
+/// but no payload, and a full path MTU is a multiple of four, so there is no pad to count. The Ethernet
+/// header is not part of an interface's MTU.
+pub const MAX_HEADER_BYTES: u32 = 40 + 8 + 12 + 4 + 16 + 4 + 4;
+
+/// The path MTUs that a queue pair can be given, smallest first.
+const PATH_MTUS: [u16; 5] = [256, 512, 1024, 2048, 4096];
+
+/// All interfaces of this network namespace, by interface index.
+pub fn devices() -> io::Result<Vec<NetDevice>> {
+    netlink::dump()
+}
+
+/// The largest path MTU whose packets fit an interface of this MTU: 1500 gives 1024, 9000 and loopback
+/// give 4096.
+///
+/// An interface too small for even the smallest path MTU gets the smallest all the same: there is no
+/// other legal value, and the kernel refuses the datagrams that do not fit.
+pub fn path_mtu_for(netdev_mtu: u32) -> u16 {
+    let room = netdev_mtu.saturating_sub(MAX_HEADER_BYTES);
+    let fitting = PATH_MTUS.iter().rev().find(|mtu| u32::from(**mtu) <= room);
+    fitting.copied().unwrap_or(PATH_MTUS[0])
+}
+
+/// One network interface, as of the moment it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetDevice {
+    /// The interface's name, such as `eth0`.
+    pub name: String,
+    /// The interface's index: unique in the network namespace while the interface lives.
+    pub index: u32,
+    /// The interface's MTU in bytes, IP header included.
+    pub mtu: u32,
+    /// Whether the administrator has switched the interface on.
+    pub up: bool,
+    /// Whether the interface can carry packets right now (switched on *and* a carrier).
+    pub link: LinkState,
+    /// Whether this is a loopback interface.
+    pub loopback: bool,
+    /// The Ethernet address, all zeros on loopback; `None` where the link layer has another format.
+    pub mac: Option<[u8; 6]>,
+    /// The GID table; an entry's place in it is its GID index. See [`gid_table_order`] for the order.
+    pub gids: Vec<GidEntry>,
+}
+
+impl NetDevice {
+    /// The name that verbs programs use for this interface.
+    pub fn device_name(&self) -> String {
+        format!("roce_{}", self.name)
+    }
+
+    /// The active path MTU of the device's port.
+    pub fn path_mtu(&self) -> u16 {
+        path_mtu_for(self.mtu)
+    }
+}
+
+/// Whether an interface can carry packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkState {
+    /// Packets flow.
+    Up,
+    /// No carrier, or switched off.
+    Down,
+}
+
+/// One entry of a GID table: an address of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The address as verbs programs see it.
+    pub gid: Gid,
+    /// The address as sockets see it.
+    pub address: LocalAddress,
+}
+
+impl From<LocalAddress> for GidEntry {
+    fn from(address: LocalAddress) -> Self {
+        GidEntry {
+            gid: Gid::from(address.ip),
+            address,
+        }
+    }
+}
+
+/// A global identifier: an IPv6 address, or an IPv4 address written as `::ffff:a.b.c.d`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The IP address this GID stands for; the mapped form comes back as IPv4.
+    pub fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => Gid(ip.to_ipv6_mapped().octets()),
+            IpAddr::V6(ip) => Gid(ip.octets()),
+        }
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Ipv6Addr::from(self.0), formatter)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Gid({self})")
+    }
+}
+
+/// An address of this host that sockets can be bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocalAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// The interface index where the address alone is ambiguous (IPv6 link-local), otherwise zero.
+    pub scope_id: u32,
+}
+
+impl LocalAddress {
+    /// This address with a port, ready for a socket.
+    pub fn with_port(self, port: u16) -> SocketAddr {
+        match self.ip {
+            IpAddr::V4(ip) => SocketAddr::V4(SocketAddrV4::new(ip, port)),
+            IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, self.scope_id)),
+        }
+    }
+}
+
+impl From<IpAddr> for LocalAddress {
+    fn from(ip: IpAddr) -> Self {
+        LocalAddress { ip, scope_id: 0 }
+    }
+}
+
+impl From<SocketAddr> for LocalAddress {
+    fn from(address: SocketAddr) -> Self {
+        let scope_id = match address {
+            SocketAddr::V4(_) => 0,
+            SocketAddr::V6(address) => address.scope_id(),
+        };
+        LocalAddress {
+            ip: address.ip(),
+            scope_id,
+        }
+    }
+}
+
+impl fmt::Display for LocalAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scope_id {
+            0 => write!(formatter, "{}", self.ip),
+            scope_id => write!(formatter, "{}%{scope_id}", self.ip),
+        }
+    }
+}
+
+/// Puts the addresses of one interface into GID-table order: IPv6 link-local, IPv4, other IPv6.
+///
+/// Programs and their users remember GID indices, so the order must not depend on luck. Link-local comes
+/// first because it does so on Linux RoCE devices; within a group the kernel's order stays, which is the
+/// order in which the addresses were added.
+pub fn gid_table_order(mut addresses: Vec<LocalAddress>) -> Vec<LocalAddress> {
+    addresses.sort_by_key(|address| match address.ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => 0,
+        IpAddr::V4(_) => 1,
+        IpAddr::V6(_) => 2,
+    });
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtu_is_the_largest_that_fits() {
+        let expected = [
+            (1500, 1024),
+            (1400, 1024),
+            (1111, 512),
+            (1112, 1024),
+            (2200, 2048),
+            (4183, 2048),
+            (4184, 4096),
+            (4200, 4096),
+            (9000, 4096),
+            (65536, 4096),
+        ];
+        for (netdev_mtu, path_mtu) in expected {
+            assert_eq!(path_mtu_for(netdev_mtu), path_mtu, "interface MTU {netdev_mtu}");
+        }
+    }
+
+    #[test]
+    fn an_interface_too_small_for_any_packet_still_has_a_legal_path_mtu() {
+        assert_eq!(path_mtu_for(0), 256);
+        assert_eq!(path_mtu_for(68), 256);
+    }
+
+    #[test]
+    fn gids_map_ipv4_and_back() {
+        let gid = Gid::from(IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(gid.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+        assert_eq!(gid.to_string(), "::ffff:192.0.2.1");
+        assert_eq!(gid.ip(), IpAddr::from([192, 0, 2, 1]));
+        let plain: IpAddr = "2001:db8::1".parse().expect("a literal address");
+        assert_eq!(Gid::from(plain).ip(), plain);
+    }
+
+    #[test]
+    fn gid_table_order_groups_by_kind_and_keeps_the_order_within() {
+        let address = |text: &str| LocalAddress::from(text.parse::<IpAddr>().expect("a literal address"));
+        let kernel = ["2001:db8::2", "192.0.2.9", "fe80::1", "192.0.2.1", "2001:db8::1"].map(address);
+        let table = ["fe80::1", "192.0.2.9", "192.0.2.1", "2001:db8::2", "2001:db8::1"].map(address);
+        assert_eq!(gid_table_order(kernel.to_vec()), table);
+    }
+
+    #[test]
+    fn loopback_is_a_device_with_its_address_as_a_gid() {
+        let devices = devices().expect("rtnetlink answers");
+        let loopback = devices
+            .iter()
+            .find(|device| device.loopback)
+            .expect("a loopback interface");
+        assert_eq!(loopback.device_name(), format!("roce_{}", loopback.name));
+        assert!(loopback.up);
+        assert_eq!(loopback.link, LinkState::Up);
+        assert_eq!(loopback.path_mtu(), path_mtu_for(loopback.mtu));
+        let ips: Vec<IpAddr> = loopback.gids.iter().map(|entry| entry.address.ip).collect();
+        assert!(ips.contains(&IpAddr::from([127, 0, 0, 1])), "{ips:?}");
+    }
+
+    #[test]
+    fn link_local_addresses_carry_their_interface() {
+        for device in devices().expect("rtnetlink answers") {
+            for entry in &device.gids {
+                let link_local = matches!(entry.address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+                assert_eq!(entry.address.scope_id, if link_local { device.index } else { 0 });
+                assert_eq!(entry.gid.ip(), entry.address.ip);
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The two rtnetlink dumps (links, addresses) behind [`devices`](super::devices).
+//!
+//! Only what the GID table needs is decoded; unknown attributes are skipped and malformed ones end the
+//! walk of their message, so a newer kernel can add what it likes.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
+
+use super::{GidEntry, LinkState, LocalAddress, NetDevice, gid_table_order};
+
+/// Room for one read of a dump; the kernel never fills more than 32 KiB at a time.
+const READ_BYTES: usize = 64 * 1024;
+/// How often a dump that raced with a change is asked for again.
+const ATTEMPTS: usize = 8;
+
+/// The routing protocol of netlink is number 0, which is how "none" is passed.
+const NETLINK_ROUTE: Option<Protocol> = None;
+const MESSAGE_HEADER_BYTES: usize = 16;
+const LINK_HEADER_BYTES: usize = 16;
+const ADDRESS_HEADER_BYTES: usize = 8;
+
+/// Takes the snapshot: all links, then all addresses, joined by interface index.
+pub(super) fn dump() -> io::Result<Vec<NetDevice>> {
+    let links = request(libc::RTM_GETLINK, libc::RTM_NEWLINK)?;
+    let mut devices: Vec<NetDevice> = links.iter().filter_map(|body| parse_link(body)).collect();
+    devices.sort_by_key(|device| device.index);
+    let answers = request(libc::RTM_GETADDR, libc::RTM_NEWADDR)?;
+    let addresses: Vec<(u32, LocalAddress)> = answers.iter().filter_map(|body| parse_address(body)).collect();
+    for device in &mut devices {
+        let own = addresses.iter().filter(|(index, _)| *index == device.index);
+        let own = own.map(|(_, address)| *address).collect();
+        device.gids = gid_table_order(own).into_iter().map(GidEntry::from).collect();
+    }
+    Ok(devices)
+}
+
+/// Runs one dump and returns the bodies of its `answer` messages, asking again when the kernel says that
+/// the tables changed underneath.
+fn request(question: u16, answer: u16) -> io::Result<Vec<Vec<u8>>> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        NETLINK_ROUTE,
+    )?;
+    let mut answers = Vec::new();
+    for _ in 0..ATTEMPTS {
+        answers.clear();
+        send(&socket, &dump_request(question), SendFlags::empty())?;
+        if read_dump(&socket, answer, &mut answers)? == Dump::Consistent {
+            break;
+        }
+    }
+    // After so many changes in a row the last answer is as good as any: it was stale on arrival anyway.
+    Ok(answers)
+}
+
+/// A dump request: the message header, then an all-zero `rtgenmsg`/`ifinfomsg` (every family).
+fn dump_request(kind: u16) -> [u8; MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES] {
+    let mut message = [0; MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES];
+    let length = message.len() as u32;
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    message[0..4].copy_from_slice(&length.to_ne_bytes());
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
+    message[6..8].copy_from_slice(&flags.to_ne_bytes());
+    message
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dump {
+    Consistent,
+    Interrupted,
+}
+
+fn read_dump(socket: &OwnedFd, answer: u16, answers: &mut Vec<Vec<u8>>) -> io::Result<Dump> {
+    let mut outcome = Dump::Consistent;
+    let mut buffer = vec![0_u8; READ_BYTES];
+    loop {
+        let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
+        let mut rest = &buffer[..length];
+        while let Some((message, after)) = split_message(rest) {
+            rest = after;
+            if i32::from(message.flags) & libc::NLM_F_DUMP_INTR != 0 {
+                outcome = Dump::Interrupted;
+            }
+            match i32::from(message.kind) {
+                libc::NLMSG_DONE => return Ok(outcome),
+                libc::NLMSG_ERROR => return Err(error_of(message.body)),
+                _ if message.kind == answer => answers.push(message.body.to_vec()),
+                _ => {}
+            }
+        }
+    }
+}
+
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    body: &'a [u8],
+}
+
+fn split_message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
+    let length = u32_at(bytes, 0)? as usize;
+    let body = bytes.get(MESSAGE_HEADER_BYTES..length)?;
+    let after = bytes.get(align(length)..).unwrap_or_default();
+    Some((
+        Message {
+            kind: u16_at(bytes, 4)?,
+            flags: u16_at(bytes, 6)?,
+            body,
+        },
+        after,
+    ))
+}
+
+/// The errno in an error message; the kernel writes it negated.
+fn error_of(body: &[u8]) -> io::Error {
+    let code = u32_at(body, 0).map_or(libc::EPROTO, |code| (code as i32).wrapping_neg());
+    io::Error::from_raw_os_error(code)
+}
+
+/// Reads an `ifinfomsg` and the attributes behind it.
+fn parse_link(body: &[u8]) -> Option<NetDevice> {
+    let index = u32_at(body, 4)?;
+    let flags = u32_at(body, 8)? as i32;
+    let mut name = None;
+    let mut mtu = 0;
+    let mut mac = None;
+    for (kind, value) in Attributes(body.get(LINK_HEADER_BYTES..)?) {
+        match kind {
+            libc::IFLA_IFNAME => {
+                let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+                name = Some(String::from_utf8_lossy(text).into_owned());
+            }
+            libc::IFLA_MTU => mtu = u32_at(value, 0).unwrap_or(0),
+            libc::IFLA_ADDRESS => mac = value.try_into().ok(),
+            _ => {}
+        }
+    }
+    let up = flags & libc::IFF_UP != 0;
+    // RUNNING is the kernel's own verdict over carrier and operational state; loopback, whose state is
+    // "unknown", has it.
+    let running = flags & libc::IFF_RUNNING != 0;
+    Some(NetDevice {
+        name: name?,
+        index,
+        mtu,
+        up,
+        link: if up && running {
+            LinkState::Up
+        } else {
+            LinkState::Down
+        },
+        loopback: flags & libc::IFF_LOOPBACK != 0,
+        mac,
+        gids: Vec::new(),
+    })
+}
+
+/// Reads an `ifaddrmsg` and its attributes: the interface index and the address, unless it is one that
+/// cannot be bound to yet.
+fn parse_address(body: &[u8]) -> Option<(u32, LocalAddress)> {
+    let index = u32_at(body, 4)?;
+    let mut flags = u32::from(*body.get(2)?);
+    let (mut local, mut address) = (None, None);
+    for (kind, value) in Attributes(body.get(ADDRESS_HEADER_BYTES..)?) {
+        match kind {
+            libc::IFA_LOCAL => local = ip_of(value),
+            libc::IFA_ADDRESS => address = ip_of(value),
+            libc::IFA_FLAGS => flags = u32_at(value, 0).unwrap_or(flags),
+            _ => {}
+        }
+    }
+    // Duplicate address detection has not finished, or has found a duplicate: bind() would fail.
+    if flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) != 0 && flags & libc::IFA_F_OPTIMISTIC == 0 {
+        return None;
+    }
+    // On point-to-point links IFA_ADDRESS is the other end and IFA_LOCAL is ours.
+    let ip = local.or(address)?;
+    let scoped = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    Some((
+        index,
+        LocalAddress {
+            ip,
+            scope_id: if scoped { index } else { 0 },
+        },
+    ))
+}
+
+fn ip_of(value: &[u8]) -> Option<IpAddr> {
+    match value.len() {
+        4 => <[u8; 4]>::try_from(value)
+            .ok()
+            .map(|octets| Ipv4Addr::from(octets).into()),
+        16 => <[u8; 16]>::try_from(value)
+            .ok()
+            .map(|octets| Ipv6Addr::from(octets).into()),
+        _ => None,
+    }
+}
+
+/// Walks the type-length-value attributes of a message.
+struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let length = usize::from(u16_at(self.0, 0)?);
+        let kind = u16_at(self.0, 2)?;
+        let value = self.0.get(4..length)?;
+        self.0 = self.0.get(align(length)..).unwrap_or_default();
+        Some((kind, value))
+    }
+}
+
+/// Messages and attributes start at multiples of four.
+fn align(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    let field = bytes.get(offset..offset + 2)?;
+    Some(u16::from_ne_bytes(field.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    let field = bytes.get(offset..offset + 4)?;
+    Some(u32::from_ne_bytes(field.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(&(value.len() as u16 + 4).to_ne_bytes());
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(value);
+        bytes.resize(align(bytes.len()), 0);
+        bytes
+    }
+
+    fn address_message(flags: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
+        let mut body = vec![libc::AF_INET as u8, 24, flags, 0];
+        body.extend_from_slice(&7_u32.to_ne_bytes());
+        body.extend(attributes.concat());
+        body
+    }
+
+    #[test]
+    fn our_end_of_a_point_to_point_link_is_the_local_attribute() {
+        let body = address_message(
+            0,
+            &[
+                attribute(libc::IFA_ADDRESS, &[192, 0, 2, 2]),
+                attribute(libc::IFA_LOCAL, &[192, 0, 2, 1]),
+            ],
+        );
+        let expected = LocalAddress::from(IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(parse_address(&body), Some((7, expected)));
+    }
+
+    #[test]
+    fn tentative_addresses_are_left_out() {
+        let address = attribute(libc::IFA_ADDRESS, &[192, 0, 2, 1]);
+        assert!(parse_address(&address_message(0, std::slice::from_ref(&address))).is_some());
+        assert!(parse_address(&address_message(libc::IFA_F_TENTATIVE as u8, &[address])).is_none());
+    }
+
+    #[test]
+    fn a_truncated_message_is_skipped_not_a_panic() {
+        let mut body = address_message(0, &[attribute(libc::IFA_ADDRESS, &[192, 0, 2, 1])]);
+        while body.pop().is_some() {
+            assert_eq!(parse_address(&body), None);
+            assert!(parse_link(&body).is_none());
+            assert!(split_message(&body).is_none());
+        }
+    }
+
+    #[test]
+    fn an_attribute_shorter_than_its_header_ends_the_walk() {
+        let bytes = [2, 0, 1, 0, 9, 9, 9, 9];
+        assert_eq!(Attributes(&bytes).count(), 0);
+    }
+}

@@ -1,0 +1,216 @@
+//! The UDP socket under the NIC: batched, never fragmenting, never connected.
+//!
+//! [`WireSocket`] is `quinn-udp` with the settings the ICRC depends on. The checksum covers the IPv4
+//! Identification field, which the kernel fills in after us. Linux writes 0 there (or the index of the
+//! segment within a batch) for sockets that are *unconnected* and always set *don't fragment*; for any
+//! other socket the value cannot be known in advance. So this module refuses to connect a socket and
+//! refuses to run where fragmentation cannot be switched off.
+//!
+//! It also refuses to look inside datagrams, to queue, and to block: what the kernel does not take now is
+//! [`WouldBlock`](io::ErrorKind::WouldBlock), and every other error surfaces too.
+//!
+//! Read first: [`WireSocket::send`], [`WireSocket::recv`], [`RecvBatch`].
+
+mod batch;
+mod options;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{Transmit, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+
+pub use batch::{Datagrams, RecvBatch};
+
+/// The UDP port of RoCEv2, on which every host listens.
+pub const ROCE_PORT: u16 = 4791;
+
+/// The most bytes one datagram, or one batch of segments, can hold.
+pub const MAX_BATCH_BYTES: usize = 65_507;
+
+/// What is asked for as send and receive buffer; the kernel grants what its limits allow.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// A UDP socket bound to one address and port.
+#[derive(Debug)]
+pub struct WireSocket {
+    socket: Socket,
+    state: UdpSocketState,
+    local_address: SocketAddr,
+}
+
+impl WireSocket {
+    /// Binds to an address; port 0 lets the kernel choose.
+    ///
+    /// Nobody else can bind the same address and port: [`io::ErrorKind::AddrInUse`] means that somebody
+    /// already has.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = new_socket(address)?;
+        if let SocketAddr::V4(address) = address
+            && !address.ip().is_unspecified()
+        {
+            // Multicast leaves through the interface that owns our address. IPv6 sockets are told by
+            // `set_multicast_interface`, since the kernel takes only an index there.
+            socket.set_multicast_if_v4(address.ip())?;
+        }
+        socket.bind(&address.into())?;
+        Self::wrap(socket)
+    }
+
+    /// Joins a multicast group on one interface and receives what is sent to it, and nothing else.
+    ///
+    /// Any number of sockets, in any number of processes, can do this for one group: each gets its own
+    /// copy of every datagram.
+    pub fn bind_multicast(group: IpAddr, port: u16, interface_index: u32) -> io::Result<Self> {
+        if !group.is_multicast() {
+            return Err(invalid("not a multicast address"));
+        }
+        let address = match group {
+            IpAddr::V4(_) => SocketAddr::new(group, port),
+            IpAddr::V6(group) => SocketAddrV6::new(group, port, 0, interface_index).into(),
+        };
+        let socket = new_socket(address)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        match group {
+            IpAddr::V4(group) => {
+                // Without this, the kernel also delivers groups that other sockets joined elsewhere.
+                socket.set_multicast_all_v4(false)?;
+                let interface = socket2::InterfaceIndexOrAddress::Index(interface_index);
+                socket.join_multicast_v4_n(&group, &interface)?;
+            }
+            IpAddr::V6(group) => {
+                socket.set_multicast_all_v6(false)?;
+                socket.join_multicast_v6(&group, interface_index)?;
+            }
+        }
+        Self::wrap(socket)
+    }
+
+    /// Makes multicast leave through this interface, and loop back to receivers on this host.
+    pub fn set_multicast_interface(&self, interface_index: u32) -> io::Result<()> {
+        match self.local_address.ip() {
+            IpAddr::V4(ip) => {
+                rustix::net::sockopt::set_ip_multicast_if_with_ifindex(
+                    &self.socket,
+                    &Ipv4Addr::UNSPECIFIED,
+                    &ip,
+                    interface_index,
+                )?;
+                self.socket.set_multicast_loop_v4(true)
+            }
+            IpAddr::V6(_) => {
+                self.socket.set_multicast_if_v6(interface_index)?;
+                self.socket.set_multicast_loop_v6(true)
+            }
+        }
+    }
+
+    /// Sends one datagram, or with `segment_size` a batch of datagrams of that size (the last may be
+    /// shorter) in one system call.
+    ///
+    /// On IPv4, segment *i* leaves with Identification *i* and a datagram sent alone with 0. A batch is
+    /// therefore never split here: more segments than [`max_gso_segments`](Self::max_gso_segments) are
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), since their checksums were made for a batch that the
+    /// kernel cannot send.
+    #[inline]
+    pub fn send(
+        &self,
+        destination: SocketAddr,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        if let Some(segment_size) = segment_size {
+            self.check_segments(contents.len(), segment_size)?;
+        }
+        let transmit = Transmit {
+            destination,
+            ecn: None,
+            contents,
+            segment_size,
+            src_ip: None,
+        };
+        self.state.try_send((&self.socket).into(), &transmit)
+    }
+
+    /// Fills `batch` with what has arrived, or fails with [`io::ErrorKind::WouldBlock`].
+    ///
+    /// Whatever the batch held before is gone. Returns how many entries [`RecvBatch::iter`] now yields,
+    /// at least one.
+    #[inline]
+    pub fn recv(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        batch.fill(&self.state, (&self.socket).into(), self.local_address.ip())
+    }
+
+    /// How many segments one [`send`](Self::send) may carry: 1 where the kernel or the device below cannot
+    /// segment. May drop to 1 after a send has failed, so ask before each batch.
+    #[inline]
+    pub fn max_gso_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// The address and port this socket is bound to.
+    #[inline]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// The send and receive buffer sizes granted by the kernel, as it accounts them (with its overhead).
+    pub fn buffer_bytes(&self) -> io::Result<(usize, usize)> {
+        Ok((self.socket.send_buffer_size()?, self.socket.recv_buffer_size()?))
+    }
+
+    fn wrap(socket: Socket) -> io::Result<Self> {
+        let state = UdpSocketState::new((&socket).into())?;
+        if state.may_fragment() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel cannot switch IP fragmentation off, which the ICRC depends on",
+            ));
+        }
+        let local_address = socket
+            .local_addr()?
+            .as_socket()
+            .ok_or_else(|| invalid("not an Internet socket"))?;
+        options::trim(&socket, local_address)?;
+        options::grow_buffers(&socket, BUFFER_BYTES);
+        Ok(WireSocket {
+            socket,
+            state,
+            local_address,
+        })
+    }
+
+    /// Catches what the kernel would refuse with EINVAL: `quinn-udp` reads that as "this machine cannot
+    /// segment" and would switch batching off for good.
+    fn check_segments(&self, bytes: usize, segment_size: usize) -> io::Result<()> {
+        if segment_size == 0 || segment_size > usize::from(u16::MAX) {
+            return Err(invalid("segment size"));
+        }
+        if bytes > segment_size && bytes.div_ceil(segment_size) > self.max_gso_segments() {
+            return Err(invalid("more segments than one batch can carry"));
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for WireSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn new_socket(address: SocketAddr) -> io::Result<Socket> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        // A mapped IPv4 peer would make the address in the ICRC ambiguous.
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}

@@ -1,0 +1,99 @@
+//! Where received datagrams land: buffers allocated once, handed out by reference.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
+
+/// Room for the largest thing the kernel delivers at once: coalesced datagrams end below 64 KiB.
+const ENTRY_BYTES: usize = 64 * 1024;
+
+/// Buffers for one [`recv`](super::WireSocket::recv), reused for every call.
+///
+/// Each entry takes one datagram, or many coalesced ones of the same size from the same sender. With one
+/// entry a receive is as cheap as it gets; with several, a burst from many senders costs one system call
+/// instead of many.
+pub struct RecvBatch {
+    storage: Box<[u8]>,
+    meta: Box<[RecvMeta]>,
+    filled: usize,
+    /// The address of the socket that filled this batch: the destination of whatever is in it.
+    local_ip: IpAddr,
+}
+
+impl RecvBatch {
+    /// Allocates `entries` buffers; at least one, at most 32 (what one system call can fill).
+    pub fn new(entries: usize) -> Self {
+        let entries = entries.clamp(1, BATCH_SIZE);
+        RecvBatch {
+            storage: vec![0; entries * ENTRY_BYTES].into_boxed_slice(),
+            meta: vec![RecvMeta::default(); entries].into_boxed_slice(),
+            filled: 0,
+            local_ip: IpAddr::from([0, 0, 0, 0]),
+        }
+    }
+
+    /// What the last receive brought, in order of arrival.
+    pub fn iter(&self) -> impl Iterator<Item = Datagrams<'_>> {
+        let entries = self.storage.chunks_exact(ENTRY_BYTES).zip(&self.meta);
+        entries.take(self.filled).map(|(bytes, meta)| Datagrams {
+            src: meta.addr,
+            dst_ip: meta.dst_ip.unwrap_or(self.local_ip),
+            ecn: meta.ecn.map_or(0, |codepoint| codepoint as u8),
+            stride: meta.stride.max(1),
+            bytes: &bytes[..meta.len],
+        })
+    }
+
+    pub(super) fn fill(
+        &mut self,
+        state: &UdpSocketState,
+        socket: UdpSockRef<'_>,
+        local_ip: IpAddr,
+    ) -> io::Result<usize> {
+        self.filled = 0;
+        self.local_ip = local_ip;
+        self.filled = if self.meta.len() == 1 {
+            let mut slices = [IoSliceMut::new(&mut self.storage)];
+            state.recv(socket, &mut slices, &mut self.meta)?
+        } else {
+            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+            for (slice, entry) in slices.iter_mut().zip(self.storage.chunks_exact_mut(ENTRY_BYTES)) {
+                *slice = IoSliceMut::new(entry);
+            }
+            state.recv(socket, &mut slices[..self.meta.len()], &mut self.meta)?
+        };
+        Ok(self.filled)
+    }
+}
+
+impl std::fmt::Debug for RecvBatch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("RecvBatch")
+            .field("meta", &&self.meta[..self.filled])
+            .finish_non_exhaustive()
+    }
+}
+
+/// One entry of a [`RecvBatch`]: one or more datagrams from one sender.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagrams<'a> {
+    /// Who sent them.
+    pub src: SocketAddr,
+    /// The address they were sent to: ours, or the group's on a multicast socket.
+    pub dst_ip: IpAddr,
+    /// The two ECN bits of the IP header of the (last) datagram.
+    pub ecn: u8,
+    /// The length of each datagram but the last, which may be shorter. Never zero.
+    pub stride: usize,
+    /// All of them, end to end.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Datagrams<'a> {
+    /// The datagrams one by one. An empty datagram yields nothing: it cannot be a packet.
+    pub fn segments(&self) -> std::slice::Chunks<'a, u8> {
+        self.bytes.chunks(self.stride)
+    }
+}
