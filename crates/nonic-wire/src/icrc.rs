@@ -12,7 +12,7 @@
 //! behind the field caused and looks whether only those sixteen bits differ. That leaves sixteen bits of
 //! error detection instead of thirty-two: a corrupted packet passes with probability 2^-16.
 //!
-//! Read [`compute`] and [`verify`] first; the arithmetic is in [`gf2`].
+//! Read [`compute`] and [`verify`] first; the arithmetic is in `gf2.rs`.
 
 mod gf2;
 
@@ -164,7 +164,8 @@ fn solve_identification(difference: u32, covered_len: usize) -> Option<u16> {
     Some(u16::from_be_bytes([high, low]))
 }
 
-fn to_ipv6(address: IpAddr) -> Ipv6Addr {
+/// The address in its IPv6 form, mapped if need be.
+pub(crate) fn to_ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,

@@ -7,7 +7,9 @@
 //! Read first:
 //! - [`Packet`] and [`Headers`]: one datagram, as a value;
 //! - [`Opcode`]: the byte that decides which headers a packet has;
-//! - [`icrc`]: the invariant checksum, and how a receiver that cannot see the IP header still checks it.
+//! - [`icrc`]: the invariant checksum, and how a receiver that cannot see the IP header still checks it;
+//! - [`pcap`] and [`pcapng`]: captures, in and out, for tests and tools;
+//! - [`check`]: what holds for any bytes, ready for a fuzzer.
 //!
 //! ```
 //! use nonic_wire::{Bth, Flow, Headers, Opcode, Packet, Psn, Qpn, Reth, icrc};
@@ -34,6 +36,7 @@
 
 mod aeth;
 mod bth;
+pub mod check;
 mod extension;
 mod header_set;
 pub mod icrc;
@@ -41,6 +44,8 @@ mod ids;
 mod opcode;
 mod operation;
 mod packet;
+pub mod pcap;
+pub mod pcapng;
 
 pub use aeth::{Aeth, AethKind, NakCode, Syndrome, rnr_delay_ns};
 pub use bth::Bth;

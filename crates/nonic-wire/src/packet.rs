@@ -119,29 +119,33 @@ impl Headers {
         if set.is_empty() {
             return at;
         }
-        let mut place = |header: HeaderSet, len: usize, emit: &dyn Fn(&mut [u8])| {
-            if set.contains(header) {
-                emit(&mut out[at..at + len]);
-                at += len;
-            }
-        };
-        place(HeaderSet::DETH, Deth::LEN, &|out| self.deth.emit(out));
-        place(HeaderSet::XRCETH, 4, &|out| {
-            out.copy_from_slice(&(self.xrc_srqn & XRC_SRQN_MASK).to_be_bytes());
-        });
-        place(HeaderSet::FETH, Feth::LEN, &|out| self.feth.emit(out));
-        place(HeaderSet::RETH, Reth::LEN, &|out| self.reth.emit(out));
-        place(HeaderSet::ATOMIC, AtomicEth::LEN, &|out| self.atomic.emit(out));
-        place(HeaderSet::AETH, Aeth::LEN, &|out| self.aeth.emit(out));
-        place(HeaderSet::ATOMIC_ACK, 8, &|out| {
-            out.copy_from_slice(&self.atomic_original.to_be_bytes())
-        });
-        place(HeaderSet::IMMEDIATE, 4, &|out| {
-            out.copy_from_slice(&self.immediate.to_be_bytes())
-        });
-        place(HeaderSet::IETH, 4, &|out| {
-            out.copy_from_slice(&self.invalidate_rkey.to_be_bytes())
-        });
+        if set.contains(HeaderSet::DETH) {
+            self.deth.emit(next(out, &mut at, Deth::LEN));
+        }
+        if set.contains(HeaderSet::XRCETH) {
+            next(out, &mut at, 4).copy_from_slice(&(self.xrc_srqn & XRC_SRQN_MASK).to_be_bytes());
+        }
+        if set.contains(HeaderSet::FETH) {
+            self.feth.emit(next(out, &mut at, Feth::LEN));
+        }
+        if set.contains(HeaderSet::RETH) {
+            self.reth.emit(next(out, &mut at, Reth::LEN));
+        }
+        if set.contains(HeaderSet::ATOMIC) {
+            self.atomic.emit(next(out, &mut at, AtomicEth::LEN));
+        }
+        if set.contains(HeaderSet::AETH) {
+            self.aeth.emit(next(out, &mut at, Aeth::LEN));
+        }
+        if set.contains(HeaderSet::ATOMIC_ACK) {
+            next(out, &mut at, 8).copy_from_slice(&self.atomic_original.to_be_bytes());
+        }
+        if set.contains(HeaderSet::IMMEDIATE) {
+            next(out, &mut at, 4).copy_from_slice(&self.immediate.to_be_bytes());
+        }
+        if set.contains(HeaderSet::IETH) {
+            next(out, &mut at, 4).copy_from_slice(&self.invalidate_rkey.to_be_bytes());
+        }
         at
     }
 }
@@ -224,4 +228,11 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], ParseErr
     let (first, remaining) = rest.split_first_chunk().ok_or(ParseError::TooShort)?;
     *rest = remaining;
     Ok(first)
+}
+
+/// The next `len` bytes of `out`, starting at `at`, which moves behind them.
+fn next<'a>(out: &'a mut [u8], at: &mut usize, len: usize) -> &'a mut [u8] {
+    let start = *at;
+    *at += len;
+    &mut out[start..start + len]
 }
