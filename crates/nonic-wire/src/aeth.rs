@@ -14,6 +14,7 @@ impl Aeth {
     pub const LEN: usize = 4;
 
     /// Reads a header.
+    #[inline]
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [syndrome, msn @ ..] = *bytes;
         Self {
@@ -26,6 +27,7 @@ impl Aeth {
     ///
     /// # Panics
     /// If `out` is shorter than that.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let value = u32::from(self.syndrome.0) << 24 | self.msn & 0x00ff_ffff;
         out[..Self::LEN].copy_from_slice(&value.to_be_bytes());

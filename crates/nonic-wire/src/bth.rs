@@ -61,6 +61,7 @@ impl Bth {
     }
 
     /// Reads a header. Refuses unknown opcodes and versions.
+    #[inline]
     pub fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ParseError> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let opcode = Opcode::from_byte(bytes[0]).ok_or(ParseError::UnknownOpcode(bytes[0]))?;
@@ -89,6 +90,7 @@ impl Bth {
     ///
     /// # Panics
     /// If `out` is shorter than that.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let flags = u8::from(self.solicited) << 7
             | u8::from(self.migrated) << 6

@@ -49,6 +49,7 @@ impl Headers {
     };
 
     /// The given BTH with all extension fields at their default.
+    #[inline]
     pub fn new(bth: Bth) -> Self {
         Self {
             bth,
@@ -66,11 +67,13 @@ impl Headers {
 
     /// Bytes on the wire: BTH and the extension headers of its opcode.
     #[expect(clippy::len_without_is_empty, reason = "there is always a BTH")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.bth.opcode.header_len()
     }
 
     /// Reads the headers at the start of `bytes` and returns what follows them.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (first, mut rest) = bytes.split_first_chunk().ok_or(ParseError::TooShort)?;
         let mut headers = Self::new(Bth::parse(first)?);
@@ -112,6 +115,7 @@ impl Headers {
     ///
     /// # Panics
     /// If `out` is shorter than [`Headers::len`]; [`Headers::MAX_LEN`] is always enough.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let set = self.bth.opcode.headers();
         self.bth.emit(out);
@@ -163,6 +167,7 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Takes a datagram apart: `datagram` is the UDP payload including the ICRC. The ICRC is not checked.
+    #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, ParseError> {
         let (body, icrc) = datagram.split_last_chunk().ok_or(ParseError::TooShort)?;
         let (headers, padded) = Headers::parse(body)?;
@@ -224,6 +229,7 @@ pub const fn pad_len(payload_len: usize) -> usize {
 const XRC_SRQN_MASK: u32 = 0x00ff_ffff;
 
 /// Splits the next `N` bytes off the front of `rest`.
+#[inline]
 fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], ParseError> {
     let (first, remaining) = rest.split_first_chunk().ok_or(ParseError::TooShort)?;
     *rest = remaining;
@@ -231,6 +237,7 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], ParseErr
 }
 
 /// The next `len` bytes of `out`, starting at `at`, which moves behind them.
+#[inline]
 fn next<'a>(out: &'a mut [u8], at: &mut usize, len: usize) -> &'a mut [u8] {
     let start = *at;
     *at += len;
