@@ -1,1 +1,164 @@
-//! placeholder
+//! How processes share one address with no daemon, no privilege and no files.
+//!
+//! RoCEv2 has one UDP port, 4791, so on each address one process holds it. Queue pair numbers belong to
+//! processes, so the holder must find the owner of each packet. Both facts are kept in the kernel's
+//! *abstract* Unix socket names: they are unique in the network namespace (as the port is), need no
+//! permission, and vanish with the process however it dies.
+//!
+//! | name | kind | whose |
+//! |---|---|---|
+//! | `nonic/1/<address>/block/<hex>` | datagram | the owner of 4096 queue pair numbers: its inbox |
+//! | `nonic/1/<address>/holder` | stream | the holder of UDP port 4791: a connection that ends when it dies |
+//!
+//! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
+//!   ([`BlockClaim`]) and numbers its queue pairs within them.
+//! - The holder passes packets for other blocks to their inboxes through an [`Outbox`]. Processes on one
+//!   host spare themselves the detour: they ask a block where its owner listens ([`Message::WhereAreYou`])
+//!   and send to that port directly.
+//! - [`Seat`] is the struggle for the port: hold it, or wait for the holder to die and try again.
+//!
+//! # Who can interfere
+//!
+//! Abstract names have no permissions. Any process in the network namespace, of any user, can write to an
+//! inbox, claim blocks or take the port; that includes containers that share the namespace. A process that
+//! does so can forge packets as if it were the network, source address included, and can fill inboxes. It
+//! cannot read what is sent to others, and it cannot make anyone send elsewhere: answers to
+//! [`Message::WhereAreYou`] carry a token that only the asked block has seen. What arrives in an inbox
+//! deserves exactly the trust of what arrives on the wire, and is checked as such. Checking the sender's
+//! user (`SO_PASSCRED`) is possible and not done: the holder may rightly be another user's process.
+//!
+//! # Fork
+//!
+//! A forked child shares its parent's sockets. If it keeps a [`Seat`] that holds the port, nobody notices
+//! when the parent dies. Whoever handles fork must drop seats and claims in the child. A child that goes on
+//! to `exec` closes them by itself; for the moment in between, what the parent drops stays taken.
+//!
+//! # Services
+//!
+//! Connection-manager requests go to QP 1, which belongs to nobody: the holder must find the process that
+//! listens on a service. The place for that is a third name, `nonic/1/<address>/service/<service id>`, an
+//! inbox like a block's. It is not built yet.
+
+mod inbox;
+mod message;
+mod outbox;
+mod seat;
+
+use std::fmt;
+
+use rustix::net::SocketAddrUnix;
+
+use crate::netdev::LocalAddress;
+
+pub use inbox::{BlockClaim, ClaimError, InboxBuffer};
+pub use message::Message;
+pub use outbox::{Delivery, Outbox};
+pub use seat::{RetryReason, Seat, Standing, try_hold};
+
+/// The upper twelve bits of a queue pair number: the unit in which processes own them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block(u16);
+
+impl Block {
+    /// How many queue pair numbers one block holds.
+    pub const QPNS: u32 = 1 << 12;
+    /// The lowest block that can be claimed. Block 0 holds the special QPNs 0 and 1.
+    pub const FIRST: Block = Block(1);
+    /// The highest block that can be claimed. The one above holds the multicast QPN.
+    pub const LAST: Block = Block(0xffe);
+
+    /// The block with this number, if it can be claimed.
+    pub const fn new(number: u16) -> Option<Block> {
+        if number >= Block::FIRST.0 && number <= Block::LAST.0 {
+            Some(Block(number))
+        } else {
+            None
+        }
+    }
+
+    /// The block of a queue pair number (its low 24 bits), if anyone can own it.
+    pub const fn of_qpn(qpn: u32) -> Option<Block> {
+        Block::new(((qpn >> 12) & 0xfff) as u16)
+    }
+
+    /// The block's number.
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+
+    /// The first queue pair number of the block; it holds [`Block::QPNS`] of them.
+    pub const fn first_qpn(self) -> u32 {
+        (self.0 as u32) << 12
+    }
+}
+
+/// A block on an address: the name of an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BlockName {
+    /// The address whose queue pair numbers these are.
+    pub address: LocalAddress,
+    /// Which of them.
+    pub block: Block,
+}
+
+impl BlockName {
+    fn socket_name(&self) -> rustix::io::Result<SocketAddrUnix> {
+        abstract_name(self)
+    }
+}
+
+impl fmt::Display for BlockName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "nonic/1/{}/block/{:03x}", self.address, self.block.0)
+    }
+}
+
+/// The longest name, `nonic/1/<IPv6>%<scope>/block/fff`, is well below the limit of 107 bytes.
+fn abstract_name(name: &impl fmt::Display) -> rustix::io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(name.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_queue_pair_numbers_belong_to_nobody() {
+        for qpn in [0, 1, 0xfff, 0xff_f000, 0xff_ffff] {
+            assert_eq!(Block::of_qpn(qpn), None, "QPN {qpn:#x}");
+        }
+    }
+
+    #[test]
+    fn a_block_contains_its_queue_pair_numbers() {
+        for number in [Block::FIRST, Block::LAST, Block(0x123)] {
+            let first = number.first_qpn();
+            assert_eq!(Block::of_qpn(first), Some(number));
+            assert_eq!(Block::of_qpn(first + Block::QPNS - 1), Some(number));
+            assert_ne!(Block::of_qpn(first + Block::QPNS), Some(number));
+        }
+    }
+
+    #[test]
+    fn names_are_distinct_by_address_scope_and_block() {
+        let ip = "fe80::1".parse().expect("a literal address");
+        let name = |scope_id, block| BlockName {
+            address: LocalAddress { ip, scope_id },
+            block: Block(block),
+        };
+        assert_eq!(name(3, 0x2a).to_string(), "nonic/1/fe80::1%3/block/02a");
+        assert_ne!(name(3, 0x2a).to_string(), name(4, 0x2a).to_string());
+        let longest = LocalAddress {
+            ip: std::net::IpAddr::from([0xffff_u16; 8]),
+            scope_id: u32::MAX,
+        };
+        assert!(
+            BlockName {
+                address: longest,
+                block: Block::LAST
+            }
+            .socket_name()
+            .is_ok()
+        );
+    }
+}

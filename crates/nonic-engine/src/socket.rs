@@ -22,6 +22,7 @@ use quinn_udp::{Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
 pub use batch::{Datagrams, RecvBatch};
+pub(crate) use options::{grow_buffers, peer_pid};
 
 /// The UDP port of RoCEv2, on which every host listens.
 pub const ROCE_PORT: u16 = 4791;
@@ -174,7 +175,7 @@ impl WireSocket {
             .as_socket()
             .ok_or_else(|| invalid("not an Internet socket"))?;
         options::trim(&socket, local_address)?;
-        options::grow_buffers(&socket, BUFFER_BYTES);
+        grow_buffers(&socket, BUFFER_BYTES);
         Ok(WireSocket {
             socket,
             state,

@@ -77,7 +77,7 @@ impl std::fmt::Debug for RecvBatch {
 }
 
 /// One entry of a [`RecvBatch`]: one or more datagrams from one sender.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagrams<'a> {
     /// Who sent them.
     pub src: SocketAddr,

@@ -32,6 +32,35 @@ pub(crate) fn grow_buffers(socket: &impl AsFd, bytes: usize) {
     }
 }
 
+/// The process at the other end of a Unix stream, as of when it started to listen; `None` if it lives
+/// outside our PID namespace.
+///
+/// Asked of the kernel directly: it answers 0 for such a process, which the safe wrapper's type excludes.
+pub(crate) fn peer_pid(stream: &impl AsFd) -> Option<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the length of the borrow, and pointer and length describe `peer`,
+    // any bit pattern of which is valid.
+    let outcome = unsafe {
+        libc::getsockopt(
+            stream.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if outcome != 0 || peer.pid == 0 {
+        None
+    } else {
+        u32::try_from(peer.pid).ok()
+    }
+}
+
 fn switch_off(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
     let off: libc::c_int = 0;
     // SAFETY: the descriptor is open for the length of the borrow, and the pointer and length describe

@@ -1,0 +1,370 @@
+//! Processes that share an address: the protocol between them, tried within one process, where claims and
+//! seats are just sockets. `registry_processes.rs` repeats the essential parts with processes that die.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener};
+
+use nonic_engine::netdev::LocalAddress;
+use nonic_engine::registry::{
+    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Outbox, RetryReason, Seat, Standing,
+    try_hold,
+};
+use nonic_engine::socket::{Datagrams, RecvBatch, WireSocket};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// Every test has an address of its own, so that they can run side by side: all of 127/8 is local.
+fn address(last: u8) -> LocalAddress {
+    LocalAddress::from(IpAddr::from([127, 71, 10, last]))
+}
+
+fn packets(bytes: &[u8]) -> Datagrams<'_> {
+    Datagrams {
+        src: SocketAddr::from(([192, 0, 2, 1], 49152)),
+        dst_ip: IpAddr::from([127, 0, 0, 1]),
+        ecn: 2,
+        stride: 4112,
+        bytes,
+    }
+}
+
+fn readable(fd: impl AsFd) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).expect("poll works") == 1
+}
+
+fn holder_pid_is_ours(standing: Standing) -> bool {
+    standing
+        == Standing::Waiting {
+            holder_pid: Some(std::process::id()),
+        }
+}
+
+#[test]
+fn a_handover_brings_packets_and_where_they_came_from() {
+    let claim = BlockClaim::claim(address(1)).expect("a block");
+    let outbox = Outbox::new().expect("an outbox");
+    let bytes: Vec<u8> = (0..65_507_u32).map(|index| index as u8).collect();
+    let message = Message::Handover(packets(&bytes));
+    assert_eq!(
+        outbox.post(&claim.name(), &message).expect("post"),
+        Delivery::Sent
+    );
+
+    let mut buffer = InboxBuffer::new();
+    assert!(readable(&claim));
+    assert_eq!(claim.recv(&mut buffer).expect("recv"), Some(message));
+    assert_eq!(claim.recv(&mut buffer).expect("recv"), None);
+    assert!(!readable(&claim));
+    assert_eq!(buffer.junk(), 0);
+}
+
+#[test]
+fn a_question_is_answered_across_addresses() {
+    let asker = BlockClaim::claim(address(2)).expect("a block");
+    let asked = BlockClaim::claim(address(3)).expect("a block");
+    let outbox = Outbox::new().expect("an outbox");
+    let mut buffer = InboxBuffer::new();
+    let question = Message::WhereAreYou {
+        reply_to: asker.name(),
+        token: 0x0123_4567_89ab_cdef,
+    };
+    assert_eq!(
+        outbox.post(&asked.name(), &question).expect("post"),
+        Delivery::Sent
+    );
+
+    let Some(Message::WhereAreYou { reply_to, token }) = asked.recv(&mut buffer).expect("recv") else {
+        panic!("not the question");
+    };
+    let answer = Message::IAm {
+        who: asked.name(),
+        udp_port: 50_000,
+        token,
+    };
+    assert_eq!(outbox.post(&reply_to, &answer).expect("post"), Delivery::Sent);
+    assert_eq!(asker.recv(&mut buffer).expect("recv"), Some(answer));
+}
+
+#[test]
+fn a_full_inbox_drops_and_counts() {
+    let claim = BlockClaim::claim(address(4)).expect("a block");
+    let outbox = Outbox::new().expect("an outbox");
+    let mut sent = 0;
+    while outbox
+        .post(&claim.name(), &Message::Handover(packets(b"packet")))
+        .expect("post")
+        == Delivery::Sent
+    {
+        sent += 1;
+        assert!(sent < 100_000, "the inbox never fills");
+    }
+    assert_eq!(outbox.dropped(), 1);
+    let mut buffer = InboxBuffer::new();
+    for _ in 0..sent {
+        assert!(claim.recv(&mut buffer).expect("recv").is_some());
+    }
+    assert_eq!(claim.recv(&mut buffer).expect("recv"), None);
+}
+
+#[test]
+fn nobody_is_at_home_in_an_unclaimed_block() {
+    let outbox = Outbox::new().expect("an outbox");
+    let claim = BlockClaim::claim(address(5)).expect("a block");
+    let name = claim.name();
+    drop(claim);
+    let delivery = outbox
+        .post(&name, &Message::Handover(packets(b"packet")))
+        .expect("post");
+    assert_eq!(delivery, Delivery::Gone);
+    assert_eq!(outbox.dropped(), 0);
+}
+
+#[test]
+fn a_name_taken_by_something_else_is_gone_too() {
+    let name = BlockName {
+        address: address(6),
+        block: Block::FIRST,
+    };
+    let unix = UnixAddr::from_abstract_name(name.to_string()).expect("a name");
+    let _stream = UnixListener::bind_addr(&unix).expect("the name is free");
+    let outbox = Outbox::new().expect("an outbox");
+    let delivery = outbox
+        .post(&name, &Message::Handover(packets(b"packet")))
+        .expect("post");
+    assert_eq!(delivery, Delivery::Gone);
+}
+
+#[test]
+fn junk_in_an_inbox_is_skipped() {
+    let claim = BlockClaim::claim(address(7)).expect("a block");
+    let unix = UnixAddr::from_abstract_name(claim.name().to_string()).expect("a name");
+    let vandal = UnixDatagram::unbound().expect("a socket");
+    for junk in [
+        &b""[..],
+        b"\x01",
+        b"hello",
+        b"\x02\x01",
+        b"\x01\x09",
+        &[1; 70_000],
+    ] {
+        vandal.send_to_addr(junk, &unix).expect("anybody can write");
+    }
+    let outbox = Outbox::new().expect("an outbox");
+    let message = Message::Handover(packets(b"packet"));
+    assert_eq!(
+        outbox.post(&claim.name(), &message).expect("post"),
+        Delivery::Sent
+    );
+    let mut buffer = InboxBuffer::new();
+    assert_eq!(claim.recv(&mut buffer).expect("recv"), Some(message));
+    assert_eq!(buffer.junk(), 6);
+}
+
+#[test]
+fn one_seat_holds_and_the_others_wait_their_turn() {
+    let mut seats: Vec<Seat> = (0..4).map(|_| Seat::take(address(20), 0)).collect();
+    for _ in 0..3 {
+        assert_eq!(seats[0].standing(), Standing::Holder);
+        assert_eq!(
+            seats[0].socket().expect("the port").local_addr(),
+            address(20).with_port(4791)
+        );
+        for seat in &mut seats[1..] {
+            assert!(holder_pid_is_ours(seat.standing()), "{:?}", seat.standing());
+            assert!(seat.socket().is_none());
+            assert_eq!(seat.next_deadline_ns(), None);
+            assert!(!readable(seat.fd().expect("a connection to wait on")));
+            assert!(!seat.poll(SECOND), "nothing happened");
+        }
+        seats.remove(0);
+        for seat in &mut seats {
+            assert!(
+                readable(seat.fd().expect("the connection")),
+                "the holder's end is seen"
+            );
+            assert!(seat.poll(SECOND));
+        }
+    }
+}
+
+#[test]
+fn the_holder_lets_waiters_in_and_goes_back_to_sleep() {
+    let mut holder = Seat::take(address(21), 0);
+    let _waiters: Vec<Seat> = (0..100).map(|_| Seat::take(address(21), 0)).collect();
+    assert!(readable(holder.fd().expect("a door")));
+    for _ in 0..2 {
+        assert!(!holder.poll(0), "nothing to register anew");
+    }
+    assert!(!readable(holder.fd().expect("a door")), "everybody is in");
+    assert_eq!(holder.next_deadline_ns(), None);
+}
+
+#[test]
+fn waiters_that_were_never_let_in_still_see_the_end() {
+    let holder = Seat::take(address(22), 0);
+    let mut waiter = Seat::take(address(22), 0);
+    drop(holder);
+    assert!(waiter.poll(0));
+    assert_eq!(waiter.standing(), Standing::Holder);
+}
+
+#[test]
+fn waiters_that_leave_do_not_pile_up() {
+    let open_descriptors = || {
+        std::fs::read_dir("/proc/self/fd")
+            .expect("/proc is mounted")
+            .count()
+    };
+    let mut holder = Seat::take(address(23), 0);
+    let before = open_descriptors();
+    for _ in 0..500 {
+        drop(Seat::take(address(23), 0));
+        holder.poll(0);
+    }
+    // Other tests may share the process, so this allows for a few descriptors of theirs.
+    assert!(open_descriptors() < before + 200);
+    assert_eq!(holder.standing(), Standing::Holder);
+}
+
+/// The winner of the race has the port and has not opened its door yet.
+#[test]
+fn a_closed_door_is_tried_again_soon() {
+    let winner = try_hold(address(24)).expect("bind").expect("the port is free");
+    let mut seat = Seat::take(address(24), SECOND);
+    assert_eq!(
+        seat.standing(),
+        Standing::Retry {
+            reason: RetryReason::Settling
+        }
+    );
+    assert_eq!(seat.next_deadline_ns(), Some(SECOND + MILLISECOND));
+    assert!(seat.fd().is_none());
+    assert!(!seat.poll(SECOND), "not due yet");
+    drop(winner);
+    assert!(seat.poll(SECOND + MILLISECOND));
+    assert_eq!(seat.standing(), Standing::Holder);
+}
+
+#[test]
+fn a_port_that_stays_taken_is_foreign_and_tried_slowly() {
+    let foreign = WireSocket::bind(address(25).with_port(4791)).expect("the port is free");
+    let mut now_ns = 0;
+    let mut seat = Seat::take(address(25), now_ns);
+    let mut attempts = 0;
+    while seat.standing()
+        != (Standing::Retry {
+            reason: RetryReason::Foreign,
+        })
+    {
+        now_ns = seat.next_deadline_ns().expect("a retry has a deadline");
+        assert!(seat.poll(now_ns));
+        attempts += 1;
+        assert!(attempts < 20, "never called foreign");
+    }
+    assert!(
+        (100 * MILLISECOND..500 * MILLISECOND).contains(&now_ns),
+        "{now_ns}"
+    );
+    for _ in 0..3 {
+        assert_eq!(seat.next_deadline_ns(), Some(now_ns + SECOND));
+        now_ns += SECOND;
+        assert!(seat.poll(now_ns));
+        assert_eq!(
+            seat.standing(),
+            Standing::Retry {
+                reason: RetryReason::Foreign
+            }
+        );
+    }
+    drop(foreign);
+    assert!(seat.poll(now_ns + SECOND));
+    assert_eq!(seat.standing(), Standing::Holder);
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_unavailable() {
+    let elsewhere = LocalAddress::from(IpAddr::from([203, 0, 113, 1]));
+    let seat = Seat::take(elsewhere, 0);
+    let reason = RetryReason::Unavailable(std::io::ErrorKind::AddrNotAvailable);
+    assert_eq!(seat.standing(), Standing::Retry { reason });
+    assert_eq!(seat.next_deadline_ns(), Some(SECOND));
+}
+
+/// A predecessor's door can outlive its port for a moment while the kernel tears it down.
+#[test]
+fn a_holder_whose_door_is_blocked_serves_and_opens_it_later() {
+    let unix = UnixAddr::from_abstract_name(format!("nonic/1/{}/holder", address(26))).expect("a name");
+    let old_door = UnixListener::bind_addr(&unix).expect("the name is free");
+    let mut holder = Seat::take(address(26), 0);
+    assert_eq!(holder.standing(), Standing::Holder);
+    assert!(holder.fd().is_none());
+    let mut waiter = Seat::take(address(26), 0);
+    assert!(
+        holder_pid_is_ours(waiter.standing()),
+        "the old door still takes connections"
+    );
+
+    drop(old_door);
+    assert!(waiter.poll(0), "the old door closed");
+    assert_eq!(
+        waiter.standing(),
+        Standing::Retry {
+            reason: RetryReason::Settling
+        }
+    );
+    let deadline_ns = holder.next_deadline_ns().expect("it tries again");
+    assert!(holder.poll(deadline_ns));
+    assert!(holder.fd().is_some());
+    assert!(waiter.poll(waiter.next_deadline_ns().expect("it tries again")));
+    assert!(holder_pid_is_ours(waiter.standing()));
+}
+
+#[test]
+fn the_port_receives_what_others_send_to_it() {
+    let seat = Seat::take(address(27), 0);
+    let sender = WireSocket::bind(address(28).with_port(0)).expect("a free port");
+    sender
+        .send(address(27).with_port(4791), b"packet", None)
+        .expect("loopback takes it");
+    let mut batch = RecvBatch::new(1);
+    assert_eq!(
+        seat.socket()
+            .expect("the port")
+            .recv(&mut batch)
+            .expect("a datagram"),
+        1
+    );
+    let datagrams = batch.iter().next().expect("one entry");
+    assert_eq!(
+        (datagrams.src, datagrams.dst_ip),
+        (sender.local_addr(), address(27).ip)
+    );
+}
+
+#[test]
+fn ipv6_addresses_have_seats_and_blocks_too() {
+    let local = LocalAddress::from(IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
+    let claim = BlockClaim::claim(local).expect("a block");
+    assert_eq!(
+        claim.name().to_string(),
+        format!("nonic/1/::1/block/{:03x}", claim.block().number())
+    );
+    // Whether the port is free depends on who else runs here; being neither holder nor waiter would mean a
+    // foreign program, which a test machine does not have.
+    let seat = Seat::take(local, 0);
+    let second = Seat::take(local, 0);
+    assert!(
+        matches!(second.standing(), Standing::Waiting { .. }),
+        "{:?} {:?}",
+        seat.standing(),
+        second.standing()
+    );
+}
