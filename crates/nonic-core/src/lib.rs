@@ -1,1 +1,50 @@
-//! placeholder
+//! The NIC as a machine: memory keys, queues and the RoCEv2 transports.
+//!
+//! A [`Nic`] is a plain value. It is fed datagrams, work requests and the time, and asked what to transmit,
+//! what completed and when to be woken. It does no I/O, reads no clock, draws no randomness and contains no
+//! `unsafe`: sockets belong to `nonic-engine`, virtual time to `nonic-sim`, memory is behind the
+//! [`Region`] trait and numbers come from an [`Entropy`].
+//!
+//! Read first: [`Nic`] (the vocabulary), then [`memory`] (who may touch which bytes), then the module docs of
+//! `rc::requester` and `rc::responder` (the hard part).
+//!
+//! Three kinds of trouble are kept apart: a peer's fault becomes a NAK or a completion [`Status`]; a caller's
+//! misuse becomes a typed error ([`PostError`], [`ModifyError`], …); a bug panics. No packet can cause a panic.
+
+#![forbid(unsafe_code)]
+
+mod counters;
+mod cq;
+mod entropy;
+mod event;
+pub mod memory;
+mod nic;
+mod peer;
+mod qp;
+mod rc;
+mod request_packet;
+mod rq;
+mod time;
+mod timer;
+mod unreliable;
+mod work;
+mod wqe;
+
+pub use counters::Counters;
+pub use cq::{Arm, CompletionQueue, CqId, CqOverflow};
+pub use entropy::{Entropy, SeededEntropy};
+pub use event::Event;
+pub use memory::{Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge};
+pub use nic::{Arrival, CreateError, MAX_BATCH_LEN, Nic, NicConfig, QpInit, Transmit, Usage};
+pub use nonic_wire::{Psn, Qpn, Service};
+pub use peer::WindowConfig;
+pub use qp::{
+    AckTimeout, AttributeMask, Endpoint, ModifyError, Named, Path, PathMtu, PostError, QpAttributes,
+    QpCapacity, QpState, RnrTimer, Transition, transition,
+};
+pub use rq::{ReceiveQueue, RecvRefused, SrqId};
+pub use time::Time;
+pub use work::{
+    Completion, CompletionOpcode, Data, Destination, RecvRequest, RemoteAddress, SendFlags, SendOp,
+    SendRequest, Status,
+};

@@ -1,0 +1,170 @@
+//! Completion queues.
+//!
+//! A queue holds the completions of any number of queue pairs, in the order they were published. It is
+//! shared between the NIC that fills it and the threads that poll it, behind its own small lock; an empty
+//! queue is seen without taking it.
+//!
+//! Overflow loses no completion silently: the queue goes in error, says so once, and refuses everything
+//! from then on, as hardware does.
+
+use crate::work::Completion;
+use nonic_wire::Qpn;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A completion queue's number within its device.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct CqId(pub u32);
+
+/// Which completion wakes an armed queue's waiter.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Arm {
+    /// The next one of any kind.
+    Next,
+    /// The next solicited or failed one.
+    Solicited,
+}
+
+/// What publishing a completion led to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Published {
+    /// It is in the queue.
+    Quiet,
+    /// It is in the queue and the queue was armed for it.
+    Notify,
+    /// There was no room: the queue has just gone in error.
+    Overflow,
+    /// The queue was in error before.
+    Dead,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    id: CqId,
+    /// Number of entries, readable without the lock.
+    count: AtomicUsize,
+    ring: Mutex<Ring>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    entries: VecDeque<Completion>,
+    capacity: usize,
+    armed: Option<Arm>,
+    overflowed: bool,
+}
+
+/// The queue overflowed: completions were lost and it can only be destroyed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the completion queue overflowed; poll faster or create it with more entries")]
+pub struct CqOverflow;
+
+impl CompletionQueue {
+    /// An empty queue for `capacity` completions.
+    pub fn new(id: CqId, capacity: usize) -> Self {
+        let ring = Ring {
+            entries: VecDeque::new(),
+            capacity: capacity.max(1),
+            armed: None,
+            overflowed: false,
+        };
+        CompletionQueue {
+            id,
+            count: AtomicUsize::new(0),
+            ring: Mutex::new(ring),
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> CqId {
+        self.id
+    }
+
+    /// How many completions fit.
+    pub fn capacity(&self) -> usize {
+        self.lock().capacity
+    }
+
+    /// Changes how many fit. Refuses (`false`) fewer than are waiting.
+    pub fn resize(&self, capacity: usize) -> bool {
+        let mut ring = self.lock();
+        let fits = capacity >= ring.entries.len().max(1);
+        if fits {
+            ring.capacity = capacity;
+        }
+        fits
+    }
+
+    /// How many completions wait. May change at any moment.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Moves up to `max` completions to `sink`, oldest first; answers how many.
+    pub fn poll(&self, max: usize, mut sink: impl FnMut(Completion)) -> Result<usize, CqOverflow> {
+        // Completions are published before the count, so a zero here is only ever a moment old.
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let mut ring = self.lock();
+        if ring.overflowed {
+            return Err(CqOverflow);
+        }
+        let taken = max.min(ring.entries.len());
+        ring.entries.drain(..taken).for_each(&mut sink);
+        self.count.store(ring.entries.len(), Ordering::Release);
+        Ok(taken)
+    }
+
+    /// Asks for one notification. Completions already waiting do not count: poll after arming.
+    pub fn arm(&self, arm: Arm) {
+        let mut ring = self.lock();
+        // Asking for any completion is the stronger wish and is not weakened by a later one.
+        if ring.armed != Some(Arm::Next) {
+            ring.armed = Some(arm);
+        }
+    }
+
+    /// Removes what waits for a queue pair that is being destroyed.
+    pub fn purge(&self, qpn: Qpn) {
+        let mut ring = self.lock();
+        ring.entries.retain(|completion| completion.qpn != qpn);
+        self.count.store(ring.entries.len(), Ordering::Release);
+    }
+
+    /// Adds a completion. `wakes` tells whether it wakes a waiter that armed for solicited ones.
+    pub(crate) fn publish(&self, completion: Completion, wakes: bool) -> Published {
+        let mut ring = self.lock();
+        if ring.overflowed {
+            return Published::Dead;
+        }
+        if ring.entries.len() >= ring.capacity {
+            ring.overflowed = true;
+            return Published::Overflow;
+        }
+        ring.entries.push_back(completion);
+        self.count.store(ring.entries.len(), Ordering::Release);
+        let notify = match ring.armed {
+            Some(Arm::Next) => true,
+            Some(Arm::Solicited) => wakes,
+            None => false,
+        };
+        if notify {
+            ring.armed = None;
+            return Published::Notify;
+        }
+        Published::Quiet
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        // Every change to the ring is complete before anything in it could panic.
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,290 @@
+//! Memory keys: the protection and translation table.
+//!
+//! A key is a 32-bit number drawn from the caller's [`Entropy`], so that a peer that was not given it
+//! cannot guess it. It names a [`Key`]: protection domain, address range, rights and the [`Region`] behind
+//! them. One number serves as lkey and as rkey; the rights decide what a peer may do with it.
+//!
+//! Revocation is immediate for every later access: holders of an `Arc<Key>` ask [`Key::check`] again for
+//! each packet, and a revoked key answers [`KeyError::Revoked`]. An access under way on another thread is
+//! the engine's to wait for (it takes the NIC's lock once).
+
+use super::Region;
+use crate::entropy::Entropy;
+use bitflags::bitflags;
+use nonic_wire::Qpn;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A protection domain. Queue pairs and keys of different domains cannot be combined.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct PdId(u32);
+
+impl PdId {
+    /// The domain's number.
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+}
+
+bitflags! {
+    /// What a key or a queue pair permits. Bit values are those of `ibv_access_flags`.
+    #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+    pub struct Access: u32 {
+        /// The local NIC may write (receive buffers, read targets).
+        const LOCAL_WRITE = 1;
+        /// A peer may RDMA WRITE.
+        const REMOTE_WRITE = 1 << 1;
+        /// A peer may RDMA READ.
+        const REMOTE_READ = 1 << 2;
+        /// A peer may use atomics.
+        const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to it.
+        const MW_BIND = 1 << 4;
+        /// Addresses count from zero instead of from the virtual address.
+        const ZERO_BASED = 1 << 5;
+    }
+}
+
+/// What to register.
+#[derive(Clone)]
+pub struct KeySpec {
+    /// The protection domain it belongs to.
+    pub pd: PdId,
+    /// The memory.
+    pub region: Arc<dyn Region>,
+    /// Where in the region the key's range begins.
+    pub offset: usize,
+    /// How many bytes it covers.
+    pub length: u64,
+    /// The address peers and work requests use for its first byte.
+    pub iova: u64,
+    /// What is permitted.
+    pub access: Access,
+    /// If set, only this queue pair may use the key from remote (a type 2 memory window).
+    pub bound_qp: Option<Qpn>,
+    /// Whether LOCAL_INV and a peer's SEND_WITH_INV may revoke it.
+    pub invalidatable: bool,
+}
+
+/// A registered key.
+pub struct Key {
+    value: u32,
+    spec: KeySpec,
+    live: AtomicBool,
+}
+
+impl Key {
+    /// The number that names it: lkey and rkey in one.
+    pub fn value(&self) -> u32 {
+        self.value
+    }
+
+    /// The first address it covers.
+    pub fn iova(&self) -> u64 {
+        self.spec.iova
+    }
+
+    /// How many bytes it covers.
+    pub fn length(&self) -> u64 {
+        self.spec.length
+    }
+
+    /// What it permits.
+    pub fn access(&self) -> Access {
+        self.spec.access
+    }
+
+    /// The memory behind it.
+    pub fn region(&self) -> &dyn Region {
+        &*self.spec.region
+    }
+
+    /// Whether `length` bytes at `va` may be accessed with `needed` rights now; the offset in the region.
+    pub fn check(&self, va: u64, length: u64, needed: Access) -> Result<usize, KeyError> {
+        if !self.live.load(Ordering::Acquire) {
+            return Err(KeyError::Revoked);
+        }
+        if !self.spec.access.contains(needed) {
+            return Err(KeyError::Rights);
+        }
+        let start = va.checked_sub(self.spec.iova).ok_or(KeyError::Bounds)?;
+        let end = start.checked_add(length).ok_or(KeyError::Bounds)?;
+        if end > self.spec.length {
+            return Err(KeyError::Bounds);
+        }
+        // `register` made sure that offset + length lies within the region.
+        usize::try_from(start)
+            .map(|start| self.spec.offset + start)
+            .map_err(|_| KeyError::Bounds)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The value is a secret shared with chosen peers; it stays out of logs.
+        f.debug_struct("Key")
+            .field("pd", &self.spec.pd)
+            .field("iova", &self.spec.iova)
+            .field("length", &self.spec.length)
+            .field("access", &self.spec.access)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a key does not permit an access.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeyError {
+    /// No such key.
+    #[error("no such memory key")]
+    Unknown,
+    /// It belongs to another protection domain, or is bound to another queue pair.
+    #[error("the memory key belongs to another protection domain or queue pair")]
+    Domain,
+    /// It was revoked.
+    #[error("the memory key has been revoked")]
+    Revoked,
+    /// It does not permit this kind of access.
+    #[error("the memory key does not permit this access")]
+    Rights,
+    /// The range is not within it, or not within the region.
+    #[error("the address range is outside the memory key's")]
+    Bounds,
+    /// It cannot be invalidated by a work request.
+    #[error("the memory key cannot be invalidated")]
+    NotInvalidatable,
+    /// The combination of rights is not allowed (remote write or atomic without local write).
+    #[error("remote write and atomic rights need local write as well")]
+    InvalidRights,
+}
+
+/// All keys of a device. Shared by its shards; reading does not block reading.
+#[derive(Debug, Default)]
+pub struct KeyTable {
+    keys: RwLock<HashMap<u32, Arc<Key>, BuildHasherDefault<KeyHasher>>>,
+    next_pd: AtomicU32,
+}
+
+impl KeyTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A fresh protection domain.
+    pub fn alloc_pd(&self) -> PdId {
+        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Registers memory under a new key.
+    pub fn register(&self, spec: KeySpec, entropy: &mut dyn Entropy) -> Result<Arc<Key>, KeyError> {
+        loop {
+            let value = entropy.next_u32();
+            // Zero is what programs put in fields they do not use; keep it meaningless.
+            if value != 0
+                && let Some(key) = self.register_as(value, spec.clone())?
+            {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Registers memory under a key the caller chose; `None` if that key is in use.
+    pub fn register_as(&self, value: u32, spec: KeySpec) -> Result<Option<Arc<Key>>, KeyError> {
+        let writes_remotely = spec
+            .access
+            .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if writes_remotely && !spec.access.contains(Access::LOCAL_WRITE) {
+            return Err(KeyError::InvalidRights);
+        }
+        let in_region = usize::try_from(spec.length)
+            .ok()
+            .and_then(|length| spec.offset.checked_add(length))
+            .is_some_and(|end| end <= spec.region.len());
+        if !in_region || spec.iova.checked_add(spec.length).is_none() {
+            return Err(KeyError::Bounds);
+        }
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(match keys.entry(value) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(slot) => {
+                let key = Arc::new(Key {
+                    value,
+                    spec,
+                    live: AtomicBool::new(true),
+                });
+                Some(Arc::clone(slot.insert(key)))
+            }
+        })
+    }
+
+    /// Finds a key for use by a queue pair of domain `pd`.
+    pub fn find(&self, value: u32, pd: PdId, qpn: Qpn) -> Result<Arc<Key>, KeyError> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let key = keys.get(&value).ok_or(KeyError::Unknown)?;
+        if key.spec.pd != pd || key.spec.bound_qp.is_some_and(|bound| bound != qpn) {
+            return Err(KeyError::Domain);
+        }
+        Ok(Arc::clone(key))
+    }
+
+    /// Revokes a key. Answers whether it was there.
+    pub fn revoke(&self, value: u32) -> bool {
+        let removed = self
+            .keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&value);
+        match removed {
+            Some(key) => {
+                key.live.store(false, Ordering::Release);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Revokes a key on behalf of a work request (LOCAL_INV) or a peer (SEND_WITH_INV).
+    pub fn invalidate(&self, value: u32, pd: PdId, qpn: Qpn) -> Result<(), KeyError> {
+        let key = self.find(value, pd, qpn)?;
+        if !key.spec.invalidatable {
+            return Err(KeyError::NotInvalidatable);
+        }
+        self.revoke(value);
+        Ok(())
+    }
+
+    /// How many keys are registered.
+    pub fn len(&self) -> usize {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether no key is registered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Keys are random already; hashing them again would only cost time.
+#[derive(Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 << 8) | u64::from(*byte);
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        // The table takes its tag from the high bits and its bucket from the low ones: fill both.
+        self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}

@@ -1,0 +1,49 @@
+//! Registered memory: who may touch which bytes.
+//!
+//! - [`Region`] is memory itself, as the NIC sees it: something bytes can be copied to and from. The core
+//!   never forms a slice over it, because the program or another NIC thread may be writing it.
+//! - [`KeyTable`] maps lkeys and rkeys to (protection domain, range, rights) and is the only way from a
+//!   key on the wire to a [`Region`].
+//! - [`SgList`] is a work request's scatter/gather list after its lkeys have been looked up.
+//!
+//! Nothing here is `unsafe`: real memory is behind a [`Region`] supplied by a higher crate.
+
+mod heap;
+mod keys;
+mod sg;
+
+pub use heap::HeapRegion;
+pub use keys::{Access, Key, KeyError, KeySpec, KeyTable, PdId};
+pub(crate) use sg::SgFault;
+pub use sg::{SgList, Sge};
+
+/// The memory was there when it was registered and is not any more (an unmapped page, say).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Fault;
+
+/// A span of memory the NIC can copy to and from.
+///
+/// Offsets are from the start of the region. Callers stay within [`Region::len`]; an implementation
+/// answers an access outside it with [`Fault`], never by touching other memory.
+pub trait Region: Send + Sync {
+    /// Length in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there is nothing in it.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `out.len()` bytes from `offset` into `out`.
+    fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Fault>;
+
+    /// Copies `data` to `offset`.
+    fn write(&self, offset: usize, data: &[u8]) -> Result<(), Fault>;
+
+    /// Atomically replaces the 8-byte native-endian word at `offset` by `swap` if it equals `compare`;
+    /// returns what was there. `offset` is such that the word is naturally aligned in memory.
+    fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault>;
+
+    /// Atomically adds `add` (wrapping) to the 8-byte word at `offset`; returns what was there.
+    fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault>;
+}

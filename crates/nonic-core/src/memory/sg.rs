@@ -1,0 +1,138 @@
+//! Scatter/gather lists: from (address, length, lkey) triples to copies.
+//!
+//! A list is looked up once, when it is posted; every copy checks the keys again, so a revocation between
+//! posting and use is seen. A key that is wrong at posting time is an error *completion*, not a refused
+//! post: the list remembers it.
+
+use super::{Access, Key, KeyTable, PdId};
+use nonic_wire::Qpn;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// One element of a scatter/gather list.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Sge {
+    /// Address of the first byte, in the key's address space.
+    pub addr: u64,
+    /// Number of bytes.
+    pub length: u32,
+    /// The key that covers them.
+    pub lkey: u32,
+}
+
+/// A list whose keys have been looked up.
+#[derive(Clone, Debug, Default)]
+pub struct SgList {
+    parts: SmallVec<[Part; 2]>,
+    length: u64,
+    /// Some key was unknown or of another domain when the list was posted.
+    broken: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    key: Arc<Key>,
+    addr: u64,
+    length: u32,
+}
+
+/// Why bytes could not be copied.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum SgFault {
+    /// A key does not permit it (any more).
+    Protection,
+    /// The list is too short.
+    Length,
+}
+
+impl SgList {
+    /// Looks up the keys of `sges`. Elements of length zero need no key.
+    pub fn resolve(sges: &[Sge], keys: &KeyTable, pd: PdId, qpn: Qpn) -> Self {
+        let mut list = SgList::default();
+        for sge in sges {
+            list.length += u64::from(sge.length);
+            if sge.length == 0 {
+                continue;
+            }
+            match keys.find(sge.lkey, pd, qpn) {
+                Ok(key) => list.parts.push(Part {
+                    key,
+                    addr: sge.addr,
+                    length: sge.length,
+                }),
+                Err(_) => list.broken = true,
+            }
+        }
+        list
+    }
+
+    /// Total number of bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether every element may be accessed with `needed` rights at this moment.
+    pub(crate) fn check(&self, needed: Access) -> Result<(), SgFault> {
+        if self.broken {
+            return Err(SgFault::Protection);
+        }
+        for part in &self.parts {
+            part.key
+                .check(part.addr, u64::from(part.length), needed)
+                .map_err(|_| SgFault::Protection)?;
+        }
+        Ok(())
+    }
+
+    /// Copies `out.len()` bytes that begin `offset` bytes into the list.
+    pub(crate) fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
+        let mut done = 0;
+        self.walk(offset, out.len(), Access::empty(), |key, at, length| {
+            let result = key.region().read(at, &mut out[done..done + length]);
+            done += length;
+            result.map_err(|_| SgFault::Protection)
+        })
+    }
+
+    /// Copies `data` to the list, beginning `offset` bytes into it.
+    pub(crate) fn scatter(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
+        let mut done = 0;
+        self.walk(offset, data.len(), Access::LOCAL_WRITE, |key, at, length| {
+            let result = key.region().write(at, &data[done..done + length]);
+            done += length;
+            result.map_err(|_| SgFault::Protection)
+        })
+    }
+
+    fn walk(
+        &self,
+        offset: u64,
+        length: usize,
+        needed: Access,
+        mut copy: impl FnMut(&Key, usize, usize) -> Result<(), SgFault>,
+    ) -> Result<(), SgFault> {
+        if self.broken {
+            return Err(SgFault::Protection);
+        }
+        let mut skip = offset;
+        let mut left = length;
+        for part in &self.parts {
+            if left == 0 {
+                break;
+            }
+            if skip >= u64::from(part.length) {
+                skip -= u64::from(part.length);
+                continue;
+            }
+            let here = left.min(part.length as usize - skip as usize);
+            let at = part
+                .key
+                .check(part.addr.wrapping_add(skip), here as u64, needed)
+                .map_err(|_| SgFault::Protection)?;
+            copy(&part.key, at, here)?;
+            left -= here;
+            skip = 0;
+        }
+        if left == 0 { Ok(()) } else { Err(SgFault::Length) }
+    }
+}

@@ -1,0 +1,153 @@
+//! Limits of a NIC, and what a queue pair is created from.
+
+use crate::cq::CompletionQueue;
+use crate::memory::{Access, PdId};
+use crate::peer::WindowConfig;
+use crate::qp::{AckTimeout, Common, PathMtu, QpCapacity, QpState, RnrTimer};
+use crate::rq::ReceiveQueue;
+use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// Limits and habits of a NIC.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NicConfig {
+    /// The largest path MTU, and the size of the largest datagram.
+    pub port_mtu: PathMtu,
+    /// How much may be under way to a peer.
+    pub window: WindowConfig,
+    /// Whether packets are accepted whose IPv4 Identification has to be solved for (peers other than nonic
+    /// send any). Leaves 16 bits of error detection for those.
+    pub lenient_icrc: bool,
+    /// Send or receive requests in a queue, at most.
+    pub max_wr: u32,
+    /// Elements in a scatter/gather list, at most.
+    pub max_sge: u32,
+    /// Bytes of inline data, at most.
+    pub max_inline_data: u32,
+    /// READs and atomics outstanding per queue pair and direction, at most.
+    pub max_rd_atomic: u8,
+}
+
+impl Default for NicConfig {
+    fn default() -> Self {
+        NicConfig {
+            port_mtu: PathMtu::Mtu4096,
+            window: WindowConfig::default(),
+            lenient_icrc: true,
+            max_wr: 32768,
+            max_sge: 32,
+            max_inline_data: 1024,
+            max_rd_atomic: 128,
+        }
+    }
+}
+
+/// What a queue pair is created from.
+#[derive(Clone, Debug)]
+pub struct QpInit {
+    /// RC, UC or UD.
+    pub service: Service,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Where sends complete.
+    pub send_cq: Arc<CompletionQueue>,
+    /// Where receives complete.
+    pub recv_cq: Arc<CompletionQueue>,
+    /// A shared receive queue, instead of one of its own.
+    pub srq: Option<Arc<ReceiveQueue>>,
+    /// Queue sizes.
+    pub capacity: QpCapacity,
+    /// Whether every send completes, signaled or not.
+    pub signal_all: bool,
+}
+
+/// Why a queue pair was not created.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The service is not offered.
+    #[error("this service is not offered")]
+    Unsupported,
+    /// A size is above the NIC's limit.
+    #[error("{0} is above what the device offers")]
+    Limit(&'static str),
+    /// The shared receive queue belongs to another protection domain.
+    #[error("the shared receive queue belongs to another protection domain")]
+    Domain,
+    /// No queue pair number is free.
+    #[error("no queue pair number is free")]
+    NoQpn,
+}
+
+impl QpInit {
+    pub(super) fn check(&self, config: &NicConfig) -> Result<(), CreateError> {
+        if !matches!(self.service, Service::Rc | Service::Uc | Service::Ud) {
+            return Err(CreateError::Unsupported);
+        }
+        let capacity = &self.capacity;
+        let limits = [
+            (capacity.max_send_wr, config.max_wr, "max_send_wr"),
+            (capacity.max_recv_wr, config.max_wr, "max_recv_wr"),
+            (capacity.max_send_sge, config.max_sge, "max_send_sge"),
+            (capacity.max_recv_sge, config.max_sge, "max_recv_sge"),
+            (
+                capacity.max_inline_data,
+                config.max_inline_data,
+                "max_inline_data",
+            ),
+        ];
+        if let Some((_, _, name)) = limits.into_iter().find(|(asked, limit, _)| asked > limit) {
+            return Err(CreateError::Limit(name));
+        }
+        if self.srq.as_ref().is_some_and(|srq| srq.pd() != self.pd) {
+            return Err(CreateError::Domain);
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_common(self, qpn: Qpn, config: &NicConfig) -> Common {
+        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let capacity = self.capacity;
+        let rq = self.srq.unwrap_or_else(|| {
+            let depth = capacity.max_recv_wr as usize;
+            Arc::new(ReceiveQueue::private(
+                self.pd,
+                depth,
+                capacity.max_recv_sge as usize,
+            ))
+        });
+        Common {
+            qpn,
+            service: self.service,
+            state: QpState::Reset,
+            pd: self.pd,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            rq,
+            capacity,
+            signal_all: self.signal_all,
+            access: Access::empty(),
+            qkey: 0,
+            path: None,
+            flow: Flow {
+                src: unspecified,
+                dst: unspecified,
+                src_port: ROCE_PORT,
+                dst_port: ROCE_PORT,
+            },
+            peer: None,
+            mtu: config.port_mtu.bytes(),
+            dest_qpn: Qpn::new(0),
+            timeout: AckTimeout::INFINITE,
+            retry_count: 0,
+            rnr_retry: 0,
+            min_rnr_timer: RnrTimer::from_code(0).expect("zero is a valid code"),
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            sq_psn: Psn::new(0),
+            rq_psn: Psn::new(0),
+            heard: false,
+        }
+    }
+}

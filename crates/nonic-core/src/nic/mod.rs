@@ -1,0 +1,514 @@
+//! The NIC: a value that is fed datagrams, work requests and the time, and is asked what to transmit, what
+//! completed and when to be woken.
+//!
+//! The vocabulary, and when each answer may change:
+//! - [`Nic::handle_datagram`], [`Nic::post_send`], [`Nic::modify_qp`], [`Nic::handle_timeout`] may change
+//!   every answer below. Nothing else does, except [`Nic::poll_transmit`] itself.
+//! - [`Nic::poll_transmit`] yields packets until it answers `None`.
+//! - [`Nic::publish`] makes completions visible. Call it *after* everything `poll_transmit` had to say is on
+//!   the wire: then a peer never waits for an acknowledgement of something this program has already seen
+//!   completed, even if the process ends in the next instant.
+//! - [`Nic::poll_event`] yields events until `None`.
+//! - [`Nic::poll_timeout`] says when to call [`Nic::handle_timeout`] next. It may be early, never late.
+//!
+//! A `Nic` is one shard: a whole pipeline with its own queue pairs and timers. Shards of one device share
+//! a [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
+
+mod config;
+mod receive;
+mod transmit;
+
+pub use config::{CreateError, NicConfig, QpInit};
+pub use receive::Arrival;
+pub use transmit::{MAX_BATCH_LEN, Transmit};
+
+use crate::counters::Counters;
+use crate::cq::{CompletionQueue, CqId, Published};
+use crate::entropy::Entropy;
+use crate::event::Event;
+use crate::memory::{Key, KeyError, KeySpec, KeyTable};
+use crate::peer::PeerTable;
+use crate::qp::{AttributeMask, Common};
+use crate::qp::{
+    Context, Endpoint, ModifyError, Named, Pending, PostError, QpAttributes, QpState, QueuePair,
+    check_transition,
+};
+use crate::time::Time;
+use crate::timer::{Timer, TimerWheel, Token};
+use crate::work::{RecvRequest, SendRequest};
+use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A software NIC.
+pub struct Nic {
+    config: NicConfig,
+    keys: Arc<KeyTable>,
+    entropy: Box<dyn Entropy>,
+    endpoints: Vec<Endpoint>,
+    qpn_blocks: Vec<u16>,
+    qps: Slab<QueuePair>,
+    by_qpn: HashMap<u32, usize>,
+    groups: HashMap<IpAddr, Vec<Qpn>>,
+    /// Queue pairs that may have something to send.
+    ready: VecDeque<usize>,
+    timers: TimerWheel,
+    outbox: Vec<Pending>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    peers: PeerTable,
+    generation: u32,
+}
+
+/// Splits the NIC so that one queue pair can be worked on with everything else at hand.
+macro_rules! context {
+    ($nic:ident, $now:expr) => {
+        Context {
+            now: $now,
+            keys: &$nic.keys,
+            outbox: &mut $nic.outbox,
+            events: &mut $nic.events,
+            counters: &mut $nic.counters,
+            peers: &mut $nic.peers,
+            endpoints: &$nic.endpoints,
+        }
+    };
+}
+pub(crate) use context;
+
+impl Nic {
+    /// A NIC without addresses and queue pairs.
+    pub fn new(config: NicConfig, keys: Arc<KeyTable>, entropy: Box<dyn Entropy>) -> Self {
+        Nic {
+            config,
+            keys,
+            entropy,
+            endpoints: Vec::new(),
+            qpn_blocks: Vec::new(),
+            qps: Slab::new(),
+            by_qpn: HashMap::new(),
+            groups: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: TimerWheel::new(),
+            outbox: Vec::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            peers: PeerTable::default(),
+            generation: 0,
+        }
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &NicConfig {
+        &self.config
+    }
+
+    /// Adds one of the NIC's addresses; its index in the GID table.
+    pub fn add_endpoint(&mut self, endpoint: Endpoint) -> u8 {
+        self.endpoints.push(endpoint);
+        (self.endpoints.len() - 1) as u8
+    }
+
+    /// The NIC's addresses, by index.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Gives the NIC 4096 queue pair numbers: those whose upper 12 bits are `block`. A NIC that was given
+    /// none uses the whole range.
+    pub fn add_qpn_block(&mut self, block: u16) {
+        self.qpn_blocks.push(block & 0xfff);
+    }
+
+    /// The memory keys, shared with the other shards of the device.
+    pub fn keys(&self) -> &Arc<KeyTable> {
+        &self.keys
+    }
+
+    /// Registers memory under a fresh key.
+    pub fn register(&mut self, spec: KeySpec) -> Result<Arc<Key>, KeyError> {
+        self.keys.register(spec, &mut *self.entropy)
+    }
+
+    /// A starting PSN nobody can guess.
+    pub fn random_psn(&mut self) -> Psn {
+        Psn::new(self.entropy.next_u32())
+    }
+
+    /// Creates a queue pair in RESET.
+    pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn, CreateError> {
+        let limits = &self.config;
+        init.check(limits)?;
+        let qpn = self.pick_qpn()?;
+        let common = init.into_common(qpn, &self.config);
+        self.generation = self.generation.wrapping_add(1);
+        let slot = self.qps.insert(QueuePair::new(common, self.generation));
+        self.by_qpn.insert(qpn.value(), slot);
+        Ok(qpn)
+    }
+
+    fn pick_qpn(&mut self) -> Result<Qpn, CreateError> {
+        // With three quarters free a random draw succeeds within a few tries.
+        const TRIES: usize = 64;
+        let space = if self.qpn_blocks.is_empty() {
+            1 << 24
+        } else {
+            self.qpn_blocks.len() << 12
+        };
+        if self.by_qpn.len() >= space / 4 * 3 {
+            return Err(CreateError::NoQpn);
+        }
+        for _ in 0..TRIES {
+            let draw = self.entropy.next_u32();
+            let value = if self.qpn_blocks.is_empty() {
+                draw & 0xff_ffff
+            } else {
+                let block = self.qpn_blocks[(draw >> 12) as usize % self.qpn_blocks.len()];
+                (u32::from(block) << 12) | (draw & 0xfff)
+            };
+            let reserved = value < 2 || value == Qpn::MULTICAST.value();
+            if !reserved && !self.by_qpn.contains_key(&value) {
+                return Ok(Qpn::new(value));
+            }
+        }
+        Err(CreateError::NoQpn)
+    }
+
+    /// Destroys a queue pair; its outstanding requests end without completions. Answers whether it existed.
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
+        let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
+            return false;
+        };
+        let nic = &mut *self;
+        let mut context = context!(nic, Time::ZERO);
+        nic.qps[slot].reset(&mut context);
+        let qp = self.qps.remove(slot);
+        self.ready.retain(|ready| *ready != slot);
+        self.outbox.retain(|pending| pending.completion.qpn != qpn);
+        qp.common.send_cq.purge(qpn);
+        qp.common.recv_cq.purge(qpn);
+        for members in self.groups.values_mut() {
+            members.retain(|member| *member != qpn);
+        }
+        self.groups.retain(|_, members| !members.is_empty());
+        true
+    }
+
+    /// Changes a queue pair's attributes, its state among them.
+    pub fn modify_qp(&mut self, now: Time, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
+        let slot = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
+        let common = &self.qps[slot].common;
+        let to = check_transition(common.service, common.state, set.state, set.mask())?;
+        self.check_values(set)?;
+        let nic = &mut *self;
+        let mut context = context!(nic, now);
+        let qp = &mut nic.qps[slot];
+        match to {
+            QpState::Reset => qp.reset(&mut context),
+            QpState::Error => qp.enter_error(&mut context),
+            _ => {
+                apply(&mut qp.common, set);
+                if let (Some(path), Service::Rc | Service::Uc | Service::Xrc) = (set.path, qp.common.service)
+                {
+                    let own = context.endpoints[usize::from(path.gid_index)];
+                    qp.common.flow = Flow {
+                        src: own.ip,
+                        dst: path.remote,
+                        src_port: own.port,
+                        dst_port: ROCE_PORT,
+                    };
+                    if let Some(old) = qp.common.peer.take() {
+                        context.peers.leave(old, 0);
+                    }
+                    qp.common.peer = Some(context.peers.join(path.remote, &nic.config.window));
+                }
+                qp.start(to);
+                qp.report_drained(&mut context);
+            }
+        }
+        self.touch(slot);
+        Ok(())
+    }
+
+    fn check_values(&self, set: &QpAttributes) -> Result<(), ModifyError> {
+        let invalid = |mask| Err(ModifyError::Invalid(Named(mask)));
+        if set.retry_count.is_some_and(|count| count > 7) {
+            return invalid(AttributeMask::RETRY_CNT);
+        }
+        if set.rnr_retry.is_some_and(|count| count > 7) {
+            return invalid(AttributeMask::RNR_RETRY);
+        }
+        if set
+            .max_rd_atomic
+            .is_some_and(|count| count > self.config.max_rd_atomic)
+        {
+            return invalid(AttributeMask::MAX_RD_ATOMIC);
+        }
+        if set
+            .max_dest_rd_atomic
+            .is_some_and(|count| count > self.config.max_rd_atomic)
+        {
+            return invalid(AttributeMask::MAX_DEST_RD_ATOMIC);
+        }
+        if set.path_mtu.is_some_and(|mtu| mtu > self.config.port_mtu) {
+            return invalid(AttributeMask::PATH_MTU);
+        }
+        if set.port.is_some_and(|port| port != 1) {
+            return invalid(AttributeMask::PORT);
+        }
+        if set.pkey_index.is_some_and(|index| index != 0) {
+            return invalid(AttributeMask::PKEY_INDEX);
+        }
+        if let Some(path) = set.path {
+            let own = self.endpoints.get(usize::from(path.gid_index));
+            if own.is_none_or(|own| own.ip.is_ipv4() != path.remote.is_ipv4()) {
+                return invalid(AttributeMask::PATH);
+            }
+        }
+        Ok(())
+    }
+
+    /// A queue pair's state.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        self.slot(qpn).map(|slot| self.qps[slot].common.state)
+    }
+
+    /// A queue pair's attributes as they stand.
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttributes> {
+        self.slot(qpn).map(|slot| self.qps[slot].common.attributes())
+    }
+
+    /// Queues a send request.
+    pub fn post_send(&mut self, now: Time, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let slot = self.slot(qpn).ok_or(PostError::NoSuchQp)?;
+        let nic = &mut *self;
+        let mut context = context!(nic, now);
+        nic.qps[slot].post_send(&mut context, request)?;
+        self.make_ready(slot);
+        Ok(())
+    }
+
+    /// Queues a receive on a queue pair's own receive queue.
+    pub fn post_recv(&mut self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        let slot = self.slot(qpn).ok_or(PostError::NoSuchQp)?;
+        let nic = &mut *self;
+        let mut context = context!(nic, Time::ZERO);
+        nic.qps[slot].post_recv(&mut context, request)
+    }
+
+    /// Adds a datagram queue pair to a multicast group. Answers whether it exists and is one.
+    pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> bool {
+        let datagram = self
+            .slot(qpn)
+            .is_some_and(|slot| self.qps[slot].common.service == Service::Ud);
+        if !datagram || !group.is_multicast() {
+            return false;
+        }
+        let members = self.groups.entry(group).or_default();
+        if !members.contains(&qpn) {
+            members.push(qpn);
+        }
+        true
+    }
+
+    /// Removes a queue pair from a group. Answers whether it was a member.
+    pub fn detach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> bool {
+        let Some(members) = self.groups.get_mut(&group) else {
+            return false;
+        };
+        let before = members.len();
+        members.retain(|member| *member != qpn);
+        let removed = members.len() < before;
+        if members.is_empty() {
+            self.groups.remove(&group);
+        }
+        removed
+    }
+
+    /// Makes completions visible in their queues. Call when everything to transmit is on the wire.
+    pub fn publish(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        let mut outbox = std::mem::take(&mut self.outbox);
+        for Pending {
+            cq,
+            completion,
+            wakes,
+        } in outbox.drain(..)
+        {
+            self.counters.completions += 1;
+            match cq.publish(completion, wakes) {
+                Published::Quiet | Published::Dead => {}
+                Published::Notify => self.events.push_back(Event::Completion(cq.id())),
+                Published::Overflow => self.cq_overflowed(&cq),
+            }
+        }
+        // Keep the larger of the two allocations; failures above may have queued more.
+        outbox.append(&mut self.outbox);
+        self.outbox = outbox;
+    }
+
+    /// A completion was lost: every queue pair that reports there is in error from now on.
+    fn cq_overflowed(&mut self, cq: &Arc<CompletionQueue>) {
+        let id: CqId = cq.id();
+        self.events.push_back(Event::CqError(id));
+        let nic = &mut *self;
+        let mut context = context!(nic, Time::ZERO);
+        for (_, qp) in &mut nic.qps {
+            if Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq) {
+                context.events.push_back(Event::QpFatal(qp.common.qpn));
+                qp.enter_error(&mut context);
+            }
+        }
+    }
+
+    /// Whether completions wait for [`Nic::publish`].
+    pub fn has_unpublished(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// The next thing the program should hear of.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Nic::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// Runs the timers that are due.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.timers.next().is_none_or(|next| next > now) {
+            return;
+        }
+        let mut due: Vec<Token> = Vec::new();
+        self.timers.expire(now, |token| due.push(token));
+        for token in due {
+            let slot = token.slot as usize;
+            let current = self
+                .qps
+                .get(slot)
+                .is_some_and(|qp| qp.generation == token.generation);
+            if !current {
+                continue;
+            }
+            let nic = &mut *self;
+            let mut context = context!(nic, now);
+            let qp = &mut nic.qps[slot];
+            qp.scheduled[token.timer as usize] = false;
+            if qp.deadline(token.timer).is_some_and(|at| at <= now) {
+                qp.handle_timeout(&mut context);
+            }
+            self.touch(slot);
+        }
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What the NIC still holds, for leak checks.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            queue_pairs: self.qps.len(),
+            send_requests: self.qps.iter().map(|(_, qp)| qp.send_queue_len()).sum(),
+            timers: self.timers.len(),
+            peers: self.peers.len(),
+            in_flight_bytes: self.peers.in_flight(),
+            unpublished: self.outbox.len(),
+        }
+    }
+
+    fn slot(&self, qpn: Qpn) -> Option<usize> {
+        self.by_qpn.get(&qpn.value()).copied()
+    }
+
+    /// Something about the queue pair changed: it may have packets to send, and timers.
+    fn touch(&mut self, slot: usize) {
+        self.make_ready(slot);
+        self.schedule_timers(slot);
+        self.wake_waiting(slot);
+    }
+
+    fn make_ready(&mut self, slot: usize) {
+        let qp = &mut self.qps[slot];
+        if !qp.ready && (qp.send_queue_len() > 0 || qp.has_replies()) {
+            qp.ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    fn schedule_timers(&mut self, slot: usize) {
+        let qp = &mut self.qps[slot];
+        for timer in Timer::ALL {
+            if let (Some(at), false) = (qp.deadline(timer), qp.scheduled[timer as usize]) {
+                qp.scheduled[timer as usize] = true;
+                self.timers.schedule(
+                    at,
+                    Token {
+                        slot: slot as u32,
+                        generation: qp.generation,
+                        timer,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The window to the queue pair's peer may have opened for others that wait on it.
+    fn wake_waiting(&mut self, slot: usize) {
+        if let Some(peer) = self.qps[slot].common.peer {
+            let nic = &mut *self;
+            let (qps, ready) = (&mut nic.qps, &mut nic.ready);
+            nic.peers.peer(peer).wake(|waiting| {
+                if let Some(qp) = qps.get_mut(waiting)
+                    && !qp.ready
+                {
+                    qp.ready = true;
+                    ready.push_back(waiting);
+                }
+            });
+        }
+    }
+}
+
+/// What a NIC holds at a moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Usage {
+    pub queue_pairs: usize,
+    pub send_requests: usize,
+    pub timers: usize,
+    pub peers: usize,
+    pub in_flight_bytes: u64,
+    pub unpublished: usize,
+}
+
+fn apply(common: &mut Common, set: &QpAttributes) {
+    macro_rules! take {
+        ($($field:ident),*) => { $( if let Some(value) = set.$field { common.$field = value; } )* };
+    }
+    take!(
+        access,
+        qkey,
+        timeout,
+        retry_count,
+        rnr_retry,
+        rq_psn,
+        max_rd_atomic,
+        min_rnr_timer,
+        sq_psn
+    );
+    take!(max_dest_rd_atomic, dest_qpn);
+    if let Some(path) = set.path {
+        common.path = Some(path);
+    }
+    if let Some(mtu) = set.path_mtu {
+        common.mtu = mtu.bytes();
+    }
+}

@@ -1,0 +1,113 @@
+//! From a datagram to the queue pair it is for.
+
+use super::{Nic, context};
+use crate::qp::{Context, QueuePair};
+use crate::time::Time;
+use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, Verdict, icrc};
+use std::net::{IpAddr, SocketAddr};
+
+/// Where a datagram came from and went to, and how it was batched.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// The sender's address and UDP port.
+    pub src: SocketAddr,
+    /// The address it was sent to: one of ours, or a multicast group.
+    pub dst: IpAddr,
+    /// Length of each packet in the batch but the last. The batch is one packet if it is not shorter.
+    pub stride: usize,
+}
+
+impl Nic {
+    /// Takes a datagram, or a batch of equal-sized ones as the kernel's GRO delivers them.
+    pub fn handle_datagram(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
+        let flow = Flow {
+            src: arrival.src.ip(),
+            dst: arrival.dst,
+            src_port: arrival.src.port(),
+            // The port a packet was addressed to, whatever socket brought it here.
+            dst_port: ROCE_PORT,
+        };
+        let stride = arrival.stride.max(1);
+        for (index, packet) in bytes.chunks(stride).enumerate() {
+            self.handle_packet(now, &flow, index as u16, packet);
+        }
+    }
+
+    fn handle_packet(&mut self, now: Time, flow: &Flow, index: u16, bytes: &[u8]) {
+        self.counters.rx_packets += 1;
+        self.counters.rx_bytes += bytes.len() as u64;
+        let Ok(packet) = Packet::parse(bytes) else {
+            self.counters.rx_malformed += 1;
+            return;
+        };
+        if packet.headers.bth.dest_qp == Qpn::MULTICAST {
+            self.handle_multicast(now, flow, index, bytes, &packet);
+            return;
+        }
+        let slot = self.slot(packet.headers.bth.dest_qp);
+        let Some(slot) = slot.filter(|slot| takes(&self.qps[*slot], &packet, flow)) else {
+            self.counters.rx_unclaimed += 1;
+            return;
+        };
+        if self.verify(flow, index, bytes) {
+            self.deliver(now, slot, flow, &packet);
+        }
+    }
+
+    fn handle_multicast(&mut self, now: Time, flow: &Flow, index: u16, bytes: &[u8], packet: &Packet<'_>) {
+        let datagram = packet.headers.bth.opcode.service() == Service::Ud;
+        let members = self.groups.get(&flow.dst).map_or(0, Vec::len);
+        if !datagram || members == 0 {
+            self.counters.rx_unclaimed += 1;
+            return;
+        }
+        if !self.verify(flow, index, bytes) {
+            return;
+        }
+        for member in 0..members {
+            let slot = self
+                .groups
+                .get(&flow.dst)
+                .and_then(|qpns| qpns.get(member))
+                .copied();
+            if let Some(slot) = slot.and_then(|qpn| self.slot(qpn)) {
+                self.deliver(now, slot, flow, packet);
+            }
+        }
+    }
+
+    fn deliver(&mut self, now: Time, slot: usize, flow: &Flow, packet: &Packet<'_>) {
+        let nic = &mut *self;
+        let mut context = context!(nic, now);
+        nic.qps[slot].handle(&mut context, packet, flow);
+        self.touch(slot);
+    }
+
+    /// Checks the ICRC. Our own kind send Identification 0, or the index in the batch; others anything.
+    fn verify(&mut self, flow: &Flow, index: u16, bytes: &[u8]) -> bool {
+        match icrc::verify(flow, index, self.config.lenient_icrc, bytes) {
+            Verdict::Verified => true,
+            // Separately sent packets that the kernel merged on arrival all carry 0.
+            Verdict::VerifiedWithId(0) => true,
+            Verdict::VerifiedWithId(_) => {
+                self.counters.rx_identification_solved += 1;
+                true
+            }
+            Verdict::Bad => {
+                let merged = index != 0 && icrc::verify(flow, 0, false, bytes) == Verdict::Verified;
+                self.counters.rx_icrc_errors += u64::from(!merged);
+                merged
+            }
+        }
+    }
+}
+
+/// Whether a packet's service and sender are those the queue pair listens to.
+fn takes(qp: &QueuePair, packet: &Packet<'_>, flow: &Flow) -> bool {
+    let common = &qp.common;
+    common.service == packet.headers.bth.opcode.service()
+        && match common.service {
+            Service::Ud => true,
+            _ => common.flow.dst == flow.src && common.flow.src == flow.dst,
+        }
+}

@@ -1,0 +1,114 @@
+//! From queue pairs with something to say to batches on the wire.
+
+use super::{Nic, context};
+use crate::qp::{Batch, Context, Emit};
+use crate::time::Time;
+use nonic_wire::{Flow, Qpn, icrc};
+
+/// The longest batch: what one UDP datagram, and so one GSO send, may carry over IPv6.
+pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
+
+/// A batch of packets to one peer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Which addresses; the source port is the endpoint's own, the destination port the RoCE one.
+    pub flow: Flow,
+    /// The queue pair it goes to, which tells which process of the peer's host.
+    pub dest_qpn: Qpn,
+    /// Bytes written to the buffer.
+    pub len: usize,
+    /// Length of every packet but the last, which may be shorter.
+    pub segment_size: usize,
+    /// How many packets. Packet *i* is sealed for IPv4 Identification *i*: what the kernel sends when it
+    /// cuts the batch up. They must not be sent one by one.
+    pub segments: usize,
+}
+
+impl Nic {
+    /// Writes the next batch of at most `max_segments` packets to `buf` (of at least [`MAX_BATCH_LEN`]
+    /// bytes, or `max_segments` times the largest packet). `None` when there is nothing to send.
+    pub fn poll_transmit(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
+        // Each queue pair gets one batch, then goes to the end of the line.
+        while let Some(slot) = self.ready.pop_front() {
+            self.qps[slot].ready = false;
+            let (transmit, more) = self.fill(now, slot, max_segments.max(1), buf);
+            self.schedule_timers(slot);
+            if more && !self.qps[slot].ready {
+                self.qps[slot].ready = true;
+                self.ready.push_back(slot);
+            }
+            if let Some(transmit) = transmit {
+                self.counters.tx_packets += transmit.segments as u64;
+                self.counters.tx_bytes += transmit.len as u64;
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// Fills a batch from one queue pair; the flag tells that it has more to send right now.
+    fn fill(
+        &mut self,
+        now: Time,
+        slot: usize,
+        max_segments: usize,
+        buf: &mut [u8],
+    ) -> (Option<Transmit>, bool) {
+        let nic = &mut *self;
+        let mut context = context!(nic, now);
+        let qp = &mut nic.qps[slot];
+        let capacity = buf.len().min(MAX_BATCH_LEN);
+        let mut transmit: Option<Transmit> = None;
+        loop {
+            let batch = match &transmit {
+                None => Batch {
+                    max_len: capacity,
+                    empty: true,
+                    flow: qp.common.flow,
+                    dest_qpn: qp.common.dest_qpn,
+                },
+                Some(so_far) => {
+                    let room = capacity - so_far.len;
+                    let max_len = so_far.segment_size.min(room);
+                    Batch {
+                        max_len,
+                        empty: false,
+                        flow: so_far.flow,
+                        dest_qpn: so_far.dest_qpn,
+                    }
+                }
+            };
+            let start = transmit.as_ref().map_or(0, |so_far| so_far.len);
+            let (emitted, flow, dest_qpn) = qp.emit(&mut context, &batch, &mut buf[start..]);
+            match emitted {
+                Emit::Packet(len) => {
+                    let index = transmit.as_ref().map_or(0, |so_far| so_far.segments);
+                    icrc::seal(&flow, index as u16, &mut buf[start..start + len]);
+                    let so_far = transmit.get_or_insert(Transmit {
+                        flow,
+                        dest_qpn,
+                        len: 0,
+                        segment_size: len,
+                        segments: 0,
+                    });
+                    so_far.len += len;
+                    so_far.segments += 1;
+                    if len < so_far.segment_size || so_far.segments >= max_segments {
+                        return (transmit, true);
+                    }
+                }
+                // With an empty batch, no packet can be too long for a sane buffer: try no further.
+                Emit::NotInBatch => return (transmit, transmit.is_some()),
+                Emit::Idle => return (transmit, false),
+                Emit::Window => {
+                    if let Some(peer) = qp.common.peer(&mut context) {
+                        peer.wait(slot);
+                    }
+                    return (transmit, false);
+                }
+                // What is left to say is a refusal.
+                Emit::Failed => return (transmit, qp.has_replies()),
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Queue pairs: the state machine and attributes, and the transport machine that fits the service.
+
+mod attributes;
+mod common;
+mod post;
+mod state;
+
+pub use attributes::{AckTimeout, AttributeMask, Path, PathMtu, QpAttributes, RnrTimer};
+pub(crate) use common::{Batch, Common, Context, Emit, Pending};
+pub use common::{Endpoint, QpCapacity};
+pub use post::PostError;
+pub(crate) use state::check as check_transition;
+pub use state::{ModifyError, Named, QpState, Transition, transition};
+
+use crate::event::Event;
+use crate::rc::{Fatal, Requester, RequesterTimers, Responder};
+use crate::time::Time;
+use crate::timer::Timer;
+use crate::unreliable::{Sender, UcReceiver, UdReceiver};
+use crate::work::Status;
+use nonic_wire::{Flow, Packet, Qpn, Service};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) common: Common,
+    machine: Machine,
+    /// Whether it waits in the NIC's list of queue pairs with something to send.
+    pub(crate) ready: bool,
+    /// Distinguishes it from earlier users of its slot.
+    pub(crate) generation: u32,
+    /// Which timers have an entry in the wheel.
+    pub(crate) scheduled: [bool; Timer::ALL.len()],
+    drain_reported: bool,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Rc {
+        requester: Requester,
+        responder: Responder,
+    },
+    Uc {
+        sender: Sender,
+        receiver: UcReceiver,
+    },
+    Ud {
+        sender: Sender,
+        receiver: UdReceiver,
+    },
+}
+
+impl QueuePair {
+    pub(crate) fn new(common: Common, generation: u32) -> Self {
+        let machine = match common.service {
+            Service::Uc => Machine::Uc {
+                sender: Sender::default(),
+                receiver: UcReceiver::default(),
+            },
+            Service::Ud => Machine::Ud {
+                sender: Sender::default(),
+                receiver: UdReceiver,
+            },
+            _ => Machine::Rc {
+                requester: Requester::default(),
+                responder: Responder::new(),
+            },
+        };
+        let scheduled = [false; Timer::ALL.len()];
+        QueuePair {
+            common,
+            machine,
+            ready: false,
+            generation,
+            scheduled,
+            drain_reported: false,
+        }
+    }
+
+    /// When `timer` is due, if it is set.
+    pub(crate) fn deadline(&self, timer: Timer) -> Option<Time> {
+        let Machine::Rc { requester, .. } = &self.machine else {
+            return None;
+        };
+        let RequesterTimers {
+            retransmit_at,
+            quiet_until,
+        } = requester.timers;
+        match timer {
+            Timer::Retransmit => retransmit_at,
+            Timer::ReceiverNotReady => quiet_until,
+        }
+    }
+
+    /// Requests posted and not completed.
+    pub(crate) fn send_queue_len(&self) -> usize {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.len(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len(),
+        }
+    }
+
+    /// Bytes the peer's window counts for it.
+    pub(crate) fn in_flight(&self) -> u64 {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.counted(),
+            _ => 0,
+        }
+    }
+
+    /// Takes a packet meant for it.
+    pub(crate) fn handle(&mut self, context: &mut Context<'_>, packet: &Packet<'_>, flow: &Flow) {
+        if !self.common.state.receives() {
+            context.counters.rx_unclaimed += 1;
+            return;
+        }
+        if self.common.state == QpState::Rtr && !self.common.heard {
+            self.common.heard = true;
+            context
+                .events
+                .push_back(Event::CommunicationEstablished(self.common.qpn));
+        }
+        let common = &self.common;
+        let result = match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                if packet.headers.bth.opcode.operation().is_response() {
+                    if common.state.requests() {
+                        requester.handle(common, context, packet)
+                    } else {
+                        Ok(())
+                    }
+                } else {
+                    responder.handle(common, context, packet)
+                }
+            }
+            Machine::Uc { receiver, .. } => receiver.handle(common, context, packet),
+            Machine::Ud { receiver, .. } => receiver.handle(common, context, packet, flow),
+        };
+        if let Err(Fatal) = result {
+            self.enter_error(context);
+        }
+        self.report_drained(context);
+    }
+
+    /// Runs what is due.
+    pub(crate) fn handle_timeout(&mut self, context: &mut Context<'_>) {
+        let Machine::Rc { requester, .. } = &mut self.machine else {
+            return;
+        };
+        if let Err(Fatal) = requester.handle_timeout(&self.common, context) {
+            self.enter_error(context);
+        }
+    }
+
+    /// Writes the next packet, if there is one and it fits the batch; and where it goes.
+    pub(crate) fn emit(
+        &mut self,
+        context: &mut Context<'_>,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> (Emit, Flow, Qpn) {
+        let common = &self.common;
+        let (emitted, flow, dest_qpn) = match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                let emitted = match responder.emit(common, context, batch, out) {
+                    Emit::Idle => requester.emit(common, context, batch, out),
+                    other => other,
+                };
+                (emitted, common.flow, common.dest_qpn)
+            }
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
+                sender.emit(common, context, batch, out)
+            }
+        };
+        if emitted == Emit::Failed {
+            self.send_failed(context);
+        }
+        self.report_drained(context);
+        (emitted, flow, dest_qpn)
+    }
+
+    /// The send queue cannot go on. Unreliable services keep receiving.
+    fn send_failed(&mut self, context: &mut Context<'_>) {
+        match &mut self.machine {
+            Machine::Rc { .. } => self.enter_error(context),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
+                self.common.state = QpState::Sqe;
+                sender.flush(&self.common, context);
+            }
+        }
+    }
+
+    /// Moves to the error state and flushes both queues, in order.
+    pub(crate) fn enter_error(&mut self, context: &mut Context<'_>) {
+        if self.common.state == QpState::Error {
+            return;
+        }
+        self.common.state = QpState::Error;
+        let common = &self.common;
+        match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                requester.flush(common, context);
+                responder.flush(common, context);
+            }
+            Machine::Uc { sender, receiver } => {
+                sender.flush(common, context);
+                receiver.flush(common, context);
+            }
+            Machine::Ud { sender, .. } => sender.flush(common, context),
+        }
+        self.flush_receives(context);
+        if self.common.rq.srq_id().is_some() {
+            context.events.push_back(Event::LastWqeReached(self.common.qpn));
+        }
+    }
+
+    /// Ends the receives of a private queue as flushed.
+    pub(crate) fn flush_receives(&mut self, context: &mut Context<'_>) {
+        if self.common.rq.srq_id().is_some() {
+            return;
+        }
+        while let Some((wqe, _)) = self.common.rq.take() {
+            let flushed = self.common.received(&wqe, Status::Flushed, 0);
+            self.common.complete_recv(context, flushed);
+        }
+    }
+
+    /// Back to a blank queue pair, without completions.
+    pub(crate) fn reset(&mut self, context: &mut Context<'_>) {
+        match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                requester.forget(&self.common, context);
+                responder.forget();
+            }
+            Machine::Uc { sender, receiver } => {
+                sender.forget();
+                receiver.forget();
+            }
+            Machine::Ud { sender, .. } => sender.forget(),
+        }
+        if self.common.rq.srq_id().is_none() {
+            self.common.rq.clear();
+        }
+        if let Some(peer) = self.common.peer.take() {
+            context.peers.leave(peer, self.in_flight());
+        }
+        self.common.state = QpState::Reset;
+        self.common.heard = false;
+        self.common.path = None;
+    }
+
+    /// The attributes are in place: start the halves the new state brings to life.
+    pub(crate) fn start(&mut self, to: QpState) {
+        self.drain_reported = false;
+        let common = &self.common;
+        match (&mut self.machine, to) {
+            (Machine::Rc { responder, .. }, QpState::Rtr) => responder.start(common),
+            (Machine::Uc { receiver, .. }, QpState::Rtr) => receiver.start(common),
+            (Machine::Rc { requester, .. }, QpState::Rts) if common.state == QpState::Rtr => {
+                requester.start(common);
+            }
+            (Machine::Uc { sender, .. } | Machine::Ud { sender, .. }, QpState::Rts)
+                if common.state == QpState::Rtr =>
+            {
+                sender.start(common);
+            }
+            _ => {}
+        }
+        self.common.state = to;
+    }
+
+    /// Tells the program once that a send queue it asked to drain has done so.
+    pub(crate) fn report_drained(&mut self, context: &mut Context<'_>) {
+        if self.common.state != QpState::Sqd || self.drain_reported {
+            return;
+        }
+        let drained = match &self.machine {
+            Machine::Rc { requester, .. } => requester.is_drained(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.is_drained(),
+        };
+        if drained {
+            self.drain_reported = true;
+            context.events.push_back(Event::SqDrained(self.common.qpn));
+        }
+    }
+
+    /// Whether answers are waiting; they go out even in the error state.
+    pub(crate) fn has_replies(&self) -> bool {
+        matches!(&self.machine, Machine::Rc { responder, .. } if responder.has_replies())
+    }
+}

@@ -1,0 +1,194 @@
+//! Posting to the send queue: what is refused at once, and what becomes a queued request.
+
+use super::{Common, Context, Machine, QpState, QueuePair};
+use crate::memory::{SgList, Sge};
+use crate::rc::MAX_MESSAGE;
+use crate::rq::RecvRefused;
+use crate::work::{Data, RecvRequest, SendOp, SendRequest, Status};
+use crate::wqe::{Payload, Segment, SendWqe, packets_for};
+use nonic_wire::{Opcode, Service};
+
+/// Why a work request was not taken. Nothing of it was queued.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// No such queue pair.
+    #[error("no such queue pair")]
+    NoSuchQp,
+    /// The queue pair is not ready for it.
+    #[error("the queue pair is in state {0}; it must be connected first")]
+    State(QpState),
+    /// As many requests as the queue holds are outstanding.
+    #[error("the send queue is full; wait for completions or create it deeper")]
+    SendQueueFull,
+    /// The receive queue did not take it.
+    #[error(transparent)]
+    Receive(#[from] RecvRefused),
+    /// The queue pair has no receive queue of its own.
+    #[error("the queue pair draws from a shared receive queue; post there")]
+    SharedReceiveQueue,
+    /// The service does not offer the operation.
+    #[error("this service does not offer the operation")]
+    Unsupported,
+    /// More gather elements than the queue was created for.
+    #[error("more gather elements than the send queue was created for")]
+    TooManySges,
+    /// More inline data than the queue was created for, or inline data where an answer should land.
+    #[error("inline data is longer than the queue was created for, or cannot be used with this operation")]
+    Inline,
+    /// The length is not possible: above 2 GiB, above the path MTU for a datagram, or not 8 for an atomic.
+    #[error("the message length is not possible for this operation")]
+    Length,
+    /// A datagram needs a destination with a valid address index; a connected service takes none.
+    #[error("the destination is missing, not allowed here, or names no local address")]
+    Destination,
+    /// READs and atomics need `max_rd_atomic` above zero.
+    #[error("the queue pair was connected with max_rd_atomic 0: it can neither READ nor use atomics")]
+    NoFetches,
+}
+
+impl QueuePair {
+    /// Queues a request. In the error states it completes as flushed instead.
+    pub(crate) fn post_send(
+        &mut self,
+        context: &mut Context<'_>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        if matches!(self.common.state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError::State(self.common.state));
+        }
+        if self.send_queue_len() >= self.common.capacity.max_send_wr as usize {
+            return Err(PostError::SendQueueFull);
+        }
+        let wqe = build(&self.common, context, request)?;
+        if matches!(self.common.state, QpState::Error | QpState::Sqe) {
+            self.common.complete_send(context, &wqe, Status::Flushed);
+            return Ok(());
+        }
+        match &mut self.machine {
+            Machine::Rc { requester, .. } => requester.post(wqe),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.post(wqe),
+        }
+        Ok(())
+    }
+
+    /// Queues a receive. In the error state it completes as flushed.
+    pub(crate) fn post_recv(
+        &mut self,
+        context: &mut Context<'_>,
+        request: &RecvRequest<'_>,
+    ) -> Result<(), PostError> {
+        if self.common.rq.srq_id().is_some() {
+            return Err(PostError::SharedReceiveQueue);
+        }
+        if self.common.state == QpState::Reset {
+            return Err(PostError::State(QpState::Reset));
+        }
+        self.common.rq.post_as(request, context.keys, self.common.qpn)?;
+        if self.common.state == QpState::Error {
+            self.flush_receives(context);
+        }
+        Ok(())
+    }
+}
+
+fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> Result<SendWqe, PostError> {
+    check_service(common, request.op)?;
+    check_destination(common, context, request)?;
+    let payload = gather_payload(common, context, request)?;
+    let length = payload.length();
+    let fits = match request.op {
+        op if op.is_atomic() => length == 8,
+        SendOp::LocalInvalidate(_) => length == 0,
+        _ if common.service == Service::Ud => length <= u64::from(common.mtu),
+        _ => length <= u64::from(MAX_MESSAGE),
+    };
+    if !fits {
+        return Err(PostError::Length);
+    }
+    let length = length as u32;
+    let packets = match request.op {
+        SendOp::LocalInvalidate(_) => 0,
+        op if op.is_atomic() => 1,
+        _ => packets_for(length, common.mtu),
+    };
+    Ok(SendWqe {
+        wr_id: request.wr_id,
+        op: request.op,
+        flags: request.flags,
+        payload,
+        length,
+        destination: request.destination.map(Box::new),
+        first: 0,
+        packets,
+        chunk: 0,
+    })
+}
+
+fn check_service(common: &Common, op: SendOp) -> Result<(), PostError> {
+    if let SendOp::LocalInvalidate(_) = op {
+        return if common.service == Service::Ud {
+            Err(PostError::Unsupported)
+        } else {
+            Ok(())
+        };
+    }
+    let only = Segment {
+        offset: 0,
+        length: 0,
+        first: true,
+        last: true,
+    };
+    if Opcode::new(common.service, only.operation(op)).is_none() {
+        return Err(PostError::Unsupported);
+    }
+    if op.fetches() && common.max_rd_atomic == 0 {
+        return Err(PostError::NoFetches);
+    }
+    Ok(())
+}
+
+fn check_destination(
+    common: &Common,
+    context: &Context<'_>,
+    request: &SendRequest<'_>,
+) -> Result<(), PostError> {
+    let valid = match (common.service, &request.destination) {
+        (Service::Ud, Some(to)) => {
+            let own = context.endpoints.get(usize::from(to.gid_index));
+            own.is_some_and(|own| own.ip.is_ipv4() == to.ip.is_ipv4())
+        }
+        (Service::Ud, None) => false,
+        (_, destination) => destination.is_none(),
+    };
+    if valid {
+        Ok(())
+    } else {
+        Err(PostError::Destination)
+    }
+}
+
+fn gather_payload(
+    common: &Common,
+    context: &Context<'_>,
+    request: &SendRequest<'_>,
+) -> Result<Payload, PostError> {
+    match request.data {
+        Data::Inline(bytes) => {
+            if request.op.fetches() || bytes.len() > common.capacity.max_inline_data as usize {
+                return Err(PostError::Inline);
+            }
+            Ok(Payload::Inline(bytes.into()))
+        }
+        Data::Sges(sges) => {
+            if sges.len() > common.capacity.max_send_sge as usize {
+                return Err(PostError::TooManySges);
+            }
+            Ok(Payload::Memory(resolve(common, context, sges)))
+        }
+    }
+}
+
+fn resolve(common: &Common, context: &Context<'_>, sges: &[Sge]) -> SgList {
+    SgList::resolve(sges, context.keys, common.pd, common.qpn)
+}

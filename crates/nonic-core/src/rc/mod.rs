@@ -1,0 +1,17 @@
+//! The reliable connected service: [`Requester`] sends work and collects acknowledgements, [`Responder`]
+//! executes what the peer asks for.
+//!
+//! The two halves share nothing but the queue pair's attributes. Packets that a peer's responder sends
+//! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our
+//! responder.
+
+mod replies;
+mod requester;
+mod responder;
+
+pub(crate) use requester::{Requester, RequesterTimers};
+pub(crate) use responder::{MAX_MESSAGE, Responder};
+
+/// The queue pair cannot go on: the caller moves it to the error state.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fatal;

@@ -1,0 +1,224 @@
+//! What a responder owes its peer: acknowledgements, READ responses and atomics' results, in order.
+//!
+//! Order matters: a requester takes an acknowledgement behind an unanswered READ as proof that the answer
+//! was lost. So there is one queue, and only acknowledgements that directly follow each other are merged.
+
+use crate::memory::{Access, Key};
+use crate::qp::{Batch, Common, Context, Emit};
+use nonic_wire::{Aeth, AethKind, Headers, ICRC_LEN, NakCode, Opcode, Operation, Psn, Syndrome, pad_len};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Answers waiting to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    queue: VecDeque<Reply>,
+    /// READ responses in the queue.
+    reads: u32,
+}
+
+#[derive(Debug)]
+enum Reply {
+    Aeth { psn: Psn, aeth: Aeth },
+    Atomic { psn: Psn, msn: u32, original: u64 },
+    Read(ReadReply),
+}
+
+/// A READ being answered.
+#[derive(Debug)]
+pub(crate) struct ReadReply {
+    /// The PSN of the next response packet.
+    pub(crate) psn: Psn,
+    pub(crate) msn: u32,
+    /// `None` only for a READ of zero bytes, which needs no key.
+    pub(crate) key: Option<Arc<Key>>,
+    pub(crate) va: u64,
+    /// Bytes not yet sent.
+    pub(crate) left: u32,
+    /// Whether no packet of it was sent.
+    pub(crate) fresh: bool,
+}
+
+impl ReadReply {
+    fn operation(&self, mtu: u32) -> Operation {
+        match (self.fresh, self.left <= mtu) {
+            (true, true) => Operation::ReadResponseOnly,
+            (true, false) => Operation::ReadResponseFirst,
+            (false, true) => Operation::ReadResponseLast,
+            (false, false) => Operation::ReadResponseMiddle,
+        }
+    }
+
+    fn payload_len(&self, mtu: u32) -> usize {
+        self.left.min(mtu) as usize
+    }
+
+    /// Whether the packet with `psn` is still to be sent.
+    fn will_send(&self, psn: Psn, mtu: u32) -> bool {
+        let ahead = psn.distance_from(self.psn);
+        ahead >= 0 && (ahead as u32) < crate::wqe::packets_for(self.left, mtu)
+    }
+}
+
+impl Replies {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// How many READs are being answered.
+    pub(crate) fn reads(&self) -> u32 {
+        self.reads
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Replies::default();
+    }
+
+    /// Acknowledges everything up to `psn`.
+    pub(crate) fn acknowledge(&mut self, psn: Psn, msn: u32) {
+        let aeth = Aeth {
+            syndrome: Syndrome::ack(),
+            msn,
+        };
+        match self.queue.back_mut() {
+            Some(Reply::Aeth {
+                psn: last,
+                aeth: waiting,
+            }) if matches!(waiting.syndrome.kind(), AethKind::Ack { .. }) => {
+                *last = psn;
+                *waiting = aeth;
+            }
+            _ => self.queue.push_back(Reply::Aeth { psn, aeth }),
+        }
+    }
+
+    /// Refuses the packet with `psn`.
+    pub(crate) fn refuse(&mut self, psn: Psn, msn: u32, syndrome: Syndrome) {
+        self.queue.push_back(Reply::Aeth {
+            psn,
+            aeth: Aeth { syndrome, msn },
+        });
+    }
+
+    pub(crate) fn atomic(&mut self, psn: Psn, msn: u32, original: u64) {
+        self.queue.push_back(Reply::Atomic { psn, msn, original });
+    }
+
+    pub(crate) fn read(&mut self, reply: ReadReply) {
+        self.reads += 1;
+        self.queue.push_back(Reply::Read(reply));
+    }
+
+    /// Whether the answer with `psn` is waiting already, so that a duplicate request adds nothing.
+    pub(crate) fn will_answer(&self, psn: Psn, mtu: u32) -> bool {
+        self.queue.iter().any(|reply| match reply {
+            Reply::Aeth { .. } => false,
+            Reply::Atomic { psn: waiting, .. } => *waiting == psn,
+            Reply::Read(read) => read.will_send(psn, mtu),
+        })
+    }
+
+    /// Whether the queue is as long as a well-behaved peer can make it.
+    pub(crate) fn is_full(&self, common: &Common) -> bool {
+        self.queue.len() >= 2 * usize::from(common.max_dest_rd_atomic) + 4
+    }
+
+    /// Writes the next packet, if there is one and it fits the batch.
+    pub(crate) fn emit(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> Emit {
+        let Some(reply) = self.queue.front_mut() else {
+            return Emit::Idle;
+        };
+        let (operation, payload) = match reply {
+            Reply::Aeth { .. } => (Operation::Acknowledge, 0),
+            Reply::Atomic { .. } => (Operation::AtomicAcknowledge, 0),
+            Reply::Read(read) => (read.operation(common.mtu), read.payload_len(common.mtu)),
+        };
+        let opcode = Opcode::new(common.service, operation).expect("every reliable service answers");
+        let length = opcode.header_len() + payload + pad_len(payload) + ICRC_LEN;
+        if length > batch.max_len {
+            return Emit::NotInBatch;
+        }
+        let finished = match reply {
+            Reply::Aeth { psn, aeth } => {
+                count_refusal(context, aeth.syndrome);
+                let mut headers = Headers::new(common.bth(operation, *psn));
+                headers.aeth = *aeth;
+                headers.emit(out);
+                true
+            }
+            Reply::Atomic { psn, msn, original } => {
+                let mut headers = Headers::new(common.bth(operation, *psn));
+                headers.aeth = Aeth {
+                    syndrome: Syndrome::ack(),
+                    msn: *msn,
+                };
+                headers.atomic_original = *original;
+                headers.emit(out);
+                true
+            }
+            Reply::Read(read) => match write_read_response(common, read, operation, out) {
+                Some(finished) => finished,
+                None => return self.abandon_read(),
+            },
+        };
+        if finished && let Some(Reply::Read(_)) = self.queue.pop_front() {
+            self.reads -= 1;
+        }
+        Emit::Packet(length)
+    }
+
+    /// The memory being read was revoked under way: refuse the rest and fail.
+    fn abandon_read(&mut self) -> Emit {
+        let Some(Reply::Read(read)) = self.queue.pop_front() else {
+            return Emit::Idle;
+        };
+        self.queue.clear();
+        self.reads = 0;
+        let syndrome = Syndrome::nak(NakCode::RemoteAccessError);
+        self.refuse(read.psn, read.msn, syndrome);
+        Emit::Failed
+    }
+}
+
+/// Writes one response packet and moves on; whether it was the last. `None` if the key no longer permits it.
+fn write_read_response(
+    common: &Common,
+    read: &mut ReadReply,
+    operation: Operation,
+    out: &mut [u8],
+) -> Option<bool> {
+    let payload = read.payload_len(common.mtu);
+    let mut headers = Headers::new(common.bth(operation, read.psn));
+    headers.bth.pad = pad_len(payload) as u8;
+    headers.aeth = Aeth {
+        syndrome: Syndrome::ack(),
+        msn: read.msn,
+    };
+    let start = headers.emit(out);
+    let end = start + payload;
+    if payload > 0 {
+        let key = read.key.as_ref()?;
+        let at = key.check(read.va, payload as u64, Access::REMOTE_READ).ok()?;
+        key.region().read(at, &mut out[start..end]).ok()?;
+    }
+    out[end..end + pad_len(payload)].fill(0);
+    read.va = read.va.wrapping_add(payload as u64);
+    read.left -= payload as u32;
+    read.psn = read.psn.next();
+    read.fresh = false;
+    Some(read.left == 0)
+}
+
+fn count_refusal(context: &mut Context<'_>, syndrome: Syndrome) {
+    match syndrome.kind() {
+        AethKind::Nak(_) => context.counters.naks_sent += 1,
+        AethKind::RnrNak { .. } => context.counters.rnr_naks_sent += 1,
+        _ => {}
+    }
+}

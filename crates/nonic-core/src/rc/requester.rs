@@ -1,0 +1,526 @@
+//! The requester half of a reliable connection: turns posted work into packets and answers into
+//! completions.
+//!
+//! Read before touching:
+//! - Every packet of the send queue has a *place* in one endless sequence; its PSN is the place's low 24
+//!   bits. A READ takes the places of its response packets. Three marks move along the sequence:
+//!   `una` (the oldest place not yet acknowledged or answered) ≤ `next` (the next to send) ≤ `sent` (one
+//!   past the furthest ever sent). Between `una` and `next` is what is under way.
+//! - Loss recovery is go-back-N: `next` returns to `una`. What arrives late from the first attempt is still
+//!   taken, and pulls `next` forward.
+//! - A READ is asked for in chunks no larger than the window to the peer, so that its answers cannot
+//!   overrun our own socket. Chunk borders are fixed per request: a repeated request never spans two, which
+//!   is what responders expect of a duplicate.
+//! - An acknowledgement for a place behind an unanswered READ or atomic means that the answer was lost.
+//! - Work completes strictly in order, from the front of the queue.
+
+use super::Fatal;
+use crate::memory::{Access, SgFault};
+use crate::qp::{Batch, Common, Context, Emit, QpState, RnrTimer};
+use crate::request_packet::RequestPacket;
+use crate::time::Time;
+use crate::work::{SendFlags, SendOp, Status};
+use crate::wqe::SendWqe;
+use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn};
+use std::collections::VecDeque;
+
+/// `rnr_retry` of 7 means: for ever.
+const RNR_RETRY_INFINITE: u8 = 7;
+
+/// At the latest, every this many packets of a long message ask for an acknowledgement.
+const ACK_REQUEST_INTERVAL: u32 = 16;
+
+/// The requester half.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    queue: VecDeque<SendWqe>,
+    /// The place of the next request to be posted.
+    tail: u64,
+    una: u64,
+    next: u64,
+    sent: u64,
+    /// Index in the queue of the request that `next` lies in.
+    cursor: usize,
+    /// READ and atomic requests under way.
+    fetches: u32,
+    since_ack_request: u32,
+    retry_left: u8,
+    rnr_left: u8,
+    pub(crate) timers: RequesterTimers,
+    /// The value of `una` for which a reported gap was already acted on.
+    rewound_at: Option<u64>,
+    /// What the peer's window has been told is under way, in bytes.
+    counted: u64,
+}
+
+/// When the requester wants to be woken.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RequesterTimers {
+    /// The peer must have answered by then.
+    pub(crate) retransmit_at: Option<Time>,
+    /// The peer asked for quiet until then.
+    pub(crate) quiet_until: Option<Time>,
+}
+
+impl Requester {
+    /// Starts the packet sequence. Called on the way to RTS.
+    pub(crate) fn start(&mut self, common: &Common) {
+        // Starting one lap up keeps every place comparable with an older one.
+        let start = (1 << 24) + u64::from(common.sq_psn.value());
+        (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
+        self.reset_retries(common);
+    }
+
+    /// How many requests are queued.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Bytes the peer's window counts for this queue pair.
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted
+    }
+
+    /// Whether nothing is under way and no request is half sent.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.una == self.next && self.queue.front().is_none_or(|wqe| wqe.first == self.una)
+    }
+
+    pub(crate) fn post(&mut self, mut wqe: SendWqe) {
+        wqe.first = self.tail;
+        self.tail = wqe.end();
+        self.queue.push_back(wqe);
+    }
+
+    /// Writes the next packet, if there is one and it fits the batch.
+    pub(crate) fn emit(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> Emit {
+        if self.timers.quiet_until.is_some() || !common.state.requests() {
+            return Emit::Idle;
+        }
+        loop {
+            let Some(wqe) = self.queue.get(self.cursor) else {
+                return Emit::Idle;
+            };
+            if wqe.packets == 0 {
+                match self.run_local(common, context) {
+                    Emit::Packet(_) => continue,
+                    other => return other,
+                }
+            }
+            let index = (self.next - wqe.first) as u32;
+            if index == 0 && !self.may_start(common, wqe) {
+                return Emit::Idle;
+            }
+            if wqe.op.fetches() && self.fetches >= u32::from(common.max_rd_atomic) {
+                return Emit::Idle;
+            }
+            return self.emit_packet(common, context, index, batch, out);
+        }
+    }
+
+    fn may_start(&self, common: &Common, wqe: &SendWqe) -> bool {
+        let fenced = wqe.flags.contains(SendFlags::FENCE) && self.fetches > 0;
+        let draining = common.state == QpState::Sqd && self.next == self.sent;
+        !fenced && !draining
+    }
+
+    /// Runs the local operation at the cursor, once everything before it is complete.
+    fn run_local(&mut self, common: &Common, context: &mut Context<'_>) -> Emit {
+        if self.cursor != 0 {
+            return Emit::Idle;
+        }
+        let Some(wqe) = self.queue.pop_front() else {
+            return Emit::Idle;
+        };
+        let result = match wqe.op {
+            SendOp::LocalInvalidate(rkey) => context.keys.invalidate(rkey, common.pd, common.qpn),
+            _ => Ok(()),
+        };
+        match result {
+            Ok(()) => {
+                common.complete_send(context, &wqe, Status::Success);
+                Emit::Packet(0)
+            }
+            Err(_) => {
+                common.complete_send(context, &wqe, Status::LocalQpOperation);
+                Emit::Failed
+            }
+        }
+    }
+
+    fn emit_packet(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        index: u32,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> Emit {
+        let mtu = common.mtu;
+        let Some(peer) = common.peer(context) else {
+            return Emit::Idle;
+        };
+        let wqe = &mut self.queue[self.cursor];
+        let packet = if matches!(wqe.op, SendOp::Read(_)) {
+            if wqe.chunk == 0 {
+                wqe.chunk = (peer.window() / 2 / mtu).clamp(1, wqe.packets);
+            }
+            RequestPacket::of_read(wqe, index, mtu)
+        } else {
+            RequestPacket::of_message(wqe, index, mtu)
+        };
+        let cost = packet.places * mtu;
+        if !peer.admits(cost) {
+            return Emit::Window;
+        }
+        if packet.wire_len(common) > batch.max_len {
+            return Emit::NotInBatch;
+        }
+        let fills_window = !peer.admits(cost.saturating_add(mtu));
+        let interval = (peer.window() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
+        self.since_ack_request += 1;
+        let ack_request = packet.segment.last || fills_window || self.since_ack_request >= interval;
+
+        let psn = Psn::new(self.next as u32);
+        let needed = if wqe.op.fetches() {
+            Access::LOCAL_WRITE
+        } else {
+            Access::empty()
+        };
+        let checked = if index == 0 {
+            wqe.payload.check(needed)
+        } else {
+            Ok(())
+        };
+        let written = checked.and_then(|()| packet.write(common, wqe, psn, ack_request, out));
+        let Ok(length) = written else {
+            return self.local_fault(common, context, Status::LocalProtection);
+        };
+        if ack_request {
+            self.since_ack_request = 0;
+        }
+        self.sent_packet(common, context, &packet);
+        Emit::Packet(length)
+    }
+
+    /// A local key does not permit the access. Requests before this one end first.
+    fn local_fault(&mut self, common: &Common, context: &mut Context<'_>, status: Status) -> Emit {
+        if self.cursor != 0 {
+            return Emit::Idle;
+        }
+        self.fail_front(common, context, status);
+        Emit::Failed
+    }
+
+    fn sent_packet(&mut self, common: &Common, context: &mut Context<'_>, packet: &RequestPacket) {
+        if self.next < self.sent {
+            context.counters.retransmitted_packets += 1;
+        }
+        let wqe = &self.queue[self.cursor];
+        self.fetches += u32::from(wqe.op.fetches());
+        self.next += u64::from(packet.places);
+        self.sent = self.sent.max(self.next);
+        if self.next == wqe.end() {
+            self.cursor += 1;
+        }
+        if self.timers.retransmit_at.is_none() {
+            self.arm_retransmit(common, context.now);
+        }
+        self.count_in_flight(common, context);
+    }
+
+    /// Takes a packet from the peer's responder.
+    pub(crate) fn handle(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        let Some(place) = self.place_of(packet.headers.bth.psn) else {
+            return Ok(());
+        };
+        match packet.headers.bth.opcode.operation() {
+            Operation::Acknowledge => self.handle_aeth(common, context, place, packet),
+            Operation::AtomicAcknowledge => {
+                let original = packet.headers.atomic_original.to_ne_bytes();
+                self.handle_fetched(common, context, place, &original, true)
+            }
+            operation if operation.is_read_response() => {
+                self.handle_fetched(common, context, place, packet.payload, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The place a PSN from the peer means: one that was sent and is not yet done with.
+    fn place_of(&self, psn: Psn) -> Option<u64> {
+        let ahead = psn.distance_from(Psn::new(self.una as u32));
+        let place = self.una.checked_add_signed(i64::from(ahead))?;
+        (self.una..self.sent).contains(&place).then_some(place)
+    }
+
+    fn handle_aeth(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        place: u64,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        let kind = packet.headers.aeth.syndrome.kind();
+        if let AethKind::Ack { .. } = kind {
+            self.acknowledge(common, context, place + 1);
+            return Ok(());
+        }
+        // Every other kind is about `place` itself and acknowledges what is before it.
+        self.acknowledge(common, context, place);
+        if self.una != place {
+            return Ok(());
+        }
+        match kind {
+            AethKind::RnrNak { timer } => self.receiver_not_ready(common, context, timer),
+            AethKind::Nak(NakCode::PsnSequenceError) => {
+                context.counters.naks_received += 1;
+                self.rewind_once(common, context);
+                Ok(())
+            }
+            AethKind::Nak(code) => {
+                context.counters.naks_received += 1;
+                let status = match code {
+                    NakCode::RemoteAccessError => Status::RemoteAccess,
+                    NakCode::RemoteOperationalError => Status::RemoteOperation,
+                    _ => Status::RemoteInvalidRequest,
+                };
+                self.fail_front(common, context, status);
+                Err(Fatal)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn receiver_not_ready(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        timer: u8,
+    ) -> Result<(), Fatal> {
+        context.counters.rnr_naks_received += 1;
+        if self.timers.quiet_until.is_some() {
+            // A duplicate of the one being waited out.
+            return Ok(());
+        }
+        if common.rnr_retry != RNR_RETRY_INFINITE {
+            if self.rnr_left == 0 {
+                self.fail_front(common, context, Status::RnrRetryExceeded);
+                return Err(Fatal);
+            }
+            self.rnr_left -= 1;
+        }
+        self.rewind(common, context);
+        let quiet = RnrTimer::from_code(timer & 0x1f)
+            .expect("masked to five bits")
+            .duration();
+        self.timers = RequesterTimers {
+            retransmit_at: None,
+            quiet_until: Some(context.now + quiet),
+        };
+        Ok(())
+    }
+
+    /// Everything before `up_to` was executed by the peer.
+    fn acknowledge(&mut self, common: &Common, context: &mut Context<'_>, up_to: u64) {
+        let before = self.una;
+        let mut answer_lost = false;
+        while self.una < up_to {
+            let Some(wqe) = self.queue.front() else { break };
+            if wqe.op.fetches() {
+                answer_lost = true;
+                break;
+            }
+            if up_to < wqe.end() {
+                self.una = up_to;
+                break;
+            }
+            self.una = wqe.end();
+            self.finish_front(common, context);
+        }
+        if self.una > before {
+            self.progressed(common, context, before);
+        }
+        if answer_lost {
+            self.rewind_once(common, context);
+        }
+    }
+
+    /// A READ response or an atomic's answer arrived.
+    fn handle_fetched(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        place: u64,
+        data: &[u8],
+        atomic: bool,
+    ) -> Result<(), Fatal> {
+        // It also acknowledges every request before it.
+        self.acknowledge(common, context, place);
+        let Some(wqe) = self.queue.front() else {
+            return Ok(());
+        };
+        if self.una != place || !wqe.op.fetches() || wqe.op.is_atomic() != atomic {
+            return Ok(());
+        }
+        let index = (place - wqe.first) as u32;
+        let segment = wqe.segment(index, common.mtu);
+        let expected = if atomic { 8 } else { segment.length as usize };
+        let placed = if data.len() != expected {
+            Err(Status::BadResponse)
+        } else {
+            wqe.payload
+                .scatter(segment.offset, data)
+                .map_err(|fault| match fault {
+                    SgFault::Protection => Status::LocalProtection,
+                    SgFault::Length => Status::LocalLength,
+                })
+        };
+        if let Err(status) = placed {
+            self.fail_front(common, context, status);
+            return Err(Fatal);
+        }
+        let complete = index + 1 == wqe.packets;
+        let answered = complete || (index + 1).is_multiple_of(wqe.chunk);
+        // After a rewind, a late answer may come to a request that is not counted any more.
+        if answered && place < self.next {
+            self.fetches = self.fetches.saturating_sub(1);
+        }
+        self.una = place + 1;
+        if complete {
+            self.finish_front(common, context);
+        }
+        self.progressed(common, context, place);
+        Ok(())
+    }
+
+    /// The front request is done.
+    fn finish_front(&mut self, common: &Common, context: &mut Context<'_>) {
+        if let Some(wqe) = self.queue.pop_front() {
+            common.complete_send(context, &wqe, Status::Success);
+            self.cursor = self.cursor.saturating_sub(1);
+        }
+    }
+
+    /// `una` moved on from `before`.
+    fn progressed(&mut self, common: &Common, context: &mut Context<'_>, before: u64) {
+        if self.next < self.una {
+            // Answers of an earlier attempt overtook the repetition.
+            self.next = self.una;
+            self.cursor = 0;
+        }
+        self.reset_retries(common);
+        self.rewound_at = None;
+        // Whatever the peer was not ready for, it has executed since.
+        self.timers.quiet_until = None;
+        if self.una == self.next {
+            self.timers.retransmit_at = None;
+        } else {
+            self.arm_retransmit(common, context.now);
+        }
+        let bytes = u32::try_from(self.una - before)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(common.mtu);
+        if let Some(peer) = common.peer(context) {
+            peer.on_progress(bytes, common.mtu);
+        }
+        self.count_in_flight(common, context);
+    }
+
+    /// Goes back to the oldest unacknowledged place, unless that was done already: the responder reports a
+    /// gap once, further reports are copies.
+    fn rewind_once(&mut self, common: &Common, context: &mut Context<'_>) {
+        if self.rewound_at == Some(self.una) {
+            return;
+        }
+        self.rewound_at = Some(self.una);
+        if let Some(peer) = common.peer(context) {
+            peer.on_loss(common.mtu);
+        }
+        self.rewind(common, context);
+    }
+
+    fn rewind(&mut self, common: &Common, context: &mut Context<'_>) {
+        self.next = self.una;
+        self.cursor = 0;
+        self.fetches = 0;
+        self.since_ack_request = 0;
+        self.count_in_flight(common, context);
+    }
+
+    /// The peer did not answer in time.
+    pub(crate) fn handle_timeout(&mut self, common: &Common, context: &mut Context<'_>) -> Result<(), Fatal> {
+        if self.timers.quiet_until.is_some_and(|until| until <= context.now) {
+            self.timers.quiet_until = None;
+        }
+        if self.timers.retransmit_at.is_none_or(|at| at > context.now) {
+            return Ok(());
+        }
+        self.timers.retransmit_at = None;
+        context.counters.timeouts += 1;
+        if self.retry_left == 0 {
+            self.fail_front(common, context, Status::RetryExceeded);
+            return Err(Fatal);
+        }
+        self.retry_left -= 1;
+        self.rewound_at = None;
+        if let Some(peer) = common.peer(context) {
+            peer.on_timeout(common.mtu);
+        }
+        self.rewind(common, context);
+        Ok(())
+    }
+
+    /// Ends the front request with an error; the caller flushes the rest.
+    fn fail_front(&mut self, common: &Common, context: &mut Context<'_>, status: Status) {
+        if let Some(wqe) = self.queue.pop_front() {
+            common.complete_send(context, &wqe, status);
+        }
+    }
+
+    /// Ends every queued request as flushed.
+    pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
+        while let Some(wqe) = self.queue.pop_front() {
+            common.complete_send(context, &wqe, Status::Flushed);
+        }
+        self.forget(common, context);
+    }
+
+    /// Drops everything without completions.
+    pub(crate) fn forget(&mut self, common: &Common, context: &mut Context<'_>) {
+        self.queue = VecDeque::new();
+        self.timers = RequesterTimers::default();
+        self.tail = self.una;
+        self.sent = self.una;
+        self.rewind(common, context);
+    }
+
+    fn arm_retransmit(&mut self, common: &Common, now: Time) {
+        self.timers.retransmit_at = common.timeout.duration().map(|duration| now + duration);
+    }
+
+    fn reset_retries(&mut self, common: &Common) {
+        self.retry_left = common.retry_count;
+        self.rnr_left = common.rnr_retry;
+    }
+
+    /// Tells the peer's window how much is under way.
+    fn count_in_flight(&mut self, common: &Common, context: &mut Context<'_>) {
+        let in_flight = (self.next - self.una) * u64::from(common.mtu);
+        if let Some(peer) = common.peer(context) {
+            peer.adjust(self.counted, in_flight);
+            self.counted = in_flight;
+        }
+    }
+}

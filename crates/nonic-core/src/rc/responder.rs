@@ -1,0 +1,546 @@
+//! The responder half of a reliable connection: executes the peer's requests in PSN order, exactly once.
+//!
+//! Read before touching:
+//! - `expected` is the only PSN that is executed. A later one proves a gap: one NAK, then silence until the
+//!   gap is filled. An earlier one is a duplicate: a SEND or WRITE is acknowledged again, a READ is read
+//!   again, an atomic is answered from memory (never executed again).
+//! - Nothing changes before everything about a packet has been checked; then bytes are placed; then the
+//!   answer is queued; then the completion. The engine sends answers before it publishes completions.
+//! - A refusal (NAK) is fatal for the connection, RNR is not.
+
+use super::Fatal;
+use super::replies::{ReadReply, Replies};
+use crate::event::Event;
+use crate::memory::{Access, Key, SgFault};
+use crate::qp::{Batch, Common, Context, Emit};
+use crate::rq::RecvWqe;
+use crate::work::{CompletionOpcode, Status};
+use crate::wqe::packets_for;
+use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The longest message there is.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// The responder half.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    expected: Psn,
+    /// Messages executed; 24 bits on the wire.
+    msn: u32,
+    /// A gap or a missing receive has been reported and `expected` has not come since.
+    refused: bool,
+    inbound: Inbound,
+    /// The latest READs and atomics, for duplicates.
+    history: VecDeque<Executed>,
+    replies: Replies,
+}
+
+/// The message whose packets are arriving.
+#[derive(Debug)]
+enum Inbound {
+    None,
+    Send { wqe: RecvWqe, received: u32 },
+    Write(InboundWrite),
+}
+
+#[derive(Debug)]
+struct InboundWrite {
+    /// `None` only for a WRITE of zero bytes.
+    key: Option<Arc<Key>>,
+    va: u64,
+    left: u32,
+    total: u32,
+}
+
+#[derive(Debug)]
+enum Executed {
+    Read {
+        first: Psn,
+        packets: u32,
+        va: u64,
+        length: u32,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+    },
+}
+
+/// Why a request is not executed.
+enum Refusal {
+    /// No receive is posted: come again.
+    NotReady,
+    /// Never. With what the receive in progress, if any, completes.
+    Nak(NakCode, Status),
+}
+
+const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, Status::LocalQpOperation);
+const ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccessError, Status::LocalQpOperation);
+
+impl Responder {
+    pub(crate) fn new() -> Self {
+        Responder {
+            expected: Psn::new(0),
+            msn: 0,
+            refused: false,
+            inbound: Inbound::None,
+            history: VecDeque::new(),
+            replies: Replies::default(),
+        }
+    }
+
+    /// Starts the sequence. Called on the way to RTR.
+    pub(crate) fn start(&mut self, common: &Common) {
+        *self = Responder {
+            expected: common.rq_psn,
+            ..Responder::new()
+        };
+    }
+
+    pub(crate) fn has_replies(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    pub(crate) fn emit(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> Emit {
+        self.replies.emit(common, context, batch, out)
+    }
+
+    /// Takes a packet from the peer's requester.
+    pub(crate) fn handle(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        let psn = packet.headers.bth.psn;
+        if psn.is_after(self.expected) {
+            context.counters.rx_out_of_sequence += 1;
+            if !self.refused {
+                self.refused = true;
+                let syndrome = Syndrome::nak(NakCode::PsnSequenceError);
+                self.replies.refuse(self.expected, self.msn, syndrome);
+            }
+            return Ok(());
+        }
+        if psn.is_before(self.expected) {
+            context.counters.rx_duplicates += 1;
+            self.handle_duplicate(common, context, packet);
+            return Ok(());
+        }
+        self.refused = false;
+        match self.execute(common, context, packet) {
+            Ok(()) => Ok(()),
+            Err(Refusal::NotReady) => {
+                self.refused = true;
+                self.replies
+                    .refuse(psn, self.msn, Syndrome::rnr(common.min_rnr_timer.code()));
+                Ok(())
+            }
+            Err(Refusal::Nak(code, status)) => {
+                self.replies.refuse(psn, self.msn, Syndrome::nak(code));
+                self.report_refusal(common, context, code, status);
+                Err(Fatal)
+            }
+        }
+    }
+
+    fn report_refusal(&mut self, common: &Common, context: &mut Context<'_>, code: NakCode, status: Status) {
+        if let Inbound::Send { wqe, received } = std::mem::replace(&mut self.inbound, Inbound::None) {
+            common.complete_recv(context, common.received(&wqe, status, received));
+        } else if code == NakCode::RemoteAccessError {
+            context.events.push_back(Event::QpAccessError(common.qpn));
+        } else {
+            context.events.push_back(Event::QpRequestError(common.qpn));
+        }
+    }
+
+    fn execute(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let operation = packet.headers.bth.opcode.operation();
+        self.check_sequence(operation)?;
+        check_length(operation, packet.payload.len(), common.mtu)?;
+        match operation {
+            Operation::ReadRequest => self.read(common, context, packet)?,
+            Operation::CompareSwap | Operation::FetchAdd => self.atomic(common, context, packet)?,
+            operation if operation.is_send() => {
+                self.send(common, context, packet)?;
+                self.executed_packet(packet, operation);
+            }
+            operation if operation.is_write() => {
+                self.write(common, context, packet)?;
+                self.executed_packet(packet, operation);
+            }
+            _ => return Err(INVALID),
+        }
+        Ok(())
+    }
+
+    /// One packet of a SEND or WRITE was executed.
+    fn executed_packet(&mut self, packet: &Packet<'_>, operation: Operation) {
+        self.expected = self.expected.next();
+        if operation.is_last() || operation.is_only() {
+            self.msn = (self.msn + 1) & 0xff_ffff;
+        }
+        if packet.headers.bth.ack_request {
+            self.replies.acknowledge(packet.headers.bth.psn, self.msn);
+        }
+    }
+
+    /// First packets need a message boundary before them, middle and last ones a message in progress.
+    fn check_sequence(&self, operation: Operation) -> Result<(), Refusal> {
+        let continues = operation.is_middle() || (operation.is_last() && !operation.is_only());
+        let fits = match &self.inbound {
+            Inbound::None => !continues,
+            Inbound::Send { .. } => continues && operation.is_send(),
+            Inbound::Write(_) => continues && operation.is_write(),
+        };
+        if fits { Ok(()) } else { Err(INVALID) }
+    }
+
+    fn send(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let operation = packet.headers.bth.opcode.operation();
+        if let Inbound::None = self.inbound {
+            let wqe = common.take_recv(context).ok_or(Refusal::NotReady)?;
+            self.inbound = Inbound::Send { wqe, received: 0 };
+        }
+        let Inbound::Send { wqe, received } = &mut self.inbound else {
+            return Err(INVALID);
+        };
+        wqe.place(*received, packet.payload).map_err(recv_fault)?;
+        *received += packet.payload.len() as u32;
+        if !(operation.is_last() || operation.is_only()) {
+            return Ok(());
+        }
+        let invalidated = operation
+            .has_invalidate()
+            .then_some(packet.headers.invalidate_rkey);
+        if let Some(rkey) = invalidated {
+            context
+                .keys
+                .invalidate(rkey, common.pd, common.qpn)
+                .map_err(|_| ACCESS)?;
+        }
+        let mut done = common.received(wqe, Status::Success, *received);
+        done.completion.invalidated_rkey = invalidated;
+        done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
+        done.solicited = packet.headers.bth.solicited;
+        self.inbound = Inbound::None;
+        common.complete_recv(context, done);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let operation = packet.headers.bth.opcode.operation();
+        let ends = operation.is_last() || operation.is_only();
+        if let Inbound::None = self.inbound {
+            self.inbound = Inbound::Write(begin_write(common, context, packet)?);
+        }
+        let Inbound::Write(write) = &mut self.inbound else {
+            return Err(INVALID);
+        };
+        let result = check_write(write, packet.payload.len(), ends).and_then(|()| {
+            let wqe = if operation.has_immediate() {
+                Some(common.take_recv(context).ok_or(Refusal::NotReady)?)
+            } else {
+                None
+            };
+            place(write, packet.payload)?;
+            Ok(wqe)
+        });
+        let wqe = match result {
+            Ok(wqe) => wqe,
+            Err(refusal) => {
+                // An Only packet that is not taken leaves no message in progress.
+                if operation.is_only() {
+                    self.inbound = Inbound::None;
+                }
+                return Err(refusal);
+            }
+        };
+        if ends {
+            let total = write.total;
+            self.inbound = Inbound::None;
+            if let Some(wqe) = wqe {
+                let mut done = common.received(&wqe, Status::Success, total);
+                done.completion.opcode = CompletionOpcode::RecvWriteWithImmediate;
+                done.completion.immediate = Some(packet.headers.immediate);
+                done.solicited = packet.headers.bth.solicited;
+                common.complete_recv(context, done);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let reth = packet.headers.reth;
+        if !common.access.contains(Access::REMOTE_READ)
+            || reth.dma_len > MAX_MESSAGE
+            || self.replies.reads() >= u32::from(common.max_dest_rd_atomic)
+        {
+            return Err(INVALID);
+        }
+        let reply = begin_read(common, context, packet, self.next_msn())?;
+        let packets = packets_for(reth.dma_len, common.mtu);
+        self.remember(
+            common,
+            Executed::Read {
+                first: self.expected,
+                packets,
+                va: reth.va,
+                length: reth.dma_len,
+            },
+        );
+        self.msn = reply.msn;
+        self.expected = self.expected.add(packets);
+        self.replies.read(reply);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let request = packet.headers.atomic;
+        if !common.access.contains(Access::REMOTE_ATOMIC)
+            || !request.va.is_multiple_of(8)
+            || common.max_dest_rd_atomic == 0
+            || self.replies.is_full(common)
+        {
+            return Err(INVALID);
+        }
+        let key = context
+            .keys
+            .find(request.rkey, common.pd, common.qpn)
+            .map_err(|_| ACCESS)?;
+        let at = key
+            .check(request.va, 8, Access::REMOTE_ATOMIC)
+            .map_err(|_| ACCESS)?;
+        let original = match packet.headers.bth.opcode.operation() {
+            Operation::CompareSwap => key.region().compare_swap(at, request.compare, request.swap_add),
+            _ => key.region().fetch_add(at, request.swap_add),
+        }
+        .map_err(|_| ACCESS)?;
+        self.remember(
+            common,
+            Executed::Atomic {
+                psn: self.expected,
+                original,
+            },
+        );
+        self.msn = self.next_msn();
+        self.replies.atomic(self.expected, self.msn, original);
+        self.expected = self.expected.next();
+        Ok(())
+    }
+
+    fn handle_duplicate(&mut self, common: &Common, context: &mut Context<'_>, packet: &Packet<'_>) {
+        let psn = packet.headers.bth.psn;
+        let operation = packet.headers.bth.opcode.operation();
+        if operation.is_send() || operation.is_write() {
+            // Our acknowledgement may have been lost; say again how far we are.
+            if packet.headers.bth.ack_request || operation.is_last() || operation.is_only() {
+                self.replies.acknowledge(self.expected.prev(), self.msn);
+            }
+            return;
+        }
+        if self.replies.is_full(common) || self.replies.will_answer(psn, common.mtu) {
+            return;
+        }
+        let mtu = common.mtu;
+        match self.history.iter().find(|executed| executed.covers(psn)) {
+            Some(Executed::Atomic { original, .. }) if operation.is_atomic() => {
+                self.replies.atomic(psn, self.msn, *original);
+            }
+            Some(executed @ Executed::Read { .. })
+                if operation == Operation::ReadRequest && executed.permits(packet, mtu) =>
+            {
+                // The memory is read again, with its key as it stands now. One that was revoked meanwhile
+                // is not a fresh violation: the requester will time out.
+                if let Ok(reply) = begin_read(common, context, packet, self.msn) {
+                    self.replies.read(reply);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn remember(&mut self, common: &Common, executed: Executed) {
+        while self.history.len() >= usize::from(common.max_dest_rd_atomic) {
+            self.history.pop_front();
+        }
+        self.history.push_back(executed);
+    }
+
+    fn next_msn(&self) -> u32 {
+        (self.msn + 1) & 0xff_ffff
+    }
+
+    /// Ends the receive in progress as flushed, on the way to the error state.
+    pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
+        if let Inbound::Send { wqe, .. } = std::mem::replace(&mut self.inbound, Inbound::None) {
+            common.complete_recv(context, common.received(&wqe, Status::Flushed, 0));
+        }
+        self.history = VecDeque::new();
+    }
+
+    /// Drops everything, answers included.
+    pub(crate) fn forget(&mut self) {
+        self.inbound = Inbound::None;
+        self.history = VecDeque::new();
+        self.replies.clear();
+    }
+}
+
+impl Executed {
+    fn covers(&self, psn: Psn) -> bool {
+        match self {
+            Executed::Atomic { psn: executed, .. } => *executed == psn,
+            Executed::Read { first, packets, .. } => {
+                let into = psn.distance_from(*first);
+                into >= 0 && (into as u32) < *packets
+            }
+        }
+    }
+
+    /// Whether a repeated READ request asks for nothing but the rest of the original.
+    fn permits(&self, packet: &Packet<'_>, mtu: u32) -> bool {
+        let Executed::Read {
+            first, va, length, ..
+        } = self
+        else {
+            return false;
+        };
+        let reth = packet.headers.reth;
+        let into = packet.headers.bth.psn.distance_from(*first).max(0) as u64 * u64::from(mtu);
+        reth.va == va.wrapping_add(into) && into + u64::from(reth.dma_len) <= u64::from(*length)
+    }
+}
+
+/// First and middle packets are full, last ones not empty, and none is longer than the path MTU.
+fn check_length(operation: Operation, length: usize, mtu: u32) -> Result<(), Refusal> {
+    let mtu = mtu as usize;
+    let fits = if !operation.carries_payload() {
+        length == 0
+    } else if operation.is_first() || operation.is_middle() {
+        length == mtu
+    } else if operation.is_last() && !operation.is_only() {
+        (1..=mtu).contains(&length)
+    } else {
+        length <= mtu
+    };
+    if fits { Ok(()) } else { Err(INVALID) }
+}
+
+fn begin_write(
+    common: &Common,
+    context: &mut Context<'_>,
+    packet: &Packet<'_>,
+) -> Result<InboundWrite, Refusal> {
+    let reth = packet.headers.reth;
+    if !common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
+        return Err(INVALID);
+    }
+    let key = find_remote(common, context, packet, Access::REMOTE_WRITE)?;
+    Ok(InboundWrite {
+        key,
+        va: reth.va,
+        left: reth.dma_len,
+        total: reth.dma_len,
+    })
+}
+
+fn begin_read(
+    common: &Common,
+    context: &mut Context<'_>,
+    packet: &Packet<'_>,
+    msn: u32,
+) -> Result<ReadReply, Refusal> {
+    let reth = packet.headers.reth;
+    let key = find_remote(common, context, packet, Access::REMOTE_READ)?;
+    Ok(ReadReply {
+        psn: packet.headers.bth.psn,
+        msn,
+        key,
+        va: reth.va,
+        left: reth.dma_len,
+        fresh: true,
+    })
+}
+
+/// The key a request names, checked for its whole range. A request for zero bytes needs none.
+fn find_remote(
+    common: &Common,
+    context: &mut Context<'_>,
+    packet: &Packet<'_>,
+    needed: Access,
+) -> Result<Option<Arc<Key>>, Refusal> {
+    let reth = packet.headers.reth;
+    if reth.dma_len == 0 {
+        return Ok(None);
+    }
+    let key = context
+        .keys
+        .find(reth.rkey, common.pd, common.qpn)
+        .map_err(|_| ACCESS)?;
+    key.check(reth.va, u64::from(reth.dma_len), needed)
+        .map_err(|_| ACCESS)?;
+    Ok(Some(key))
+}
+
+/// The lengths of a WRITE's packets must add up to what its first one announced.
+fn check_write(write: &InboundWrite, length: usize, ends: bool) -> Result<(), Refusal> {
+    let length = length as u64;
+    let left = u64::from(write.left);
+    let fits = if ends { length == left } else { length < left };
+    if fits { Ok(()) } else { Err(INVALID) }
+}
+
+fn place(write: &mut InboundWrite, payload: &[u8]) -> Result<(), Refusal> {
+    if !payload.is_empty() {
+        let key = write.key.as_ref().ok_or(INVALID)?;
+        let at = key
+            .check(write.va, payload.len() as u64, Access::REMOTE_WRITE)
+            .map_err(|_| ACCESS)?;
+        key.region().write(at, payload).map_err(|_| ACCESS)?;
+    }
+    write.va = write.va.wrapping_add(payload.len() as u64);
+    write.left -= payload.len() as u32;
+    Ok(())
+}
+
+/// A receive that cannot take the message: what the peer hears, and how the receive ends.
+fn recv_fault(fault: SgFault) -> Refusal {
+    match fault {
+        SgFault::Length => Refusal::Nak(NakCode::RemoteOperationalError, Status::LocalLength),
+        SgFault::Protection => Refusal::Nak(NakCode::RemoteOperationalError, Status::LocalProtection),
+    }
+}

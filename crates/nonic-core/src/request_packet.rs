@@ -1,0 +1,142 @@
+//! From a work request to the bytes of one of its packets, for every service.
+
+use crate::memory::SgFault;
+use crate::qp::Common;
+use crate::work::{SendFlags, SendOp};
+use crate::wqe::{Segment, SendWqe};
+use nonic_wire::{AtomicEth, Deth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, pad_len};
+
+/// A packet of a request, before it is written.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct RequestPacket {
+    pub(crate) operation: Operation,
+    pub(crate) segment: Segment,
+    /// How many places in the packet sequence it takes: more than one only for READ requests.
+    pub(crate) places: u32,
+}
+
+impl RequestPacket {
+    /// Packet `index` of a SEND, WRITE or atomic.
+    pub(crate) fn of_message(wqe: &SendWqe, index: u32, mtu: u32) -> Self {
+        let segment = wqe.segment(index, mtu);
+        RequestPacket {
+            operation: segment.operation(wqe.op),
+            segment,
+            places: 1,
+        }
+    }
+
+    /// A READ request for the responses from `index` to the end of their chunk.
+    pub(crate) fn of_read(wqe: &SendWqe, index: u32, mtu: u32) -> Self {
+        let places = (wqe.chunk - index % wqe.chunk).min(wqe.packets - index);
+        let offset = u64::from(index) * u64::from(mtu);
+        let length = (u64::from(wqe.length) - offset).min(u64::from(places) * u64::from(mtu)) as u32;
+        let segment = Segment {
+            offset,
+            length,
+            first: true,
+            last: true,
+        };
+        RequestPacket {
+            operation: Operation::ReadRequest,
+            segment,
+            places,
+        }
+    }
+
+    /// Bytes on the wire, ICRC included.
+    pub(crate) fn wire_len(&self, common: &Common) -> usize {
+        let opcode = Opcode::new(common.service, self.operation).expect("posting checked the service");
+        let payload = self.payload_len();
+        opcode.header_len() + payload + pad_len(payload) + ICRC_LEN
+    }
+
+    /// Writes headers and payload; the ICRC's place is left for the sealer.
+    pub(crate) fn write(
+        &self,
+        common: &Common,
+        wqe: &SendWqe,
+        psn: Psn,
+        ack_request: bool,
+        out: &mut [u8],
+    ) -> Result<usize, SgFault> {
+        let payload = self.payload_len();
+        let mut headers = Headers::new(common.bth(self.operation, psn));
+        headers.bth.ack_request = ack_request;
+        headers.bth.pad = pad_len(payload) as u8;
+        headers.bth.solicited = self.segment.last && wqe.flags.contains(SendFlags::SOLICITED);
+        match wqe.op {
+            SendOp::Send | SendOp::LocalInvalidate(_) => {}
+            SendOp::SendWithImmediate(immediate) => headers.immediate = immediate,
+            SendOp::SendWithInvalidate(rkey) => headers.invalidate_rkey = rkey,
+            SendOp::Write(remote) => {
+                headers.reth = Reth {
+                    va: remote.va,
+                    rkey: remote.rkey,
+                    dma_len: wqe.length,
+                };
+            }
+            SendOp::WriteWithImmediate(remote, immediate) => {
+                headers.reth = Reth {
+                    va: remote.va,
+                    rkey: remote.rkey,
+                    dma_len: wqe.length,
+                };
+                headers.immediate = immediate;
+            }
+            SendOp::Read(remote) => {
+                let va = remote.va.wrapping_add(self.segment.offset);
+                headers.reth = Reth {
+                    va,
+                    rkey: remote.rkey,
+                    dma_len: self.segment.length,
+                };
+            }
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => {
+                headers.atomic = AtomicEth {
+                    va: remote.va,
+                    rkey: remote.rkey,
+                    swap_add: swap,
+                    compare,
+                };
+            }
+            SendOp::FetchAdd { remote, add } => {
+                headers.atomic = AtomicEth {
+                    va: remote.va,
+                    rkey: remote.rkey,
+                    swap_add: add,
+                    compare: 0,
+                };
+            }
+        }
+        if let Some(destination) = &wqe.destination {
+            headers.bth.dest_qp = destination.qpn;
+            // A Q_Key with its top bit set stands for the queue pair's own.
+            let own = destination.qkey & 0x8000_0000 != 0;
+            let qkey = if own { common.qkey } else { destination.qkey };
+            headers.deth = Deth {
+                qkey,
+                src_qp: common.qpn,
+            };
+        }
+        let start = headers.emit(out);
+        let end = start + payload;
+        if payload > 0 {
+            wqe.payload.gather(self.segment.offset, &mut out[start..end])?;
+        }
+        out[end..end + pad_len(payload)].fill(0);
+        Ok(end + pad_len(payload) + ICRC_LEN)
+    }
+
+    fn payload_len(&self) -> usize {
+        if self.operation.carries_payload() {
+            self.segment.length as usize
+        } else {
+            0
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Timers: a hierarchical wheel, O(1) amortised whatever the number of queue pairs.
+//!
+//! Each queue pair has at most one entry per [`Timer`]. Moving a deadline later costs nothing: the entry
+//! fires at its old time, the owner sees that it is early and schedules it anew. So the packet path only
+//! ever writes a field.
+
+use crate::time::Time;
+
+/// The timers a queue pair may have.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Timer {
+    /// The peer owes an acknowledgement or a response.
+    Retransmit,
+    /// The peer asked to be left alone because it had no receive ready.
+    ReceiverNotReady,
+}
+
+impl Timer {
+    pub(crate) const ALL: [Timer; 2] = [Timer::Retransmit, Timer::ReceiverNotReady];
+}
+
+/// Identifies the owner of an entry.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Token {
+    pub(crate) slot: u32,
+    /// Distinguishes successive owners of one slot.
+    pub(crate) generation: u32,
+    pub(crate) timer: Timer,
+}
+
+/// One tick is 8.192 µs: finer than the shortest RNR timer (10 µs).
+const TICK_SHIFT: u32 = 13;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+/// Six levels span 2^36 ticks, about six days; later deadlines wait in the last slot and are re-sorted.
+const LEVELS: usize = 6;
+
+/// The wheel.
+#[derive(Debug)]
+pub(crate) struct TimerWheel {
+    levels: Vec<Level>,
+    /// Every entry due at or before this tick has fired.
+    elapsed: u64,
+    entries: usize,
+}
+
+#[derive(Debug)]
+struct Level {
+    occupied: u64,
+    slots: [Vec<Entry>; SLOTS],
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Entry {
+    tick: u64,
+    token: Token,
+}
+
+impl TimerWheel {
+    pub(crate) fn new() -> Self {
+        let levels = (0..LEVELS)
+            .map(|_| Level {
+                occupied: 0,
+                slots: std::array::from_fn(|_| Vec::new()),
+            })
+            .collect();
+        TimerWheel {
+            levels,
+            elapsed: 0,
+            entries: 0,
+        }
+    }
+
+    /// How many entries are scheduled.
+    pub(crate) fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// Fires `token` not before `at` and at most one tick after it.
+    pub(crate) fn schedule(&mut self, at: Time, token: Token) {
+        let tick = at.as_ns().div_ceil(1 << TICK_SHIFT).max(self.elapsed + 1);
+        self.insert(Entry { tick, token });
+        self.entries += 1;
+    }
+
+    /// When [`TimerWheel::expire`] should next be called. May be early, never late.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.next_slot()
+            .map(|(_, _, tick)| Time::from_ns(tick << TICK_SHIFT))
+    }
+
+    /// Moves time to `now` and reports every entry that is due.
+    pub(crate) fn expire(&mut self, now: Time, mut fire: impl FnMut(Token)) {
+        let target = now.as_ns() >> TICK_SHIFT;
+        while let Some((level, slot, tick)) = self.next_slot() {
+            if tick > target {
+                break;
+            }
+            self.elapsed = self.elapsed.max(tick);
+            self.levels[level].occupied &= !(1 << slot);
+            let mut due = std::mem::take(&mut self.levels[level].slots[slot]);
+            for entry in due.drain(..) {
+                if entry.tick <= self.elapsed {
+                    self.entries -= 1;
+                    fire(entry.token);
+                } else {
+                    self.insert(entry);
+                }
+            }
+            // Hand the allocation back unless the slot was filled again meanwhile.
+            if self.levels[level].slots[slot].is_empty() {
+                self.levels[level].slots[slot] = due;
+            }
+        }
+        self.elapsed = self.elapsed.max(target);
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        // The level is the highest digit in which the deadline differs from now.
+        // Half the span at most: a full circle would land in the slot time stands in, for ever.
+        let span = 1u64 << (SLOT_BITS * LEVELS as u32 - 1);
+        let tick = entry.tick.min(self.elapsed + span);
+        let differing = (tick ^ self.elapsed) | 1;
+        let level = ((63 - differing.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
+        let slot = (tick >> (level * SLOT_BITS)) as usize % SLOTS;
+        let level = &mut self.levels[level as usize];
+        level.occupied |= 1 << slot;
+        level.slots[slot].push(entry);
+    }
+
+    /// The earliest occupied slot: level, slot, first tick it covers.
+    fn next_slot(&self) -> Option<(usize, usize, u64)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .filter_map(|(index, level)| self.next_in_level(index, level))
+            .min_by_key(
+                // On a tie the coarser level goes first, so that its entries are sorted down before firing.
+                |(level, _, tick)| (*tick, LEVELS - level),
+            )
+    }
+
+    fn next_in_level(&self, index: usize, level: &Level) -> Option<(usize, usize, u64)> {
+        if level.occupied == 0 {
+            return None;
+        }
+        let shift = index as u32 * SLOT_BITS;
+        let position = self.elapsed >> shift;
+        let here = (position as usize % SLOTS) as u32;
+        let ahead = level.occupied.rotate_right(here).trailing_zeros();
+        let slot = (here + ahead) as usize % SLOTS;
+        let start = (position + u64::from(ahead)) << shift;
+        Some((index, slot, start.max(self.elapsed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(slot: u32) -> Token {
+        Token {
+            slot,
+            generation: 0,
+            timer: Timer::Retransmit,
+        }
+    }
+
+    fn fired(wheel: &mut TimerWheel, now: Time) -> Vec<u32> {
+        let mut slots = Vec::new();
+        wheel.expire(now, |token| slots.push(token.slot));
+        slots.sort_unstable();
+        slots
+    }
+
+    #[test]
+    fn never_early_and_at_most_one_tick_late() {
+        let mut wheel = TimerWheel::new();
+        let tick = 1 << TICK_SHIFT;
+        let deadlines: Vec<u64> = (0..400u64)
+            .map(|i| (i * i * 7919 * 131) % 40_000_000_000 + i * 10_000 + 1)
+            .collect();
+        for (index, at) in deadlines.iter().enumerate() {
+            wheel.schedule(Time::from_ns(*at), token(index as u32));
+        }
+        let mut fired_at = vec![None; deadlines.len()];
+        while let Some(next) = wheel.next() {
+            wheel.expire(next, |token| fired_at[token.slot as usize] = Some(next.as_ns()));
+        }
+        for (at, fired) in deadlines.iter().zip(&fired_at) {
+            let fired = fired.expect("every entry fires");
+            assert!(fired >= *at && fired <= at + tick, "due {at}, fired {fired}");
+        }
+        assert_eq!(wheel.len(), 0);
+    }
+
+    #[test]
+    fn a_long_jump_fires_everything_due() {
+        let mut wheel = TimerWheel::new();
+        for slot in 0..10 {
+            wheel.schedule(Time::from_ns(1_000_000 * u64::from(slot + 1)), token(slot));
+        }
+        assert_eq!(fired(&mut wheel, Time::from_ns(5_100_000)), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            fired(&mut wheel, Time::from_ns(3_600_000_000_000)),
+            [5, 6, 7, 8, 9]
+        );
+        assert_eq!(wheel.next(), None);
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_fires_at_the_next_tick() {
+        let mut wheel = TimerWheel::new();
+        assert!(fired(&mut wheel, Time::from_ns(1_000_000_000)).is_empty());
+        wheel.schedule(Time::from_ns(5), token(1));
+        let next = wheel.next().expect("one entry is scheduled");
+        assert!(next > Time::from_ns(999_000_000));
+        assert_eq!(fired(&mut wheel, next), [1]);
+    }
+}

@@ -1,0 +1,156 @@
+//! The sending half of both unreliable services.
+
+use crate::memory::Access;
+use crate::qp::{Batch, Common, Context, Emit, QpState};
+use crate::request_packet::RequestPacket;
+use crate::work::{SendOp, Status};
+use crate::wqe::SendWqe;
+use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT};
+use std::collections::VecDeque;
+
+/// Sends and forgets.
+#[derive(Debug, Default)]
+pub(crate) struct Sender {
+    queue: VecDeque<SendWqe>,
+    next_psn: Psn,
+    /// Packets of the front request already sent.
+    index: u32,
+}
+
+impl Sender {
+    /// Starts the sequence. Called on the way to RTS.
+    pub(crate) fn start(&mut self, common: &Common) {
+        self.next_psn = common.sq_psn;
+        self.index = 0;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether no request is half sent.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.index == 0
+    }
+
+    pub(crate) fn post(&mut self, wqe: SendWqe) {
+        self.queue.push_back(wqe);
+    }
+
+    /// Writes the next packet, if there is one and it fits the batch; the flow and queue pair it goes to.
+    pub(crate) fn emit(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> (Emit, Flow, Qpn) {
+        let nowhere = (common.flow, common.dest_qpn);
+        if !common.state.requests() || (common.state == QpState::Sqd && self.index == 0) {
+            return (Emit::Idle, nowhere.0, nowhere.1);
+        }
+        while let Some(wqe) = self.queue.front() {
+            if wqe.packets != 0 {
+                let (flow, dest_qpn) = route(common, context, wqe);
+                return (
+                    self.emit_packet(common, context, batch, (flow, dest_qpn), out),
+                    flow,
+                    dest_qpn,
+                );
+            }
+            if self.run_local(common, context) == Emit::Failed {
+                return (Emit::Failed, nowhere.0, nowhere.1);
+            }
+        }
+        (Emit::Idle, nowhere.0, nowhere.1)
+    }
+
+    fn run_local(&mut self, common: &Common, context: &mut Context<'_>) -> Emit {
+        let Some(wqe) = self.queue.pop_front() else {
+            return Emit::Idle;
+        };
+        let valid = match wqe.op {
+            SendOp::LocalInvalidate(rkey) => context.keys.invalidate(rkey, common.pd, common.qpn).is_ok(),
+            _ => true,
+        };
+        common.complete_send(
+            context,
+            &wqe,
+            if valid {
+                Status::Success
+            } else {
+                Status::LocalQpOperation
+            },
+        );
+        if valid { Emit::Idle } else { Emit::Failed }
+    }
+
+    fn emit_packet(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        batch: &Batch,
+        route: (Flow, Qpn),
+        out: &mut [u8],
+    ) -> Emit {
+        let wqe = &self.queue[0];
+        let packet = RequestPacket::of_message(wqe, self.index, common.mtu);
+        let elsewhere = !batch.empty && (batch.flow, batch.dest_qpn) != route;
+        if elsewhere || packet.wire_len(common) > batch.max_len {
+            return Emit::NotInBatch;
+        }
+        let checked = if self.index == 0 {
+            wqe.payload.check(Access::empty())
+        } else {
+            Ok(())
+        };
+        let written = checked.and_then(|()| packet.write(common, wqe, self.next_psn, false, out));
+        let Ok(length) = written else {
+            self.end_front(common, context, Status::LocalProtection);
+            return Emit::Failed;
+        };
+        self.next_psn = self.next_psn.next();
+        self.index += 1;
+        if self.index == wqe.packets {
+            self.end_front(common, context, Status::Success);
+        }
+        Emit::Packet(length)
+    }
+
+    fn end_front(&mut self, common: &Common, context: &mut Context<'_>, status: Status) {
+        self.index = 0;
+        if let Some(wqe) = self.queue.pop_front() {
+            common.complete_send(context, &wqe, status);
+        }
+    }
+
+    /// Ends every queued request as flushed.
+    pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
+        while !self.queue.is_empty() {
+            self.end_front(common, context, Status::Flushed);
+        }
+    }
+
+    /// Drops everything without completions.
+    pub(crate) fn forget(&mut self) {
+        *self = Sender::default();
+    }
+}
+
+/// Where a request goes: a datagram's own destination, or the connected peer.
+fn route(common: &Common, context: &Context<'_>, wqe: &SendWqe) -> (Flow, Qpn) {
+    let Some(destination) = &wqe.destination else {
+        return (common.flow, common.dest_qpn);
+    };
+    // Posting checked the index; an address that went away since leaves the last known one.
+    let Some(own) = context.endpoints.get(usize::from(destination.gid_index)) else {
+        return (common.flow, destination.qpn);
+    };
+    let flow = Flow {
+        src: own.ip,
+        dst: destination.ip,
+        src_port: own.port,
+        dst_port: ROCE_PORT,
+    };
+    (flow, destination.qpn)
+}

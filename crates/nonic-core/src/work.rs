@@ -1,0 +1,221 @@
+//! Work requests as they are posted, and completions as they are polled.
+//!
+//! These are the program-facing values. How a request is kept while the NIC works on it is the business of
+//! [`crate::wqe`].
+
+use crate::memory::Sge;
+use bitflags::bitflags;
+use nonic_wire::Qpn;
+use std::net::IpAddr;
+
+/// A span of the peer's memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RemoteAddress {
+    /// Address of the first byte, in the rkey's address space.
+    pub va: u64,
+    /// The key the peer gave out.
+    pub rkey: u32,
+}
+
+/// What a send-queue work request asks for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// A message into the peer's next receive.
+    Send,
+    /// The same, with 32 bits for the peer's completion.
+    SendWithImmediate(u32),
+    /// The same, revoking one of the peer's keys on arrival.
+    SendWithInvalidate(u32),
+    /// Bytes into the peer's memory.
+    Write(RemoteAddress),
+    /// The same, consuming a receive to deliver 32 bits.
+    WriteWithImmediate(RemoteAddress, u32),
+    /// Bytes from the peer's memory.
+    Read(RemoteAddress),
+    /// Replace the peer's 8-byte word by `swap` if it equals `compare`; the old value lands locally.
+    CompareSwap {
+        /// The word.
+        remote: RemoteAddress,
+        /// What it must equal.
+        compare: u64,
+        /// What replaces it.
+        swap: u64,
+    },
+    /// Add to the peer's 8-byte word; the old value lands locally.
+    FetchAdd {
+        /// The word.
+        remote: RemoteAddress,
+        /// What to add.
+        add: u64,
+    },
+    /// Revoke a local key, in order with the other requests.
+    LocalInvalidate(u32),
+}
+
+impl SendOp {
+    /// READ and atomics: operations whose answer carries data.
+    pub(crate) fn fetches(self) -> bool {
+        matches!(self, SendOp::Read(_)) || self.is_atomic()
+    }
+
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+    }
+
+    pub(crate) fn completion_opcode(self) -> CompletionOpcode {
+        match self {
+            SendOp::Send | SendOp::SendWithImmediate(_) | SendOp::SendWithInvalidate(_) => {
+                CompletionOpcode::Send
+            }
+            SendOp::Write(_) | SendOp::WriteWithImmediate(..) => CompletionOpcode::Write,
+            SendOp::Read(_) => CompletionOpcode::Read,
+            SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
+            SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
+        }
+    }
+}
+
+bitflags! {
+    /// Modifiers of a send-queue work request. Bit values are those of `ibv_send_flags`.
+    #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+    pub struct SendFlags: u32 {
+        /// Wait until earlier READs and atomics are complete.
+        const FENCE = 1;
+        /// Ask for a completion on success (failure always completes).
+        const SIGNALED = 1 << 1;
+        /// Wake a peer that armed for solicited completions only.
+        const SOLICITED = 1 << 2;
+    }
+}
+
+/// Where the bytes of a request are.
+#[derive(Copy, Clone, Debug)]
+pub enum Data<'a> {
+    /// In registered memory; fetched or filled later.
+    Sges(&'a [Sge]),
+    /// Here; copied while posting.
+    Inline(&'a [u8]),
+}
+
+/// A datagram's destination: what an address handle and the request say together.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Destination {
+    /// Which of the NIC's own addresses to send from: an index in its GID table.
+    pub gid_index: u8,
+    /// The peer's address, or a multicast group.
+    pub ip: IpAddr,
+    /// The peer's queue pair; [`Qpn::MULTICAST`] for a group.
+    pub qpn: Qpn,
+    /// The key the peer's queue pair expects.
+    pub qkey: u32,
+}
+
+/// A work request for the send queue.
+#[derive(Copy, Clone, Debug)]
+pub struct SendRequest<'a> {
+    /// The program's own number for it, returned in its completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// With which bytes.
+    pub data: Data<'a>,
+    /// How.
+    pub flags: SendFlags,
+    /// Where to; only for datagram queue pairs.
+    pub destination: Option<Destination>,
+}
+
+/// A work request for a receive queue.
+#[derive(Copy, Clone, Debug)]
+pub struct RecvRequest<'a> {
+    /// The program's own number for it.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sges: &'a [Sge],
+}
+
+/// How a work request ended. Values are those of `ibv_wc_status`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Status {
+    /// As asked.
+    #[error("success")]
+    Success = 0,
+    /// The message does not fit the receive, or is too long for the service.
+    #[error("local length error: the message does not fit the posted buffer")]
+    LocalLength = 1,
+    /// The queue pair is in no state for it.
+    #[error("local queue pair operation error")]
+    LocalQpOperation = 2,
+    /// A local key does not permit the access.
+    #[error("local protection error: an lkey does not cover or permit the access")]
+    LocalProtection = 4,
+    /// The queue pair was, or went, in the error state before this request's turn.
+    #[error("flushed: the queue pair is in the error state")]
+    Flushed = 5,
+    /// The peer's answer makes no sense.
+    #[error("bad response from the peer")]
+    BadResponse = 7,
+    /// The peer found the request malformed or not allowed.
+    #[error("remote invalid request")]
+    RemoteInvalidRequest = 9,
+    /// The peer's key does not permit the access.
+    #[error("remote access error: the rkey does not cover or permit the access")]
+    RemoteAccess = 10,
+    /// The peer could not carry it out.
+    #[error("remote operation error")]
+    RemoteOperation = 11,
+    /// The peer did not answer.
+    #[error("transport retries exhausted: the peer does not answer")]
+    RetryExceeded = 12,
+    /// The peer never had a receive ready.
+    #[error("receiver-not-ready retries exhausted: the peer posted no receive")]
+    RnrRetryExceeded = 13,
+}
+
+/// What completed. Values are those of `ibv_wc_opcode`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum CompletionOpcode {
+    /// A SEND of any kind.
+    Send = 0,
+    /// An RDMA WRITE.
+    Write = 1,
+    /// An RDMA READ.
+    Read = 2,
+    /// A compare-and-swap.
+    CompareSwap = 3,
+    /// A fetch-and-add.
+    FetchAdd = 4,
+    /// A LOCAL_INV.
+    LocalInvalidate = 6,
+    /// A receive, by a SEND.
+    Recv = 128,
+    /// A receive, by a WRITE_WITH_IMM.
+    RecvWriteWithImmediate = 129,
+}
+
+/// The one completion of a work request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The request's `wr_id`.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub opcode: CompletionOpcode,
+    /// Bytes received or fetched (with [`Completion::grh`], including its 40 bytes).
+    pub byte_len: u32,
+    /// The peer's immediate data.
+    pub immediate: Option<u32>,
+    /// The local key the peer's SEND_WITH_INV revoked.
+    pub invalidated_rkey: Option<u32>,
+    /// The queue pair it belongs to.
+    pub qpn: Qpn,
+    /// Who sent it; only for datagrams.
+    pub src_qp: Qpn,
+    /// Whether the buffer's first 40 bytes hold the network header; only for datagrams.
+    pub grh: bool,
+}
