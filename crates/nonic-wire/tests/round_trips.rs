@@ -164,6 +164,58 @@ fn headers_are_no_longer_than_promised() {
     }
 }
 
+#[test]
+fn values_wider_than_their_field_do_not_spill_into_the_next() {
+    let mut out = [0; Headers::MAX_LEN];
+    Aeth {
+        syndrome: Syndrome::ack(),
+        msn: u32::MAX,
+    }
+    .emit(&mut out);
+    assert_eq!(out[..Aeth::LEN], [Syndrome::ack().0, 0xff, 0xff, 0xff]);
+
+    Feth {
+        placement: 0xff,
+        selectivity: 0,
+    }
+    .emit(&mut out);
+    assert_eq!(out[..Feth::LEN], [0, 0, 0, 0x0f]);
+    Feth {
+        placement: 0,
+        selectivity: 0xff,
+    }
+    .emit(&mut out);
+    assert_eq!(out[..Feth::LEN], [0, 0, 0, 0x30]);
+
+    let neutral = Bth {
+        migrated: false,
+        pkey: 0,
+        ..Bth::default()
+    };
+    Bth {
+        pad: 0xff,
+        resv6: 0xff,
+        resv7: 0xff,
+        ..neutral
+    }
+    .emit(&mut out);
+    assert_eq!(out[..Bth::LEN], [0x04, 0x30, 0, 0, 0x3f, 0, 0, 0, 0x7f, 0, 0, 0]);
+    Bth {
+        version: 0xff,
+        ..neutral
+    }
+    .emit(&mut out);
+    assert_eq!(out[..Bth::LEN], [0x04, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+
+    let bth = Bth::new(Opcode::XRC_SEND_ONLY, Qpn::default(), Psn::default());
+    let headers = Headers {
+        xrc_srqn: u32::MAX,
+        ..Headers::new(bth)
+    };
+    assert_eq!(headers.emit(&mut out), 16);
+    assert_eq!(out[12..16], [0, 0xff, 0xff, 0xff]);
+}
+
 static SMALL_CAPTURE: &[u8] = include_bytes!("../../../tests/data/captures/rxe_cm_udaddy_sidr.pcap");
 
 fn opcode() -> impl Strategy<Value = Opcode> {
