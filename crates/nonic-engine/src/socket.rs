@@ -13,6 +13,7 @@
 
 mod batch;
 mod options;
+mod single;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
@@ -122,9 +123,10 @@ impl WireSocket {
         contents: &[u8],
         segment_size: Option<usize>,
     ) -> io::Result<()> {
-        if let Some(segment_size) = segment_size {
-            self.check_segments(contents.len(), segment_size)?;
-        }
+        let Some(size) = segment_size else {
+            return single::send(&self.socket, destination, contents);
+        };
+        self.check_segments(contents.len(), size)?;
         let transmit = Transmit {
             destination,
             ecn: None,
@@ -141,7 +143,7 @@ impl WireSocket {
     /// at least one.
     #[inline]
     pub fn recv(&self, batch: &mut RecvBatch) -> io::Result<usize> {
-        batch.fill(&self.state, (&self.socket).into(), self.local_address.ip())
+        batch.fill(self)
     }
 
     /// How many segments one [`send`](Self::send) may carry: 1 where the kernel or the device below cannot

@@ -30,7 +30,7 @@ fn nothing_to_receive(socket: &WireSocket) {
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
-fn batch_arrives_whole(ip: IpAddr) {
+fn batch_arrives_whole(ip: IpAddr, entries: usize) {
     const SEGMENT: usize = 4112;
     let (sender, receiver) = (bound(ip), bound(ip));
     assert!(sender.max_gso_segments() >= 15);
@@ -41,7 +41,7 @@ fn batch_arrives_whole(ip: IpAddr) {
         .send(receiver.local_addr(), &contents, Some(SEGMENT))
         .expect("loopback takes it");
 
-    let mut batch = RecvBatch::new(8);
+    let mut batch = RecvBatch::new(entries);
     assert_eq!(receive(&receiver, &mut batch), 1);
     let datagrams = batch.iter().next().expect("one entry");
     assert_eq!(datagrams.src, sender.local_addr());
@@ -52,14 +52,55 @@ fn batch_arrives_whole(ip: IpAddr) {
     nothing_to_receive(&receiver);
 }
 
+/// The single receive and the batched one read the notes of the kernel on their own, so both are tried.
+#[test]
+fn ecn_bits_are_seen() {
+    for ip in [V4, V6] {
+        for entries in [1, 4] {
+            let (sender, receiver) = (bound(ip), bound(ip));
+            match ip {
+                IpAddr::V4(_) => sockopt::set_ip_tos(&sender, 0b1010_1011),
+                IpAddr::V6(_) => sockopt::set_ipv6_tclass(&sender, 0b1010_1011),
+            }
+            .expect("the mark can be set");
+            sender
+                .send(receiver.local_addr(), b"marked", None)
+                .expect("loopback takes it");
+            let mut batch = RecvBatch::new(entries);
+            receive(&receiver, &mut batch);
+            assert_eq!(
+                batch.iter().next().expect("one entry").ecn,
+                0b11,
+                "{ip} {entries}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_wildcard_socket_knows_where_each_datagram_was_sent() {
+    for entries in [1, 4] {
+        let receiver = bound(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let destination = SocketAddr::from(([127, 71, 30, 1], receiver.local_addr().port()));
+        bound(V4)
+            .send(destination, b"packet", None)
+            .expect("loopback takes it");
+        let mut batch = RecvBatch::new(entries);
+        receive(&receiver, &mut batch);
+        assert_eq!(batch.iter().next().expect("one entry").dst_ip, destination.ip());
+    }
+}
+
 #[test]
 fn a_batch_of_segments_arrives_in_one_receive() {
-    batch_arrives_whole(V4);
+    batch_arrives_whole(V4, 1);
+    batch_arrives_whole(V4, 8);
 }
 
 #[test]
 fn a_batch_of_segments_arrives_in_one_receive_on_ipv6() {
-    batch_arrives_whole(V6);
+    batch_arrives_whole(V6, 1);
+    batch_arrives_whole(V6, 8);
 }
 
 #[test]

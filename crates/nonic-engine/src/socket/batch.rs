@@ -1,9 +1,11 @@
 //! Where received datagrams land: buffers allocated once, handed out by reference.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta};
+
+use super::{WireSocket, single};
 
 /// Room for the largest thing the kernel delivers at once: coalesced datagrams end below 64 KiB.
 const ENTRY_BYTES: usize = 64 * 1024;
@@ -29,7 +31,7 @@ impl RecvBatch {
             storage: vec![0; entries * ENTRY_BYTES].into_boxed_slice(),
             meta: vec![RecvMeta::default(); entries].into_boxed_slice(),
             filled: 0,
-            local_ip: IpAddr::from([0, 0, 0, 0]),
+            local_ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         }
     }
 
@@ -45,25 +47,27 @@ impl RecvBatch {
         })
     }
 
-    pub(super) fn fill(
-        &mut self,
-        state: &UdpSocketState,
-        socket: UdpSockRef<'_>,
-        local_ip: IpAddr,
-    ) -> io::Result<usize> {
+    pub(super) fn fill(&mut self, socket: &WireSocket) -> io::Result<usize> {
         self.filled = 0;
-        self.local_ip = local_ip;
-        self.filled = if self.meta.len() == 1 {
-            let mut slices = [IoSliceMut::new(&mut self.storage)];
-            state.recv(socket, &mut slices, &mut self.meta)?
+        self.local_ip = socket.local_address.ip();
+        // A socket bound to the wildcard learns the destination from a note that the single receive
+        // does not read.
+        if self.meta.len() == 1 && !self.local_ip.is_unspecified() {
+            self.meta[0] = single::recv(&socket.socket, &mut self.storage)?;
+            self.filled = 1;
         } else {
-            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-            for (slice, entry) in slices.iter_mut().zip(self.storage.chunks_exact_mut(ENTRY_BYTES)) {
-                *slice = IoSliceMut::new(entry);
-            }
-            state.recv(socket, &mut slices[..self.meta.len()], &mut self.meta)?
-        };
+            self.filled = self.fill_many(socket)?;
+        }
         Ok(self.filled)
+    }
+
+    fn fill_many(&mut self, socket: &WireSocket) -> io::Result<usize> {
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        for (slice, entry) in slices.iter_mut().zip(self.storage.chunks_exact_mut(ENTRY_BYTES)) {
+            *slice = IoSliceMut::new(entry);
+        }
+        let slices = &mut slices[..self.meta.len()];
+        socket.state.recv((&socket.socket).into(), slices, &mut self.meta)
     }
 }
 

@@ -1,0 +1,319 @@
+//! The pipeline: packets from sockets to the NIC, from the NIC to sockets, completions to the program.
+//!
+//! A [`Shard`] is driven by whoever holds its lock: the program's own thread while it posts and polls, the
+//! background thread otherwise. Every call does a bounded amount of work. The order within one is always
+//! the same: receive, timers, transmit, publish, notify — so an acknowledgement is on the wire before the
+//! completion it belongs to can be seen.
+
+use crate::attachment::Attachment;
+use crate::capture::Capture;
+use crate::channel::Channel;
+use crate::clock::Clock;
+use crate::entropy::KernelEntropy;
+use crate::netdev::LocalAddress;
+use crate::registry::{Block, InboxBuffer, Message};
+use crate::routes::{Asker, Routes, peer_address};
+use crate::socket::{Datagrams, ROCE_PORT, RecvBatch, WireSocket};
+use nonic_core::{Arrival, CqId, Event, MAX_BATCH_LEN, Nic, Time, Transmit};
+use nonic_wire::Flow;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Receives per call and socket, so that a flood cannot keep a caller.
+const RECEIVES_PER_DRIVE: usize = 16;
+/// The sockets that were quiet lately are looked at every so many calls.
+const QUIET_SOCKET_INTERVAL: u32 = 32;
+/// Inbox messages per call.
+const MESSAGES_PER_DRIVE: usize = 16;
+
+/// What the sockets saw.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct LinkCounters {
+    pub sends: u64,
+    pub send_errors: u64,
+    pub receives: u64,
+    /// Batches passed to other processes as holder of port 4791.
+    pub handed_over: u64,
+    /// Packets for queue pairs nobody on this host has.
+    pub nobody: u64,
+    /// Batches that came through another process.
+    pub handed_in: u64,
+}
+
+/// A NIC and its sockets.
+pub(crate) struct Shard {
+    pub(crate) nic: Nic,
+    pub(crate) clock: Clock,
+    pub(crate) attachments: Vec<Attachment>,
+    pub(crate) groups: Vec<(IpAddr, WireSocket)>,
+    pub(crate) channels: HashMap<CqId, Arc<Channel<CqId>>>,
+    pub(crate) events: Arc<Channel<Event>>,
+    pub(crate) routes: Routes,
+    pub(crate) entropy: KernelEntropy,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) counters: LinkCounters,
+    batch: RecvBatch,
+    inbox: InboxBuffer,
+    out: Box<[u8]>,
+    /// A batch the kernel had no room for.
+    stalled: Option<Transmit>,
+    /// The socket that had packets last.
+    hot: Source,
+    calls: u32,
+}
+
+/// A socket, by where it hangs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Source {
+    Own(usize),
+    Port(usize),
+    Group(usize),
+}
+
+/// How thoroughly to look for work.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Effort {
+    /// Mostly the socket that was busy last: what a polling program's thread does.
+    Light,
+    /// Every socket and inbox.
+    Full,
+}
+
+impl Shard {
+    pub(crate) fn new(nic: Nic, clock: Clock, events: Arc<Channel<Event>>, capture: Option<Capture>) -> Self {
+        Shard {
+            nic,
+            clock,
+            attachments: Vec::new(),
+            groups: Vec::new(),
+            channels: HashMap::new(),
+            events,
+            routes: Routes::default(),
+            entropy: KernelEntropy::new(),
+            capture,
+            counters: LinkCounters::default(),
+            batch: RecvBatch::new(1),
+            inbox: InboxBuffer::new(),
+            out: vec![0; MAX_BATCH_LEN].into_boxed_slice(),
+            stalled: None,
+            hot: Source::Own(0),
+            calls: 0,
+        }
+    }
+
+    /// Looks for work and does it. Whether there was any.
+    pub(crate) fn drive(&mut self, effort: Effort) -> bool {
+        let now = self.clock.now();
+        self.calls = self.calls.wrapping_add(1);
+        let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOCKET_INTERVAL);
+        let mut worked = self.receive(now, self.hot);
+        if full {
+            worked |= self.receive_elsewhere(now);
+        }
+        self.nic.handle_timeout(now);
+        worked | self.flush(now)
+    }
+
+    /// Sends what there is to send, then shows what completed. Whether anything was sent.
+    pub(crate) fn flush(&mut self, now: Time) -> bool {
+        let worked = self.transmit(now);
+        if self.stalled.is_none() {
+            self.nic.publish();
+        }
+        while let Some(event) = self.nic.poll_event() {
+            match event {
+                Event::Completion(cq) => {
+                    if let Some(channel) = self.channels.get(&cq) {
+                        channel.push(cq);
+                    }
+                }
+                other => self.events.push(other),
+            }
+        }
+        worked
+    }
+
+    /// Whether packets wait for room in the kernel.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    fn receive_elsewhere(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        for index in 0..self.attachments.len() {
+            for source in [Source::Own(index), Source::Port(index)] {
+                if source != self.hot {
+                    worked |= self.receive(now, source);
+                }
+            }
+            worked |= self.read_inboxes(now, index);
+        }
+        for index in 0..self.groups.len() {
+            worked |= self.receive(now, Source::Group(index));
+        }
+        worked
+    }
+
+    /// Takes what one socket has.
+    fn receive(&mut self, now: Time, source: Source) -> bool {
+        let mut batch = std::mem::replace(&mut self.batch, RecvBatch::empty());
+        let mut worked = false;
+        for _ in 0..RECEIVES_PER_DRIVE {
+            let socket = match source {
+                Source::Own(index) => self.attachments.get(index).map(|attachment| &attachment.own),
+                Source::Port(index) => self.attachments.get(index).and_then(|a| a.seat.socket()),
+                Source::Group(index) => self.groups.get(index).map(|(_, socket)| socket),
+            };
+            let Some(Ok(_)) = socket.map(|socket| socket.recv(&mut batch)) else { break };
+            self.counters.receives += 1;
+            worked = true;
+            for datagrams in batch.iter() {
+                match source {
+                    Source::Port(index) => self.sort(now, index, &datagrams),
+                    _ => self.take(now, &datagrams),
+                }
+            }
+        }
+        self.batch = batch;
+        if worked && !matches!(source, Source::Group(_)) {
+            self.hot = source;
+        }
+        worked
+    }
+
+    /// Packets that came to port 4791: ours to the NIC, others' to their owners.
+    fn sort(&mut self, now: Time, index: usize, datagrams: &Datagrams<'_>) {
+        let mut rest = datagrams.bytes;
+        while !rest.is_empty() {
+            let block = block_of(rest);
+            // The longest run of packets for the same owner.
+            let run = rest.chunks(datagrams.stride).take_while(|packet| block_of(packet) == block).map(<[u8]>::len);
+            let length = run.sum::<usize>().max(1).min(rest.len());
+            let (head, tail) = rest.split_at(length);
+            rest = tail;
+            let run = Datagrams { bytes: head, ..*datagrams };
+            match block {
+                Some(block) if !self.attachments[index].owns(block) => {
+                    if self.attachments[index].hand_over(block, &run) {
+                        self.counters.handed_over += 1;
+                    } else {
+                        self.counters.nobody += 1;
+                    }
+                }
+                _ => self.take(now, &run),
+            }
+        }
+    }
+
+    fn take(&mut self, now: Time, datagrams: &Datagrams<'_>) {
+        let arrival = Arrival { src: datagrams.src, dst: datagrams.dst_ip, stride: datagrams.stride };
+        if let Some(capture) = &mut self.capture {
+            let flow = Flow {
+                src: arrival.src.ip(),
+                dst: arrival.dst,
+                src_port: arrival.src.port(),
+                dst_port: ROCE_PORT,
+            };
+            capture.received(&flow, datagrams.stride, datagrams.bytes);
+        }
+        self.nic.handle_datagram(now, &arrival, datagrams.bytes);
+    }
+
+    /// Packets and questions from other processes of this host.
+    fn read_inboxes(&mut self, now: Time, index: usize) -> bool {
+        let mut worked = false;
+        let mut inbox = std::mem::take(&mut self.inbox);
+        for claim in 0..self.attachments[index].claims.len() {
+            for _ in 0..MESSAGES_PER_DRIVE {
+                let attachment = &self.attachments[index];
+                let claim = &attachment.claims[claim];
+                let Ok(Some(message)) = claim.recv(&mut inbox) else { break };
+                worked = true;
+                match message {
+                    Message::Handover(datagrams) => {
+                        self.counters.handed_in += 1;
+                        self.take(now, &datagrams);
+                    }
+                    Message::WhereAreYou { reply_to, token } => attachment.answer(claim, &reply_to, token),
+                    Message::IAm { who, udp_port, token } => self.routes.answered(now, who, udp_port, token),
+                }
+            }
+        }
+        self.inbox = inbox;
+        worked
+    }
+
+    fn transmit(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        if let Some(transmit) = self.stalled.take() {
+            self.send(now, &transmit);
+            worked = true;
+        }
+        while self.stalled.is_none() {
+            let segments = self.attachments.first().map_or(1, |first| first.own.max_gso_segments());
+            let Some(transmit) = self.nic.poll_transmit(now, segments, &mut self.out) else { break };
+            if let Some(capture) = &mut self.capture {
+                capture.sent(&transmit, &self.out[..transmit.len]);
+            }
+            self.send(now, &transmit);
+            worked = true;
+        }
+        worked
+    }
+
+    fn send(&mut self, now: Time, transmit: &Transmit) {
+        let Some(index) = self.attachments.iter().position(|a| a.address.ip == transmit.flow.src) else {
+            self.counters.send_errors += 1;
+            return;
+        };
+        let destination = self.destination(now, index, transmit);
+        let segment_size = (transmit.segments > 1).then_some(transmit.segment_size);
+        let sent = self.attachments[index].own.send(destination, &self.out[..transmit.len], segment_size);
+        match sent {
+            Ok(()) => self.counters.sends += 1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
+            // Unreachable, refused, too long for the interface: to the transport it is a lost packet.
+            Err(_) => self.counters.send_errors += 1,
+        }
+    }
+
+    fn destination(&mut self, now: Time, index: usize, transmit: &Transmit) -> SocketAddr {
+        let to = self.peer(index, transmit.flow.dst);
+        let attachment = &self.attachments[index];
+        let Some(reply_to) = attachment.name() else { return peer_address(to, ROCE_PORT) };
+        let mut asker = Asker { outbox: &attachment.outbox, reply_to, entropy: &mut self.entropy };
+        let port = self.routes.port(now, to, transmit.dest_qpn.value(), &mut asker);
+        peer_address(to, port)
+    }
+
+    /// Looks up how to reach a queue pair that is about to be connected. Whether an answer may come.
+    pub(crate) fn refresh_route(&mut self, gid_index: u8, remote: IpAddr, qpn: u32) -> bool {
+        let index = usize::from(gid_index);
+        let to = self.peer(index, remote);
+        let Some(attachment) = self.attachments.get(index) else { return false };
+        let Some(reply_to) = attachment.name() else { return false };
+        let mut asker = Asker { outbox: &attachment.outbox, reply_to, entropy: &mut self.entropy };
+        self.routes.refresh(self.clock.now(), to, qpn, &mut asker)
+    }
+
+    /// Whether the answer has come.
+    pub(crate) fn route_is_settled(&self, gid_index: u8, remote: IpAddr, qpn: u32) -> bool {
+        self.routes.is_settled(self.peer(usize::from(gid_index), remote), qpn)
+    }
+
+    /// A peer's address with the scope of the local address it is reached from.
+    fn peer(&self, index: usize, ip: IpAddr) -> LocalAddress {
+        let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast());
+        let scope_id = self.attachments.get(index).map_or(0, |attachment| attachment.address.scope_id);
+        LocalAddress { ip, scope_id: if link_local { scope_id } else { 0 } }
+    }
+}
+
+/// The block of the queue pair a packet is for; `None` for special numbers and what is no packet.
+fn block_of(packet: &[u8]) -> Option<Block> {
+    let qpn = packet.get(4..8)?;
+    Block::of_qpn(u32::from_be_bytes(qpn.try_into().ok()?) & 0xff_ffff)
+}

@@ -1,0 +1,96 @@
+//! One receive and one send without the batching machinery.
+//!
+//! `quinn-udp` prepares thirty-two message headers for every receive and a control message for every send.
+//! For a lone small packet that is a tenth of the whole trip, so the latency path has its own two system
+//! calls. They do what `quinn-udp` does, for sockets bound to a known address.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use quinn_udp::{EcnCodepoint, RecvMeta};
+use rustix::net::SendFlags;
+use socket2::{SockAddr, SockAddrStorage};
+
+/// Room for the two notes that arrive with a packet, each an integer with its header: the traffic class
+/// and the segment size. Whatever else might come is cut off by the kernel.
+const CONTROL_WORDS: usize = 6;
+
+/// Sends one datagram. Without a control message the kernel takes the socket's traffic class, which is 0.
+pub(super) fn send(socket: &impl AsFd, destination: SocketAddr, contents: &[u8]) -> io::Result<()> {
+    rustix::io::retry_on_intr(|| rustix::net::sendto(socket, contents, SendFlags::empty(), &destination))?;
+    Ok(())
+}
+
+/// Receives one datagram, or several coalesced ones, into `buffer`.
+pub(super) fn recv(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<RecvMeta> {
+    let mut source = SockAddrStorage::zeroed();
+    let mut control = [MaybeUninit::<u64>::uninit(); CONTROL_WORDS];
+    let mut slice = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: all-zero is a valid msghdr: no name, no buffers, no control.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = (&raw mut source).cast();
+    header.msg_namelen = source.size_of();
+    header.msg_iov = &raw mut slice;
+    header.msg_iovlen = 1;
+    let length = loop {
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: the descriptor is open for the length of the borrow; name, buffer and control of the
+        // header point to writable memory of the stated lengths that outlives the call.
+        let length =
+            unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        if let Ok(length) = usize::try_from(length) {
+            break length;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    };
+    // SAFETY: the kernel wrote an address of this length into the storage.
+    let source = unsafe { SockAddr::new(source, header.msg_namelen) };
+    let src = source
+        .as_socket()
+        .ok_or_else(|| io::Error::other("a packet from no Internet address"))?;
+    let mut meta = RecvMeta::default();
+    meta.addr = src;
+    meta.len = length;
+    meta.stride = length;
+    read_notes(&header, &mut meta);
+    Ok(meta)
+}
+
+fn read_notes(header: &libc::msghdr, meta: &mut RecvMeta) {
+    // SAFETY: the kernel filled the control buffer, which is aligned for headers and still alive, and set
+    // its length; the macros stay within that length.
+    let mut note = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: the macros return null or a pointer to a whole header within the control buffer.
+    while let Some(current) = unsafe { note.as_ref() } {
+        // SAFETY: as above.
+        let data = unsafe { libc::CMSG_DATA(note) };
+        match (current.cmsg_level, current.cmsg_type) {
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                // SAFETY: the kernel attaches one byte to this note.
+                meta.ecn = EcnCodepoint::from_bits(unsafe { data.read() });
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                // SAFETY: the kernel attaches an integer to this note.
+                let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                meta.ecn = EcnCodepoint::from_bits(class as u8);
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                // SAFETY: the kernel attaches an integer to this note.
+                let stride = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                meta.stride = usize::try_from(stride).unwrap_or(meta.len);
+            }
+            _ => {}
+        }
+        // SAFETY: `note` came from these macros and this header.
+        note = unsafe { libc::CMSG_NXTHDR(header, note) };
+    }
+}
