@@ -47,14 +47,24 @@ impl Attachment {
 
     /// Gives packets that came to port 4791 to the process that owns their queue pair. Whether one took it.
     pub(crate) fn hand_over(&self, block: Block, packets: &Datagrams<'_>) -> bool {
-        let to = BlockName { address: self.address, block };
-        matches!(self.outbox.post(&to, &Message::Handover(*packets)), Ok(Delivery::Sent))
+        let to = BlockName {
+            address: self.address,
+            block,
+        };
+        matches!(
+            self.outbox.post(&to, &Message::Handover(*packets)),
+            Ok(Delivery::Sent)
+        )
     }
 
     /// Tells a process of this host where we listen.
     pub(crate) fn answer(&self, asked: &BlockClaim, reply_to: &BlockName, token: u64) {
         let udp_port = self.own.local_addr().port();
-        let answer = Message::IAm { who: asked.name(), udp_port, token };
+        let answer = Message::IAm {
+            who: asked.name(),
+            udp_port,
+            token,
+        };
         // Whoever asked and is gone, or does not read, takes the detour.
         let _ = self.outbox.post(reply_to, &answer);
     }
@@ -63,6 +73,8 @@ impl Attachment {
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let seat = [self.seat.fd(), self.seat.socket().map(AsFd::as_fd)];
         let claims = self.claims.iter().map(AsFd::as_fd);
-        std::iter::once(self.own.as_fd()).chain(seat.into_iter().flatten()).chain(claims)
+        std::iter::once(self.own.as_fd())
+            .chain(seat.into_iter().flatten())
+            .chain(claims)
     }
 }

@@ -8,7 +8,7 @@ use nonic_core::{MAX_BATCH_LEN, Transmit};
 use nonic_wire::Flow;
 use nonic_wire::pcapng::PcapngWriter;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -20,8 +20,12 @@ pub(crate) struct Capture {
 impl Capture {
     /// The capture the environment asks for, if it does.
     pub(crate) fn from_environment() -> io::Result<Option<Self>> {
-        let Some(name) = std::env::var_os("NONIC_PCAP") else { return Ok(None) };
-        let name = name.to_string_lossy().replace("%p", &std::process::id().to_string());
+        let Some(name) = std::env::var_os("NONIC_PCAP") else {
+            return Ok(None);
+        };
+        let name = name
+            .to_string_lossy()
+            .replace("%p", &std::process::id().to_string());
         let file = File::create(PathBuf::from(&name))
             .map_err(|error| io::Error::new(error.kind(), format!("NONIC_PCAP={name}: {error}")))?;
         let writer = PcapngWriter::new(BufWriter::with_capacity(MAX_BATCH_LEN, file))?;
@@ -40,7 +44,9 @@ impl Capture {
     }
 
     fn packets(&mut self, flow: &Flow, stride: usize, bytes: &[u8]) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         let timestamp_ns = now.as_nanos() as u64;
         for (index, packet) in bytes.chunks(stride.max(1)).enumerate() {
             // A full disk must not stop the NIC; the file then ends early.

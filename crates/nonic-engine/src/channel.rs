@@ -20,7 +20,10 @@ pub struct Channel<T> {
 impl<T> Channel<T> {
     /// An empty channel.
     pub fn new() -> io::Result<Self> {
-        Ok(Channel { queue: Mutex::new(VecDeque::new()), fd: EventFd::new()? })
+        Ok(Channel {
+            queue: Mutex::new(VecDeque::new()),
+            fd: EventFd::new()?,
+        })
     }
 
     /// Adds an item and makes the descriptor readable.
@@ -60,8 +63,10 @@ impl<T> Channel<T> {
     fn sleep(&self, timeout: Option<Duration>) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, poll};
         let timeout = timeout.map(|timeout| {
-            rustix::event::Timespec::try_from(timeout)
-                .unwrap_or(rustix::event::Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+            rustix::event::Timespec::try_from(timeout).unwrap_or(rustix::event::Timespec {
+                tv_sec: i64::MAX,
+                tv_nsec: 0,
+            })
         });
         match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -11,7 +11,10 @@ pub(crate) struct KernelEntropy {
 
 impl KernelEntropy {
     pub(crate) fn new() -> Self {
-        KernelEntropy { bytes: [0; 256], used: 256 }
+        KernelEntropy {
+            bytes: [0; 256],
+            used: 256,
+        }
     }
 
     fn refill(&mut self) {

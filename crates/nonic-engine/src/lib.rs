@@ -8,8 +8,22 @@
 //! Read first: [`socket::WireSocket`] (how bytes reach the wire), [`netdev::devices`] (which devices
 //! exist) and [`registry`] (how processes share UDP port 4791 without a daemon).
 
+mod attachment;
+mod capture;
+mod channel;
+mod clock;
+mod device;
+mod entropy;
 pub mod eventfd;
+pub mod memory;
 pub mod netdev;
 pub mod pinning;
+mod progress;
 pub mod registry;
+mod routes;
+mod shard;
 pub mod socket;
+
+pub use channel::Channel;
+pub use device::{Device, OpenError};
+pub use shard::LinkCounters;

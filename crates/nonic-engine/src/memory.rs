@@ -158,7 +158,10 @@ impl Pages {
     pub fn new(len: usize) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let page = rustix::param::page_size();
-        let mapped = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapped = len
+            .max(1)
+            .checked_next_multiple_of(page)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a fresh private mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe {
             mmap_anonymous(
@@ -173,7 +176,11 @@ impl Pages {
         // SAFETY: mapped until `drop`, which the region does not outlive; accessed only through it, or by
         // the exclusive owner of a part that no key covers for writing at that time.
         let region = unsafe { RawRegion::new(start, len) };
-        Ok(Pages { region, mapped, pinned })
+        Ok(Pages {
+            region,
+            mapped,
+            pinned,
+        })
     }
 
     /// Address of the first byte.
@@ -234,7 +241,12 @@ mod tests {
                 let mut back = vec![0; 64];
                 pages.read(0, &mut back).expect("in bounds");
                 assert_eq!(&back[offset..offset + length], &data[..]);
-                assert!(back[..offset].iter().chain(&back[offset + length..]).all(|b| *b == 0xee));
+                assert!(
+                    back[..offset]
+                        .iter()
+                        .chain(&back[offset + length..])
+                        .all(|b| *b == 0xee)
+                );
                 let mut exact = vec![0; length];
                 pages.read(offset, &mut exact).expect("in bounds");
                 assert_eq!(exact, data);

@@ -6,9 +6,9 @@
 
 use crate::netdev::LocalAddress;
 use crate::registry::{Block, BlockName, Delivery, Message, Outbox};
+use crate::socket::ROCE_PORT;
 use nonic_core::{Entropy, Time};
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long an answer is believed. A dead process's block may pass to another.
@@ -19,13 +19,13 @@ const MAX_ENTRIES: usize = 65_536;
 
 /// What is known of one block on one address.
 #[derive(Copy, Clone, Debug)]
-enum Route {
-    /// Asked; the token an answer must carry.
-    Asked { token: u64, at: Time },
-    /// Its own port.
-    Direct { port: u16, at: Time },
-    /// Nobody on this host has that block: it is a peer elsewhere.
-    Elsewhere { at: Time },
+struct Route {
+    /// Its owner's own port; without one, packets take the detour over port 4791.
+    direct: Option<u16>,
+    /// The token that the answer to an open question must carry.
+    asked: Option<u64>,
+    /// When that was last asked.
+    at: Time,
 }
 
 /// Ports of same-host peers.
@@ -35,62 +35,82 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// The port to send to for a queue pair of the peer; asks in the background if nothing is known.
+    /// The port to send to for a queue pair of the peer; asks in the background if nothing recent is known.
     pub(crate) fn port(&mut self, now: Time, to: LocalAddress, qpn: u32, asker: &mut Asker<'_>) -> u16 {
-        let Some(block) = Block::of_qpn(qpn) else { return crate::socket::ROCE_PORT };
+        let Some(block) = Block::of_qpn(qpn) else {
+            return ROCE_PORT;
+        };
         let name = BlockName { address: to, block };
-        match self.table.get(&name) {
-            Some(Route::Direct { port, at }) if now.since(*at) < BELIEVED_FOR => return *port,
-            Some(Route::Elsewhere { at } | Route::Asked { at, .. }) if now.since(*at) < BELIEVED_FOR => {}
-            Some(Route::Direct { port, .. }) => {
-                // Keep using it while asking again: switching back and forth would reorder packets.
-                let port = *port;
-                self.ask(now, name, asker);
-                if let Some(Route::Asked { .. }) = self.table.get(&name) {
-                    self.table.insert(name, Route::Direct { port, at: now });
-                }
-                return port;
-            }
+        let route = match self.table.get(&name) {
+            Some(route) if now.since(route.at) < BELIEVED_FOR => *route,
             _ => self.ask(now, name, asker),
-        }
-        crate::socket::ROCE_PORT
+        };
+        route.direct.unwrap_or(ROCE_PORT)
     }
 
-    /// Asks for a block's port, forgetting what was known. Whether an answer may come.
+    /// Asks for a block's port again. Whether an answer may come.
     pub(crate) fn refresh(&mut self, now: Time, to: LocalAddress, qpn: u32, asker: &mut Asker<'_>) -> bool {
-        let Some(block) = Block::of_qpn(qpn) else { return false };
-        let name = BlockName { address: to, block };
-        self.ask(now, name, asker);
-        matches!(self.table.get(&name), Some(Route::Asked { .. }))
+        let Some(block) = Block::of_qpn(qpn) else {
+            return false;
+        };
+        self.ask(now, BlockName { address: to, block }, asker)
+            .asked
+            .is_some()
     }
 
     /// Whether the answer for a queue pair has come (or none will).
     pub(crate) fn is_settled(&self, to: LocalAddress, qpn: u32) -> bool {
-        let Some(block) = Block::of_qpn(qpn) else { return true };
-        !matches!(self.table.get(&BlockName { address: to, block }), Some(Route::Asked { .. }))
+        let Some(block) = Block::of_qpn(qpn) else {
+            return true;
+        };
+        let route = self.table.get(&BlockName { address: to, block });
+        route.is_none_or(|route| route.asked.is_none())
     }
 
     /// Takes an answer.
     pub(crate) fn answered(&mut self, now: Time, who: BlockName, udp_port: u16, token: u64) {
-        if let Some(route @ Route::Asked { .. }) = self.table.get_mut(&who)
-            && matches!(route, Route::Asked { token: asked, .. } if *asked == token)
+        if let Some(route) = self.table.get_mut(&who)
+            && route.asked == Some(token)
         {
-            *route = Route::Direct { port: udp_port, at: now };
+            *route = Route {
+                direct: Some(udp_port),
+                asked: None,
+                at: now,
+            };
         }
     }
 
-    fn ask(&mut self, now: Time, name: BlockName, asker: &mut Asker<'_>) {
+    fn ask(&mut self, now: Time, name: BlockName, asker: &mut Asker<'_>) -> Route {
         if self.table.len() >= MAX_ENTRIES {
             self.table.clear();
         }
-        let token = u64::from(asker.entropy.next_u32()) << 32 | u64::from(asker.entropy.next_u32());
-        let question = Message::WhereAreYou { reply_to: asker.reply_to, token };
+        let token = (u64::from(asker.entropy.next_u32()) << 32) | u64::from(asker.entropy.next_u32());
+        let question = Message::WhereAreYou {
+            reply_to: asker.reply_to,
+            token,
+        };
+        // What was known stays in use until the answer: switching back and forth would reorder packets.
+        let known = self.table.get(&name).and_then(|route| route.direct);
         let route = match asker.outbox.post(&name, &question) {
-            Ok(Delivery::Sent) => Route::Asked { token, at: now },
-            // A full inbox is asked again when the answer would have expired; packets take the detour.
-            Ok(Delivery::Full | Delivery::Gone) | Err(_) => Route::Elsewhere { at: now },
+            Ok(Delivery::Sent) => Route {
+                direct: known,
+                asked: Some(token),
+                at: now,
+            },
+            Ok(Delivery::Full) => Route {
+                direct: known,
+                asked: None,
+                at: now,
+            },
+            // Nobody on this host has that block: it is a peer elsewhere.
+            Ok(Delivery::Gone) | Err(_) => Route {
+                direct: None,
+                asked: None,
+                at: now,
+            },
         };
         self.table.insert(name, route);
+        route
     }
 }
 
@@ -99,9 +119,4 @@ pub(crate) struct Asker<'a> {
     pub(crate) outbox: &'a Outbox,
     pub(crate) reply_to: BlockName,
     pub(crate) entropy: &'a mut dyn Entropy,
-}
-
-/// The socket address of a peer, with the scope link-local addresses need.
-pub(crate) fn peer_address(to: LocalAddress, port: u16) -> SocketAddr {
-    to.with_port(port)
 }

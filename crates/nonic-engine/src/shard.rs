@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
 use crate::netdev::LocalAddress;
 use crate::registry::{Block, InboxBuffer, Message};
-use crate::routes::{Asker, Routes, peer_address};
+use crate::routes::{Asker, Routes};
 use crate::socket::{Datagrams, ROCE_PORT, RecvBatch, WireSocket};
 use nonic_core::{Arrival, CqId, Event, MAX_BATCH_LEN, Nic, Time, Transmit};
 use nonic_wire::Flow;
@@ -55,14 +55,20 @@ pub(crate) struct Shard {
     pub(crate) entropy: KernelEntropy,
     pub(crate) capture: Option<Capture>,
     pub(crate) counters: LinkCounters,
-    batch: RecvBatch,
-    inbox: InboxBuffer,
+    /// Taken out while received packets, which live in it, are worked on.
+    buffers: Option<Box<Buffers>>,
     out: Box<[u8]>,
     /// A batch the kernel had no room for.
     stalled: Option<Transmit>,
     /// The socket that had packets last.
     hot: Source,
     calls: u32,
+}
+
+/// Where packets and messages land.
+struct Buffers {
+    batch: RecvBatch,
+    inbox: InboxBuffer,
 }
 
 /// A socket, by where it hangs.
@@ -95,8 +101,10 @@ impl Shard {
             entropy: KernelEntropy::new(),
             capture,
             counters: LinkCounters::default(),
-            batch: RecvBatch::new(1),
-            inbox: InboxBuffer::new(),
+            buffers: Some(Box::new(Buffers {
+                batch: RecvBatch::new(1),
+                inbox: InboxBuffer::new(),
+            })),
             out: vec![0; MAX_BATCH_LEN].into_boxed_slice(),
             stalled: None,
             hot: Source::Own(0),
@@ -109,10 +117,15 @@ impl Shard {
         let now = self.clock.now();
         self.calls = self.calls.wrapping_add(1);
         let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOCKET_INTERVAL);
-        let mut worked = self.receive(now, self.hot);
+        let mut buffers = self
+            .buffers
+            .take()
+            .expect("put back before anyone else can drive");
+        let mut worked = self.receive(now, self.hot, &mut buffers.batch);
         if full {
-            worked |= self.receive_elsewhere(now);
+            worked |= self.receive_elsewhere(now, &mut buffers);
         }
+        self.buffers = Some(buffers);
         self.nic.handle_timeout(now);
         worked | self.flush(now)
     }
@@ -141,25 +154,24 @@ impl Shard {
         self.stalled.is_some()
     }
 
-    fn receive_elsewhere(&mut self, now: Time) -> bool {
+    fn receive_elsewhere(&mut self, now: Time, buffers: &mut Buffers) -> bool {
         let mut worked = false;
         for index in 0..self.attachments.len() {
             for source in [Source::Own(index), Source::Port(index)] {
                 if source != self.hot {
-                    worked |= self.receive(now, source);
+                    worked |= self.receive(now, source, &mut buffers.batch);
                 }
             }
-            worked |= self.read_inboxes(now, index);
+            worked |= self.read_inboxes(now, index, &mut buffers.inbox);
         }
         for index in 0..self.groups.len() {
-            worked |= self.receive(now, Source::Group(index));
+            worked |= self.receive(now, Source::Group(index), &mut buffers.batch);
         }
         worked
     }
 
     /// Takes what one socket has.
-    fn receive(&mut self, now: Time, source: Source) -> bool {
-        let mut batch = std::mem::replace(&mut self.batch, RecvBatch::empty());
+    fn receive(&mut self, now: Time, source: Source, batch: &mut RecvBatch) -> bool {
         let mut worked = false;
         for _ in 0..RECEIVES_PER_DRIVE {
             let socket = match source {
@@ -167,7 +179,9 @@ impl Shard {
                 Source::Port(index) => self.attachments.get(index).and_then(|a| a.seat.socket()),
                 Source::Group(index) => self.groups.get(index).map(|(_, socket)| socket),
             };
-            let Some(Ok(_)) = socket.map(|socket| socket.recv(&mut batch)) else { break };
+            let Some(Ok(_)) = socket.map(|socket| socket.recv(batch)) else {
+                break;
+            };
             self.counters.receives += 1;
             worked = true;
             for datagrams in batch.iter() {
@@ -177,7 +191,6 @@ impl Shard {
                 }
             }
         }
-        self.batch = batch;
         if worked && !matches!(source, Source::Group(_)) {
             self.hot = source;
         }
@@ -190,11 +203,17 @@ impl Shard {
         while !rest.is_empty() {
             let block = block_of(rest);
             // The longest run of packets for the same owner.
-            let run = rest.chunks(datagrams.stride).take_while(|packet| block_of(packet) == block).map(<[u8]>::len);
+            let run = rest
+                .chunks(datagrams.stride)
+                .take_while(|packet| block_of(packet) == block)
+                .map(<[u8]>::len);
             let length = run.sum::<usize>().max(1).min(rest.len());
             let (head, tail) = rest.split_at(length);
             rest = tail;
-            let run = Datagrams { bytes: head, ..*datagrams };
+            let run = Datagrams {
+                bytes: head,
+                ..*datagrams
+            };
             match block {
                 Some(block) if !self.attachments[index].owns(block) => {
                     if self.attachments[index].hand_over(block, &run) {
@@ -209,7 +228,11 @@ impl Shard {
     }
 
     fn take(&mut self, now: Time, datagrams: &Datagrams<'_>) {
-        let arrival = Arrival { src: datagrams.src, dst: datagrams.dst_ip, stride: datagrams.stride };
+        let arrival = Arrival {
+            src: datagrams.src,
+            dst: datagrams.dst_ip,
+            stride: datagrams.stride,
+        };
         if let Some(capture) = &mut self.capture {
             let flow = Flow {
                 src: arrival.src.ip(),
@@ -223,14 +246,15 @@ impl Shard {
     }
 
     /// Packets and questions from other processes of this host.
-    fn read_inboxes(&mut self, now: Time, index: usize) -> bool {
+    fn read_inboxes(&mut self, now: Time, index: usize, inbox: &mut InboxBuffer) -> bool {
         let mut worked = false;
-        let mut inbox = std::mem::take(&mut self.inbox);
         for claim in 0..self.attachments[index].claims.len() {
             for _ in 0..MESSAGES_PER_DRIVE {
                 let attachment = &self.attachments[index];
                 let claim = &attachment.claims[claim];
-                let Ok(Some(message)) = claim.recv(&mut inbox) else { break };
+                let Ok(Some(message)) = claim.recv(inbox) else {
+                    break;
+                };
                 worked = true;
                 match message {
                     Message::Handover(datagrams) => {
@@ -242,7 +266,6 @@ impl Shard {
                 }
             }
         }
-        self.inbox = inbox;
         worked
     }
 
@@ -253,8 +276,13 @@ impl Shard {
             worked = true;
         }
         while self.stalled.is_none() {
-            let segments = self.attachments.first().map_or(1, |first| first.own.max_gso_segments());
-            let Some(transmit) = self.nic.poll_transmit(now, segments, &mut self.out) else { break };
+            let segments = self
+                .attachments
+                .first()
+                .map_or(1, |first| first.own.max_gso_segments());
+            let Some(transmit) = self.nic.poll_transmit(now, segments, &mut self.out) else {
+                break;
+            };
             if let Some(capture) = &mut self.capture {
                 capture.sent(&transmit, &self.out[..transmit.len]);
             }
@@ -265,13 +293,19 @@ impl Shard {
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit) {
-        let Some(index) = self.attachments.iter().position(|a| a.address.ip == transmit.flow.src) else {
+        let Some(index) = self
+            .attachments
+            .iter()
+            .position(|a| a.address.ip == transmit.flow.src)
+        else {
             self.counters.send_errors += 1;
             return;
         };
         let destination = self.destination(now, index, transmit);
         let segment_size = (transmit.segments > 1).then_some(transmit.segment_size);
-        let sent = self.attachments[index].own.send(destination, &self.out[..transmit.len], segment_size);
+        let sent = self.attachments[index]
+            .own
+            .send(destination, &self.out[..transmit.len], segment_size);
         match sent {
             Ok(()) => self.counters.sends += 1,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
@@ -283,32 +317,53 @@ impl Shard {
     fn destination(&mut self, now: Time, index: usize, transmit: &Transmit) -> SocketAddr {
         let to = self.peer(index, transmit.flow.dst);
         let attachment = &self.attachments[index];
-        let Some(reply_to) = attachment.name() else { return peer_address(to, ROCE_PORT) };
-        let mut asker = Asker { outbox: &attachment.outbox, reply_to, entropy: &mut self.entropy };
+        let Some(reply_to) = attachment.name() else {
+            return to.with_port(ROCE_PORT);
+        };
+        let mut asker = Asker {
+            outbox: &attachment.outbox,
+            reply_to,
+            entropy: &mut self.entropy,
+        };
         let port = self.routes.port(now, to, transmit.dest_qpn.value(), &mut asker);
-        peer_address(to, port)
+        to.with_port(port)
     }
 
     /// Looks up how to reach a queue pair that is about to be connected. Whether an answer may come.
     pub(crate) fn refresh_route(&mut self, gid_index: u8, remote: IpAddr, qpn: u32) -> bool {
         let index = usize::from(gid_index);
         let to = self.peer(index, remote);
-        let Some(attachment) = self.attachments.get(index) else { return false };
-        let Some(reply_to) = attachment.name() else { return false };
-        let mut asker = Asker { outbox: &attachment.outbox, reply_to, entropy: &mut self.entropy };
+        let Some(attachment) = self.attachments.get(index) else {
+            return false;
+        };
+        let Some(reply_to) = attachment.name() else {
+            return false;
+        };
+        let mut asker = Asker {
+            outbox: &attachment.outbox,
+            reply_to,
+            entropy: &mut self.entropy,
+        };
         self.routes.refresh(self.clock.now(), to, qpn, &mut asker)
     }
 
     /// Whether the answer has come.
     pub(crate) fn route_is_settled(&self, gid_index: u8, remote: IpAddr, qpn: u32) -> bool {
-        self.routes.is_settled(self.peer(usize::from(gid_index), remote), qpn)
+        self.routes
+            .is_settled(self.peer(usize::from(gid_index), remote), qpn)
     }
 
     /// A peer's address with the scope of the local address it is reached from.
     fn peer(&self, index: usize, ip: IpAddr) -> LocalAddress {
         let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast());
-        let scope_id = self.attachments.get(index).map_or(0, |attachment| attachment.address.scope_id);
-        LocalAddress { ip, scope_id: if link_local { scope_id } else { 0 } }
+        let scope_id = self
+            .attachments
+            .get(index)
+            .map_or(0, |attachment| attachment.address.scope_id);
+        LocalAddress {
+            ip,
+            scope_id: if link_local { scope_id } else { 0 },
+        }
     }
 }
 

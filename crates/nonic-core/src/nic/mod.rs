@@ -327,6 +327,11 @@ impl Nic {
         removed
     }
 
+    /// Whether any queue pair is a member of a group.
+    pub fn has_multicast(&self, group: IpAddr) -> bool {
+        self.groups.contains_key(&group)
+    }
+
     /// Makes completions visible in their queues. Call when everything to transmit is on the wire.
     pub fn publish(&mut self) {
         if self.outbox.is_empty() {

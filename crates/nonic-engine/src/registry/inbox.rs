@@ -43,6 +43,11 @@ impl BlockClaim {
         Self::claim_first_free(address, numbers.filter_map(Block::new))
     }
 
+    /// Claims one particular block; [`ClaimError::Full`] if it has an owner.
+    pub fn claim_block(address: LocalAddress, block: Block) -> Result<Self, ClaimError> {
+        Self::claim_first_free(address, std::iter::once(block))
+    }
+
     /// The address and block, by which others reach the inbox.
     pub fn name(&self) -> BlockName {
         self.name

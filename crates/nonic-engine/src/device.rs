@@ -1,0 +1,456 @@
+//! An open device: the thread-safe handle through which programs use a NIC.
+//!
+//! [`Device`] is what both doors stand on: the safe Rust API and the C ABI. It checks nothing the core
+//! already checks, and adds only what needs an operating system: sockets, threads, descriptors.
+
+use crate::attachment::Attachment;
+use crate::capture::Capture;
+use crate::channel::Channel;
+use crate::clock::Clock;
+use crate::entropy::KernelEntropy;
+use crate::netdev::{self, GidEntry, NetDevice};
+use crate::progress::Progress;
+use crate::registry::{Block, BlockClaim, ClaimError};
+use crate::shard::{LinkCounters, Shard};
+use crate::socket::{ROCE_PORT, WireSocket};
+use nonic_core::{
+    Arm, Completion, CompletionQueue, Counters, CqId, CqOverflow, CreateError, Endpoint, Event, Key,
+    KeyError, KeySpec, KeyTable, ModifyError, Nic, NicConfig, PathMtu, PdId, PostError, Psn, QpAttributes,
+    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId,
+};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long connecting waits for a peer on this host to say where it listens.
+const ROUTE_PATIENCE: Duration = Duration::from_millis(20);
+
+/// An open device. Clones are handles to the same one; it closes with the last.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    netdev: NetDevice,
+    gids: Vec<GidEntry>,
+    config: NicConfig,
+    keys: Arc<KeyTable>,
+    progress: Arc<Progress>,
+    events: Arc<Channel<Event>>,
+    next_id: AtomicU32,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no such device.
+    #[error("no device is called {name}; there are: {available}")]
+    NotFound {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        available: String,
+    },
+    /// The interface has no address that could be bound.
+    #[error("{0} has no usable IP address; give the interface one (`ip addr add …`) and switch it on")]
+    NoAddress(String),
+    /// All queue pair numbers of the address are taken by other processes.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The operating system refused something.
+    #[error("cannot open {name}: {error}")]
+    Io {
+        /// The device.
+        name: String,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl Device {
+    /// The devices of this host: one per network interface.
+    pub fn list() -> io::Result<Vec<NetDevice>> {
+        netdev::devices()
+    }
+
+    /// Opens the device of this name (`roce_lo`, or the interface's name itself).
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        let io = |error| OpenError::Io {
+            name: name.to_owned(),
+            error,
+        };
+        let devices = Self::list().map_err(io)?;
+        let found = devices
+            .iter()
+            .find(|device| device.device_name() == name || device.name == name);
+        match found {
+            Some(device) => Self::open_netdev(device.clone()),
+            None => {
+                let available: Vec<String> = devices.iter().map(NetDevice::device_name).collect();
+                Err(OpenError::NotFound {
+                    name: name.to_owned(),
+                    available: available.join(", "),
+                })
+            }
+        }
+    }
+
+    /// Opens a device found by [`Device::list`].
+    pub fn open_netdev(netdev: NetDevice) -> Result<Self, OpenError> {
+        let config = NicConfig {
+            port_mtu: PathMtu::from_bytes(u32::from(netdev.path_mtu())).expect("one of the five MTUs"),
+            ..NicConfig::default()
+        };
+        let name = netdev.device_name();
+        let io = |error| OpenError::Io {
+            name: name.clone(),
+            error,
+        };
+        let keys = Arc::new(KeyTable::new());
+        let nic = Nic::new(config.clone(), Arc::clone(&keys), Box::new(KernelEntropy::new()));
+        let events = Arc::new(Channel::new().map_err(io)?);
+        let capture = Capture::from_environment().map_err(io)?;
+        let mut shard = Shard::new(nic, Clock::new(), Arc::clone(&events), capture);
+        let gids = attach(&mut shard, &netdev).map_err(io)?;
+        if gids.is_empty() {
+            return Err(OpenError::NoAddress(name));
+        }
+        claim_block(&mut shard)?;
+        let progress = Progress::new(shard).map_err(io)?;
+        for attachment in &progress.lock().attachments {
+            attachment
+                .fds()
+                .try_for_each(|fd| progress.watch(fd))
+                .map_err(io)?;
+        }
+        let thread = progress.spawn(&netdev.name).map_err(io)?;
+        let next_id = AtomicU32::new(1);
+        let inner = Inner {
+            netdev,
+            gids,
+            config,
+            keys,
+            progress,
+            events,
+            next_id,
+            thread: Some(thread),
+        };
+        Ok(Device {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The interface it stands on, as it was when the device was opened.
+    pub fn netdev(&self) -> &NetDevice {
+        &self.inner.netdev
+    }
+
+    /// Its addresses; the position is the GID index.
+    pub fn gids(&self) -> &[GidEntry] {
+        &self.inner.gids
+    }
+
+    /// Its limits.
+    pub fn config(&self) -> &NicConfig {
+        &self.inner.config
+    }
+
+    /// A fresh protection domain.
+    pub fn alloc_pd(&self) -> PdId {
+        self.inner.keys.alloc_pd()
+    }
+
+    /// The device's memory keys.
+    pub fn keys(&self) -> &Arc<KeyTable> {
+        &self.inner.keys
+    }
+
+    /// Registers memory under a fresh key.
+    pub fn register(&self, spec: KeySpec) -> Result<Arc<Key>, KeyError> {
+        self.inner.progress.lock().nic.register(spec)
+    }
+
+    /// Revokes a key. When this returns, no access through it is under way and none will begin.
+    pub fn revoke(&self, key: u32) -> bool {
+        let revoked = self.inner.keys.revoke(key);
+        // Accesses are made under the shard's lock: whoever has it after us sees the revocation.
+        drop(self.inner.progress.lock());
+        revoked
+    }
+
+    /// Creates a completion queue. With a channel, an armed queue's notification goes there.
+    pub fn create_cq(&self, capacity: usize, channel: Option<Arc<Channel<CqId>>>) -> Arc<CompletionQueue> {
+        let id = CqId(self.inner.next_id.fetch_add(1, Ordering::Relaxed));
+        if let Some(channel) = channel {
+            self.inner.progress.lock().channels.insert(id, channel);
+        }
+        Arc::new(CompletionQueue::new(id, capacity))
+    }
+
+    /// Ends a completion queue's notifications.
+    pub fn forget_cq(&self, cq: CqId) {
+        self.inner.progress.lock().channels.remove(&cq);
+    }
+
+    /// Creates a shared receive queue.
+    pub fn create_srq(&self, pd: PdId, capacity: usize, max_sge: usize) -> Arc<ReceiveQueue> {
+        let id = SrqId(self.inner.next_id.fetch_add(1, Ordering::Relaxed));
+        Arc::new(ReceiveQueue::shared(id, pd, capacity, max_sge))
+    }
+
+    /// Creates a queue pair in RESET.
+    pub fn create_qp(&self, init: QpInit) -> Result<Qpn, CreateError> {
+        let mut shard = self.inner.progress.lock();
+        match shard.nic.create_qp(init.clone()) {
+            Err(CreateError::NoQpn) => {}
+            result => return result,
+        }
+        // All our numbers are in use: claim another block.
+        claim_block(&mut shard).map_err(|_| CreateError::NoQpn)?;
+        for attachment in &shard.attachments {
+            if let Some(claim) = attachment.claims.last() {
+                self.inner.progress.watch(claim).map_err(|_| CreateError::NoQpn)?;
+            }
+        }
+        shard.nic.create_qp(init)
+    }
+
+    /// Destroys a queue pair. Answers whether it existed.
+    pub fn destroy_qp(&self, qpn: Qpn) -> bool {
+        self.inner.progress.lock().nic.destroy_qp(qpn)
+    }
+
+    /// Changes a queue pair's attributes.
+    pub fn modify_qp(&self, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
+        let mut shard = self.inner.progress.lock();
+        let now = shard.clock.now();
+        shard.nic.modify_qp(now, qpn, set)?;
+        shard.flush(now);
+        let question = match (set.state, set.path, set.dest_qpn) {
+            (Some(QpState::Rtr), Some(path), Some(peer)) => Some((path, peer)),
+            _ => None,
+        };
+        if let Some((path, peer)) = question {
+            let asked = shard.refresh_route(path.gid_index, path.remote, peer.value());
+            drop(shard);
+            if asked {
+                self.await_route(path.gid_index, path.remote, peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits briefly for a same-host peer's answer, so that its packets never change their way.
+    fn await_route(&self, gid_index: u8, remote: IpAddr, peer: Qpn) {
+        let deadline = Instant::now() + ROUTE_PATIENCE;
+        loop {
+            let mut shard = self.inner.progress.lock();
+            shard.drive(crate::shard::Effort::Full);
+            if shard.route_is_settled(gid_index, remote, peer.value()) || Instant::now() >= deadline {
+                return;
+            }
+            drop(shard);
+            std::thread::yield_now();
+        }
+    }
+
+    /// A queue pair's state.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        self.inner.progress.lock().nic.qp_state(qpn)
+    }
+
+    /// A queue pair's attributes.
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttributes> {
+        self.inner.progress.lock().nic.query_qp(qpn)
+    }
+
+    /// A starting PSN nobody can guess.
+    pub fn random_psn(&self) -> Psn {
+        self.inner.progress.lock().nic.random_psn()
+    }
+
+    /// Posts a send request and sends what can be sent.
+    pub fn post_send(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_sends(qpn, std::slice::from_ref(request))
+            .map_err(|(_, error)| error)
+    }
+
+    /// Posts several send requests at once. On refusal, tells which one; those before it are posted.
+    pub fn post_sends(&self, qpn: Qpn, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let mut shard = self.inner.progress.lock();
+        let now = shard.clock.now();
+        let posted = requests.iter().enumerate().try_for_each(|(index, request)| {
+            shard
+                .nic
+                .post_send(now, qpn, request)
+                .map_err(|error| (index, error))
+        });
+        shard.flush(now);
+        self.inner.progress.check_alarm(&shard);
+        posted
+    }
+
+    /// Posts a receive to a queue pair's own queue.
+    pub fn post_recv(&self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        let mut shard = self.inner.progress.lock();
+        shard.nic.post_recv(qpn, request)?;
+        if shard.nic.has_unpublished() {
+            let now = shard.clock.now();
+            shard.flush(now);
+        }
+        Ok(())
+    }
+
+    /// Takes completions; drives the NIC if there are none.
+    pub fn poll(
+        &self,
+        cq: &CompletionQueue,
+        max: usize,
+        mut sink: impl FnMut(Completion),
+    ) -> Result<usize, CqOverflow> {
+        let taken = cq.poll(max, &mut sink)?;
+        if taken > 0 {
+            return Ok(taken);
+        }
+        self.inner.progress.inline();
+        cq.poll(max, sink)
+    }
+
+    /// Asks for a notification and makes sure somebody is awake to give it. Poll once more afterwards.
+    pub fn arm(&self, cq: &CompletionQueue, arm: Arm) {
+        cq.arm(arm);
+        self.inner.progress.resume();
+    }
+
+    /// Drives the NIC once. Whether there was work.
+    pub fn progress(&self) -> bool {
+        self.inner.progress.inline()
+    }
+
+    /// Asynchronous events: of queue pairs, SRQs and completion queues.
+    pub fn events(&self) -> &Arc<Channel<Event>> {
+        &self.inner.events
+    }
+
+    /// Adds a datagram queue pair to a multicast group.
+    pub fn attach_multicast(&self, qpn: Qpn, group: IpAddr) -> io::Result<()> {
+        let mut shard = self.inner.progress.lock();
+        if !shard.nic.attach_multicast(qpn, group) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "only a datagram queue pair can join, and only a multicast address",
+            ));
+        }
+        if shard.groups.iter().all(|(joined, _)| *joined != group) {
+            let socket = WireSocket::bind_multicast(group, ROCE_PORT, self.inner.netdev.index)?;
+            self.inner.progress.watch(&socket)?;
+            shard.groups.push((group, socket));
+        }
+        Ok(())
+    }
+
+    /// Removes a queue pair from a group. Answers whether it was a member.
+    pub fn detach_multicast(&self, qpn: Qpn, group: IpAddr) -> bool {
+        let mut shard = self.inner.progress.lock();
+        let removed = shard.nic.detach_multicast(qpn, group);
+        if !shard.nic.has_multicast(group) {
+            shard.groups.retain(|(joined, _)| *joined != group);
+        }
+        removed
+    }
+
+    /// What the NIC and its sockets have seen.
+    pub fn counters(&self) -> (Counters, LinkCounters) {
+        let shard = self.inner.progress.lock();
+        (*shard.nic.counters(), shard.counters)
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.inner.netdev.device_name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.progress.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A thread that panicked has said so; there is nothing to add here.
+            let _ = thread.join();
+        }
+        let mut shard = self.progress.lock();
+        if let Some(capture) = &mut shard.capture {
+            capture.flush();
+        }
+    }
+}
+
+/// Binds every address of the interface that can be bound; in the order of the GID table.
+fn attach(shard: &mut Shard, netdev: &NetDevice) -> io::Result<Vec<GidEntry>> {
+    let mut gids = Vec::new();
+    let mut refused = None;
+    for entry in &netdev.gids {
+        let now_ns = shard.clock.now().as_ns();
+        match Attachment::new(entry.address, netdev.index, now_ns) {
+            Ok(attachment) => {
+                let port = attachment.own.local_addr().port();
+                shard.nic.add_endpoint(Endpoint {
+                    ip: entry.address.ip,
+                    port,
+                });
+                shard.attachments.push(attachment);
+                gids.push(*entry);
+            }
+            // An address that is still tentative, or was removed this moment.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if gids.is_empty() => Err(error),
+        _ => Ok(gids),
+    }
+}
+
+/// Claims one block of queue pair numbers, the same on every address of the device.
+fn claim_block(shard: &mut Shard) -> Result<(), ClaimError> {
+    /// Enough to find one of the last free blocks of a crowded host.
+    const TRIES: usize = 16_384;
+    let Some(first) = shard.attachments.first() else {
+        return Ok(());
+    };
+    let address = first.address;
+    for _ in 0..TRIES {
+        let lead = BlockClaim::claim(address)?;
+        let block: Block = lead.block();
+        let others: Result<Vec<BlockClaim>, ClaimError> = shard.attachments[1..]
+            .iter()
+            .map(|other| BlockClaim::claim_block(other.address, block))
+            .collect();
+        match others {
+            Ok(others) => {
+                let claims = std::iter::once(lead).chain(others);
+                for (attachment, claim) in shard.attachments.iter_mut().zip(claims) {
+                    attachment.claims.push(claim);
+                }
+                shard.nic.add_qpn_block(block.number());
+                return Ok(());
+            }
+            // Taken on another address; draw again.
+            Err(ClaimError::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ClaimError::Full(address))
+}

@@ -1,0 +1,238 @@
+//! Who drives the NIC, and when.
+//!
+//! While the program polls, its own thread drives ([`Progress::inline`]): an operation costs no hand-over
+//! between threads. While it does not, a background thread sleeps on every descriptor the NIC has, and so
+//! serves peers without the program's help. The two must not both wake for every packet, so the background
+//! thread keeps away while it sees the program polling: it looks again every [`ASIDE`]. A program about to
+//! sleep on a channel calls it back at once ([`Progress::resume`]).
+//!
+//! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
+//! timeout.
+
+use crate::eventfd::EventFd;
+use crate::shard::{Effort, Shard};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// How long the background thread keeps away before it looks whether the program still polls.
+const ASIDE: Duration = Duration::from_millis(1);
+/// Polls within [`ASIDE`] that count as polling.
+const BUSY_POLLS: u32 = 8;
+/// After so many polls in a row without work, a polling thread lets others have the processor.
+const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
+/// When the kernel has no room for a packet, try again after this.
+const STALL_RETRY: Duration = Duration::from_micros(100);
+
+/// A shard and the threads that drive it.
+pub(crate) struct Progress {
+    shard: Mutex<Shard>,
+    epoll: OwnedFd,
+    /// Wakes the background thread.
+    wake: EventFd,
+    /// Polls by the program since the background thread last looked.
+    polls: AtomicU32,
+    /// Polls in a row that found nothing.
+    idle: AtomicU32,
+    /// The background thread keeps away.
+    aside: AtomicBool,
+    /// Until when the background thread sleeps if nothing happens, in ns; zero while it is awake.
+    asleep_until_ns: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Progress {
+    /// Takes over a shard. The background thread is started by [`Progress::spawn`].
+    pub(crate) fn new(shard: Shard) -> io::Result<Arc<Self>> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = EventFd::new()?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(Arc::new(Progress {
+            shard: Mutex::new(shard),
+            epoll,
+            wake,
+            polls: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
+            aside: AtomicBool::new(false),
+            asleep_until_ns: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }))
+    }
+
+    /// The shard, for posting and for control. Waits for whoever drives it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shard> {
+        // A panic while driving is a bug that has been reported by then; the shard stays usable enough to
+        // be destroyed.
+        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drives from the program's own thread, if nobody else is at it. Whether there was work.
+    pub(crate) fn inline(&self) -> bool {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        let worked = match self.shard.try_lock() {
+            Ok(mut shard) => self.drive_light(&mut shard),
+            Err(TryLockError::Poisoned(poisoned)) => self.drive_light(&mut poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => false,
+        };
+        if worked {
+            self.idle.store(0, Ordering::Relaxed);
+        } else if self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS_BEFORE_YIELD {
+            // With fewer processors than spinning threads, the peer may be waiting for this one.
+            std::thread::yield_now();
+        }
+        worked
+    }
+
+    fn drive_light(&self, shard: &mut Shard) -> bool {
+        let worked = shard.drive(Effort::Light);
+        if worked {
+            self.check_alarm(shard);
+        }
+        worked
+    }
+
+    /// Wakes the background thread if a timer is due before it would wake by itself.
+    pub(crate) fn check_alarm(&self, shard: &Shard) {
+        let asleep_until_ns = self.asleep_until_ns.load(Ordering::SeqCst);
+        if shard
+            .nic
+            .poll_timeout()
+            .is_some_and(|at| at.as_ns() < asleep_until_ns)
+        {
+            self.asleep_until_ns.store(0, Ordering::SeqCst);
+            let _ = self.wake.signal();
+        }
+    }
+
+    /// The program is about to sleep: the background thread must watch the descriptors now.
+    pub(crate) fn resume(&self) {
+        self.polls.store(0, Ordering::Relaxed);
+        if self.aside.load(Ordering::SeqCst) {
+            let _ = self.wake.signal();
+        }
+    }
+
+    /// Watches a descriptor. It is forgotten when it is closed.
+    pub(crate) fn watch(&self, fd: impl AsFd) -> io::Result<()> {
+        match epoll::add(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(1),
+            epoll::EventFlags::IN,
+        ) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Starts the background thread.
+    pub(crate) fn spawn(self: &Arc<Self>, name: &str) -> io::Result<std::thread::JoinHandle<()>> {
+        let progress = Arc::clone(self);
+        let builder = std::thread::Builder::new().name(format!("nonic-{name}"));
+        with_signals_blocked(|| builder.spawn(move || progress.run()))
+    }
+
+    /// Ends the background thread.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = self.wake.signal();
+    }
+
+    fn run(&self) {
+        while !self.stop.load(Ordering::SeqCst) {
+            if self.polls.swap(0, Ordering::Relaxed) >= BUSY_POLLS {
+                self.stand_aside();
+            } else {
+                let timeout = self.timeout();
+                self.sleep(timeout);
+            }
+            self.asleep_until_ns.store(0, Ordering::SeqCst);
+            self.serve();
+        }
+    }
+
+    /// Everything the program's thread may not get to: all sockets, seats and inboxes.
+    fn serve(&self) {
+        let mut shard = self.lock();
+        let now = shard.clock.now();
+        let mut changed = false;
+        for attachment in &mut shard.attachments {
+            changed |= attachment.seat.poll(now.as_ns());
+        }
+        if changed {
+            for attachment in &shard.attachments {
+                for fd in attachment.fds() {
+                    // Out of watches: the socket is still looked at whenever something else wakes us.
+                    let _ = self.watch(fd);
+                }
+            }
+        }
+        shard.drive(Effort::Full);
+        if let Some(capture) = &mut shard.capture {
+            capture.flush();
+        }
+    }
+
+    /// How long the background thread may sleep; `None` is until something happens.
+    fn timeout(&self) -> Option<Duration> {
+        let shard = self.lock();
+        let now = shard.clock.now();
+        let timer = shard.nic.poll_timeout().map(|at| at.since(now));
+        let seats = shard
+            .attachments
+            .iter()
+            .filter_map(|attachment| attachment.seat.next_deadline_ns());
+        let seat = seats
+            .min()
+            .map(|at| Duration::from_nanos(at.saturating_sub(now.as_ns())));
+        let stall = shard.is_stalled().then_some(STALL_RETRY);
+        let timeout = [timer, seat, stall].into_iter().flatten().min();
+        // Set under the lock: whoever sets an earlier timer holds it after us and sees this.
+        let until_ns = timeout.map_or(u64::MAX, |timeout| (now + timeout).as_ns());
+        self.asleep_until_ns.store(until_ns, Ordering::SeqCst);
+        timeout
+    }
+
+    fn stand_aside(&self) {
+        self.aside.store(true, Ordering::SeqCst);
+        let timeout = timespec(ASIDE);
+        let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout));
+        let _ = self.wake.drain();
+        self.aside.store(false, Ordering::SeqCst);
+    }
+
+    fn sleep(&self, timeout: Option<Duration>) {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
+        let timeout = timeout.map(timespec);
+        // Which descriptor is ready does not matter: `serve` looks at all of them.
+        let _ = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
+        let _ = self.wake.drain();
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec::try_from(duration).unwrap_or(Timespec {
+        tv_sec: i64::MAX,
+        tv_nsec: 0,
+    })
+}
+
+/// Signals belong to the program: a thread spawned by `f` inherits a mask that blocks them all.
+fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both pointers are to storage of the right type; sigfillset initialises the set it is given.
+    let blocked = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
+    };
+    let result = f();
+    if blocked {
+        // SAFETY: the successful call above stored the old mask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
+    result
+}
