@@ -3,6 +3,7 @@
 //! Order matters: a requester takes an acknowledgement behind an unanswered READ as proof that the answer
 //! was lost. So there is one queue, and only acknowledgements that directly follow each other are merged.
 
+use crate::event::Event;
 use crate::memory::{Access, Key};
 use crate::qp::{Batch, Common, Context, Emit};
 use nonic_wire::{Aeth, AethKind, Headers, ICRC_LEN, NakCode, Opcode, Operation, Psn, Syndrome, pad_len};
@@ -13,9 +14,13 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     queue: VecDeque<Reply>,
-    /// READ responses in the queue.
+    /// READs in the queue that were asked for the first time.
     reads: u32,
 }
+
+/// Above this, acknowledgements are dropped rather than queued; the peer asks again. Only a peer that floods
+/// us faster than we send gets here.
+const MAX_QUEUED: usize = 512;
 
 #[derive(Debug)]
 enum Reply {
@@ -37,6 +42,8 @@ pub(crate) struct ReadReply {
     pub(crate) left: u32,
     /// Whether no packet of it was sent.
     pub(crate) fresh: bool,
+    /// Whether it answers a repeated request, which is not one of those the peer may have outstanding.
+    pub(crate) repeated: bool,
 }
 
 impl ReadReply {
@@ -65,7 +72,7 @@ impl Replies {
         self.queue.is_empty()
     }
 
-    /// How many READs are being answered.
+    /// How many READs are being answered, repetitions aside.
     pub(crate) fn reads(&self) -> u32 {
         self.reads
     }
@@ -80,6 +87,7 @@ impl Replies {
             syndrome: Syndrome::ack(),
             msn,
         };
+        let full = self.queue.len() >= MAX_QUEUED;
         match self.queue.back_mut() {
             Some(Reply::Aeth {
                 psn: last,
@@ -88,11 +96,12 @@ impl Replies {
                 *last = psn;
                 *waiting = aeth;
             }
+            _ if full => {}
             _ => self.queue.push_back(Reply::Aeth { psn, aeth }),
         }
     }
 
-    /// Refuses the packet with `psn`.
+    /// Refuses the packet with `psn` for good.
     pub(crate) fn refuse(&mut self, psn: Psn, msn: u32, syndrome: Syndrome) {
         self.queue.push_back(Reply::Aeth {
             psn,
@@ -100,12 +109,23 @@ impl Replies {
         });
     }
 
+    /// Refuses the packet with `psn` for now: it is missing, or it came too early for a receive.
+    pub(crate) fn defer(&mut self, psn: Psn, msn: u32, syndrome: Syndrome) {
+        let said = matches!(
+            self.queue.back(),
+            Some(Reply::Aeth { psn: last, aeth }) if *last == psn && aeth.syndrome == syndrome
+        );
+        if !said && self.queue.len() < MAX_QUEUED {
+            self.refuse(psn, msn, syndrome);
+        }
+    }
+
     pub(crate) fn atomic(&mut self, psn: Psn, msn: u32, original: u64) {
         self.queue.push_back(Reply::Atomic { psn, msn, original });
     }
 
     pub(crate) fn read(&mut self, reply: ReadReply) {
-        self.reads += 1;
+        self.reads += u32::from(!reply.repeated);
         self.queue.push_back(Reply::Read(reply));
     }
 
@@ -164,11 +184,14 @@ impl Replies {
             }
             Reply::Read(read) => match write_read_response(common, read, operation, out) {
                 Some(finished) => finished,
-                None => return self.abandon_read(),
+                None => {
+                    context.events.push_back(Event::QpAccessError(common.qpn));
+                    return self.abandon_read();
+                }
             },
         };
-        if finished && let Some(Reply::Read(_)) = self.queue.pop_front() {
-            self.reads -= 1;
+        if finished && let Some(Reply::Read(read)) = self.queue.pop_front() {
+            self.reads -= u32::from(!read.repeated);
         }
         Emit::Packet(length)
     }

@@ -126,7 +126,7 @@ impl Responder {
             if !self.refused {
                 self.refused = true;
                 let syndrome = Syndrome::nak(NakCode::PsnSequenceError);
-                self.replies.refuse(self.expected, self.msn, syndrome);
+                self.replies.defer(self.expected, self.msn, syndrome);
             }
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl Responder {
             Err(Refusal::NotReady) => {
                 self.refused = true;
                 self.replies
-                    .refuse(psn, self.msn, Syndrome::rnr(common.min_rnr_timer.code()));
+                    .defer(psn, self.msn, Syndrome::rnr(common.min_rnr_timer.code()));
                 Ok(())
             }
             Err(Refusal::Nak(code, status)) => {
@@ -223,8 +223,12 @@ impl Responder {
         let Inbound::Send { wqe, received } = &mut self.inbound else {
             return Err(INVALID);
         };
+        let total = u64::from(*received) + packet.payload.len() as u64;
+        if total > u64::from(MAX_MESSAGE) {
+            return Err(INVALID);
+        }
         wqe.place(*received, packet.payload).map_err(recv_fault)?;
-        *received += packet.payload.len() as u32;
+        *received = total as u32;
         if !(operation.is_last() || operation.is_only()) {
             return Ok(());
         }
@@ -386,7 +390,10 @@ impl Responder {
                 // The memory is read again, with its key as it stands now. One that was revoked meanwhile
                 // is not a fresh violation: the requester will time out.
                 if let Ok(reply) = begin_read(common, context, packet, self.msn) {
-                    self.replies.read(reply);
+                    self.replies.read(ReadReply {
+                        repeated: true,
+                        ..reply
+                    });
                 }
             }
             _ => {}
@@ -493,6 +500,7 @@ fn begin_read(
         va: reth.va,
         left: reth.dma_len,
         fresh: true,
+        repeated: false,
     })
 }
 

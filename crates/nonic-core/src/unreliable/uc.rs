@@ -122,6 +122,10 @@ impl UcReceiver {
         let Inbound::Send { wqe, received } = &mut self.inbound else {
             return Err(Drop::Silently);
         };
+        let total = u64::from(*received) + packet.payload.len() as u64;
+        if total > u64::from(MAX_MESSAGE) {
+            return Err(Drop::Silently);
+        }
         if let Err(fault) = wqe.place(*received, packet.payload) {
             let status = match fault {
                 SgFault::Length => Status::LocalLength,
@@ -132,7 +136,7 @@ impl UcReceiver {
                 _ => Drop::Silently,
             });
         }
-        *received += packet.payload.len() as u32;
+        *received = total as u32;
         if operation.is_last() || operation.is_only() {
             let mut done = common.received(wqe, Status::Success, *received);
             done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
