@@ -48,6 +48,11 @@ impl Peer {
         self.in_flight == 0 || self.in_flight + u64::from(bytes) <= u64::from(self.window)
     }
 
+    /// Whether more is under way than the window, which must have shrunk since, allows.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.in_flight > u64::from(self.window)
+    }
+
     /// The window in bytes.
     pub(crate) fn window(&self) -> u32 {
         self.window
@@ -58,9 +63,14 @@ impl Peer {
         self.in_flight = (self.in_flight + after).saturating_sub(before);
     }
 
-    /// Queue pair `slot` found the window full.
+    /// Queue pair `slot` found the window full. It must not be waiting already.
     pub(crate) fn wait(&mut self, slot: usize) {
         self.waiting.push_back(slot);
+    }
+
+    /// Queue pair `slot` waits no more.
+    pub(crate) fn stop_waiting(&mut self, slot: usize) {
+        self.waiting.retain(|waiting| *waiting != slot);
     }
 
     /// Wakes queue pairs that wait, if there is room: all when nothing is under way (nobody else would),
@@ -141,6 +151,11 @@ impl PeerTable {
 
     pub(crate) fn peer(&mut self, id: PeerId) -> &mut Peer {
         &mut self.peers[id.0]
+    }
+
+    /// The same for a peer that may have lost its last user.
+    pub(crate) fn find(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.peers.get_mut(id.0)
     }
 
     /// How many peers there are.

@@ -75,6 +75,9 @@ pub enum CreateError {
     /// The shared receive queue belongs to another protection domain.
     #[error("the shared receive queue belongs to another protection domain")]
     Domain,
+    /// The queue pair number asked for is in use or reserved.
+    #[error("the queue pair number is in use or reserved")]
+    QpnInUse,
     /// No queue pair number is free.
     #[error("no queue pair number is free")]
     NoQpn,

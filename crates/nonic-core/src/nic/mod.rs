@@ -27,10 +27,10 @@ use crate::cq::{CompletionQueue, CqId, Published};
 use crate::entropy::Entropy;
 use crate::event::Event;
 use crate::memory::{Key, KeyError, KeySpec, KeyTable};
-use crate::peer::PeerTable;
+use crate::peer::{PeerId, PeerTable};
 use crate::qp::{AttributeMask, Common};
 use crate::qp::{
-    Context, Endpoint, ModifyError, Named, Pending, PostError, QpAttributes, QpState, QueuePair,
+    Context, Endpoint, ModifyError, Named, Path, Pending, PostError, QpAttributes, QpState, QueuePair,
     check_transition,
 };
 use crate::time::Time;
@@ -139,14 +139,27 @@ impl Nic {
 
     /// Creates a queue pair in RESET.
     pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn, CreateError> {
-        let limits = &self.config;
-        init.check(limits)?;
+        init.check(&self.config)?;
         let qpn = self.pick_qpn()?;
+        Ok(self.insert_qp(qpn, init))
+    }
+
+    /// Creates a queue pair in RESET under a number the caller chose, whether or not it lies in the NIC's
+    /// blocks: QP 1 of the connection manager, or a number that a replayed capture dictates.
+    pub fn create_qp_with(&mut self, qpn: Qpn, init: QpInit) -> Result<Qpn, CreateError> {
+        init.check(&self.config)?;
+        if qpn == Qpn::MULTICAST || self.by_qpn.contains_key(&qpn.value()) {
+            return Err(CreateError::QpnInUse);
+        }
+        Ok(self.insert_qp(qpn, init))
+    }
+
+    fn insert_qp(&mut self, qpn: Qpn, init: QpInit) -> Qpn {
         let common = init.into_common(qpn, &self.config);
         self.generation = self.generation.wrapping_add(1);
         let slot = self.qps.insert(QueuePair::new(common, self.generation));
         self.by_qpn.insert(qpn.value(), slot);
-        Ok(qpn)
+        qpn
     }
 
     fn pick_qpn(&mut self) -> Result<Qpn, CreateError> {
@@ -181,9 +194,7 @@ impl Nic {
         let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
             return false;
         };
-        let nic = &mut *self;
-        let mut context = context!(nic, Time::ZERO);
-        nic.qps[slot].reset(&mut context);
+        self.reset_qp(Time::ZERO, slot);
         let qp = self.qps.remove(slot);
         self.ready.retain(|ready| *ready != slot);
         self.outbox.retain(|pending| pending.completion.qpn != qpn);
@@ -196,40 +207,73 @@ impl Nic {
         true
     }
 
+    /// Back to RESET. Others that wait for the window to the same peer may take its share.
+    fn reset_qp(&mut self, now: Time, slot: usize) {
+        let peer = self.leave_line(slot);
+        let nic = &mut *self;
+        let mut context = context!(nic, now);
+        nic.qps[slot].reset(&mut context);
+        if let Some(peer) = peer {
+            self.wake_waiting(peer);
+        }
+    }
+
+    /// Takes the queue pair out of the line for the window to its peer; answers the peer.
+    fn leave_line(&mut self, slot: usize) -> Option<PeerId> {
+        let qp = &mut self.qps[slot];
+        let peer = qp.common.peer?;
+        if std::mem::take(&mut qp.waits_for_window) {
+            self.peers.peer(peer).stop_waiting(slot);
+        }
+        Some(peer)
+    }
+
     /// Changes a queue pair's attributes, its state among them.
     pub fn modify_qp(&mut self, now: Time, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
         let slot = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
         let common = &self.qps[slot].common;
         let to = check_transition(common.service, common.state, set.state, set.mask())?;
         self.check_values(set)?;
+        if to == QpState::Reset {
+            self.reset_qp(now, slot);
+            return Ok(());
+        }
+        if let (Some(path), Service::Rc | Service::Uc | Service::Xrc) = (set.path, common.service) {
+            self.route_qp(slot, path);
+        }
         let nic = &mut *self;
         let mut context = context!(nic, now);
         let qp = &mut nic.qps[slot];
-        match to {
-            QpState::Reset => qp.reset(&mut context),
-            QpState::Error => qp.enter_error(&mut context),
-            _ => {
-                apply(&mut qp.common, set);
-                if let (Some(path), Service::Rc | Service::Uc | Service::Xrc) = (set.path, qp.common.service)
-                {
-                    let own = context.endpoints[usize::from(path.gid_index)];
-                    qp.common.flow = Flow {
-                        src: own.ip,
-                        dst: path.remote,
-                        src_port: own.port,
-                        dst_port: ROCE_PORT,
-                    };
-                    if let Some(old) = qp.common.peer.take() {
-                        context.peers.leave(old, 0);
-                    }
-                    qp.common.peer = Some(context.peers.join(path.remote, &nic.config.window));
-                }
-                qp.start(to);
-                qp.report_drained(&mut context);
-            }
+        if to == QpState::Error {
+            qp.enter_error(&mut context);
+        } else {
+            apply(&mut qp.common, set);
+            qp.start(to);
+            qp.report_drained(&mut context);
         }
         self.touch(slot);
         Ok(())
+    }
+
+    /// Points a connected queue pair to its peer. What it has under way moves to the new peer's window.
+    fn route_qp(&mut self, slot: usize, path: Path) {
+        let old = self.leave_line(slot);
+        let qp = &mut self.qps[slot];
+        let own = self.endpoints[usize::from(path.gid_index)];
+        qp.common.flow = Flow {
+            src: own.ip,
+            dst: path.remote,
+            src_port: own.port,
+            dst_port: ROCE_PORT,
+        };
+        let in_flight = qp.in_flight();
+        let new = self.peers.join(path.remote, &self.config.window);
+        self.peers.peer(new).adjust(0, in_flight);
+        qp.common.peer = Some(new);
+        if let Some(old) = old {
+            self.peers.leave(old, in_flight);
+            self.wake_waiting(old);
+        }
     }
 
     fn check_values(&self, set: &QpAttributes) -> Result<(), ModifyError> {
@@ -362,12 +406,15 @@ impl Nic {
         self.events.push_back(Event::CqError(id));
         let nic = &mut *self;
         let mut context = context!(nic, Time::ZERO);
-        for (_, qp) in &mut nic.qps {
+        let mut failed = Vec::new();
+        for (slot, qp) in &mut nic.qps {
             if Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq) {
                 context.events.push_back(Event::QpFatal(qp.common.qpn));
                 qp.enter_error(&mut context);
+                failed.push(slot);
             }
         }
+        failed.into_iter().for_each(|slot| self.touch(slot));
     }
 
     /// Whether completions wait for [`Nic::publish`].
@@ -404,7 +451,11 @@ impl Nic {
             let nic = &mut *self;
             let mut context = context!(nic, now);
             let qp = &mut nic.qps[slot];
-            qp.scheduled[token.timer as usize] = false;
+            let scheduled = &mut qp.scheduled[token.timer as usize];
+            // A later entry than the earliest may be left over from a deadline that moved forward.
+            if scheduled.is_some_and(|at| at <= now) {
+                *scheduled = None;
+            }
             if qp.deadline(token.timer).is_some_and(|at| at <= now) {
                 qp.handle_timeout(&mut context);
             }
@@ -437,7 +488,9 @@ impl Nic {
     fn touch(&mut self, slot: usize) {
         self.make_ready(slot);
         self.schedule_timers(slot);
-        self.wake_waiting(slot);
+        if let Some(peer) = self.qps[slot].common.peer {
+            self.wake_waiting(peer);
+        }
     }
 
     fn make_ready(&mut self, slot: usize) {
@@ -451,8 +504,10 @@ impl Nic {
     fn schedule_timers(&mut self, slot: usize) {
         let qp = &mut self.qps[slot];
         for timer in Timer::ALL {
-            if let (Some(at), false) = (qp.deadline(timer), qp.scheduled[timer as usize]) {
-                qp.scheduled[timer as usize] = true;
+            let Some(at) = qp.deadline(timer) else { continue };
+            let scheduled = &mut qp.scheduled[timer as usize];
+            if scheduled.is_none_or(|earliest| at < earliest) {
+                *scheduled = Some(at);
                 self.timers.schedule(
                     at,
                     Token {
@@ -465,20 +520,21 @@ impl Nic {
         }
     }
 
-    /// The window to the queue pair's peer may have opened for others that wait on it.
-    fn wake_waiting(&mut self, slot: usize) {
-        if let Some(peer) = self.qps[slot].common.peer {
-            let nic = &mut *self;
-            let (qps, ready) = (&mut nic.qps, &mut nic.ready);
-            nic.peers.peer(peer).wake(|waiting| {
-                if let Some(qp) = qps.get_mut(waiting)
-                    && !qp.ready
-                {
-                    qp.ready = true;
-                    ready.push_back(waiting);
-                }
-            });
-        }
+    /// The window to the peer may have opened for queue pairs that wait for it.
+    fn wake_waiting(&mut self, peer: PeerId) {
+        let nic = &mut *self;
+        let (qps, ready) = (&mut nic.qps, &mut nic.ready);
+        let Some(peer) = nic.peers.find(peer) else {
+            return;
+        };
+        peer.wake(|waiting| {
+            let Some(qp) = qps.get_mut(waiting) else { return };
+            qp.waits_for_window = false;
+            if !qp.ready {
+                qp.ready = true;
+                ready.push_back(waiting);
+            }
+        });
     }
 }
 

@@ -31,11 +31,15 @@ impl Nic {
         // Each queue pair gets one batch, then goes to the end of the line.
         while let Some(slot) = self.ready.pop_front() {
             self.qps[slot].ready = false;
-            let (transmit, more) = self.fill(now, slot, max_segments.max(1), buf);
+            let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
             self.schedule_timers(slot);
-            if more && !self.qps[slot].ready {
+            if after == After::More && !self.qps[slot].ready {
                 self.qps[slot].ready = true;
                 self.ready.push_back(slot);
+            }
+            if after == After::Failed {
+                // What it had under way counts no more, and what is left to say is a refusal.
+                self.touch(slot);
             }
             if let Some(transmit) = transmit {
                 self.counters.tx_packets += transmit.segments as u64;
@@ -46,14 +50,14 @@ impl Nic {
         None
     }
 
-    /// Fills a batch from one queue pair; the flag tells that it has more to send right now.
+    /// Fills a batch from one queue pair; and what to do with it next.
     fn fill(
         &mut self,
         now: Time,
         slot: usize,
         max_segments: usize,
         buf: &mut [u8],
-    ) -> (Option<Transmit>, bool) {
+    ) -> (Option<Transmit>, After) {
         let nic = &mut *self;
         let mut context = context!(nic, now);
         let qp = &mut nic.qps[slot];
@@ -94,21 +98,32 @@ impl Nic {
                     so_far.len += len;
                     so_far.segments += 1;
                     if len < so_far.segment_size || so_far.segments >= max_segments {
-                        return (transmit, true);
+                        return (transmit, After::More);
                     }
                 }
                 // With an empty batch, no packet can be too long for a sane buffer: try no further.
-                Emit::NotInBatch => return (transmit, transmit.is_some()),
-                Emit::Idle => return (transmit, false),
+                Emit::NotInBatch if transmit.is_some() => return (transmit, After::More),
+                Emit::NotInBatch | Emit::Idle => return (transmit, After::Quiet),
                 Emit::Window => {
-                    if let Some(peer) = qp.common.peer(&mut context) {
+                    if let (Some(peer), false) = (qp.common.peer(&mut context), qp.waits_for_window) {
+                        qp.waits_for_window = true;
                         peer.wait(slot);
                     }
-                    return (transmit, false);
+                    return (transmit, After::Quiet);
                 }
-                // What is left to say is a refusal.
-                Emit::Failed => return (transmit, qp.has_replies()),
+                Emit::Failed => return (transmit, After::Failed),
             }
         }
     }
+}
+
+/// How a queue pair stands after it was asked for packets.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum After {
+    /// It may have more.
+    More,
+    /// It has nothing until something happens.
+    Quiet,
+    /// It failed.
+    Failed,
 }

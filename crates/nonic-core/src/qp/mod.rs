@@ -29,8 +29,10 @@ pub(crate) struct QueuePair {
     pub(crate) ready: bool,
     /// Distinguishes it from earlier users of its slot.
     pub(crate) generation: u32,
-    /// Which timers have an entry in the wheel.
-    pub(crate) scheduled: [bool; Timer::ALL.len()],
+    /// Whether it waits for the window to its peer to open.
+    pub(crate) waits_for_window: bool,
+    /// The earliest entry in the wheel for each timer.
+    pub(crate) scheduled: [Option<Time>; Timer::ALL.len()],
     drain_reported: bool,
 }
 
@@ -66,11 +68,12 @@ impl QueuePair {
                 responder: Responder::new(),
             },
         };
-        let scheduled = [false; Timer::ALL.len()];
+        let scheduled = [None; Timer::ALL.len()];
         QueuePair {
             common,
             machine,
             ready: false,
+            waits_for_window: false,
             generation,
             scheduled,
             drain_reported: false,
@@ -251,7 +254,9 @@ impl QueuePair {
 
     /// The attributes are in place: start the halves the new state brings to life.
     pub(crate) fn start(&mut self, to: QpState) {
-        self.drain_reported = false;
+        if to != self.common.state {
+            self.drain_reported = false;
+        }
         let common = &self.common;
         match (&mut self.machine, to) {
             (Machine::Rc { responder, .. }, QpState::Rtr) => responder.start(common),

@@ -83,7 +83,8 @@ impl Requester {
 
     /// Whether nothing is under way and no request is half sent.
     pub(crate) fn is_drained(&self) -> bool {
-        self.una == self.next && self.queue.front().is_none_or(|wqe| wqe.first == self.una)
+        // `sent`, not `next`: what was taken back to be repeated is still under way.
+        self.una == self.sent && self.queue.front().is_none_or(|wqe| wqe.first == self.una)
     }
 
     pub(crate) fn post(&mut self, mut wqe: SendWqe) {
@@ -132,7 +133,7 @@ impl Requester {
 
     /// Runs the local operation at the cursor, once everything before it is complete.
     fn run_local(&mut self, common: &Common, context: &mut Context<'_>) -> Emit {
-        if self.cursor != 0 {
+        if self.cursor != 0 || common.state == QpState::Sqd {
             return Emit::Idle;
         }
         let Some(wqe) = self.queue.pop_front() else {
@@ -176,7 +177,10 @@ impl Requester {
             RequestPacket::of_message(wqe, index, mtu)
         };
         let cost = packet.places * mtu;
-        if !peer.admits(cost) {
+        // If the window shrank below what is under way, perhaps nobody was asked for the acknowledgement that
+        // would open it again: ask with one packet more instead of waiting for a timeout.
+        let must_ask = self.since_ack_request > 0 && peer.is_overfull();
+        if !peer.admits(cost) && !must_ask {
             return Emit::Window;
         }
         if packet.wire_len(common) > batch.max_len {
@@ -503,6 +507,7 @@ impl Requester {
         self.timers = RequesterTimers::default();
         self.tail = self.una;
         self.sent = self.una;
+        self.rewound_at = None;
         self.rewind(common, context);
     }
 
