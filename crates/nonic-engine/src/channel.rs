@@ -4,11 +4,27 @@
 //! wait on the descriptor; nothing is lost if nobody does.
 
 use crate::eventfd::EventFd;
+use nonic_core::CqId;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// Somebody who wants to hear that an armed completion queue got a completion.
+///
+/// Called by whichever thread drives the NIC, with the NIC locked: it must be brief and must not call back
+/// into the device.
+pub trait Notify: Send + Sync {
+    /// The queue got a completion it was armed for.
+    fn notify(&self, cq: CqId);
+}
+
+impl Notify for Channel<CqId> {
+    fn notify(&self, cq: CqId) {
+        self.push(cq);
+    }
+}
 
 /// A queue of `T` with a descriptor to wait on.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 
 use crate::attachment::Attachment;
 use crate::capture::Capture;
-use crate::channel::Channel;
+use crate::channel::{Channel, Notify};
 use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
 use crate::netdev::{self, GidEntry, NetDevice};
@@ -184,18 +184,18 @@ impl Device {
         revoked
     }
 
-    /// Creates a completion queue. With a channel, an armed queue's notification goes there.
-    pub fn create_cq(&self, capacity: usize, channel: Option<Arc<Channel<CqId>>>) -> Arc<CompletionQueue> {
+    /// Creates a completion queue. With a listener, an armed queue's notification goes there.
+    pub fn create_cq(&self, capacity: usize, listener: Option<Arc<dyn Notify>>) -> Arc<CompletionQueue> {
         let id = CqId(self.inner.next_id.fetch_add(1, Ordering::Relaxed));
-        if let Some(channel) = channel {
-            self.inner.progress.lock().channels.insert(id, channel);
+        if let Some(listener) = listener {
+            self.inner.progress.lock().listeners.insert(id, listener);
         }
         Arc::new(CompletionQueue::new(id, capacity))
     }
 
     /// Ends a completion queue's notifications.
     pub fn forget_cq(&self, cq: CqId) {
-        self.inner.progress.lock().channels.remove(&cq);
+        self.inner.progress.lock().listeners.remove(&cq);
     }
 
     /// Creates a shared receive queue.

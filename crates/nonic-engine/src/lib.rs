@@ -24,6 +24,6 @@ mod routes;
 mod shard;
 pub mod socket;
 
-pub use channel::Channel;
+pub use channel::{Channel, Notify};
 pub use device::{Device, OpenError};
 pub use shard::LinkCounters;

@@ -7,7 +7,7 @@
 
 use crate::attachment::Attachment;
 use crate::capture::Capture;
-use crate::channel::Channel;
+use crate::channel::{Channel, Notify};
 use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
 use crate::netdev::LocalAddress;
@@ -49,7 +49,7 @@ pub(crate) struct Shard {
     pub(crate) clock: Clock,
     pub(crate) attachments: Vec<Attachment>,
     pub(crate) groups: Vec<(IpAddr, WireSocket)>,
-    pub(crate) channels: HashMap<CqId, Arc<Channel<CqId>>>,
+    pub(crate) listeners: HashMap<CqId, Arc<dyn Notify>>,
     pub(crate) events: Arc<Channel<Event>>,
     pub(crate) routes: Routes,
     pub(crate) entropy: KernelEntropy,
@@ -95,7 +95,7 @@ impl Shard {
             clock,
             attachments: Vec::new(),
             groups: Vec::new(),
-            channels: HashMap::new(),
+            listeners: HashMap::new(),
             events,
             routes: Routes::default(),
             entropy: KernelEntropy::new(),
@@ -139,8 +139,8 @@ impl Shard {
         while let Some(event) = self.nic.poll_event() {
             match event {
                 Event::Completion(cq) => {
-                    if let Some(channel) = self.channels.get(&cq) {
-                        channel.push(cq);
+                    if let Some(listener) = self.listeners.get(&cq) {
+                        listener.notify(cq);
                     }
                 }
                 other => self.events.push(other),

@@ -128,7 +128,7 @@ fn send_write_and_read_between_two_devices() {
     let (a, b) = (Side::new(), Side::new());
     a.connect(&b);
     b.connect(&a);
-    let data: Vec<u8> = (0..300_000u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
     a.pages.write(0, &data).expect("in bounds");
 
     b.device

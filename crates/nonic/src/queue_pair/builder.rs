@@ -1,0 +1,244 @@
+//! Making a queue pair and bringing it to life.
+
+use super::{Handle, QueuePair, ReceiveQueue, SendQueue};
+use crate::completion::CompletionQueue;
+use crate::device::{Domain, SharedReceiveQueue};
+use crate::endpoint::Endpoint;
+use crate::transport::{Connected, Datagram, Transport};
+use nonic_core::{
+    Access, AckTimeout, CreateError, ModifyError, Path, PathMtu, QpAttributes, QpCapacity, QpInit, QpState,
+    RnrTimer, Service,
+};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A queue pair to be made.
+#[derive(Debug)]
+#[must_use = "nothing is made until `build`"]
+pub struct QueuePairBuilder<T: Transport> {
+    domain: Domain,
+    send_queue: CompletionQueue,
+    recv_queue: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
+    capacity: QpCapacity,
+    gid_index: u8,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport> QueuePairBuilder<T> {
+    pub(crate) fn new(domain: &Domain, queue: &CompletionQueue) -> Self {
+        QueuePairBuilder {
+            domain: domain.clone(),
+            send_queue: queue.clone(),
+            recv_queue: queue.clone(),
+            srq: None,
+            capacity: QpCapacity::default(),
+            gid_index: 0,
+            transport: PhantomData,
+        }
+    }
+
+    /// Completes receives elsewhere than sends.
+    pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
+        self.recv_queue = queue.clone();
+        self
+    }
+
+    /// Draws receives from a shared queue; they complete to the queue's own completion queue.
+    pub fn shared_receives(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.recv_queue = srq.queue.clone();
+        self.srq = Some(srq.clone());
+        self
+    }
+
+    /// Sets the queue sizes.
+    pub fn capacity(mut self, capacity: QpCapacity) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// Uses another of the device's addresses than the first.
+    pub fn gid_index(mut self, index: u8) -> Self {
+        self.gid_index = index;
+        self
+    }
+
+    /// Makes it.
+    pub fn build(self) -> Result<Prepared<T>, CreateError> {
+        let engine = &self.domain.device.engine;
+        let gid = engine
+            .gids()
+            .get(usize::from(self.gid_index))
+            .ok_or(CreateError::Limit("the GID index"))?;
+        let ip = gid.address.ip;
+        let srq = self.srq.map(|srq| srq.srq);
+        let qpn = engine.create_qp(QpInit {
+            service: T::SERVICE,
+            pd: self.domain.pd,
+            send_cq: self.send_queue.shared.core.clone(),
+            recv_cq: self.recv_queue.shared.core.clone(),
+            srq: srq.clone(),
+            capacity: self.capacity,
+            // Every buffer comes back in a completion.
+            signal_all: true,
+        })?;
+        let psn = engine.random_psn();
+        let qkey = if T::SERVICE == Service::Ud {
+            engine.random_psn().value()
+        } else {
+            0
+        };
+        let endpoint = Endpoint {
+            ip,
+            qpn,
+            psn,
+            mtu: engine.config().port_mtu,
+            qkey,
+        };
+        let handle = Arc::new(Handle {
+            domain: self.domain,
+            qpn,
+            send_queue: self.send_queue,
+            recv_queue: self.recv_queue,
+            endpoint,
+            gid_index: self.gid_index,
+            srq,
+        });
+        Ok(Prepared {
+            handle,
+            transport: PhantomData,
+        })
+    }
+}
+
+/// How to connect. The defaults suit a local network.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The largest packet; the smaller of the two ends' if not given.
+    pub mtu: Option<PathMtu>,
+    /// What the peer may do to memory it has keys for.
+    pub access: Access,
+    /// How long to wait for an acknowledgement before repeating.
+    pub timeout: AckTimeout,
+    /// How often to repeat, up to 7.
+    pub retries: u8,
+    /// How often to try a peer that has no receive ready; 7 is for ever.
+    pub rnr_retries: u8,
+    /// How long a peer should wait when we have no receive ready.
+    pub rnr_timer: RnrTimer,
+    /// READs and atomics under way, in each direction.
+    pub fetches: u8,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions {
+            mtu: None,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            timeout: AckTimeout::at_least(Duration::from_millis(50)),
+            retries: 7,
+            rnr_retries: 7,
+            rnr_timer: RnrTimer::at_least(Duration::from_micros(100)),
+            fetches: 16,
+        }
+    }
+}
+
+/// A queue pair that is not connected yet. Receives can be posted already.
+#[derive(Debug)]
+pub struct Prepared<T: Transport> {
+    handle: Arc<Handle>,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport> Prepared<T> {
+    /// What the peer needs to connect to it.
+    pub fn endpoint(&self) -> Endpoint {
+        self.handle.endpoint
+    }
+
+    fn modify(&self, set: &QpAttributes) -> Result<(), ModifyError> {
+        self.handle.domain.device.engine.modify_qp(self.handle.qpn, set)
+    }
+
+    fn into_pair(self) -> QueuePair<T> {
+        let sq = SendQueue::new(Arc::clone(&self.handle));
+        QueuePair {
+            sq,
+            rq: ReceiveQueue::new(self.handle),
+        }
+    }
+}
+
+impl<T: Connected> Prepared<T> {
+    /// Connects to a peer's endpoint. The peer must do the same with ours.
+    pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<T>, ModifyError> {
+        self.connect_with(peer, &ConnectOptions::default())
+    }
+
+    /// The same, with other than the usual options.
+    pub fn connect_with(
+        self,
+        peer: &Endpoint,
+        options: &ConnectOptions,
+    ) -> Result<QueuePair<T>, ModifyError> {
+        let reliable = T::SERVICE == Service::Rc;
+        self.modify(&QpAttributes {
+            state: Some(QpState::Init),
+            access: Some(options.access),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..QpAttributes::default()
+        })?;
+        let mtu = options
+            .mtu
+            .unwrap_or_else(|| peer.mtu.min(self.handle.endpoint.mtu));
+        self.modify(&QpAttributes {
+            state: Some(QpState::Rtr),
+            path: Some(Path {
+                gid_index: self.handle.gid_index,
+                remote: peer.ip,
+            }),
+            path_mtu: Some(mtu),
+            dest_qpn: Some(peer.qpn),
+            rq_psn: Some(peer.psn),
+            max_dest_rd_atomic: reliable.then_some(options.fetches),
+            min_rnr_timer: reliable.then_some(options.rnr_timer),
+            ..QpAttributes::default()
+        })?;
+        self.modify(&QpAttributes {
+            state: Some(QpState::Rts),
+            sq_psn: Some(self.handle.endpoint.psn),
+            timeout: reliable.then_some(options.timeout),
+            retry_count: reliable.then_some(options.retries),
+            rnr_retry: reliable.then_some(options.rnr_retries),
+            max_rd_atomic: reliable.then_some(options.fetches),
+            ..QpAttributes::default()
+        })?;
+        Ok(self.into_pair())
+    }
+}
+
+impl<T: Datagram> Prepared<T> {
+    /// Starts sending and receiving.
+    pub fn activate(self) -> Result<QueuePair<T>, ModifyError> {
+        self.modify(&QpAttributes {
+            state: Some(QpState::Init),
+            qkey: Some(self.handle.endpoint.qkey),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..QpAttributes::default()
+        })?;
+        self.modify(&QpAttributes {
+            state: Some(QpState::Rtr),
+            ..QpAttributes::default()
+        })?;
+        self.modify(&QpAttributes {
+            state: Some(QpState::Rts),
+            sq_psn: Some(self.handle.endpoint.psn),
+            ..QpAttributes::default()
+        })?;
+        Ok(self.into_pair())
+    }
+}

@@ -1,0 +1,83 @@
+//! The receive half.
+
+use super::{Buffers, Handle, Refused};
+use crate::completion::CompletionQueue;
+use crate::transport::{Datagram, Transport};
+use nonic_core::{PostError, Qpn, RecvRequest};
+use std::io;
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Where receives are posted.
+#[derive(Debug)]
+pub struct ReceiveQueue<T: Transport> {
+    handle: Arc<Handle>,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport> ReceiveQueue<T> {
+    pub(super) fn new(handle: Arc<Handle>) -> Self {
+        ReceiveQueue {
+            handle,
+            transport: PhantomData,
+        }
+    }
+
+    /// Posts a receive; refused, it gives the buffers back.
+    ///
+    /// A datagram needs 40 bytes more than its payload: the network header comes first.
+    pub fn recv(&mut self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
+        let buffers = buffers.into();
+        if self.handle.srq.is_some() {
+            return Err(Refused {
+                error: PostError::SharedReceiveQueue,
+                buffers,
+            });
+        }
+        let qpn = self.handle.qpn;
+        let engine = &self.handle.domain.device.engine;
+        post_receive(&self.handle.recv_queue, Some(qpn), id, buffers, |request| {
+            engine.post_recv(qpn, request)
+        })
+    }
+}
+
+impl<T: Datagram> ReceiveQueue<T> {
+    /// Also receives what is sent to a multicast group.
+    pub fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.handle
+            .domain
+            .device
+            .engine
+            .attach_multicast(self.handle.qpn, group)
+    }
+
+    /// No longer does. Answers whether it did.
+    pub fn leave(&mut self, group: IpAddr) -> bool {
+        self.handle
+            .domain
+            .device
+            .engine
+            .detach_multicast(self.handle.qpn, group)
+    }
+}
+
+/// Keeps the buffers where the completion will find them, and posts.
+pub(crate) fn post_receive(
+    queue: &CompletionQueue,
+    qpn: Option<Qpn>,
+    id: u64,
+    buffers: Buffers,
+    post: impl FnOnce(&RecvRequest<'_>) -> Result<(), PostError>,
+) -> Result<(), Refused> {
+    let sges = buffers.sges();
+    let wr_id = queue.admit(id, qpn, buffers);
+    match post(&RecvRequest { wr_id, sges: &sges }) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(Refused {
+            error,
+            buffers: queue.withdraw(wr_id),
+        }),
+    }
+}
