@@ -53,12 +53,18 @@ pub use device::{Device, Domain, SharedReceiveQueue};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use memory::{Exposed, Lease, MemoryError, ParseRemoteSliceError, RemoteSlice};
 pub use nonic_core::{
-    Access, AckTimeout, CompletionOpcode, Counters, CqOverflow, CreateError, Event, ModifyError, PathMtu,
-    PostError, Psn, QpCapacity, QpState, Qpn, RnrTimer, Status,
+    Access, AckTimeout, CompletionOpcode, Counters, CqOverflow, CreateError, Event, ModifyError, NicConfig,
+    PathMtu, PostError, Psn, QpCapacity, QpState, Qpn, RnrTimer, Status,
 };
-pub use nonic_engine::netdev::{Gid, GidEntry, LinkState, NetDevice};
+pub use nonic_engine::netdev::{Gid, GidEntry, LinkState, LocalAddress, NetDevice};
+pub use nonic_engine::registry::{Occupant, RetryReason, Standing, occupant};
 pub use nonic_engine::{LinkCounters, OpenError};
 pub use queue_pair::{
     Buffers, ConnectOptions, Peer, Prepared, QueuePair, QueuePairBuilder, ReceiveQueue, Refused, SendQueue,
 };
 pub use transport::{Connected, Datagram, Rc, Reliable, Transport, Uc, Ud};
+
+/// The README's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
