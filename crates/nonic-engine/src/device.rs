@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
 use crate::netdev::{self, GidEntry, NetDevice};
 use crate::progress::Progress;
-use crate::registry::{Block, BlockClaim, ClaimError};
+use crate::registry::{Block, BlockClaim, ClaimError, Standing};
 use crate::shard::{LinkCounters, Shard};
 use crate::socket::{ROCE_PORT, WireSocket};
 use nonic_core::{
@@ -363,6 +363,12 @@ impl Device {
             shard.groups.retain(|(joined, _)| *joined != group);
         }
         removed
+    }
+
+    /// For each address, in the order of the GID table, how this process stands in the struggle for port 4791.
+    pub fn standings(&self) -> Vec<Standing> {
+        let shard = self.inner.progress.lock();
+        shard.attachments.iter().map(|a| a.seat.standing()).collect()
     }
 
     /// What the NIC and its sockets have seen.

@@ -53,7 +53,7 @@ use crate::netdev::LocalAddress;
 pub use inbox::{BlockClaim, ClaimError, InboxBuffer};
 pub use message::Message;
 pub use outbox::{Delivery, Outbox};
-pub use seat::{RetryReason, Seat, Standing, try_hold};
+pub use seat::{Occupant, RetryReason, Seat, Standing, occupant, try_hold};
 
 /// The upper twelve bits of a queue pair number: the unit in which processes own them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,8 +8,8 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener};
 
 use nonic_engine::netdev::LocalAddress;
 use nonic_engine::registry::{
-    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Outbox, RetryReason, Seat, Standing,
-    try_hold,
+    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Occupant, Outbox, RetryReason, Seat,
+    Standing, occupant, try_hold,
 };
 use nonic_engine::socket::{Datagrams, RecvBatch, WireSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -325,6 +325,21 @@ fn a_holder_whose_door_is_blocked_serves_and_opens_it_later() {
     assert!(holder.fd().is_some());
     assert!(waiter.poll(waiter.next_deadline_ns().expect("it tries again")));
     assert!(holder_pid_is_ours(waiter.standing()));
+}
+
+#[test]
+fn one_can_look_who_has_the_port_without_taking_it() {
+    assert_eq!(occupant(address(29)).expect("it can be bound"), Occupant::Nobody);
+    let seat = Seat::take(address(29), 0);
+    assert_eq!(seat.standing(), Standing::Holder);
+    let us = Occupant::Holder {
+        pid: Some(std::process::id()),
+    };
+    assert_eq!(occupant(address(29)).expect("the door answers"), us);
+
+    let foreign = try_hold(address(30)).expect("it can be bound");
+    assert!(foreign.is_some());
+    assert_eq!(occupant(address(30)).expect("it is taken"), Occupant::Foreign);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::queue_pair::{Buffers, Prepared, QueuePairBuilder, Refused, post_recei
 use crate::transport::Transport;
 use nonic_core::{Counters, CreateError, Event, PathMtu, PdId};
 use nonic_engine::netdev::{GidEntry, NetDevice};
+use nonic_engine::registry::Standing;
 use nonic_engine::{LinkCounters, OpenError};
 use std::io;
 use std::sync::Arc;
@@ -54,6 +55,12 @@ impl Device {
     /// A new completion queue for `capacity` completions.
     pub fn completion_queue(&self, capacity: usize) -> io::Result<CompletionQueue> {
         CompletionQueue::new(self, capacity)
+    }
+
+    /// For each address, by GID index, how this process stands in the struggle for UDP port 4791: the holder
+    /// passes on what comes from other hosts for the processes of this one.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.engine.standings()
     }
 
     /// What happened so far: in the NIC, and at its sockets.

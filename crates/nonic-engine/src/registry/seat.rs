@@ -44,6 +44,33 @@ pub fn try_hold(address: LocalAddress) -> io::Result<Option<WireSocket>> {
     }
 }
 
+/// Who has port 4791 of an address, as far as one can tell without joining the struggle for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupant {
+    /// Nobody.
+    Nobody,
+    /// A process of ours.
+    Holder {
+        /// Which one; `None` if it is outside this process's PID namespace.
+        pid: Option<u32>,
+    },
+    /// A program that is not ours, such as a kernel's own RoCE driver.
+    Foreign,
+}
+
+/// Looks who has port 4791 of an address. Binds the port for a moment if no holder answers the door.
+pub fn occupant(address: LocalAddress) -> io::Result<Occupant> {
+    match connect(address) {
+        Ok(line) => Ok(Occupant::Holder { pid: peer_pid(&line) }),
+        // The queue at the door is full, so there is a holder.
+        Err(Errno::AGAIN) => Ok(Occupant::Holder { pid: None }),
+        Err(_) => Ok(match try_hold(address)? {
+            Some(_) => Occupant::Nobody,
+            None => Occupant::Foreign,
+        }),
+    }
+}
+
 /// This process's place in the struggle for one address. Dropping it gives the port to the next.
 #[derive(Debug)]
 pub struct Seat {
