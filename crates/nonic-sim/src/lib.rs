@@ -1,1 +1,30 @@
-//! placeholder
+//! A deterministic fabric of NICs in virtual time, with faults and checkers.
+//!
+//! Two layers:
+//! - [`Fabric`] moves packets between any number of [`nonic_core::Nic`]s over [`Link`]s with [`Faults`], and
+//!   drives each as the real engine does. It is a library for tests of anything that runs on the core.
+//! - [`run_seed`] draws a whole workload from a number, runs it and checks every completion and every byte
+//!   against a model. [`run_many`] does so for a range of seeds, on several threads.
+//!
+//! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with
+//! other runs. What a seed means may change between versions; what it means within one never does.
+
+#![forbid(unsafe_code)]
+
+mod capture;
+mod fabric;
+mod faults;
+mod link;
+mod prng;
+mod run;
+mod schedule;
+mod train;
+mod world;
+
+pub use capture::Capture;
+pub use fabric::{Batching, Fabric, FabricConfig, Step};
+pub use faults::{FaultCounts, FaultInjector, Faults};
+pub use link::{Link, LinkProfile};
+pub use prng::Prng;
+pub use run::{Failure, Options, Report, Summary, run_many, run_seed};
+pub use train::Train;

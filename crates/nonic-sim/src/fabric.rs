@@ -1,0 +1,444 @@
+//! The fabric: NICs, links between them, and one virtual clock.
+//!
+//! A [`Fabric`] moves packets and time and drives every NIC with the discipline of the real engine: handle
+//! what arrived, transmit until there is nothing left, then publish, then hand out events. It does not know
+//! what the NICs are used for: whoever builds on it gets control back after every [`Step`], and can put
+//! marks of its own (`T`) on the timeline.
+//!
+//! Everything is a function of the seed and of the caller's own calls.
+
+use crate::capture::Capture;
+use crate::faults::{FaultCounts, FaultInjector, Faults};
+use crate::link::{Link, LinkProfile};
+use crate::prng::{Prng, mix};
+use crate::schedule::Schedule;
+use crate::train::Train;
+use nonic_core::{Arrival, Event, MAX_BATCH_LEN, Nic, Time, Transmit};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+/// How batches travel.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Batching {
+    /// As one, as GSO sends and GRO delivers them. A fault inside cuts a batch up.
+    Whole,
+    /// Sent as one, delivered packet by packet: the receiver must be lenient about Identifications (IPv4).
+    Split,
+    /// Packet by packet.
+    Single,
+    /// Sent packet by packet, merged where they queue up at the receiver.
+    Merged,
+}
+
+/// What a fabric is made of.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct FabricConfig {
+    /// Every NIC's way in from the network, unless set otherwise.
+    pub link: LinkProfile,
+    /// The faults on it.
+    pub faults: Faults,
+    /// How batches travel.
+    pub batching: Batching,
+    /// How long a NIC lets arrivals gather before it looks at them.
+    pub poll_delay_ns: u64,
+    /// How many datagrams a NIC handles before it transmits.
+    pub handle_budget: usize,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        FabricConfig {
+            link: LinkProfile::default(),
+            faults: Faults::default(),
+            batching: Batching::Whole,
+            poll_delay_ns: 0,
+            handle_budget: 64,
+        }
+    }
+}
+
+/// What just happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step<T> {
+    /// This NIC was driven: look at its completion queues and at [`Fabric::take_events`].
+    Driven(usize),
+    /// The caller's mark was reached.
+    Mark(T),
+}
+
+/// NICs, links and a clock.
+pub struct Fabric<T> {
+    config: FabricConfig,
+    now_ns: u64,
+    schedule: Schedule<Happening<T>>,
+    stations: Vec<Station>,
+    by_ip: HashMap<IpAddr, usize>,
+    pair_links: BTreeMap<(usize, usize), Ingress>,
+    partitions: Vec<Partition>,
+    /// Packets that did not get from one station to another, or not in time or unharmed.
+    disturbed: BTreeMap<(usize, usize), u64>,
+    prng: Prng,
+    buffer: Vec<u8>,
+    capture: Option<Capture>,
+    trace: u64,
+    packets: u64,
+}
+
+enum Happening<T> {
+    Arrive { to: usize, train: Box<Train> },
+    Drive { station: usize },
+    Wake { station: usize },
+    Mark(T),
+}
+
+struct Station {
+    nic: Nic,
+    ingress: Ingress,
+    inbox: VecDeque<Train>,
+    events: Vec<Event>,
+    /// Whether a `Drive` is scheduled.
+    driving: bool,
+    /// The earliest `Wake` scheduled.
+    wake_at_ns: Option<u64>,
+}
+
+/// A link with its decorator.
+struct Ingress {
+    injector: FaultInjector,
+    link: Link,
+}
+
+struct Partition {
+    between: (usize, usize),
+    until_ns: u64,
+}
+
+impl<T> Fabric<T> {
+    /// An empty fabric.
+    pub fn new(config: FabricConfig, seed: u64) -> Self {
+        Fabric {
+            config,
+            now_ns: 0,
+            schedule: Schedule::new(),
+            stations: Vec::new(),
+            by_ip: HashMap::new(),
+            pair_links: BTreeMap::new(),
+            partitions: Vec::new(),
+            disturbed: BTreeMap::new(),
+            prng: Prng::new(seed),
+            buffer: vec![0; MAX_BATCH_LEN],
+            capture: None,
+            trace: seed,
+            packets: 0,
+        }
+    }
+
+    /// Adds a NIC that is reached at `addresses`; answers its number.
+    pub fn add(&mut self, nic: Nic, addresses: &[IpAddr]) -> usize {
+        let number = self.stations.len();
+        self.by_ip.extend(addresses.iter().map(|ip| (*ip, number)));
+        let ingress = self.ingress(self.config.link, self.config.faults);
+        self.stations.push(Station {
+            nic,
+            ingress,
+            inbox: VecDeque::new(),
+            events: Vec::new(),
+            driving: false,
+            wake_at_ns: None,
+        });
+        number
+    }
+
+    /// A NIC dies and another takes its place and addresses. Packets it has sent are still on their way;
+    /// what waited in its socket is gone with it.
+    pub fn replace(&mut self, station: usize, nic: Nic) -> Nic {
+        let station = &mut self.stations[station];
+        station.inbox.clear();
+        station.events.clear();
+        std::mem::replace(&mut station.nic, nic)
+    }
+
+    /// Gives the way from one NIC to another a link of its own.
+    pub fn set_link(&mut self, from: usize, to: usize, link: LinkProfile, faults: Faults) {
+        let ingress = self.ingress(link, faults);
+        self.pair_links.insert((from, to), ingress);
+    }
+
+    /// Changes the faults on a NIC's way in from now on.
+    pub fn set_faults(&mut self, station: usize, faults: Faults) {
+        self.stations[station].ingress.injector.set_faults(faults);
+    }
+
+    /// Nothing passes between two NICs for a while.
+    pub fn partition(&mut self, a: usize, b: usize, duration_ns: u64) {
+        let until_ns = self.now_ns + duration_ns;
+        self.partitions
+            .retain(|partition| partition.until_ns > self.now_ns);
+        self.partitions.push(Partition {
+            between: (a.min(b), a.max(b)),
+            until_ns,
+        });
+    }
+
+    /// Records everything sent from now on.
+    pub fn set_capture(&mut self, capture: Capture) {
+        self.capture = Some(capture);
+    }
+
+    /// Gives the capture back, to be finished.
+    pub fn take_capture(&mut self) -> Option<Capture> {
+        self.capture.take()
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> Time {
+        Time::from_ns(self.now_ns)
+    }
+
+    /// A NIC.
+    pub fn nic(&self, station: usize) -> &Nic {
+        &self.stations[station].nic
+    }
+
+    /// A NIC, to be used. Call [`Fabric::kick`] after anything that may give it something to do.
+    pub fn nic_mut(&mut self, station: usize) -> &mut Nic {
+        &mut self.stations[station].nic
+    }
+
+    /// How many NICs there are.
+    pub fn len(&self) -> usize {
+        self.stations.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.stations.is_empty()
+    }
+
+    /// The events of a NIC since they were last taken.
+    pub fn take_events(&mut self, station: usize) -> Vec<Event> {
+        std::mem::take(&mut self.stations[station].events)
+    }
+
+    /// Packets transmitted so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Packets on the way from `from` to `to` that were lost, late or damaged so far.
+    pub fn disturbed(&self, from: usize, to: usize) -> u64 {
+        self.disturbed.get(&(from, to)).copied().unwrap_or(0)
+    }
+
+    /// A number that two runs share if the same packets were sent at the same times.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace
+    }
+
+    /// Puts a mark on the timeline, `delay_ns` from now.
+    pub fn mark(&mut self, delay_ns: u64, mark: T) {
+        self.schedule.push(self.now_ns + delay_ns, Happening::Mark(mark));
+    }
+
+    /// Has a NIC driven at this very instant, as its own next step.
+    pub fn kick(&mut self, station: usize) {
+        self.drive_in(station, 0);
+    }
+
+    fn drive_in(&mut self, station: usize, delay_ns: u64) {
+        if !self.stations[station].driving {
+            self.stations[station].driving = true;
+            self.schedule
+                .push(self.now_ns + delay_ns, Happening::Drive { station });
+        }
+    }
+
+    /// Lets the next thing happen. `None` when nothing will ever happen again by itself.
+    pub fn step(&mut self) -> Option<Step<T>> {
+        loop {
+            let (at_ns, happening) = self.schedule.pop()?;
+            debug_assert!(at_ns >= self.now_ns, "time does not run backwards");
+            self.now_ns = at_ns;
+            match happening {
+                Happening::Arrive { to, train } => {
+                    self.stations[to].inbox.push_back(*train);
+                    self.drive_in(to, self.config.poll_delay_ns);
+                }
+                Happening::Drive { station } => {
+                    self.stations[station].driving = false;
+                    self.drive(station);
+                    return Some(Step::Driven(station));
+                }
+                Happening::Wake { station } => {
+                    if self.stations[station].wake_at_ns == Some(at_ns) {
+                        self.stations[station].wake_at_ns = None;
+                        self.drive(station);
+                        return Some(Step::Driven(station));
+                    }
+                }
+                Happening::Mark(mark) => return Some(Step::Mark(mark)),
+            }
+        }
+    }
+
+    /// One turn of a NIC: handle, transmit, publish, events. In this order, like the engine.
+    pub fn drive(&mut self, station: usize) {
+        let now = self.now();
+        self.handle_inbox(station, now);
+        self.transmit_all(station, now);
+        let place = &mut self.stations[station];
+        place.nic.publish();
+        place.events.extend(std::iter::from_fn(|| place.nic.poll_event()));
+        self.schedule_wake(station);
+        if !self.stations[station].inbox.is_empty() {
+            self.drive_in(station, 0);
+        }
+    }
+
+    fn handle_inbox(&mut self, station: usize, now: Time) {
+        let Station { nic, inbox, .. } = &mut self.stations[station];
+        nic.handle_timeout(now);
+        for _ in 0..self.config.handle_budget.max(1) {
+            let Some(mut train) = inbox.pop_front() else {
+                break;
+            };
+            if self.config.batching == Batching::Merged {
+                while inbox.front().is_some_and(|next| train.merge(next)) {
+                    inbox.pop_front();
+                }
+            }
+            let arrival = Arrival {
+                src: train.src,
+                dst: train.dst,
+                stride: train.stride,
+            };
+            nic.handle_datagram(now, &arrival, &train.bytes);
+        }
+    }
+
+    fn transmit_all(&mut self, station: usize, now: Time) {
+        let max_segments = match self.config.batching {
+            Batching::Whole | Batching::Split => 64,
+            Batching::Single | Batching::Merged => 1,
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Some(transmit) = self.stations[station]
+            .nic
+            .poll_transmit(now, max_segments, &mut buffer)
+        {
+            let train = Train {
+                src: SocketAddr::new(transmit.flow.src, transmit.flow.src_port),
+                dst: transmit.flow.dst,
+                stride: transmit.segment_size,
+                first_id: 0,
+                bytes: buffer[..transmit.len].to_vec(),
+            };
+            self.note(&transmit, &train);
+            self.launch(station, train);
+        }
+        self.buffer = buffer;
+    }
+
+    fn note(&mut self, transmit: &Transmit, train: &Train) {
+        self.packets += transmit.segments as u64;
+        if let Some(capture) = &mut self.capture {
+            capture.note(self.now_ns, train);
+        }
+        self.trace = mix(self.trace ^ self.now_ns);
+        for packet in train.packets() {
+            // The ICRC is a digest of the whole packet, its addresses included.
+            if let Some((_, icrc)) = packet.split_last_chunk::<4>() {
+                self.trace = mix(self.trace ^ u64::from(u32::from_le_bytes(*icrc)));
+            }
+        }
+    }
+
+    fn launch(&mut self, from: usize, train: Train) {
+        if train.dst.is_multicast() {
+            // A host hears its own multicast too.
+            for to in 0..self.stations.len() {
+                self.send(from, to, train.clone());
+            }
+        } else if let Some(to) = self.by_ip.get(&train.dst).copied() {
+            self.send(from, to, train);
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, train: Train) {
+        let between = (from.min(to), from.max(to));
+        let cut = self
+            .partitions
+            .iter()
+            .any(|partition| partition.between == between && partition.until_ns > self.now_ns);
+        if cut {
+            *self.disturbed.entry((from, to)).or_default() += train.len() as u64;
+            return;
+        }
+        let split = self.config.batching == Batching::Split;
+        let ingress = match self.pair_links.get_mut(&(from, to)) {
+            Some(own) => own,
+            None => &mut self.stations[to].ingress,
+        };
+        let Ingress { injector, link } = ingress;
+        let before = trouble(injector, link);
+        let (schedule, prng, now_ns) = (&mut self.schedule, &mut self.prng, self.now_ns);
+        injector.apply(train, |hold_ns, mut piece| {
+            let Some(arrival_ns) = link.offer(now_ns, &mut piece, prng) else {
+                return;
+            };
+            let at_ns = arrival_ns + hold_ns;
+            if split && piece.len() > 1 {
+                for index in 0..piece.len() {
+                    let train = Box::new(piece.slice(index, 1));
+                    schedule.push(at_ns, Happening::Arrive { to, train });
+                }
+            } else {
+                let train = Box::new(piece);
+                schedule.push(at_ns, Happening::Arrive { to, train });
+            }
+        });
+        let disturbed = trouble(injector, link) - before;
+        if disturbed > 0 {
+            *self.disturbed.entry((from, to)).or_default() += disturbed;
+        }
+    }
+
+    fn schedule_wake(&mut self, station: usize) {
+        let place = &mut self.stations[station];
+        let Some(due) = place.nic.poll_timeout() else {
+            return;
+        };
+        let at_ns = due.as_ns().max(self.now_ns);
+        if place.wake_at_ns.is_none_or(|scheduled| scheduled > at_ns) {
+            place.wake_at_ns = Some(at_ns);
+            self.schedule.push(at_ns, Happening::Wake { station });
+        }
+    }
+
+    fn ingress(&mut self, link: LinkProfile, faults: Faults) -> Ingress {
+        Ingress {
+            injector: FaultInjector::new(faults, self.prng.fork()),
+            link: Link::new(link),
+        }
+    }
+
+    /// What the injectors did, all together.
+    pub fn fault_counts(&self) -> FaultCounts {
+        let ports = self.stations.iter().map(|station| &station.ingress);
+        ports
+            .chain(self.pair_links.values())
+            .fold(FaultCounts::default(), |sum, ingress| {
+                let counts = ingress.injector.counts();
+                FaultCounts {
+                    lost: sum.lost + counts.lost + ingress.link.dropped_packets(),
+                    duplicated: sum.duplicated + counts.duplicated,
+                    reordered: sum.reordered + counts.reordered,
+                    corrupted: sum.corrupted + counts.corrupted,
+                }
+            })
+    }
+}
+
+fn trouble(injector: &FaultInjector, link: &Link) -> u64 {
+    injector.counts().disturbed() + link.dropped_packets()
+}

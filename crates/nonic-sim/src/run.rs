@@ -1,0 +1,204 @@
+//! Runs seeds and says what came of them.
+
+use crate::capture::Capture;
+use crate::faults::FaultCounts;
+use crate::world::World;
+use std::fmt;
+use std::fs::File;
+use std::io::BufWriter;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// What to do besides running.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Writes the run's packets there, as pcapng.
+    pub pcap: Option<PathBuf>,
+}
+
+/// What a run did. Two runs of one seed give equal reports.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// A digest of every packet and the time it was sent.
+    pub trace_hash: u64,
+    /// How long it took in virtual time.
+    pub virtual_ns: u64,
+    /// Steps of the fabric.
+    pub steps: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Work requests posted to send queues.
+    pub operations: u64,
+    /// Successful completions checked.
+    pub completions: u64,
+    /// Work requests that failed, as they should or may.
+    pub failures: u64,
+    /// Of these, for want of an answer.
+    pub retries_exceeded: u64,
+    /// What the links did to packets.
+    pub faults: FaultCounts,
+}
+
+/// A seed that went wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// When, in virtual time.
+    pub virtual_ns: u64,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "nonic sim --seed {}   # at {} ns: {}",
+            self.seed, self.virtual_ns, self.what
+        )
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs the workload of a seed with all checks.
+pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
+    let mut world = World::draw(seed);
+    let outcome = match open_capture(options) {
+        Err(error) => Err(format!("cannot write the capture: {error}")),
+        Ok(capture) => {
+            if let Some(capture) = capture {
+                world.capture(capture);
+            }
+            // A panic is a bug like any other, and other seeds should still run.
+            catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| Err(message_of(&*panic)))
+        }
+    };
+    let finished = world.fabric.take_capture().map_or(Ok(()), Capture::finish);
+    let outcome =
+        outcome.and_then(|()| finished.map_err(|error| format!("cannot write the capture: {error}")));
+    let virtual_ns = world.fabric.now().as_ns();
+    outcome.map_err(|what| Failure {
+        seed,
+        virtual_ns,
+        what,
+    })?;
+    Ok(Report {
+        seed,
+        trace_hash: world.fabric.trace_hash(),
+        virtual_ns,
+        steps: world.steps,
+        packets: world.fabric.packets(),
+        operations: world.operations,
+        completions: world.completions,
+        failures: world.failures,
+        retries_exceeded: world.retries_exceeded,
+        faults: world.fabric.fault_counts(),
+    })
+}
+
+fn open_capture(options: &Options) -> std::io::Result<Option<Capture>> {
+    let Some(path) = &options.pcap else {
+        return Ok(None);
+    };
+    let file = BufWriter::new(File::create(path)?);
+    Capture::new(Box::new(file)).map(Some)
+}
+
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panicked: {}", text.unwrap_or("without a message"))
+}
+
+/// What many runs did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Those that went wrong, by seed.
+    pub failures: Vec<Failure>,
+    /// The sums of their reports' counts (seed and hash excepted).
+    pub total: Report,
+}
+
+/// Runs `count` seeds from `first` on `threads` threads. `progress` is called from time to time with the
+/// number of seeds done and of failures so far; it answers whether to go on.
+pub fn run_many(
+    first: u64,
+    count: u64,
+    threads: usize,
+    progress: impl Fn(u64, u64) -> bool + Sync,
+) -> Summary {
+    const CHUNK: u64 = 16;
+    let next = AtomicU64::new(0);
+    let summary = Mutex::new(Summary::default());
+    let work = || {
+        loop {
+            let start = next.fetch_add(CHUNK, Ordering::Relaxed);
+            if start >= count {
+                return;
+            }
+            let seeds = first + start..first + (start + CHUNK).min(count);
+            let mut part = Summary::default();
+            for seed in seeds {
+                part.add(seed, run_seed(seed, &Options::default()));
+            }
+            let mut whole = summary.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            whole.merge(part);
+            if !progress(whole.seeds, whole.failures.len() as u64) {
+                next.store(count, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut summary = summary
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    summary.failures.sort_by_key(|failure| failure.seed);
+    summary
+}
+
+impl Summary {
+    fn add(&mut self, _seed: u64, outcome: Result<Report, Failure>) {
+        self.seeds += 1;
+        match outcome {
+            Ok(report) => self.total.add(&report),
+            Err(failure) => self.failures.push(failure),
+        }
+    }
+
+    fn merge(&mut self, other: Summary) {
+        self.seeds += other.seeds;
+        self.failures.extend(other.failures);
+        self.total.add(&other.total);
+    }
+}
+
+impl Report {
+    fn add(&mut self, other: &Report) {
+        self.virtual_ns = self.virtual_ns.saturating_add(other.virtual_ns);
+        self.steps += other.steps;
+        self.packets += other.packets;
+        self.operations += other.operations;
+        self.completions += other.completions;
+        self.failures += other.failures;
+        self.retries_exceeded += other.retries_exceeded;
+        self.faults.lost += other.faults.lost;
+        self.faults.duplicated += other.faults.duplicated;
+        self.faults.reordered += other.faults.reordered;
+        self.faults.corrupted += other.faults.corrupted;
+    }
+}

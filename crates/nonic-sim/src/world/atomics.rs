@@ -1,0 +1,170 @@
+//! Checks that atomics happened one after the other, each exactly once.
+//!
+//! Every atomic adds or swaps in a random number, so a word never has the same value twice. The values
+//! returned must then chain up: from the first value to the last one, each link an atomic that succeeded,
+//! or one whose fate is unknown because its queue pair failed. Those fail in order, so of a queue pair's
+//! unknown ones only the first few can have happened.
+
+use super::content::Pieces;
+use super::model::{Atomic, Change};
+use super::{Check, World};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many partial chains are tried before giving a word the benefit of the doubt.
+const MAX_TRIES: u32 = 20_000;
+
+impl World {
+    /// Checks every word and notes its final value in the image.
+    pub(super) fn settle_words(&mut self) -> Check {
+        for number in 0..self.words.len() {
+            let word = &self.words[number];
+            let arena = &mut self.arenas[word.arena];
+            if arena.region.is_none() {
+                continue;
+            }
+            let place = Pieces::one(word.offset, 8);
+            let now = arena.read(&place);
+            let first = word_at(&place.gather(&arena.image))?;
+            place.scatter(&mut arena.image, &now);
+            check_chain(&word.history, first, word_at(&now)?)
+                .map_err(|what| format!("word {number}: {what}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn word_at(bytes: &[u8]) -> Result<u64, String> {
+    let bytes = bytes.try_into().map_err(|_| "a word has 8 bytes")?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Whether `history` leads from `first` to `last`.
+fn check_chain(history: &[Atomic], first: u64, last: u64) -> Check {
+    let mut chain = Chain {
+        links: BTreeMap::new(),
+        unknown: BTreeMap::new(),
+        last,
+        tries: 0,
+        visited: BTreeSet::new(),
+    };
+    let mut looks = Vec::new();
+    for atomic in history {
+        match atomic.original {
+            None => chain.unknown.entry(atomic.qp).or_default().push(atomic.change),
+            Some(original) => {
+                let next = atomic.change.apply(original);
+                if next == original {
+                    looks.push(original);
+                } else if chain.links.insert(original, next).is_some() {
+                    return Err(format!(
+                        "two atomics of {} found the value {original:#x}",
+                        history.len()
+                    ));
+                }
+            }
+        }
+    }
+    let mut progress: BTreeMap<usize, usize> = BTreeMap::new();
+    if !chain.leads_on(first, 0, &mut progress) {
+        return Err(format!(
+            "{} atomics do not lead from {first:#x} to {last:#x} one by one",
+            history.len()
+        ));
+    }
+    if chain.tries < MAX_TRIES && looks.iter().any(|look| !chain.visited.contains(look)) {
+        return Err("a compare-and-swap returned a value the word never had".into());
+    }
+    Ok(())
+}
+
+struct Chain {
+    /// From a value to the next one, by atomics that succeeded.
+    links: BTreeMap<u64, u64>,
+    /// By queue pair, those that may have happened.
+    unknown: BTreeMap<usize, Vec<Change>>,
+    last: u64,
+    tries: u32,
+    visited: BTreeSet<u64>,
+}
+
+impl Chain {
+    /// Whether `value` leads to the last one by way of all links, `used` of which are behind us.
+    fn leads_on(&mut self, value: u64, used: usize, progress: &mut BTreeMap<usize, usize>) -> bool {
+        self.tries += 1;
+        if self.tries > MAX_TRIES {
+            return true;
+        }
+        let fresh = self.visited.insert(value);
+        if let Some(next) = self.links.get(&value).copied() {
+            if used < self.links.len() && self.leads_on(next, used + 1, progress) {
+                return true;
+            }
+        } else if used == self.links.len() && value == self.last {
+            return true;
+        } else {
+            let queues: Vec<usize> = self.unknown.keys().copied().collect();
+            for queue in queues {
+                let at = progress.get(&queue).copied().unwrap_or(0);
+                // A swap that did not match changes nothing: it may be passed over.
+                let changes = &self.unknown[&queue][at..];
+                let effective = changes.iter().position(|change| change.apply(value) != value);
+                let Some(skip) = effective else { continue };
+                let next = changes[skip].apply(value);
+                progress.insert(queue, at + skip + 1);
+                if self.leads_on(next, used, progress) {
+                    return true;
+                }
+                progress.insert(queue, at);
+            }
+        }
+        if fresh {
+            self.visited.remove(&value);
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(qp: usize, amount: u64, original: Option<u64>) -> Atomic {
+        Atomic {
+            qp,
+            change: Change::Add(amount),
+            original,
+        }
+    }
+
+    #[test]
+    fn a_chain_in_any_order_of_completion_is_accepted() {
+        let history = [add(0, 5, Some(10)), add(1, 7, Some(15)), add(0, 1, Some(22))];
+        assert_eq!(check_chain(&history, 10, 23), Ok(()));
+    }
+
+    #[test]
+    fn an_atomic_executed_twice_is_found() {
+        let history = [add(0, 5, Some(10)), add(1, 7, Some(20))];
+        assert!(check_chain(&history, 10, 27).is_err());
+        assert!(check_chain(&[add(0, 5, Some(10))], 10, 20).is_err());
+    }
+
+    #[test]
+    fn one_of_unknown_fate_may_have_happened_or_not() {
+        let history = [add(0, 5, Some(10)), add(1, 7, None), add(0, 3, Some(22))];
+        assert_eq!(check_chain(&history, 10, 25), Ok(()));
+        assert_eq!(check_chain(&history[..2], 10, 15), Ok(()));
+        assert!(check_chain(&history[..2], 10, 30).is_err());
+    }
+
+    #[test]
+    fn a_swap_that_did_not_match_must_have_seen_a_real_value() {
+        let swap = |original| Atomic {
+            qp: 0,
+            change: Change::Swap { compare: 1, swap: 2 },
+            original: Some(original),
+        };
+        assert_eq!(check_chain(&[add(1, 5, Some(10)), swap(15)], 10, 15), Ok(()));
+        assert!(check_chain(&[add(1, 5, Some(10)), swap(99)], 10, 15).is_err());
+    }
+}

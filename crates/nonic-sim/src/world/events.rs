@@ -1,0 +1,161 @@
+//! After a NIC's turn: looks at its events and completion queues.
+
+use super::model::{Life, Mark};
+use super::post::RECEIVE;
+use super::{Check, World};
+use nonic_core::{Arm, Completion, Event, Status};
+
+impl World {
+    /// Takes everything a NIC has to say after its turn.
+    pub(super) fn after_drive(&mut self, station: usize) -> Check {
+        let host = self.current[station];
+        if self.fabric.nic(station).has_unpublished() {
+            return Err(format!("NIC {station}: completions are left after publishing"));
+        }
+        let events = self.fabric.take_events(station);
+        for cq in self.hosts[host].cqs.clone() {
+            self.poll(cq, host, &events)?;
+        }
+        self.check_flushed()?;
+        for event in &events {
+            self.note_event(host, *event)?;
+        }
+        for srq in self.hosts[host].srqs.clone() {
+            self.check_limit(srq, &events)?;
+        }
+        Ok(())
+    }
+
+    /// Empties a completion queue and checks what was in it, and whether its waiter was woken.
+    fn poll(&mut self, cq: usize, host: usize, events: &[Event]) -> Check {
+        let Some(queue) = self.cqs[cq].queue.clone() else {
+            return Ok(());
+        };
+        let mut polled: Vec<Completion> = Vec::new();
+        if self.cqs[cq].overflowed {
+            return Ok(());
+        }
+        let overflow = queue
+            .poll(usize::MAX, |completion| polled.push(completion))
+            .is_err();
+        if overflow || events.contains(&Event::CqError(queue.id())) {
+            return self.cq_overflowed(cq);
+        }
+        let mut wakes = false;
+        for completion in &polled {
+            let solicited = if completion.wr_id & RECEIVE == 0 {
+                self.sent(completion)?;
+                false
+            } else {
+                self.received(completion, host)?
+            };
+            wakes |= match self.cqs[cq].arming {
+                Some(Arm::Next) => true,
+                Some(Arm::Solicited) => solicited || completion.status != Status::Success,
+                None => false,
+            };
+        }
+        let woken = events
+            .iter()
+            .filter(|event| **event == Event::Completion(queue.id()))
+            .count();
+        if woken != usize::from(wakes) {
+            return Err(format!(
+                "CQ {cq} ({:?}): {woken} notifications for {} completions",
+                self.cqs[cq].arming,
+                polled.len()
+            ));
+        }
+        if let (true, Some(arm)) = (wakes, self.cqs[cq].arming) {
+            queue.arm(arm);
+        }
+        Ok(())
+    }
+
+    fn cq_overflowed(&mut self, cq: usize) -> Check {
+        if !self.cqs[cq].may_overflow {
+            return Err(format!("CQ {cq} overflowed though it has room for everything"));
+        }
+        self.cqs[cq].overflowed = true;
+        for qp in &mut self.qps {
+            let uses = qp.send_cq == cq || qp.recv_cq == cq;
+            if uses && !matches!(qp.life, Life::Gone | Life::Planned) {
+                qp.life = Life::Overflowed;
+                qp.outstanding.clear();
+                qp.waiting.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn note_event(&mut self, host: usize, event: Event) -> Check {
+        let qp_of = |qpn: nonic_core::Qpn| self.by_qpn.get(&(host, qpn.value())).copied();
+        match event {
+            Event::SqDrained(qpn) => {
+                let Some(number) = qp_of(qpn) else {
+                    return Err(format!("{event:?} for no queue pair"));
+                };
+                self.sq_drained(number)
+            }
+            Event::QpRequestError(qpn) | Event::QpAccessError(qpn) => {
+                let explained = qp_of(qpn).is_some_and(|number| {
+                    let qp = &self.qps[number];
+                    qp.may_be_refused || matches!(qp.life, Life::Gone | Life::Overflowed)
+                });
+                if explained {
+                    Ok(())
+                } else {
+                    Err(format!("{event:?}, which nothing explains"))
+                }
+            }
+            Event::CqError(cq) if !self.cqs[cq.0 as usize].may_overflow => Err(format!("{event:?}")),
+            Event::QpFatal(qpn) => {
+                let explained = qp_of(qpn).is_some_and(|number| self.qps[number].life == Life::Overflowed);
+                if explained {
+                    Ok(())
+                } else {
+                    Err(format!("{event:?}, which nothing explains"))
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sq_drained(&mut self, number: usize) -> Check {
+        match self.qps[number].life {
+            Life::Draining => {
+                self.qps[number].life = Life::Drained;
+                let delay_ns = self.prng.below(300_000);
+                self.fabric.mark(delay_ns, Mark::Undrain(number));
+                Ok(())
+            }
+            Life::Drained | Life::Alive => Err(format!("QP {number}: drained though not asked to, or twice")),
+            // The failure came first.
+            _ => Ok(()),
+        }
+    }
+
+    /// The limit event comes when, and only when, fewer receives wait than the armed limit.
+    fn check_limit(&mut self, srq: usize, events: &[Event]) -> Check {
+        let Some(queue) = self.srqs[srq].queue.clone() else {
+            return Ok(());
+        };
+        let id = queue.srq_id();
+        let fired = events
+            .iter()
+            .filter(|event| matches!(event, Event::SrqLimit(of) if Some(*of) == id))
+            .count();
+        let armed = self.srqs[srq].armed;
+        let disarmed_itself = armed && queue.limit() == 0;
+        if fired != usize::from(disarmed_itself) {
+            return Err(format!(
+                "SRQ {srq}: {fired} limit events, armed {armed}, limit {}",
+                queue.limit()
+            ));
+        }
+        if disarmed_itself {
+            self.srqs[srq].armed = false;
+        }
+        Ok(())
+    }
+}

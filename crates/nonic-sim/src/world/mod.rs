@@ -1,0 +1,312 @@
+//! The workload of a seed and its checkers.
+//!
+//! A [`World`] is a fabric, a plan of what everybody does on it, and a model of what must come of it. The
+//! model knows the bytes of every message and every buffer beforehand, so that the order of events may be
+//! anything but their outcome is certain, or one of few.
+//!
+//! Read first: `model` (the data), `plan` and `ops` (how it is drawn), then the checkers: `completions`,
+//! `arrivals`, `memory`, `atomics`, `finish`.
+
+mod arrivals;
+mod atomics;
+mod completions;
+mod content;
+mod events;
+mod finish;
+mod memory;
+mod model;
+mod ops;
+mod plan;
+mod post;
+mod scenario;
+mod setup;
+
+use crate::capture::Capture;
+use crate::fabric::{Fabric, Step};
+use crate::prng::Prng;
+use content::Arena;
+use model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Word};
+use nonic_core::{QpAttributes, QpState};
+use plan::Plan;
+use scenario::Scenario;
+use std::collections::{BTreeMap, HashMap};
+
+/// A check's result; the error says what is wrong.
+pub(crate) type Check = Result<(), String>;
+
+/// More steps than any run needs.
+const MAX_STEPS: u64 = 3_000_000;
+/// More virtual time than any run needs: everything completes in bounded time.
+const MAX_TIME_NS: u64 = 600_000_000_000;
+
+/// A run.
+pub(crate) struct World {
+    pub(crate) fabric: Fabric<Mark>,
+    scenario: Scenario,
+    prng: Prng,
+    hosts: Vec<Host>,
+    /// The host that is up at each station.
+    current: Vec<usize>,
+    arenas: Vec<Arena>,
+    exports: Vec<Export>,
+    cells: Vec<Cell>,
+    words: Vec<Word>,
+    cqs: Vec<Cq>,
+    srqs: Vec<Srq>,
+    qps: Vec<Qp>,
+    by_qpn: HashMap<(usize, u32), usize>,
+    datagrams_seen: BTreeMap<(usize, usize, usize), u32>,
+    /// Queue pairs whose receives were flushed in the NIC's turn being looked at.
+    flushed: Vec<usize>,
+    pub(crate) operations: u64,
+    pub(crate) completions: u64,
+    pub(crate) failures: u64,
+    pub(crate) retries_exceeded: u64,
+    pub(crate) steps: u64,
+}
+
+impl World {
+    /// The world of a seed, at time zero.
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut prng = Prng::new(seed);
+        let plan = Plan::draw(&mut prng);
+        plan.build(prng)
+    }
+
+    fn new(plan: Plan, mut prng: Prng) -> Self {
+        let fabric = Fabric::new(plan.scenario.fabric, prng.next_u64());
+        let mut world = World {
+            fabric,
+            scenario: plan.scenario,
+            prng,
+            hosts: plan.hosts,
+            current: Vec::new(),
+            arenas: plan.arenas,
+            exports: plan.exports,
+            cells: plan.cells,
+            words: plan.words,
+            cqs: plan.cqs,
+            srqs: plan.srqs,
+            qps: plan.qps,
+            by_qpn: HashMap::new(),
+            datagrams_seen: BTreeMap::new(),
+            flushed: Vec::new(),
+            operations: 0,
+            completions: 0,
+            failures: 0,
+            retries_exceeded: 0,
+            steps: 0,
+        };
+        for (at_ns, mark) in plan.timeline {
+            world.fabric.mark(at_ns, mark);
+        }
+        world
+    }
+
+    /// Records the run's packets.
+    pub(crate) fn capture(&mut self, capture: Capture) {
+        self.fabric.set_capture(capture);
+    }
+
+    /// Runs to the end and checks everything.
+    pub(crate) fn run(&mut self) -> Check {
+        for station in 0..self.scenario.stations {
+            let nic = self.new_nic(station);
+            self.fabric.add(nic, &[self.scenario.ip(station)]);
+            self.current.push(station);
+            self.bring_up(station)?;
+        }
+        for word in &mut self.words {
+            // The plan used the history to claim words; it is written anew as atomics are posted.
+            word.history.clear();
+        }
+        self.predict_words();
+        while let Some(step) = self.fabric.step() {
+            self.steps += 1;
+            if self.steps > MAX_STEPS || self.fabric.now().as_ns() > MAX_TIME_NS {
+                return Err(format!(
+                    "no end after {} steps: {}",
+                    self.steps,
+                    self.unfinished()
+                ));
+            }
+            match step {
+                Step::Driven(station) => self.after_drive(station)?,
+                Step::Mark(mark) => self.act(mark)?,
+            }
+        }
+        self.finish()
+    }
+
+    fn unfinished(&self) -> String {
+        let stuck = self
+            .qps
+            .iter()
+            .enumerate()
+            .filter(|(_, qp)| !qp.outstanding.is_empty());
+        let list: Vec<String> = stuck
+            .map(|(number, qp)| format!("QP {number} has {} outstanding", qp.outstanding.len()))
+            .collect();
+        list.join(", ")
+    }
+
+    /// A private word starts from the arena's initial content.
+    fn predict_words(&mut self) {
+        for word in &mut self.words {
+            let initial = self.arenas[word.arena].initial(word.offset, 8).bytes();
+            word.predicted = initial.try_into().map_or(0, u64::from_ne_bytes);
+        }
+    }
+
+    fn act(&mut self, mark: Mark) -> Check {
+        match mark {
+            Mark::Start(qp) => self.start(qp),
+            Mark::Post(qp) => self.post_some(qp),
+            Mark::Receive(qp) => self.post_receives(qp),
+            Mark::SharedReceive(srq) => self.post_shared(srq),
+            Mark::Revoke(export) => self.revoke(export),
+            Mark::Destroy(qp) => self.destroy(qp),
+            Mark::ToError(qp) => self.move_to(qp, QpState::Error, Life::Error),
+            Mark::Drain(qp) => self.drain(qp),
+            Mark::Undrain(qp) => self.undrain(qp),
+            Mark::Recover(qp) => self.recover(qp),
+            Mark::Crash { old, new } => self.crash(old, new),
+            Mark::Partition { a, b, duration_ns } => {
+                self.fabric.partition(a, b, duration_ns);
+                Ok(())
+            }
+            Mark::Garbage { station } => {
+                self.throw_garbage(station);
+                Ok(())
+            }
+        }
+    }
+
+    fn revoke(&mut self, export: usize) -> Check {
+        let (arena, key) = (self.exports[export].arena, self.exports[export].key);
+        let host = self.arenas[arena].host;
+        if key == 0 || self.hosts[host].crashed || self.exports[export].revoked_ns.is_some() {
+            return Ok(());
+        }
+        let station = self.hosts[host].station;
+        if !self.fabric.nic(station).keys().revoke(key) {
+            return Err(format!("export {export} was revoked by nobody"));
+        }
+        self.revoked(export);
+        Ok(())
+    }
+
+    fn destroy(&mut self, number: usize) -> Check {
+        if matches!(self.qps[number].life, Life::Gone | Life::Planned) {
+            return Ok(());
+        }
+        let station = self.hosts[self.qps[number].host].station;
+        let qpn = self.qps[number].qpn;
+        if !self.fabric.nic_mut(station).destroy_qp(qpn) {
+            return Err(format!("QP {number} was gone before it was destroyed"));
+        }
+        self.forget(number);
+        self.fabric.kick(station);
+        Ok(())
+    }
+
+    /// A queue pair is gone, and whatever it had outstanding with it.
+    fn forget(&mut self, number: usize) {
+        let qp = &mut self.qps[number];
+        qp.life = Life::Gone;
+        qp.outstanding.clear();
+        qp.waiting.clear();
+    }
+
+    fn move_to(&mut self, number: usize, state: QpState, life: Life) -> Check {
+        if !self.qps[number].works() {
+            return Ok(());
+        }
+        let station = self.hosts[self.qps[number].host].station;
+        let set = QpAttributes {
+            state: Some(state),
+            ..QpAttributes::default()
+        };
+        let (now, qpn) = (self.fabric.now(), self.qps[number].qpn);
+        let core_state = self.fabric.nic(station).qp_state(qpn);
+        if core_state == Some(QpState::Error) && self.error_is_explained(number) {
+            // It failed already; the completions that say so are still to be seen.
+            return Ok(());
+        }
+        let modified = self.fabric.nic_mut(station).modify_qp(now, qpn, &set);
+        modified.map_err(|error| format!("QP {number}: cannot go to {state}: {error}"))?;
+        self.qps[number].life = life;
+        self.fabric.kick(station);
+        Ok(())
+    }
+
+    fn drain(&mut self, number: usize) -> Check {
+        if self.qps[number].life != Life::Alive {
+            return Ok(());
+        }
+        let station = self.hosts[self.qps[number].host].station;
+        if self.fabric.nic(station).qp_state(self.qps[number].qpn) == Some(QpState::Sqe) {
+            return Ok(());
+        }
+        self.move_to(number, QpState::Sqd, Life::Draining)
+    }
+
+    fn undrain(&mut self, number: usize) -> Check {
+        if self.qps[number].life != Life::Drained {
+            return Ok(());
+        }
+        self.move_to(number, QpState::Rts, Life::Alive)
+    }
+
+    /// A failed unreliable send queue is used again.
+    fn recover(&mut self, number: usize) -> Check {
+        if self.qps[number].life != Life::SendError {
+            return Ok(());
+        }
+        self.move_to(number, QpState::Rts, Life::Alive)?;
+        if self.qps[number].life == Life::Alive {
+            self.qps[number].failed = None;
+            self.qps[number].posts_after_failure = 0;
+            self.fabric.mark(100, Mark::Post(number));
+        }
+        Ok(())
+    }
+
+    /// A NIC dies, right after a turn; another takes its place.
+    fn crash(&mut self, old: usize, new: usize) -> Check {
+        let station = self.hosts[old].station;
+        let nic = self.new_nic(new);
+        drop(self.fabric.replace(station, nic));
+        self.hosts[old].crashed = true;
+        self.hosts[old].up = false;
+        for number in 0..self.qps.len() {
+            if self.qps[number].host == old {
+                self.forget(number);
+            }
+        }
+        for cell in 0..self.cells.len() {
+            if self.arenas[self.cells[cell].arena].host == old {
+                self.freeze(cell);
+            }
+        }
+        self.current[station] = new;
+        self.bring_up(new)
+    }
+
+    fn throw_garbage(&mut self, station: usize) {
+        for _ in 0..self.prng.range(1, 20) {
+            let length = self.prng.below(200) as usize;
+            let bytes: Vec<u8> = (0..length).map(|_| self.prng.next_u32() as u8).collect();
+            let arrival = nonic_core::Arrival {
+                src: std::net::SocketAddr::new(self.scenario.ip(0), 4791),
+                dst: self.scenario.ip(station),
+                stride: self.prng.range(1, 300) as usize,
+            };
+            let now = self.fabric.now();
+            self.fabric
+                .nic_mut(station)
+                .handle_datagram(now, &arrival, &bytes);
+        }
+        self.fabric.kick(station);
+    }
+}

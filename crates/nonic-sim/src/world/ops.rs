@@ -1,0 +1,660 @@
+//! What the queue pairs of a plan will do: their send requests, and the receives the other side needs.
+
+use super::content::{Pieces, draw_content};
+use super::model::{Bad, Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source, Target};
+use super::plan::Plan;
+use crate::prng::Prng;
+use nonic_core::{SendFlags, Service, Status};
+
+/// The most gather or scatter elements a request has.
+pub(crate) const MAX_SGE: u32 = 32;
+/// The most inline data.
+pub(crate) const MAX_INLINE: u32 = 256;
+/// The longest message where it is not known which receive gets it, so that all are as long as the longest.
+const MAX_SHARED: u32 = 3000;
+/// Room in a datagram's receive for the network header.
+pub(crate) const GRH_LEN: u32 = 40;
+
+/// Plans both directions of a connection.
+pub(super) fn plan_pair(plan: &mut Plan, first: usize, prng: &mut Prng) {
+    let busy = match prng.below(10) {
+        0..=5 => 24,
+        6..=8 => 60,
+        _ => 6,
+    };
+    for qp in [first, first + 1] {
+        let count = if prng.percent(15) { 0 } else { prng.range(1, busy) };
+        Planner::new(plan, qp, prng).plan(count);
+    }
+    for qp in [first, first + 1] {
+        plan_receives(plan, qp, prng);
+    }
+}
+
+/// The receives a queue pair needs for what its peer sends.
+fn plan_receives(plan: &mut Plan, qp: usize, prng: &mut Prng) {
+    let Some(peer) = plan.qps[qp].peer else { return };
+    let lengths: Vec<u32> = plan.qps[peer]
+        .ops
+        .iter()
+        .filter(|op| Qp::is_message(op.kind))
+        .map(|op| {
+            if matches!(op.kind, Kind::Write { .. }) {
+                0
+            } else {
+                op.length
+            }
+        })
+        .collect();
+    let arena = plan.qps[qp].arena;
+    let extra = prng.below(4) as usize;
+    let short_at = (prng.below(100) < 2).then(|| prng.index(lengths.len() + 1));
+    if let Some(srq) = plan.qps[qp].srq {
+        let receives = lengths.iter().map(|length| Receive {
+            // Only the length counts: the queue's buffers are drawn when all its users are known.
+            buffer: Pieces::one(0, *length),
+            short: false,
+            done: false,
+        });
+        plan.srqs[srq].receives.extend(receives);
+        return;
+    }
+    // A message that gets lost leaves its receive to the next one.
+    let longest = lengths
+        .iter()
+        .copied()
+        .max()
+        .filter(|_| plan.qps[qp].service == Service::Uc);
+    for (index, length) in lengths.iter().copied().chain(vec![64; extra]).enumerate() {
+        let length = length.max(longest.unwrap_or(0));
+        let short = short_at == Some(index) && index < lengths.len() && length > 0;
+        let room = if short {
+            prng.below(u64::from(length)) as u32
+        } else {
+            length + prng.below(2) as u32 * prng.below(40) as u32
+        };
+        let buffer = plan.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
+        plan.qps[qp].receives.push(Receive {
+            buffer,
+            short,
+            done: false,
+        });
+    }
+}
+
+/// Plans one queue pair's requests.
+struct Planner<'a> {
+    plan: &'a mut Plan,
+    prng: &'a mut Prng,
+    qp: usize,
+    peer: usize,
+    mtu: u32,
+    service: Service,
+    /// How often a request is signaled, in percent.
+    signaled: u64,
+    /// Exports of the peer that this side may use for a while, or invalidates.
+    victim: Option<usize>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(plan: &'a mut Plan, qp: usize, prng: &'a mut Prng) -> Self {
+        let peer = plan.qps[qp].peer.expect("connected services have a peer");
+        let (mtu, service) = (plan.qps[qp].terms.mtu.bytes(), plan.qps[qp].service);
+        let signaled = prng.pick(&[100, 100, 50, 15]);
+        Planner {
+            plan,
+            prng,
+            qp,
+            peer,
+            mtu,
+            service,
+            signaled,
+            victim: None,
+        }
+    }
+
+    fn plan(mut self, count: u64) {
+        if self.prng.percent(25) {
+            self.victim = Some(self.add_export());
+        }
+        let bad_at = self.prng.percent(12).then(|| self.prng.below(count + 1));
+        for index in 0..count {
+            if bad_at == Some(index) {
+                self.bad();
+            }
+            if self.service == Service::Rc {
+                self.reliable();
+            } else {
+                self.unreliable();
+            }
+        }
+    }
+
+    /// Memory of the peer under a key of its own, taken away at some time or by an invalidation.
+    fn add_export(&mut self) -> usize {
+        let arena = self.plan.qps[self.peer].arena;
+        let length = self.prng.range(64, 8192) as u32;
+        let offset = self.plan.arenas[arena].allocate(length, self.prng);
+        let number = self.plan.exports.len();
+        let revocable = self.prng.percent(40);
+        let bound = self.prng.percent(30);
+        self.plan.exports.push(Export {
+            arena,
+            offset,
+            length,
+            bound_to: bound.then_some(self.peer),
+            key: 0,
+            revocable,
+            revoked_ns: None,
+            cells: Vec::new(),
+        });
+        self.plan.qps[self.peer].exports.push(number);
+        number
+    }
+
+    fn reliable(&mut self) {
+        match self.prng.below(100) {
+            0..=19 => self.send(),
+            20..=26 => self.send_immediate(),
+            27..=46 => self.write(None),
+            47..=53 => {
+                let immediate = Some(self.prng.next_u32());
+                self.write(immediate);
+            }
+            54..=69 => self.read_pool(),
+            70..=83 => self.atomic(),
+            84..=88 => self.write_then_read(),
+            89..=92 => self.read_then_fenced_write(),
+            93..=95 => self.read_then_fenced_send(),
+            96 => self.send_invalidate(),
+            97 => self.local_invalidate(),
+            _ => self.write_over(),
+        }
+    }
+
+    fn unreliable(&mut self) {
+        match self.prng.below(100) {
+            0..=39 => self.send(),
+            40..=54 => self.send_immediate(),
+            55..=79 => self.write(None),
+            80..=97 => {
+                let immediate = Some(self.prng.next_u32());
+                self.write(immediate);
+            }
+            _ => self.local_invalidate(),
+        }
+    }
+
+    fn draw_length(&mut self) -> u32 {
+        let mtu = u64::from(self.mtu);
+        let length = match self.prng.below(100) {
+            0..=5 => 0,
+            6..=35 => self.prng.range(1, 64),
+            36..=64 => self.prng.range(1, 4) * mtu + self.prng.below(3) - 1,
+            65..=88 => self.prng.range(1, 2 * mtu),
+            89..=98 => self.prng.range(1, 12 * mtu.min(2048)),
+            _ if self.prng.percent(30) => self.prng.range(30_000, 300_000),
+            _ => self.prng.range(1, 64),
+        };
+        length as u32
+    }
+
+    fn message_length(&mut self) -> u32 {
+        let length = self.draw_length();
+        if self.plan.qps[self.peer].srq.is_some() || self.service == Service::Uc {
+            length.min(MAX_SHARED)
+        } else {
+            length
+        }
+    }
+
+    fn source(&mut self, length: u32) -> Source {
+        let inline = length <= MAX_INLINE && self.prng.percent(25);
+        let content = draw_content(length, MAX_SGE, self.prng);
+        if inline {
+            Source::Inline(content)
+        } else {
+            Source::Pool(content)
+        }
+    }
+
+    fn push(&mut self, kind: Kind, length: u32, source: Source, flags: SendFlags, expect: Expect) {
+        let mut flags = flags;
+        if self.prng.below(100) < self.signaled {
+            flags |= SendFlags::SIGNALED;
+        }
+        if self.prng.percent(20) {
+            flags |= SendFlags::SOLICITED;
+        }
+        if self.prng.percent(5) {
+            flags |= SendFlags::FENCE;
+        }
+        self.plan.qps[self.qp].ops.push(Op {
+            kind,
+            length,
+            source,
+            flags,
+            expect,
+            posted_ns: 0,
+            outcome: None,
+            verified: false,
+        });
+    }
+
+    fn send(&mut self) {
+        let length = self.message_length();
+        let source = self.source(length);
+        let kind = Kind::Send { immediate: None };
+        self.push(kind, length, source, SendFlags::empty(), Expect::Success);
+    }
+
+    fn send_immediate(&mut self) {
+        let length = self.message_length();
+        let source = self.source(length);
+        let immediate = Some(self.prng.next_u32());
+        self.push(
+            Kind::Send { immediate },
+            length,
+            source,
+            SendFlags::empty(),
+            Expect::Success,
+        );
+    }
+
+    /// A cell of the peer's memory, sometimes in the export that may go away.
+    fn add_cell(&mut self, length: u32) -> usize {
+        let arena = self.plan.qps[self.peer].arena;
+        let number = self.plan.cells.len();
+        let export = self.victim.filter(|_| self.prng.percent(30));
+        let taken = export.map(|export| {
+            let export = &self.plan.exports[export];
+            let cells = &export.cells;
+            cells.last().map_or(export.offset, |last| {
+                let last = &self.plan.cells[*last];
+                last.offset + last.length as usize + 1
+            })
+        });
+        let inside = export.zip(taken).filter(|(export, at)| {
+            let export = &self.plan.exports[*export];
+            at + length as usize <= export.offset + export.length as usize
+        });
+        let (export, offset) = match inside {
+            Some((export, at)) => (Some(export), at),
+            None => (None, self.plan.arenas[arena].allocate(length, self.prng)),
+        };
+        if let Some(export) = export {
+            self.plan.exports[export].cells.push(number);
+        }
+        let initial = self.plan.arenas[arena].initial(offset, length);
+        self.plan.cells.push(Cell {
+            arena,
+            offset,
+            length,
+            export,
+            versions: vec![initial],
+            posted: 0,
+            known: 0,
+            mtu: self.mtu as usize,
+            frozen: None,
+        });
+        number
+    }
+
+    fn write(&mut self, immediate: Option<u32>) {
+        let length = self.draw_length();
+        let cell = self.add_cell(length);
+        self.write_cell(cell, immediate, SendFlags::empty());
+    }
+
+    fn write_cell(&mut self, cell: usize, immediate: Option<u32>, flags: SendFlags) {
+        let length = self.plan.cells[cell].length;
+        let source = self.source(length);
+        self.write_cell_from(cell, immediate, flags, source);
+    }
+
+    fn write_cell_from(&mut self, cell: usize, immediate: Option<u32>, flags: SendFlags, source: Source) {
+        let versions = &mut self.plan.cells[cell].versions;
+        let version = versions.len();
+        versions.push(source.content().clone());
+        let length = self.plan.cells[cell].length;
+        let kind = Kind::Write {
+            cell,
+            version,
+            immediate,
+        };
+        self.push(kind, length, source, flags, Expect::Success);
+    }
+
+    fn read_target(&mut self, content: Pieces) -> Source {
+        let arena = self.plan.qps[self.qp].arena;
+        let length = content.length();
+        let buffer = self.plan.arenas[arena].allocate_pieces(length, MAX_SGE, self.prng);
+        Source::Target(buffer, content)
+    }
+
+    fn read_pool(&mut self) {
+        let length = self.draw_length();
+        let content = draw_content(length, 1, self.prng);
+        let offset = content.0[0].0;
+        let target = self.read_target(content);
+        self.push(
+            Kind::ReadPool { offset },
+            length,
+            target,
+            SendFlags::empty(),
+            Expect::Success,
+        );
+    }
+
+    fn read_cell(&mut self, cell: usize) -> Pieces {
+        let version = self.plan.cells[cell].versions.len() - 1;
+        let content = self.plan.cells[cell].versions[version].clone();
+        let length = content.length();
+        let target = self.read_target(content);
+        let Source::Target(buffer, _) = &target else {
+            return Pieces::default();
+        };
+        let buffer = buffer.clone();
+        let kind = Kind::ReadCell { cell, version };
+        self.push(kind, length, target, SendFlags::empty(), Expect::Success);
+        buffer
+    }
+
+    /// The READ must see what the WRITE before it wrote.
+    fn write_then_read(&mut self) {
+        let length = self.draw_length();
+        let cell = self.add_cell(length);
+        self.write_cell(cell, None, SendFlags::empty());
+        self.read_cell(cell);
+    }
+
+    /// The READ must not see what the fenced WRITE after it writes, however often it is repeated.
+    fn read_then_fenced_write(&mut self) {
+        let length = self.draw_length();
+        let cell = self.add_cell(length);
+        if self.prng.percent(50) {
+            self.write_cell(cell, None, SendFlags::empty());
+        }
+        self.read_cell(cell);
+        self.write_cell(cell, None, SendFlags::FENCE);
+    }
+
+    /// What the fenced request sends is what the READ before it brought.
+    fn read_then_fenced_send(&mut self) {
+        let length = self.message_length();
+        let cell = self.add_cell(length);
+        if self.prng.percent(50) {
+            self.write_cell(cell, None, SendFlags::empty());
+        }
+        let content = self.plan.cells[cell]
+            .versions
+            .last()
+            .expect("a cell has a first version")
+            .clone();
+        let buffer = self.read_cell(cell);
+        let source = Source::Fetched(buffer, content);
+        if self.prng.percent(50) {
+            let kind = Kind::Send { immediate: None };
+            self.push(kind, length, source, SendFlags::FENCE, Expect::Success);
+        } else {
+            let target = self.add_cell(length);
+            self.write_cell_from(target, None, SendFlags::FENCE, source);
+        }
+    }
+
+    /// Several WRITEs to one place: a repeated one must not undo a later one.
+    fn write_over(&mut self) {
+        let length = self.draw_length();
+        let cell = self.add_cell(length);
+        for _ in 0..self.prng.range(2, 4) {
+            self.write_cell(cell, None, SendFlags::empty());
+        }
+    }
+
+    fn atomic(&mut self) {
+        let host = self.plan.qps[self.peer].host;
+        let mine = self.qp;
+        let free = |word: &usize| {
+            let word = &self.plan.words[*word];
+            !word.private || word.history.first().is_none_or(|first| first.qp == mine)
+        };
+        let usable: Vec<usize> = self.plan.words_of[host].iter().copied().filter(free).collect();
+        if usable.is_empty() {
+            return self.read_pool();
+        }
+        let word = self.prng.pick(&usable);
+        let value = self.prng.next_u64() | 1;
+        let change = if self.prng.percent(55) {
+            Change::Add(value)
+        } else {
+            Change::Swap {
+                compare: self.prng.next_u64(),
+                swap: value,
+            }
+        };
+        // The history is written when the request is posted; this only claims private words.
+        let entry = super::model::Atomic {
+            qp: mine,
+            change,
+            original: None,
+        };
+        self.plan.words[word].history.push(entry);
+        let arena = self.plan.qps[self.qp].arena;
+        let buffer = self.plan.arenas[arena].allocate_pieces(8, 4, self.prng);
+        let kind = Kind::Atomic {
+            word,
+            change,
+            guess: self.prng.percent(75),
+            entry: 0,
+        };
+        let target = Source::Target(buffer, Pieces::default());
+        self.push(kind, 8, target, SendFlags::empty(), Expect::Success);
+    }
+
+    fn send_invalidate(&mut self) {
+        // Only an export nobody revokes otherwise: then the outcome is certain.
+        let Some(export) = self.victim.filter(|export| !self.plan.exports[*export].revocable) else {
+            return self.send();
+        };
+        self.victim = None;
+        let length = self.message_length().min(2000);
+        let source = self.source(length);
+        let kind = Kind::SendInvalidate { export };
+        self.push(kind, length, source, SendFlags::empty(), Expect::Success);
+    }
+
+    /// Invalidates an own export that nobody uses.
+    fn local_invalidate(&mut self) {
+        let arena = self.plan.qps[self.qp].arena;
+        let offset = self.plan.arenas[arena].allocate(64, self.prng);
+        let export = self.plan.exports.len();
+        self.plan.exports.push(Export {
+            arena,
+            offset,
+            length: 64,
+            bound_to: None,
+            key: 0,
+            revocable: false,
+            revoked_ns: None,
+            cells: Vec::new(),
+        });
+        self.plan.qps[self.qp].exports.push(export);
+        let kind = Kind::LocalInvalidate { export };
+        let nothing = Source::Pool(Pieces::default());
+        self.push(kind, 0, nothing, SendFlags::empty(), Expect::Success);
+    }
+
+    fn bad(&mut self) {
+        let everywhere = [
+            Bad::LocalUnknownKey,
+            Bad::LocalOutOfBounds,
+            Bad::LocalInvalidateForbidden,
+            Bad::WriteUnknownKey,
+            Bad::WriteOutOfBounds,
+            Bad::WriteReadOnly,
+            Bad::WriteImmediateUnknownKey,
+        ];
+        let reliable_only = [
+            Bad::ReadUnknownKey,
+            Bad::ReadOutOfBounds,
+            Bad::ReadIntoReadOnly,
+            Bad::AtomicWithoutRight,
+            Bad::AtomicUnaligned,
+            Bad::SendInvalidateUnknownKey,
+        ];
+        let bad = if self.service == Service::Rc && self.prng.percent(50) {
+            self.prng.pick(&reliable_only)
+        } else {
+            self.prng.pick(&everywhere)
+        };
+        let expect = expectation(bad, self.service);
+        let length = match bad {
+            Bad::AtomicWithoutRight | Bad::AtomicUnaligned => 8,
+            Bad::LocalInvalidateForbidden => 0,
+            _ => self.prng.range(1, 3 * u64::from(self.mtu)) as u32,
+        };
+        let length = if bad == Bad::SendInvalidateUnknownKey {
+            length.min(200)
+        } else {
+            length
+        };
+        let fetches = matches!(
+            bad,
+            Bad::ReadUnknownKey | Bad::ReadOutOfBounds | Bad::AtomicWithoutRight | Bad::AtomicUnaligned
+        );
+        let source = if fetches {
+            let arena = self.plan.qps[self.qp].arena;
+            let offset = self.plan.arenas[arena].allocate(length, self.prng);
+            Source::Target(Pieces::one(offset, length), Pieces::default())
+        } else {
+            Source::Pool(draw_content(length, 1, self.prng))
+        };
+        self.push(Kind::Bad(bad), length, source, SendFlags::empty(), expect);
+    }
+}
+
+fn expectation(bad: Bad, service: Service) -> Expect {
+    let remote = |status| {
+        if service == Service::Rc {
+            Expect::Refused(status)
+        } else {
+            // Nobody says so: the message is dropped on arrival.
+            Expect::Success
+        }
+    };
+    match bad {
+        Bad::WriteUnknownKey
+        | Bad::WriteImmediateUnknownKey
+        | Bad::WriteOutOfBounds
+        | Bad::WriteReadOnly
+        | Bad::ReadUnknownKey
+        | Bad::ReadOutOfBounds
+        | Bad::AtomicWithoutRight
+        | Bad::SendInvalidateUnknownKey => remote(Status::RemoteAccess),
+        Bad::AtomicUnaligned => remote(Status::RemoteInvalidRequest),
+        Bad::LocalUnknownKey | Bad::LocalOutOfBounds | Bad::ReadIntoReadOnly => {
+            Expect::Local(Status::LocalProtection)
+        }
+        Bad::LocalInvalidateForbidden => Expect::Local(Status::LocalQpOperation),
+    }
+}
+
+/// Plans datagrams between `members`.
+pub(super) fn plan_datagrams(plan: &mut Plan, members: &[usize], prng: &mut Prng) {
+    let longest = prng.pick(&[64, 256, 1024, 4096]);
+    let grouped = prng.percent(40);
+    for qp in members {
+        plan.qps[*qp].in_group = grouped && prng.percent(70);
+        let count = prng.range(1, 16);
+        for _ in 0..count {
+            plan_datagram(plan, *qp, members, (longest, grouped), prng);
+        }
+    }
+    for qp in members {
+        let incoming: usize = members
+            .iter()
+            .flat_map(|sender| &plan.qps[*sender].ops)
+            .filter(|op| match op.kind {
+                Kind::Datagram { to, .. } => to == Target::Group || to == Target::Qp(*qp),
+                _ => false,
+            })
+            .count();
+        let short_at = (prng.below(100) < 3).then(|| prng.index(incoming + 1));
+        for index in 0..incoming + 1 {
+            let short = short_at == Some(index);
+            let room = if short {
+                prng.below(u64::from(GRH_LEN)) as u32
+            } else {
+                GRH_LEN + longest
+            };
+            if let Some(srq) = plan.qps[*qp].srq {
+                plan.srqs[srq].receives.push(Receive {
+                    buffer: Pieces::one(0, GRH_LEN + longest),
+                    short: false,
+                    done: false,
+                });
+            } else {
+                let arena = plan.qps[*qp].arena;
+                let buffer = plan.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
+                plan.qps[*qp].receives.push(Receive {
+                    buffer,
+                    short,
+                    done: false,
+                });
+            }
+        }
+    }
+}
+
+fn plan_datagram(plan: &mut Plan, qp: usize, members: &[usize], style: (u32, bool), prng: &mut Prng) {
+    let (longest, grouped) = style;
+    let to = if grouped && prng.percent(40) {
+        Target::Group
+    } else {
+        Target::Qp(prng.pick(members))
+    };
+    let length = match prng.below(4) {
+        0 => prng.below(9) as u32,
+        1 => longest,
+        _ => prng.below(u64::from(longest) + 1) as u32,
+    };
+    let mut flags = SendFlags::empty();
+    if prng.percent(70) {
+        flags |= SendFlags::SIGNALED;
+    }
+    if prng.percent(20) {
+        flags |= SendFlags::SOLICITED;
+    }
+    let bad = prng.below(100) < 2;
+    let kind = if bad {
+        Kind::Bad(Bad::LocalUnknownKey)
+    } else {
+        Kind::Datagram {
+            to,
+            immediate: prng.percent(30).then(|| prng.next_u32()),
+            wrong_qkey: prng.percent(6),
+        }
+    };
+    let length = if bad { length.max(1) } else { length };
+    let content = draw_content(length, MAX_SGE, prng);
+    let source = if length <= MAX_INLINE && !bad && prng.percent(20) {
+        Source::Inline(content)
+    } else {
+        Source::Pool(content)
+    };
+    let expect = if bad {
+        Expect::Local(Status::LocalProtection)
+    } else {
+        Expect::Success
+    };
+    plan.qps[qp].ops.push(Op {
+        kind,
+        length,
+        source,
+        flags,
+        expect,
+        posted_ns: 0,
+        outcome: None,
+        verified: false,
+    });
+}

@@ -1,0 +1,261 @@
+//! Brings planned things to life: NICs, memory, queues and connections.
+
+use super::content::{POOL_LEN, PoolRegion};
+use super::model::{Life, Mark};
+use super::ops::{MAX_INLINE, MAX_SGE};
+use super::{Check, World};
+use nonic_core::{
+    Access, AckTimeout, CompletionQueue, CqId, Endpoint, KeySpec, KeyTable, Nic, NicConfig, Path,
+    QpAttributes, QpCapacity, QpInit, QpState, Qpn, ReceiveQueue, Region, SeededEntropy, Service, SrqId,
+};
+use std::sync::Arc;
+
+const EVERYTHING: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+
+impl World {
+    /// A NIC without queue pairs for a host.
+    pub(super) fn new_nic(&self, host: usize) -> Nic {
+        let host = &self.hosts[host];
+        let config = NicConfig {
+            window: self.scenario.window,
+            lenient_icrc: self.scenario.lenient_icrc,
+            ..NicConfig::default()
+        };
+        let keys = Arc::new(KeyTable::new());
+        let mut nic = Nic::new(config, keys, Box::new(SeededEntropy::new(host.seed)));
+        nic.add_endpoint(Endpoint {
+            ip: host.ip,
+            port: 49_152 + (host.seed % 16_384) as u16,
+        });
+        nic
+    }
+
+    /// A host's NIC is in place: register its memory and make its queues.
+    pub(super) fn bring_up(&mut self, host: usize) -> Check {
+        let station = self.hosts[host].station;
+        let pd = self.fabric.nic(station).keys().alloc_pd();
+        self.hosts[host].pd = Some(pd);
+        self.hosts[host].up = true;
+        let spec = KeySpec {
+            pd,
+            region: Arc::new(PoolRegion),
+            offset: 0,
+            length: POOL_LEN as u64,
+            iova: 0,
+            access: Access::REMOTE_READ,
+            bound_qp: None,
+            invalidatable: false,
+        };
+        self.hosts[host].pool_key = self.register(host, spec)?;
+        self.build_arena(self.hosts[host].commons)?;
+        for cq in self.hosts[host].cqs.clone() {
+            let queue = CompletionQueue::new(CqId(cq as u32), self.cqs[cq].capacity);
+            if let Some(arm) = self.cqs[cq].arming {
+                queue.arm(arm);
+            }
+            self.cqs[cq].queue = Some(Arc::new(queue));
+        }
+        for srq in self.hosts[host].srqs.clone() {
+            self.build_arena(self.srqs[srq].arena)?;
+            let depth = self.srqs[srq].depth;
+            let queue = ReceiveQueue::shared(SrqId(srq as u32), pd, depth, MAX_SGE as usize);
+            self.srqs[srq].queue = Some(Arc::new(queue));
+        }
+        Ok(())
+    }
+
+    pub(super) fn register(&mut self, host: usize, spec: KeySpec) -> Result<u32, String> {
+        let station = self.hosts[host].station;
+        let key = self.fabric.nic_mut(station).register(spec);
+        key.map(|key| key.value())
+            .map_err(|error| format!("register refused: {error}"))
+    }
+
+    fn build_arena(&mut self, arena: usize) -> Check {
+        self.arenas[arena].build();
+        let (size, iova) = (self.arenas[arena].size, self.arenas[arena].iova);
+        self.arenas[arena].key = self.register_part(arena, 0, size as u32, iova, None, false)?;
+        Ok(())
+    }
+
+    fn register_part(
+        &mut self,
+        arena: usize,
+        offset: usize,
+        length: u32,
+        iova: u64,
+        bound_qp: Option<Qpn>,
+        invalidatable: bool,
+    ) -> Result<u32, String> {
+        let host = self.arenas[arena].host;
+        let region = self.arenas[arena]
+            .region
+            .clone()
+            .ok_or("the arena is not built")?;
+        let spec = KeySpec {
+            pd: self.hosts[host].pd.ok_or("the host is not up")?,
+            region: region as Arc<dyn Region>,
+            offset,
+            length: u64::from(length),
+            iova,
+            access: EVERYTHING,
+            bound_qp,
+            invalidatable,
+        };
+        self.register(host, spec)
+    }
+
+    /// Starts the queue pair `first`, with its peer if it has one.
+    pub(super) fn start(&mut self, first: usize) -> Check {
+        let members: Vec<usize> = match self.qps[first].peer {
+            Some(peer) => vec![first, peer],
+            None => vec![first],
+        };
+        if members.iter().any(|qp| !self.hosts[self.qps[*qp].host].up) {
+            // The host went down before its time.
+            members.iter().for_each(|qp| self.qps[*qp].life = Life::Gone);
+            return Ok(());
+        }
+        for qp in &members {
+            self.create(*qp)?;
+        }
+        for qp in &members {
+            self.connect(*qp)?;
+        }
+        for qp in members {
+            let delay = self.prng.below(2_000);
+            self.fabric.mark(delay, Mark::Post(qp));
+            if self.qps[qp].srq.is_none() {
+                let delay = self.prng.below(1 + self.qps[qp].recv_pace_ns);
+                self.fabric.mark(delay, Mark::Receive(qp));
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, number: usize) -> Check {
+        let qp = &self.qps[number];
+        let (host, station) = (qp.host, self.hosts[qp.host].station);
+        let missing = "the queue is not built";
+        let init = QpInit {
+            service: qp.service,
+            pd: self.hosts[host].pd.ok_or("the host is not up")?,
+            send_cq: self.cqs[qp.send_cq].queue.clone().ok_or(missing)?,
+            recv_cq: self.cqs[qp.recv_cq].queue.clone().ok_or(missing)?,
+            srq: match qp.srq {
+                Some(srq) => Some(self.srqs[srq].queue.clone().ok_or(missing)?),
+                None => None,
+            },
+            capacity: QpCapacity {
+                max_send_wr: qp.send_depth,
+                max_recv_wr: qp.recv_depth,
+                max_send_sge: MAX_SGE,
+                max_recv_sge: MAX_SGE,
+                max_inline_data: MAX_INLINE,
+            },
+            signal_all: qp.signal_all,
+        };
+        let created = self.fabric.nic_mut(station).create_qp(init);
+        let qpn = created.map_err(|error| format!("create_qp refused: {error}"))?;
+        self.qps[number].qpn = qpn;
+        self.by_qpn.insert((host, qpn.value()), number);
+        self.build_arena(self.qps[number].arena)?;
+        for export in self.qps[number].exports.clone() {
+            let Some(bound) = self.exports.get(export).map(|export| export.bound_to) else {
+                continue;
+            };
+            let bound_qpn = bound.map(|qp| self.qps[qp].qpn);
+            let (arena, offset, length) = {
+                let export = &self.exports[export];
+                (export.arena, export.offset, export.length)
+            };
+            let iova = self.arenas[arena].iova + offset as u64;
+            self.exports[export].key = self.register_part(arena, offset, length, iova, bound_qpn, true)?;
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, number: usize) -> Check {
+        let steps = match self.qps[number].peer {
+            Some(peer) => self.connected_steps(number, peer),
+            None => self.datagram_steps(number),
+        };
+        let station = self.hosts[self.qps[number].host].station;
+        let (now, qpn) = (self.fabric.now(), self.qps[number].qpn);
+        for step in steps {
+            let nic = self.fabric.nic_mut(station);
+            nic.modify_qp(now, qpn, &step)
+                .map_err(|error| format!("modify_qp refused: {error}"))?;
+        }
+        if self.qps[number].in_group {
+            let group = self.scenario.group();
+            if !self.fabric.nic_mut(station).attach_multicast(qpn, group) {
+                return Err("a datagram queue pair could not join a group".into());
+            }
+        }
+        self.qps[number].life = Life::Alive;
+        Ok(())
+    }
+
+    fn connected_steps(&self, number: usize, peer: usize) -> Vec<QpAttributes> {
+        let (qp, peer) = (&self.qps[number], &self.qps[peer]);
+        let terms = qp.terms;
+        let reliable = qp.service == Service::Rc;
+        let init = QpAttributes {
+            state: Some(QpState::Init),
+            access: Some(EVERYTHING - Access::LOCAL_WRITE),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..QpAttributes::default()
+        };
+        let to_receive = QpAttributes {
+            state: Some(QpState::Rtr),
+            path: Some(Path {
+                gid_index: 0,
+                remote: self.hosts[peer.host].ip,
+            }),
+            path_mtu: Some(terms.mtu),
+            dest_qpn: Some(peer.qpn),
+            rq_psn: Some(peer.psn),
+            max_dest_rd_atomic: reliable.then_some(terms.max_rd_atomic),
+            min_rnr_timer: reliable.then_some(terms.rnr_timer),
+            ..QpAttributes::default()
+        };
+        let to_send = QpAttributes {
+            state: Some(QpState::Rts),
+            sq_psn: Some(qp.psn),
+            timeout: reliable
+                .then(|| AckTimeout::from_exponent(terms.timeout_exponent))
+                .flatten(),
+            retry_count: reliable.then_some(terms.retry_count),
+            rnr_retry: reliable.then_some(terms.rnr_retry),
+            max_rd_atomic: reliable.then_some(terms.max_rd_atomic),
+            ..QpAttributes::default()
+        };
+        vec![init, to_receive, to_send]
+    }
+
+    fn datagram_steps(&self, number: usize) -> Vec<QpAttributes> {
+        let qp = &self.qps[number];
+        let init = QpAttributes {
+            state: Some(QpState::Init),
+            qkey: Some(qp.qkey),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..QpAttributes::default()
+        };
+        let to_receive = QpAttributes {
+            state: Some(QpState::Rtr),
+            ..QpAttributes::default()
+        };
+        let to_send = QpAttributes {
+            state: Some(QpState::Rts),
+            sq_psn: Some(qp.psn),
+            ..QpAttributes::default()
+        };
+        vec![init, to_receive, to_send]
+    }
+}
