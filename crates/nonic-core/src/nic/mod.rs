@@ -378,26 +378,28 @@ impl Nic {
 
     /// Makes completions visible in their queues. Call when everything to transmit is on the wire.
     pub fn publish(&mut self) {
-        if self.outbox.is_empty() {
-            return;
-        }
-        let mut outbox = std::mem::take(&mut self.outbox);
-        for Pending {
-            cq,
-            completion,
-            wakes,
-        } in outbox.drain(..)
-        {
-            self.counters.completions += 1;
-            match cq.publish(completion, wakes) {
-                Published::Quiet | Published::Dead => {}
-                Published::Notify => self.events.push_back(Event::Completion(cq.id())),
-                Published::Overflow => self.cq_overflowed(&cq),
+        // An overflow flushes queue pairs, which queues more: at most once each, so this ends.
+        while !self.outbox.is_empty() {
+            let mut outbox = std::mem::take(&mut self.outbox);
+            for Pending {
+                cq,
+                completion,
+                wakes,
+            } in outbox.drain(..)
+            {
+                self.counters.completions += 1;
+                match cq.publish(completion, wakes) {
+                    Published::Quiet | Published::Dead => {}
+                    Published::Notify => self.events.push_back(Event::Completion(cq.id())),
+                    Published::Overflow => self.cq_overflowed(&cq),
+                }
+            }
+            if self.outbox.is_empty() {
+                // Nothing came meanwhile: keep the allocation.
+                self.outbox = outbox;
+                return;
             }
         }
-        // Keep the larger of the two allocations; failures above may have queued more.
-        outbox.append(&mut self.outbox);
-        self.outbox = outbox;
     }
 
     /// A completion was lost: every queue pair that reports there is in error from now on.
