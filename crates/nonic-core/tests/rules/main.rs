@@ -6,4 +6,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acknowledgements;
+mod duplicates;
+mod lost_answers;
+mod order_and_limits;
 mod rc_operations;
+mod receiver_not_ready;
+mod refusals;
+mod sequence_numbers;
+mod timeouts;

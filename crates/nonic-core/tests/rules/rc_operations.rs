@@ -1,7 +1,7 @@
 //! Every operation of the reliable service moves the right bytes and completes once on each side that the
 //! verbs say.
 
-use crate::support::{Pair, Setup, pattern};
+use crate::support::{Bytes, Pair, Setup, pattern};
 use crate::{completed, expect_nothing, post, received, recv};
 use nonic_core::{CompletionOpcode, Data, PathMtu, QpCapacity, SendFlags, SendOp, Status};
 
@@ -211,7 +211,7 @@ fn a_read_scatters_over_32_pieces() {
         .expect("32 elements fit");
     pair.exchange();
     completed!(pair.a, [(1, Status::Success)]);
-    let arrived: Vec<u8> = (0..32).flat_map(|i| pair.a.bytes(i * 500 + 1, 77)).collect();
+    let arrived: Bytes = (0..32).flat_map(|i| pair.a.bytes(i * 500 + 1, 77)).collect();
     assert_eq!(arrived, bytes);
 }
 

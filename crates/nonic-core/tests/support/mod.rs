@@ -13,12 +13,14 @@
     reason = "each test file uses a part of this module"
 )]
 
+mod bytes;
 mod node;
 mod pair;
 mod setup;
 mod solo;
 mod wire;
 
+pub use bytes::Bytes;
 pub use node::Node;
 pub use pair::{Fate, Pair, Side};
 pub use setup::Setup;
@@ -40,10 +42,9 @@ pub const fn us(us: u64) -> Duration {
 }
 
 /// A recognisable byte sequence: `seed` decides where it starts.
-pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ (i as u8).wrapping_add(seed))
-        .collect()
+pub fn pattern(seed: u8, length: usize) -> Bytes {
+    let byte = |i: usize| (i.wrapping_mul(31) >> 3) as u8 ^ (i as u8).wrapping_add(seed);
+    Bytes((0..length).map(byte).collect())
 }
 
 /// Completions reduced to what most tests are about.

@@ -1,6 +1,6 @@
 //! One NIC, its memory, its completion queues and its queue pair.
 
-use super::{MANY, Setup, Wire};
+use super::{Bytes, MANY, Setup, Wire};
 use nonic_core::{
     Access, Arrival, Completion, CompletionQueue, CqId, Data, Destination, Endpoint, Event, HeapRegion, Key,
     KeySpec, KeyTable, MAX_BATCH_LEN, ModifyError, Nic, PdId, PostError, Psn, QpAttributes, QpInit, QpState,
@@ -180,14 +180,14 @@ impl Node {
             .with(|memory| memory[offset..offset + bytes.len()].copy_from_slice(bytes));
     }
 
-    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        self.memory
-            .with(|memory| memory[offset..offset + length].to_vec())
+    pub fn bytes(&self, offset: usize, length: usize) -> Bytes {
+        let copy = |memory: &mut [u8]| memory[offset..offset + length].to_vec();
+        Bytes(self.memory.with(copy))
     }
 
     pub fn word(&self, offset: usize) -> u64 {
         let bytes = self.bytes(offset, 8);
-        u64::from_ne_bytes(bytes.try_into().expect("eight bytes"))
+        u64::from_ne_bytes(bytes.0.try_into().expect("eight bytes"))
     }
 
     pub fn set_word(&self, offset: usize, value: u64) {

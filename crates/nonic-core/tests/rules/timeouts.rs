@@ -1,0 +1,191 @@
+//! A peer that does not answer.
+
+use crate::support::{Fate, Pair, Setup, Side, Solo, ms};
+use crate::{completed, post, received, recv, sent};
+use nonic_core::{QpState, SendOp, Status};
+use nonic_wire::Syndrome;
+
+/// The default timeout, rounded up: exponent 14 is 67.1 ms.
+const TIMEOUT_MS: u64 = 68;
+
+#[test]
+fn a_lost_request_is_sent_again_after_the_timeout_and_not_before() {
+    let mut pair = Pair::rc();
+    recv!(pair.b, 2, 0, 64);
+    post!(pair.a, 1, SendOp::Send, 0, 64);
+    let lost = sent!(pair.a, [RC_SEND_ONLY]);
+    pair.advance(ms(67));
+    sent!(pair.a, []);
+    pair.advance(ms(1));
+    let again = sent!(pair.a, [RC_SEND_ONLY]);
+    assert_eq!(again[0].psn(), lost[0].psn());
+    assert_eq!(again[0].payload(), lost[0].payload());
+    pair.b.receive_all(&again);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    received!(pair.b, [(2, Status::Success)]);
+    assert_eq!(pair.a.nic.counters().retransmitted_packets, 1);
+}
+
+#[test]
+fn n_retries_are_n_plus_one_transmissions_then_everything_is_flushed() {
+    for retry_count in [0, 1, 2, 7] {
+        let mut solo = Solo::new(&Setup {
+            retry_count,
+            ..Setup::rc()
+        });
+        let remote = solo.remote(0);
+        post!(solo, 1, SendOp::Write(remote), 0, 8);
+        post!(solo, 2, SendOp::Write(remote), 0, 8);
+        recv!(solo, 3, 0, 8);
+        let mut transmissions = 0;
+        while solo.state() == QpState::Rts {
+            transmissions += solo
+                .transmit()
+                .iter()
+                .filter(|wire| wire.psn().value() == solo.setup.first_psn)
+                .count();
+            completed!(solo, []);
+            solo.advance(ms(TIMEOUT_MS));
+            assert!(transmissions < 20);
+        }
+        assert_eq!(transmissions, usize::from(retry_count) + 1);
+        completed!(solo, [(1, Status::RetryExceeded), (2, Status::Flushed)]);
+        received!(solo, [(3, Status::Flushed)]);
+        sent!(solo, []);
+    }
+}
+
+#[test]
+fn progress_gives_the_retries_back() {
+    let mut solo = Solo::new(&Setup {
+        retry_count: 1,
+        ..Setup::rc()
+    });
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 5 * 1024);
+    solo.transmit();
+    for index in 0..5 {
+        solo.advance(ms(TIMEOUT_MS));
+        assert!(!solo.transmit().is_empty());
+        solo.answer(index, Syndrome::ack());
+    }
+    completed!(solo, [(1, Status::Success)]);
+}
+
+#[test]
+fn each_acknowledgement_starts_the_wait_anew() {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 3 * 1024);
+    assert_eq!(solo.transmit().len(), 3);
+    solo.advance(ms(60));
+    solo.answer(0, Syndrome::ack());
+    solo.advance(ms(60));
+    sent!(solo, []);
+    solo.advance(ms(8));
+    assert_eq!(solo.transmit().len(), 2);
+}
+
+#[test]
+fn an_infinite_timeout_never_comes() {
+    let mut solo = Solo::new(&Setup {
+        timeout_exponent: 0,
+        ..Setup::rc()
+    });
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 8);
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    assert_eq!(solo.nic.poll_timeout(), None);
+    solo.advance(ms(3_600_000));
+    sent!(solo, []);
+    assert_eq!(solo.state(), QpState::Rts);
+}
+
+#[test]
+fn poll_timeout_names_a_moment_that_is_enough_to_act_on() {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 8);
+    solo.transmit();
+    let mut wake_ups = 0;
+    while solo.state() == QpState::Rts {
+        let next = solo.nic.poll_timeout().expect("something is under way");
+        assert!(next > solo.now, "a wake-up in the past would spin");
+        solo.now = next;
+        solo.node.nic.handle_timeout(next);
+        solo.transmit();
+        wake_ups += 1;
+        assert!(wake_ups < 100);
+    }
+    completed!(solo, [(1, Status::RetryExceeded)]);
+}
+
+#[test]
+fn a_lost_acknowledgement_costs_a_repetition_but_no_second_execution() {
+    let mut pair = Pair::rc();
+    recv!(pair.b, 10, 0, 8);
+    recv!(pair.b, 11, 0, 8);
+    post!(pair.a, 1, SendOp::Send, 0, 8);
+    pair.exchange_with(|from, _| {
+        if from == Side::B {
+            Fate::Drop
+        } else {
+            Fate::Deliver
+        }
+    });
+    pair.advance(ms(TIMEOUT_MS));
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    received!(pair.b, [(10, Status::Success)]);
+    assert_eq!(pair.b.nic.counters().rx_duplicates, 1);
+}
+
+#[test]
+fn timers_are_given_back_when_nothing_is_under_way() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    for wr_id in 0..20 {
+        post!(pair.a, wr_id, SendOp::Write(remote), 0, 3000);
+        pair.exchange();
+        pair.advance(ms(5));
+    }
+    assert_eq!(pair.a.completions().len(), 20);
+    pair.advance(ms(200));
+    assert_eq!(pair.a.nic.usage().timers, 0);
+    assert_eq!(pair.a.nic.poll_timeout(), None);
+    assert_eq!(pair.a.nic.counters().timeouts, 0);
+}
+
+#[test]
+fn a_destroyed_queue_pair_leaves_no_timer_behind() {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 8);
+    solo.transmit();
+    let qpn = solo.qpn;
+    assert!(solo.nic.destroy_qp(qpn));
+    solo.advance(ms(200));
+    assert_eq!(solo.nic.usage(), nonic_core::Usage::default());
+    sent!(solo, []);
+}
+
+#[test]
+fn time_may_stand_still_and_jump() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+    let before = pair.a.now;
+    pair.a.advance(ms(10));
+    // A clock read on another processor may lag behind.
+    pair.a.now = before;
+    pair.a.advance(ms(0));
+    sent!(pair.a, []);
+    pair.a.advance(ms(10_000_000));
+    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+    pair.exchange();
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    assert_eq!(pair.a.state(), QpState::Rts);
+}
