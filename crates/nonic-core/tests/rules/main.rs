@@ -7,11 +7,22 @@
 mod support;
 
 mod acknowledgements;
+mod arrivals;
+mod completion_queues;
+mod datagrams;
+mod draining;
 mod duplicates;
+mod flushing;
 mod lost_answers;
+mod memory_keys;
 mod order_and_limits;
+mod posting;
 mod rc_operations;
 mod receiver_not_ready;
 mod refusals;
 mod sequence_numbers;
+mod shared_receives;
+mod state_machine;
 mod timeouts;
+mod unreliable_connection;
+mod window;

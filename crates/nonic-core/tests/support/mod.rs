@@ -21,7 +21,7 @@ mod solo;
 mod wire;
 
 pub use bytes::Bytes;
-pub use node::Node;
+pub use node::{Node, Remote};
 pub use pair::{Fate, Pair, Side};
 pub use setup::Setup;
 pub use solo::Solo;

@@ -1,0 +1,291 @@
+//! What can be posted, and what creating and modifying refuse. A refusal changes nothing.
+
+use crate::support::{Node, Pair, Setup};
+use crate::{expect_nothing, post};
+use nonic_core::{
+    Access, AttributeMask, CreateError, Data, ModifyError, Named, Path, PathMtu, PostError, QpAttributes,
+    QpCapacity, QpState, Qpn, RecvRefused, SendFlags, SendOp, Service,
+};
+use std::net::IpAddr;
+
+#[test]
+fn sends_need_rts_and_receives_need_init() {
+    let setup = Setup::rc();
+    let mut node = Node::new(1, &setup);
+    assert_eq!(
+        node.try_send(1, SendOp::Send, 0, 8),
+        Err(PostError::State(QpState::Init))
+    );
+    assert_eq!(node.try_recv(1, 0, 8), Ok(()));
+    node.go_to(QpState::Reset);
+    assert_eq!(
+        node.try_send(1, SendOp::Send, 0, 8),
+        Err(PostError::State(QpState::Reset))
+    );
+    assert_eq!(node.try_recv(1, 0, 8), Err(PostError::State(QpState::Reset)));
+    node.qpn = Qpn::new(77);
+    assert_eq!(node.try_send(1, SendOp::Send, 0, 8), Err(PostError::NoSuchQp));
+    assert_eq!(node.try_recv(1, 0, 8), Err(PostError::NoSuchQp));
+}
+
+#[test]
+fn too_many_elements_and_too_much_inline_data_are_refused() {
+    let mut pair = Pair::rc();
+    let element = pair.a.sge(0, 1);
+    let send = |pair: &mut Pair, data: Data<'_>| pair.a.post(1, SendOp::Send, data, SendFlags::empty());
+    assert_eq!(
+        send(&mut pair, Data::Sges(&[element; 33])),
+        Err(PostError::TooManySges)
+    );
+    assert_eq!(send(&mut pair, Data::Inline(&[0; 513])), Err(PostError::Inline));
+    assert_eq!(
+        pair.a.post_recv(1, &[element; 33]),
+        Err(PostError::Receive(RecvRefused::TooManySges))
+    );
+    expect_nothing!(pair.a);
+}
+
+#[test]
+fn an_answer_cannot_land_in_inline_data() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    for op in [SendOp::Read(remote), SendOp::FetchAdd { remote, add: 1 }] {
+        let posted = pair.a.post(1, op, Data::Inline(&[0; 8]), SendFlags::empty());
+        assert_eq!(posted, Err(PostError::Inline));
+    }
+}
+
+#[test]
+fn atomics_take_eight_bytes_and_local_invalidation_none() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    for length in [0, 7, 9] {
+        let op = SendOp::FetchAdd { remote, add: 1 };
+        assert_eq!(pair.a.try_send(1, op, 0, length), Err(PostError::Length));
+    }
+    let op = SendOp::LocalInvalidate(1);
+    assert_eq!(pair.a.try_send(1, op, 0, 8), Err(PostError::Length));
+}
+
+#[test]
+fn fetches_need_max_rd_atomic() {
+    let mut pair = Pair::new(&Setup {
+        max_rd_atomic: 0,
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    assert_eq!(
+        pair.a.try_send(1, SendOp::Read(remote), 0, 8),
+        Err(PostError::NoFetches)
+    );
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+}
+
+#[test]
+fn a_read_needs_memory_it_may_write() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    let key = pair.a.register(|spec| spec.access = Access::REMOTE_READ);
+    let element = nonic_core::Sge {
+        lkey: key.value(),
+        ..pair.a.sge(0, 8)
+    };
+    pair.a
+        .post(
+            1,
+            SendOp::Read(remote),
+            Data::Sges(&[element]),
+            SendFlags::SIGNALED,
+        )
+        .expect("wrong keys show on use");
+    pair.exchange();
+    let done = pair.a.completions();
+    assert_eq!(
+        crate::support::outcomes(&done),
+        [(1, nonic_core::Status::LocalProtection)]
+    );
+}
+
+#[test]
+fn sizes_above_the_nics_limits_are_refused_by_name() {
+    let mut node = Node::new(1, &Setup::rc());
+    let capacity = node.setup.capacity;
+    let above = |change: fn(&mut QpCapacity)| {
+        let mut changed = capacity;
+        change(&mut changed);
+        changed
+    };
+    for (capacity, name) in [
+        (above(|c| c.max_send_wr = 32_769), "max_send_wr"),
+        (above(|c| c.max_recv_wr = 32_769), "max_recv_wr"),
+        (above(|c| c.max_send_sge = 33), "max_send_sge"),
+        (above(|c| c.max_recv_sge = 33), "max_recv_sge"),
+        (above(|c| c.max_inline_data = 1025), "max_inline_data"),
+    ] {
+        let mut init = node.qp_init();
+        init.capacity = capacity;
+        assert_eq!(node.nic.create_qp(init), Err(CreateError::Limit(name)));
+    }
+    let mut xrc = node.qp_init();
+    xrc.service = Service::Xrc;
+    assert_eq!(node.nic.create_qp(xrc), Err(CreateError::Unsupported));
+}
+
+#[test]
+fn a_number_can_be_chosen_once() {
+    let mut node = Node::new(1, &Setup::rc());
+    let init = node.qp_init();
+    assert_eq!(node.nic.create_qp_with(Qpn::GSI, init.clone()), Ok(Qpn::GSI));
+    for taken in [Qpn::GSI, node.qpn, Qpn::MULTICAST] {
+        assert_eq!(
+            node.nic.create_qp_with(taken, init.clone()),
+            Err(CreateError::QpnInUse)
+        );
+    }
+    assert!(node.nic.destroy_qp(Qpn::GSI));
+    assert_eq!(node.nic.create_qp_with(Qpn::GSI, init), Ok(Qpn::GSI));
+}
+
+#[test]
+fn numbers_come_from_the_nics_blocks_and_run_out() {
+    let mut node = Node::new(1, &Setup::rc());
+    node.nic.add_qpn_block(0x123);
+    let mut created = 0;
+    loop {
+        match node.nic.create_qp(node.qp_init()) {
+            Ok(qpn) => assert_eq!(qpn.value() >> 12, 0x123),
+            Err(error) => {
+                assert_eq!(error, CreateError::NoQpn);
+                break;
+            }
+        }
+        created += 1;
+    }
+    assert!((3000..4096).contains(&created), "{created}");
+}
+
+#[test]
+fn values_out_of_range_are_refused_by_name() {
+    let setup = Setup::rc();
+    let mut node = Node::new(1, &setup);
+    let peer = crate::support::Remote {
+        ip: IpAddr::from([10, 0, 0, 2]),
+        qpn: Qpn::new(5),
+        psn: nonic_core::Psn::new(0),
+    };
+    let rtr = setup.to_rtr(&peer);
+    let no_endpoint = Path {
+        gid_index: 3,
+        remote: peer.ip,
+    };
+    let other_family = Path {
+        gid_index: 0,
+        remote: IpAddr::from([0u16; 8]),
+    };
+    let qpn = node.qpn;
+    for (set, at_fault) in [
+        (
+            QpAttributes {
+                path: Some(no_endpoint),
+                ..rtr.clone()
+            },
+            AttributeMask::PATH,
+        ),
+        (
+            QpAttributes {
+                path: Some(other_family),
+                ..rtr.clone()
+            },
+            AttributeMask::PATH,
+        ),
+        (
+            QpAttributes {
+                max_dest_rd_atomic: Some(129),
+                ..rtr.clone()
+            },
+            AttributeMask::MAX_DEST_RD_ATOMIC,
+        ),
+        (
+            QpAttributes {
+                pkey_index: Some(1),
+                ..rtr.clone()
+            },
+            AttributeMask::PKEY_INDEX,
+        ),
+    ] {
+        assert_eq!(node.modify(qpn, &set), Err(ModifyError::Invalid(Named(at_fault))));
+        assert_eq!(node.state(), QpState::Init);
+    }
+    node.modify(qpn, &rtr).expect("INIT to RTR");
+    let rts = setup.to_rts(nonic_core::Psn::new(0));
+    for (set, at_fault) in [
+        (
+            QpAttributes {
+                retry_count: Some(8),
+                ..rts.clone()
+            },
+            AttributeMask::RETRY_CNT,
+        ),
+        (
+            QpAttributes {
+                rnr_retry: Some(8),
+                ..rts.clone()
+            },
+            AttributeMask::RNR_RETRY,
+        ),
+        (
+            QpAttributes {
+                max_rd_atomic: Some(129),
+                ..rts.clone()
+            },
+            AttributeMask::MAX_RD_ATOMIC,
+        ),
+    ] {
+        assert_eq!(node.modify(qpn, &set), Err(ModifyError::Invalid(Named(at_fault))));
+        assert_eq!(node.state(), QpState::Rtr);
+    }
+}
+
+#[test]
+fn a_path_mtu_above_the_ports_is_refused() {
+    let setup = Setup::rc();
+    let keys = std::sync::Arc::new(nonic_core::KeyTable::new());
+    let config = nonic_core::NicConfig {
+        port_mtu: PathMtu::Mtu1024,
+        ..setup.nic_config()
+    };
+    let mut node = Node::new(1, &setup);
+    let entropy = Box::new(nonic_core::SeededEntropy::new(1));
+    let mut nic = nonic_core::Nic::new(config, keys, entropy);
+    nic.add_endpoint(node.nic.endpoints()[0]);
+    std::mem::swap(&mut node.nic, &mut nic);
+    node.qpn = node.add_qp();
+    let peer = crate::support::Remote {
+        ip: IpAddr::from([10, 0, 0, 2]),
+        qpn: Qpn::new(5),
+        psn: nonic_core::Psn::new(0),
+    };
+    let set = QpAttributes {
+        path_mtu: Some(PathMtu::Mtu2048),
+        ..setup.to_rtr(&peer)
+    };
+    let qpn = node.qpn;
+    assert_eq!(
+        node.modify(qpn, &set),
+        Err(ModifyError::Invalid(Named(AttributeMask::PATH_MTU)))
+    );
+}
+
+#[test]
+fn attributes_can_be_read_back() {
+    let pair = Pair::rc();
+    let attributes = pair.a.nic.query_qp(pair.a.qpn).expect("it exists");
+    assert_eq!(attributes.state, Some(QpState::Rts));
+    assert_eq!(attributes.dest_qpn, Some(pair.b.qpn));
+    assert_eq!(attributes.path_mtu, Some(PathMtu::Mtu1024));
+    assert_eq!(
+        attributes.sq_psn,
+        Some(nonic_core::Psn::new(pair.a.setup.first_psn))
+    );
+    assert_eq!(pair.a.nic.query_qp(Qpn::new(9)), None);
+}

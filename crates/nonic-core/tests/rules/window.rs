@@ -1,0 +1,326 @@
+//! How much is on its way to a peer: bounded, shared by all connections to it, smaller after loss.
+
+use crate::support::{Fate, Pair, Setup, Side, ms, pattern};
+use crate::{completed, post, recv, sent};
+use nonic_core::{Data, PathMtu, QpState, SendFlags, SendOp, Sge, Status, WindowConfig};
+use nonic_wire::{NakCode, Opcode, Syndrome};
+
+const MTU: u32 = 1024;
+
+fn narrow(packets: u32) -> Setup {
+    Setup {
+        window: WindowConfig {
+            initial: packets * MTU,
+            max: packets * MTU,
+        },
+        ..Setup::rc()
+    }
+}
+
+#[test]
+fn bytes_under_way_never_exceed_the_window() {
+    for packets in [1, 2, 8, 33] {
+        let mut pair = Pair::new(&narrow(packets));
+        let remote = pair.b.remote(0);
+        for wr_id in 0..4 {
+            post!(pair.a, wr_id, SendOp::Write(remote), 0, 50_000);
+            post!(pair.a, 10 + wr_id, SendOp::Read(remote), 64 << 10, 50_000);
+        }
+        let limit = u64::from(packets * MTU);
+        loop {
+            let requests = pair.a.transmit();
+            assert!(pair.a.nic.usage().in_flight_bytes <= limit);
+            if requests.is_empty() {
+                break;
+            }
+            pair.b.receive_all(&requests);
+            let answers = pair.b.transmit();
+            assert!(answers.len() <= packets as usize + 2, "{} answers", answers.len());
+            for answer in &answers {
+                pair.a.receive(answer);
+                assert!(pair.a.nic.usage().in_flight_bytes <= limit);
+            }
+        }
+        assert_eq!(pair.a.completions().len(), 8);
+        assert_eq!(pair.a.nic.usage().in_flight_bytes, 0);
+    }
+}
+
+#[test]
+fn one_packet_may_always_be_under_way() {
+    let mut pair = Pair::new(&Setup {
+        window: WindowConfig { initial: 1, max: 1 },
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 5000);
+    sent!(pair.a, [RC_RDMA_WRITE_FIRST]);
+    pair.advance(ms(70));
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+}
+
+#[test]
+fn connections_to_one_peer_share_its_window() {
+    let mut pair = Pair::new(&narrow(10));
+    let first = pair.a.qpn;
+    let (second, _) = pair.connect_more();
+    assert_eq!(pair.a.nic.usage().peers, 1);
+    let remote = pair.b.remote(0);
+    for qpn in [first, second] {
+        pair.a.qpn = qpn;
+        post!(pair.a, 1, SendOp::Write(remote), 0, 20 * MTU);
+    }
+    assert_eq!(pair.a.transmit().len(), 10);
+    assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(10 * MTU));
+}
+
+#[test]
+fn connections_that_wait_get_their_turn() {
+    let mut pair = Pair::new(&narrow(4));
+    let mut qpns = vec![pair.a.qpn];
+    for _ in 0..9 {
+        qpns.push(pair.connect_more().0);
+    }
+    let remote = pair.b.remote(0);
+    for (index, qpn) in qpns.iter().enumerate() {
+        pair.a.qpn = *qpn;
+        post!(pair.a, index as u64, SendOp::Write(remote), 0, 9 * MTU);
+        post!(pair.a, index as u64, SendOp::Read(remote), 0, 9 * MTU);
+    }
+    pair.exchange();
+    assert_eq!(pair.a.completions().len(), 20);
+    assert_eq!(pair.a.nic.usage().in_flight_bytes, 0);
+}
+
+/// Fills the window with one connection and lets another wait for it.
+fn one_fills_one_waits() -> (Pair, nonic_core::Qpn) {
+    let mut pair = Pair::new(&narrow(4));
+    let first = pair.a.qpn;
+    let (second, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 4 * MTU);
+    assert_eq!(pair.a.transmit().len(), 4);
+    pair.a.qpn = second;
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    sent!(pair.a, []);
+    (pair, first)
+}
+
+#[test]
+fn destroying_the_one_that_filled_the_window_lets_the_next_go_on() {
+    let (mut pair, first) = one_fills_one_waits();
+    assert!(pair.a.nic.destroy_qp(first));
+    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+}
+
+#[test]
+fn resetting_the_one_that_filled_the_window_lets_the_next_go_on() {
+    let (mut pair, first) = one_fills_one_waits();
+    let second = std::mem::replace(&mut pair.a.qpn, first);
+    pair.a.go_to(QpState::Reset);
+    pair.a.qpn = second;
+    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+}
+
+#[test]
+fn an_error_of_the_one_that_filled_the_window_lets_the_next_go_on() {
+    let (mut pair, first) = one_fills_one_waits();
+    pair.a.qpn = first;
+    pair.a.go_to(QpState::Error);
+    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+}
+
+#[test]
+fn a_local_fault_of_the_one_that_filled_the_window_lets_the_next_go_on() {
+    let mut pair = Pair::new(&narrow(4));
+    let first = pair.a.qpn;
+    let (second, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    let key = pair.a.register(|_| {});
+    let element = Sge {
+        lkey: key.value(),
+        ..pair.a.sge(0, 8 * MTU)
+    };
+    pair.a
+        .post(
+            1,
+            SendOp::Write(remote),
+            Data::Sges(&[element]),
+            SendFlags::SIGNALED,
+        )
+        .expect("posted");
+    let packets = pair.a.transmit();
+    assert_eq!(packets.len(), 4);
+    pair.a.qpn = second;
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    sent!(pair.a, []);
+    pair.a.keys().revoke(key.value());
+    pair.a.qpn = first;
+    pair.b.receive(&packets[0]);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::LocalProtection), (2, Status::Success)]);
+}
+
+#[test]
+fn a_gap_halves_the_window() {
+    let mut pair = Pair::new(&Setup {
+        mtu: PathMtu::Mtu1024,
+        ..narrow(32)
+    });
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 100 * MTU);
+    let packets = pair.a.transmit();
+    assert_eq!(packets.len(), 32);
+    let psn = pair.a.setup.first_psn;
+    let nak = refusal(&pair, psn);
+    pair.a.receive(&nak);
+    assert_eq!(pair.a.transmit().len(), 16);
+    assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(16 * MTU));
+}
+
+fn refusal(pair: &Pair, psn: u32) -> crate::support::Wire {
+    let bth = nonic_wire::Bth::new(Opcode::RC_ACKNOWLEDGE, pair.a.qpn, nonic_core::Psn::new(psn));
+    let mut headers = nonic_wire::Headers::new(bth);
+    headers.aeth.syndrome = Syndrome::nak(NakCode::PsnSequenceError);
+    crate::support::Wire::build(pair.b.flow_to(pair.a.ip), headers, &[])
+}
+
+#[test]
+fn a_timeout_shrinks_it_to_a_few_packets() {
+    let mut pair = Pair::new(&narrow(32));
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 100 * MTU);
+    assert_eq!(pair.a.transmit().len(), 32);
+    pair.advance(ms(70));
+    assert_eq!(pair.a.transmit().len(), 4);
+}
+
+#[test]
+fn acknowledgements_make_it_grow_again_up_to_its_maximum() {
+    let mut pair = Pair::new(&Setup {
+        window: WindowConfig {
+            initial: 4 * MTU,
+            max: 20 * MTU,
+        },
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    let mut largest = 0;
+    for _ in 0..20 {
+        post!(pair.a, 1, SendOp::Write(remote), 0, 100 * MTU);
+        loop {
+            let packets = pair.a.transmit();
+            largest = largest.max(pair.a.nic.usage().in_flight_bytes);
+            if packets.is_empty() {
+                break;
+            }
+            pair.b.receive_all(&packets);
+            let answers = pair.b.transmit();
+            pair.a.receive_all(&answers);
+        }
+        completed!(pair.a, [(1, Status::Success)]);
+    }
+    assert_eq!(largest, u64::from(20 * MTU));
+}
+
+#[test]
+fn a_shrunken_window_does_not_wait_for_an_acknowledgement_nobody_asked_for() {
+    // One connection has packets under way that did not ask. Another's loss shrinks the window below them.
+    let mut pair = Pair::new(&Setup {
+        timeout_exponent: 0,
+        max_segments: 1,
+        ..narrow(64)
+    });
+    let first = pair.a.qpn;
+    let (second, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 100 * MTU);
+    let mut buffer = vec![0; nonic_core::MAX_BATCH_LEN];
+    let now = pair.a.now;
+    let mut quiet = Vec::new();
+    for _ in 0..15 {
+        let batch = pair.a.nic.poll_transmit(now, 1, &mut buffer).expect("a packet");
+        quiet.push(crate::support::Wire {
+            flow: batch.flow,
+            identification: 0,
+            bytes: buffer[..batch.len].to_vec(),
+        });
+    }
+    assert!(quiet.iter().all(|wire| !wire.asks_for_ack()));
+    pair.a.qpn = second;
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    let batch = loop {
+        let batch = pair.a.nic.poll_transmit(now, 1, &mut buffer).expect("a packet");
+        let wire = crate::support::Wire {
+            flow: batch.flow,
+            identification: 0,
+            bytes: buffer[..batch.len].to_vec(),
+        };
+        if wire.opcode() == Opcode::RC_RDMA_WRITE_ONLY {
+            break wire;
+        }
+        quiet.push(wire);
+    };
+    assert_eq!(batch.headers().reth.dma_len, 8);
+    for _ in 0..4 {
+        let nak = refusal(&pair, pair.a.setup.first_psn);
+        pair.a.receive(&nak);
+        // Each copy counts anew only after progress; a timeout would have done the same.
+        pair.a.nic.handle_timeout(pair.a.now);
+    }
+    pair.b.receive_all(&quiet);
+    pair.exchange();
+    pair.a.qpn = first;
+    let mut ids: Vec<u64> = pair.a.completions().iter().map(|c| c.wr_id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2]);
+}
+
+#[test]
+fn read_requests_are_no_larger_than_the_window_allows() {
+    let mut pair = Pair::new(&narrow(8));
+    pair.b.fill(0, &pattern(1, 60_000));
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Read(remote), 64 << 10, 60_000);
+    let mut requests = 0;
+    pair.exchange_with(|from, wire| {
+        if from == Side::A {
+            requests += 1;
+            assert!(wire.headers().reth.dma_len <= 8 * MTU);
+        }
+        Fate::Deliver
+    });
+    assert!(requests > 7, "{requests} requests");
+    completed!(pair.a, [(1, Status::Success)]);
+    assert_eq!(pair.a.bytes(64 << 10, 60_000), pattern(1, 60_000));
+}
+
+#[test]
+fn a_change_of_path_takes_the_bytes_under_way_along() {
+    let mut pair = Pair::new(&narrow(4));
+    let (second, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 4 * MTU);
+    assert_eq!(pair.a.transmit().len(), 4);
+    pair.a.go_to(QpState::Sqd);
+    let elsewhere = nonic_core::QpAttributes {
+        path: Some(nonic_core::Path {
+            gid_index: 0,
+            remote: std::net::IpAddr::from([10, 0, 0, 77]),
+        }),
+        ..nonic_core::QpAttributes::default()
+    };
+    let qpn = pair.a.qpn;
+    pair.a.modify(qpn, &elsewhere).expect("SQD to SQD");
+    assert_eq!(pair.a.nic.usage().peers, 2);
+    assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(4 * MTU));
+    // The old peer's window is free for the other connection.
+    pair.a.qpn = second;
+    recv!(pair.b, 9, 0, 8);
+    post!(pair.a, 2, SendOp::Write(remote), 0, 4 * MTU);
+    assert_eq!(pair.a.transmit().len(), 4);
+    assert!(pair.a.nic.destroy_qp(qpn));
+    assert_eq!(pair.a.nic.usage().peers, 1);
+    assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(4 * MTU));
+}
