@@ -1,2 +1,60 @@
-//! placeholder
-fn main() {}
+//! The `nonic` command: see the devices, try them, measure them, and run the simulator.
+//!
+//! Everything here stands on the public API of the `nonic` crate, as any other program would. Two processes
+//! find each other by a few lines of text over TCP ([`exchange`]); what they do then is a [`perf::run::Run`].
+//!
+//! Read first: [`exchange`], [`perf`], [`server`].
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod devices;
+mod exchange;
+mod loopback;
+mod meter;
+mod output;
+mod pattern;
+mod perf;
+mod server;
+mod site;
+mod units;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// RDMA with no NIC.
+///
+/// A software RNIC in an ordinary process: no kernel module, no root, no daemon.
+#[derive(Debug, Parser)]
+#[command(name = "nonic", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print JSON, for scripts
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Devices(devices::Arguments),
+    Perf(perf::Arguments),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Devices(arguments) => devices::run(&arguments, cli.json),
+        Command::Perf(arguments) => perf::main(&arguments, cli.json),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::OutputClosed>() => ExitCode::SUCCESS,
+        Err(error) => {
+            // Standard error may be closed too; the exit code still tells.
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "nonic: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `nonic devices`: what there is to open, and under which addresses.
+
+use crate::output;
+use anyhow::{Context, Result};
+use nonic::{Device, GidEntry, LinkState, NetDevice, NicConfig, Occupant};
+use serde_json::{Value, json};
+
+/// List the devices: one per network interface
+///
+/// Columns: the device and its interface, its state, the interface's MTU and the path MTU that fits it, and
+/// each address with its GID index and the process that holds UDP port 4791 there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Also show the limits of a device
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
+    let devices = Device::list().context("cannot ask the kernel for its network interfaces")?;
+    if json {
+        let devices: Vec<Value> = devices.iter().map(as_json).collect();
+        return output::json(&json!({ "devices": devices, "limits": limits_as_json() }));
+    }
+    let mut table = output::table([
+        "DEVICE",
+        "NETDEV",
+        "STATE",
+        "MTU",
+        "PATH MTU",
+        "GID",
+        "ADDRESS",
+        "PORT 4791",
+    ]);
+    for device in &devices {
+        let mut head = vec![
+            device.device_name(),
+            device.name.clone(),
+            state(device).to_owned(),
+            device.mtu.to_string(),
+            device.path_mtu().to_string(),
+        ];
+        if device.gids.is_empty() {
+            table.add_row(head.iter().map(String::as_str).chain(["-", "no address", "-"]));
+        }
+        for (index, entry) in device.gids.iter().enumerate() {
+            let tail = [index.to_string(), entry.address.to_string(), holder(entry)];
+            table.add_row(head.iter().cloned().chain(tail));
+            // Further addresses of the same device stand below the first.
+            head = vec![String::new(); head.len()];
+        }
+    }
+    output::print_table(&table)?;
+    if arguments.verbose {
+        output::line("")?;
+        for (name, value) in limits() {
+            output::line(format_args!("{name:<28} {value}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn state(device: &NetDevice) -> &'static str {
+    match (device.up, device.link) {
+        (true, LinkState::Up) => "up",
+        (true, LinkState::Down) => "no carrier",
+        (false, _) => "down",
+    }
+}
+
+fn holder(entry: &GidEntry) -> String {
+    match nonic::occupant(entry.address) {
+        Ok(Occupant::Nobody) => "free".to_owned(),
+        Ok(Occupant::Holder { pid: Some(pid) }) => format!("held by {pid}"),
+        Ok(Occupant::Holder { pid: None }) => "held".to_owned(),
+        Ok(Occupant::Foreign) => "taken by a foreign program".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn as_json(device: &NetDevice) -> Value {
+    let gids: Vec<Value> = device
+        .gids
+        .iter()
+        .enumerate()
+        .map(|(index, entry)| {
+            json!({
+                "index": index,
+                "gid": entry.gid.to_string(),
+                "address": entry.address.to_string(),
+                "port_4791": port_as_json(entry),
+            })
+        })
+        .collect();
+    json!({
+        "device": device.device_name(),
+        "netdev": device.name,
+        "netdev_index": device.index,
+        "state": state(device),
+        "loopback": device.loopback,
+        "mtu": device.mtu,
+        "path_mtu": device.path_mtu(),
+        "gids": gids,
+    })
+}
+
+fn port_as_json(entry: &GidEntry) -> Value {
+    match nonic::occupant(entry.address) {
+        Ok(Occupant::Nobody) => json!({ "state": "free" }),
+        Ok(Occupant::Holder { pid }) => json!({ "state": "held", "pid": pid }),
+        Ok(Occupant::Foreign) => json!({ "state": "foreign" }),
+        Err(error) => json!({ "state": "unavailable", "error": error.to_string() }),
+    }
+}
+
+/// The limits that are the same for every device.
+fn limits() -> [(&'static str, u64); 7] {
+    let config = NicConfig::default();
+    [
+        ("max_wr", config.max_wr.into()),
+        ("max_sge", config.max_sge.into()),
+        ("max_inline_data", config.max_inline_data.into()),
+        ("max_rd_atomic", config.max_rd_atomic.into()),
+        ("max_message_bytes", 1 << 31),
+        ("window_initial_bytes", config.window.initial.into()),
+        ("window_max_bytes", config.window.max.into()),
+    ]
+}
+
+fn limits_as_json() -> Value {
+    limits()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}

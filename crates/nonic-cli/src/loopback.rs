@@ -1,0 +1,60 @@
+//! `--loopback`: the server side as a child process of this one, on an address of this host.
+
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the server may take to end by itself.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A server that lives as long as this value.
+#[derive(Debug)]
+pub(crate) struct LocalServer {
+    child: Child,
+    /// Where it listens.
+    pub(crate) address: String,
+}
+
+impl LocalServer {
+    /// Starts a server and waits until it listens.
+    pub(crate) fn start() -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut child = Command::new(program)
+            .args(["perf", "--server", "--once", "--bind", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the server side")?;
+        let stdout = child.stdout.take().context("the child's output was asked for")?;
+        let mut server = LocalServer {
+            child,
+            address: String::new(),
+        };
+        for line in BufReader::new(stdout).lines() {
+            let line = line.context("the server side does not speak")?;
+            if let Some(address) = line.strip_prefix("listening on ") {
+                server.address = address.split(' ').next().unwrap_or_default().to_owned();
+                // It has nothing more to say that anyone would read, and says it into a closed pipe.
+                return Ok(server);
+            }
+        }
+        bail!("the server side ended before it listened; its complaint is above")
+    }
+}
+
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        // It ends by itself after its one client, closing what captures it writes; a run that failed half-way
+        // must not leave it behind all the same.
+        let deadline = Instant::now() + FAREWELL;
+        while Instant::now() < deadline {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

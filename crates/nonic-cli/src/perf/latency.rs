@@ -1,0 +1,231 @@
+//! The client of a latency run: one message at a time.
+//!
+//! SEND and WRITE go there and back (the server answers each with one of its own, see
+//! [`super::latency_target`]); READ and atomics are answered by the server's NIC alone. A WRITE is awaited
+//! by looking at the last byte of the memory it goes to, as programs that use WRITE do; where this side
+//! sleeps, the WRITE carries an immediate instead, because nothing else would wake it.
+//!
+//! An answer that does not come in time on an unreliable service is a loss. On a reliable one it is the
+//! queue pair's business to repeat or to fail.
+
+use super::bandwidth::{closest, seed};
+use super::bandwidth_target::{expected_length, is_arrival};
+use super::rig::{Rig, slot};
+use super::run::{Op, Run, Service};
+use crate::exchange::Conversation;
+use crate::pattern;
+use anyhow::{Context, Result, bail};
+use nonic::{Completion, Lease};
+use std::time::{Duration, Instant};
+
+/// Rounds without news before clocks and conversation are looked at.
+pub(crate) const ROUNDS_PER_LOOK: u32 = 16;
+
+/// Sends one message after the other.
+#[derive(Debug)]
+pub(crate) struct Prober<'a> {
+    rig: &'a mut Rig,
+    conversation: &'a Conversation,
+    /// How long an unreliable answer may take.
+    patience: Duration,
+    next: u64,
+    taken: Vec<Completion>,
+    /// Answers with wrong contents.
+    pub(crate) corrupt: u64,
+}
+
+impl<'a> Prober<'a> {
+    pub(crate) fn new(rig: &'a mut Rig, conversation: &'a Conversation, patience: Duration) -> Self {
+        Prober {
+            rig,
+            conversation,
+            patience,
+            next: 0,
+            taken: Vec::with_capacity(16),
+            corrupt: 0,
+        }
+    }
+
+    /// Sends the next message and waits for its answer: the round trip, or `None` if it was lost.
+    pub(crate) fn once(&mut self) -> Result<Option<Duration>> {
+        // After a loss: the answer may have come late, and would pass for one to a message not sent yet.
+        if polls_memory(&self.rig.run) && written(self.rig, self.next)? {
+            self.next += 1;
+        }
+        let sequence = self.next;
+        self.next += 1;
+        let mut lease = self.free_lease()?;
+        prepare(&self.rig.run, sequence, &mut lease);
+        let start = Instant::now();
+        post(self.rig, sequence, lease)?;
+        let mut rounds = 0_u32;
+        loop {
+            let taken = self.reap(sequence)?;
+            if taken == Some(true) || (polls_memory(&self.rig.run) && written(self.rig, sequence)?) {
+                return Ok(Some(start.elapsed()));
+            }
+            rounds += 1;
+            if taken.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.rig.run.events) {
+                self.look_around()?;
+                if self.rig.run.service != Service::Rc && start.elapsed() > self.patience {
+                    // Whoever awaits a WRITE by looking waits for this very number.
+                    if polls_memory(&self.rig.run) {
+                        self.next = sequence;
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Takes completions: whether the answer was among them, or `None` if there were none.
+    fn reap(&mut self, sequence: u64) -> Result<Option<bool>> {
+        let taken = &mut self.taken;
+        if self.rig.completions(16, |completion| taken.push(completion))? == 0 {
+            return Ok(None);
+        }
+        let mut answered = false;
+        for completion in self.taken.drain(..) {
+            let length = completion
+                .result
+                .with_context(|| format!("message {sequence} failed"))?;
+            let run = &self.rig.run;
+            if is_arrival(completion.opcode) {
+                let number = completion
+                    .immediate
+                    .map_or(sequence, |low_bits| closest(sequence, low_bits));
+                // A late answer to an earlier message is lost already.
+                if number == sequence {
+                    answered = true;
+                    self.corrupt += u64::from(!arrived_right(self.rig, sequence, length, &completion)?);
+                }
+                self.rig.flows[0].pair.recv(0, completion.buffers)?;
+                continue;
+            }
+            for lease in completion.buffers {
+                if run.op.fetches() {
+                    answered = true;
+                    self.corrupt += u64::from(run.verify && !fetched_right(run, sequence, &lease));
+                }
+                self.rig.flows[0].free.push(lease);
+            }
+        }
+        Ok(Some(answered))
+    }
+
+    /// A buffer to send from. All are in use only if acknowledgements are late.
+    fn free_lease(&mut self) -> Result<Lease> {
+        let start = Instant::now();
+        loop {
+            if let Some(lease) = self.rig.flows[0].free.pop() {
+                return Ok(lease);
+            }
+            let before = self.next - 1;
+            if self.reap(before)?.is_none() {
+                self.look_around()?;
+                if start.elapsed() > self.patience.max(crate::exchange::PATIENCE) {
+                    bail!("the NIC keeps all {} buffers", self.rig.run.sends());
+                }
+            }
+        }
+    }
+
+    fn look_around(&self) -> Result<()> {
+        match self.conversation.news("result")? {
+            None => Ok(()),
+            Some(message) => bail!("the server ended the run early: {message}"),
+        }
+    }
+}
+
+/// Whether an answer shows in memory only.
+pub(crate) fn polls_memory(run: &Run) -> bool {
+    run.op == Op::Write && !run.events
+}
+
+/// The last byte of a WRITE that is awaited by looking: never that of its predecessor, never zero.
+pub(crate) fn stamp(sequence: u64) -> u8 {
+    (sequence % 255 + 1) as u8
+}
+
+/// Fills in what a message carries.
+pub(crate) fn prepare(run: &Run, sequence: u64, lease: &mut [u8]) {
+    if run.verify {
+        match run.op.fetches() {
+            true => lease.fill(0xee),
+            false => pattern::fill(seed(0, sequence), lease),
+        }
+    }
+    if polls_memory(run)
+        && let Some(last) = lease.last_mut()
+    {
+        *last = stamp(sequence);
+    }
+}
+
+/// Posts a message, or an answer, which is the same thing.
+pub(crate) fn post(rig: &mut Rig, sequence: u64, lease: Lease) -> Result<()> {
+    let op = rig.run.op;
+    let immediate = match polls_memory(&rig.run) {
+        true => None,
+        false => rig.run.counted().then_some(sequence as u32),
+    };
+    let target = op.is_one_sided().then(|| rig.target(0, sequence));
+    let pair = &mut rig.flows[0].pair;
+    match (op, target) {
+        (Op::Write, Some(target)) => pair.write(0, lease, target, immediate)?,
+        (_, Some(target)) => pair.fetch(0, op, lease, target, sequence)?,
+        (_, None) => pair.send(0, lease, immediate)?,
+    }
+    Ok(())
+}
+
+/// Whether the peer's WRITE of this number is in our memory, all of it if contents are checked.
+pub(crate) fn written(rig: &Rig, sequence: u64) -> Result<bool> {
+    let size = rig.run.size as usize;
+    let mut last = [0];
+    rig.memory.read_at(size - 1, &mut last)?;
+    if last[0] != stamp(sequence) {
+        return Ok(false);
+    }
+    if !rig.run.verify {
+        return Ok(true);
+    }
+    let mut bytes = vec![0; size];
+    rig.memory.read_at(0, &mut bytes)?;
+    Ok(pattern::matches(seed(0, sequence), &bytes[..size - 1]))
+}
+
+/// Whether a receive got what it should have.
+pub(crate) fn arrived_right(
+    rig: &Rig,
+    sequence: u64,
+    length: usize,
+    completion: &Completion,
+) -> Result<bool> {
+    let run = &rig.run;
+    if length != expected_length(run) {
+        return Ok(false);
+    }
+    if !run.verify {
+        return Ok(true);
+    }
+    let seed = seed(0, sequence);
+    if run.op == Op::Send {
+        let header = expected_length(run) - run.size as usize;
+        return Ok(completion
+            .buffers
+            .first()
+            .is_some_and(|lease| pattern::matches(seed, &lease[header..])));
+    }
+    let mut bytes = vec![0; run.size as usize];
+    rig.memory.read_at(0, &mut bytes)?;
+    Ok(pattern::matches(seed, &bytes))
+}
+
+fn fetched_right(run: &Run, sequence: u64, bytes: &[u8]) -> bool {
+    match run.op {
+        Op::Read => pattern::matches(slot(run, 0, sequence), bytes),
+        _ => bytes == sequence.to_ne_bytes(),
+    }
+}

@@ -1,0 +1,126 @@
+//! The server of a latency run: answers each message with one of its own.
+
+use super::bandwidth::closest;
+use super::bandwidth_target::is_arrival;
+use super::latency::{ROUNDS_PER_LOOK, arrived_right, polls_memory, post, prepare, written};
+use super::rig::Rig;
+use super::run::Service;
+use crate::exchange::{Conversation, Message};
+use anyhow::{Context, Result};
+use nonic::{Completion, Lease};
+use std::time::{Duration, Instant};
+
+/// An unreliable WRITE that is awaited by looking is repeated after so long, in case it got lost.
+const REPEAT: Duration = Duration::from_millis(100);
+
+/// Serves a run until the client says it is done.
+pub(crate) fn serve(rig: &mut Rig, conversation: &mut Conversation) -> Result<()> {
+    let mut echo = Echo {
+        rig,
+        next: 0,
+        answered: Instant::now(),
+        corrupt: 0,
+        taken: Vec::with_capacity(16),
+    };
+    let mut rounds = 0_u32;
+    loop {
+        let worked = echo.round()?;
+        rounds = rounds.wrapping_add(1);
+        if !worked && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || echo.rig.run.events) {
+            if conversation.news("done")?.is_some() {
+                break;
+            }
+            echo.repeat_if_late()?;
+        }
+    }
+    let result = Message::new("result")
+        .with("messages", echo.next)
+        .with("corrupt", echo.corrupt);
+    conversation.say(&result)
+}
+
+struct Echo<'a> {
+    rig: &'a mut Rig,
+    /// The number of the next message.
+    next: u64,
+    /// When the last answer was posted.
+    answered: Instant,
+    corrupt: u64,
+    taken: Vec<Completion>,
+}
+
+impl Echo<'_> {
+    /// Answers what has come. Whether anything had.
+    fn round(&mut self) -> Result<bool> {
+        let taken = &mut self.taken;
+        let mut worked = self.rig.completions(16, |completion| taken.push(completion))? > 0;
+        let mut taken = std::mem::take(&mut self.taken);
+        for completion in taken.drain(..) {
+            self.take(completion)?;
+        }
+        self.taken = taken;
+        if polls_memory(&self.rig.run) && written(self.rig, self.next)? {
+            let sequence = self.next;
+            self.next += 1;
+            self.answer(sequence)?;
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    fn take(&mut self, completion: Completion) -> Result<()> {
+        let length = completion.result.context("a request of the server failed")?;
+        if !is_arrival(completion.opcode) {
+            self.rig.flows[0].free.extend(completion.buffers);
+            return Ok(());
+        }
+        let sequence = completion
+            .immediate
+            .map_or(self.next, |low_bits| closest(self.next, low_bits));
+        let intact = arrived_right(self.rig, sequence, length, &completion)?;
+        self.next = self.next.max(sequence + 1);
+        match intact {
+            // The answer first: the client's clock is running.
+            true => self.answer(sequence)?,
+            false => self.corrupt += 1,
+        }
+        self.rig.flows[0].pair.recv(0, completion.buffers)?;
+        Ok(())
+    }
+
+    fn answer(&mut self, sequence: u64) -> Result<()> {
+        let mut lease = self.free_lease()?;
+        prepare(&self.rig.run, sequence, &mut lease);
+        post(self.rig, sequence, lease)?;
+        self.answered = Instant::now();
+        Ok(())
+    }
+
+    /// A buffer to answer from. The client has one message under way, so one of ours must come back.
+    fn free_lease(&mut self) -> Result<Lease> {
+        let start = Instant::now();
+        loop {
+            if let Some(lease) = self.rig.flows[0].free.pop() {
+                return Ok(lease);
+            }
+            let mut late = Vec::new();
+            self.rig.completions(1, |completion| late.push(completion))?;
+            for completion in late {
+                self.take(completion)?;
+            }
+            anyhow::ensure!(
+                start.elapsed() < crate::exchange::PATIENCE,
+                "the NIC keeps all {} buffers",
+                self.rig.run.sends()
+            );
+        }
+    }
+
+    fn repeat_if_late(&mut self) -> Result<()> {
+        let unreliable = self.rig.run.service != Service::Rc;
+        if unreliable && polls_memory(&self.rig.run) && self.next > 0 && self.answered.elapsed() > REPEAT {
+            self.answer(self.next - 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! What one side of a run stands on: queue pairs, buffers and exposed memory, connected to the peer's.
+
+use super::run::{Op, Run, Service, Test};
+use crate::exchange::{Conversation, Message, PATIENCE};
+use crate::pattern;
+use crate::site::Site;
+use anyhow::{Context, Result};
+use nonic::{
+    Access, Buffers, Completion, CompletionQueue, ConnectOptions, Domain, Endpoint, Exposed, Lease, Peer,
+    Prepared, QpCapacity, QueuePair, Rc, Refused, RemoteSlice, Transport, Uc, Ud,
+};
+use std::time::Duration;
+
+/// Datagrams arrive behind this much of network header.
+pub(crate) const DATAGRAM_HEADER_BYTES: usize = 40;
+/// Receives for the peer's small messages about how far it got.
+const CREDIT_RECEIVES: u64 = 64;
+/// The longest a sleeping side goes without looking whether its peer is still there.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Which side of a run.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Posts what is measured.
+    Client,
+    /// Receives it, or owns the memory.
+    Server,
+}
+
+/// One side of a run.
+#[derive(Debug)]
+pub(crate) struct Rig {
+    pub(crate) run: Run,
+    pub(crate) queue: CompletionQueue,
+    pub(crate) flows: Vec<Flow>,
+    /// What the peer may write and read; of one byte if nothing.
+    pub(crate) memory: Exposed,
+    /// What the peer exposed.
+    pub(crate) remote: RemoteSlice,
+}
+
+/// One queue pair and its buffers. Its place in [`Rig::flows`] is the number of its requests.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) pair: Pair,
+    /// Buffers to send from that are not in use.
+    pub(crate) free: Vec<Lease>,
+}
+
+impl Rig {
+    /// Builds one side, exchanges endpoints and connects. Receives are posted when this returns, on both
+    /// sides.
+    pub(crate) fn build(run: &Run, role: Role, site: &Site, conversation: &mut Conversation) -> Result<Self> {
+        let domain = site.device.domain();
+        let requests = run.sends() + run.receives() + CREDIT_RECEIVES;
+        let queue = site
+            .device
+            .completion_queue((requests * u64::from(run.qps)) as usize)?;
+        let prepared: Vec<Unconnected> = (0..run.qps)
+            .map(|_| Unconnected::new(run, &domain, &queue, site.gid_index))
+            .collect::<Result<_>>()?;
+        let memory = expose(run, role, &domain)?;
+
+        for pair in &prepared {
+            conversation.say(&Message::new("endpoint").with("at", pair.endpoint()))?;
+        }
+        conversation.say(&Message::new("memory").with("at", memory.remote()))?;
+        let mut flows = Vec::new();
+        for pair in prepared {
+            let peer: Endpoint = conversation.expect("endpoint", PATIENCE)?.field("at")?;
+            let pair = pair.connect(run, &peer)?;
+            flows.push(Flow::new(run, role, pair, &domain)?);
+        }
+        let remote = conversation.expect("memory", PATIENCE)?.field("at")?;
+        let mut rig = Rig {
+            run: run.clone(),
+            queue,
+            flows,
+            memory,
+            remote,
+        };
+        rig.post_receives(role, &domain)?;
+        conversation.say(&Message::new("ready"))?;
+        conversation.expect("ready", PATIENCE)?;
+        Ok(rig)
+    }
+
+    /// Where in the peer's memory a message of a flow goes.
+    pub(crate) fn target(&self, flow: usize, sequence: u64) -> RemoteSlice {
+        let offset = slot_offset(&self.run, flow as u64, sequence);
+        self.remote.slice(offset..offset + u64::from(self.run.size))
+    }
+
+    /// Waits for completions as the run says: by polling, or asleep. Answers how many came; none means
+    /// that it is time to look at other things.
+    pub(crate) fn completions(&self, max: usize, mut sink: impl FnMut(Completion)) -> Result<usize> {
+        let taken = self.queue.poll_many(max, &mut sink)?;
+        if taken > 0 || !self.run.events {
+            return Ok(taken);
+        }
+        match self.queue.wait(Some(NAP))? {
+            Some(completion) => {
+                sink(completion);
+                Ok(1)
+            }
+            None => Ok(0),
+        }
+    }
+
+    fn post_receives(&mut self, role: Role, domain: &Domain) -> Result<()> {
+        let run = &self.run;
+        for (id, flow) in self.flows.iter_mut().enumerate() {
+            let (count, length) = receives(run, role);
+            if length == 0 {
+                for _ in 0..count {
+                    flow.pair.recv(id as u64, Buffers::default())?;
+                }
+                continue;
+            }
+            for lease in carve(domain, count, length)? {
+                flow.pair.recv(id as u64, lease)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Flow {
+    fn new(run: &Run, role: Role, pair: Pair, domain: &Domain) -> Result<Self> {
+        let sends = match (role, run.test) {
+            (Role::Client, _) => run.sends(),
+            (Role::Server, Test::Lat) if !run.op.fetches() => run.sends(),
+            // Nothing, or credits, which are empty messages.
+            (Role::Server, _) => 0,
+        };
+        let free = carve(domain, sends, run.size as usize)?;
+        Ok(Flow { pair, free })
+    }
+}
+
+/// How many receives a side posts, and of how many bytes.
+fn receives(run: &Run, role: Role) -> (u64, usize) {
+    let header = match run.service {
+        Service::Ud => DATAGRAM_HEADER_BYTES,
+        _ => 0,
+    };
+    let payload = match run.op {
+        Op::Send => run.size as usize,
+        // The bytes go elsewhere; the receive only tells.
+        _ => 0,
+    };
+    match (role, run.test) {
+        _ if !run.arrives_visibly() => (0, 0),
+        (Role::Client, Test::Bw | Test::Rate) if run.counted() => (CREDIT_RECEIVES, header),
+        (Role::Client, Test::Bw | Test::Rate) => (0, 0),
+        _ => (run.receives(), header + payload),
+    }
+}
+
+/// The memory a side lets its peer at, with what a READ should find in it.
+fn expose(run: &Run, role: Role, domain: &Domain) -> Result<Exposed> {
+    let used = run.op.is_one_sided() && (role == Role::Server || run.test == Test::Lat);
+    let length = match used {
+        true => u64::from(run.qps) * run.slots() * run.stride(),
+        false => 1,
+    };
+    let mut lease = domain.lease(length as usize)?;
+    if run.op == Op::Read {
+        for (slot, bytes) in lease.chunks_exact_mut(run.stride() as usize).enumerate() {
+            pattern::fill(slot as u64, &mut bytes[..run.size as usize]);
+        }
+    }
+    lease
+        .expose(Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        .context("cannot let the peer at memory")
+}
+
+/// Which slot of the target's memory a message of a flow uses.
+pub(crate) fn slot(run: &Run, flow: u64, sequence: u64) -> u64 {
+    flow * run.slots() + sequence % run.slots()
+}
+
+/// Where that slot begins.
+pub(crate) fn slot_offset(run: &Run, flow: u64, sequence: u64) -> u64 {
+    slot(run, flow, sequence) * run.stride()
+}
+
+/// Cuts one registered buffer into `count` of `length` bytes, each beginning a cache line.
+fn carve(domain: &Domain, count: u64, length: usize) -> Result<Vec<Lease>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let stride = length.next_multiple_of(64);
+    let mut rest = domain
+        .lease(count as usize * stride)
+        .with_context(|| format!("cannot get {count} buffers of {length} bytes"))?;
+    let mut pieces = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let (piece, tail) = rest.split_at(stride);
+        pieces.push(piece.split_at(length).0);
+        rest = tail;
+    }
+    Ok(pieces)
+}
+
+/// A queue pair of any service. What a service lacks was refused by [`Run::check`], so it cannot come up.
+#[derive(Debug)]
+pub(crate) enum Pair {
+    Rc(QueuePair<Rc>),
+    Uc(QueuePair<Uc>),
+    Ud(QueuePair<Ud>, Peer),
+}
+
+impl Pair {
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        buffers: impl Into<Buffers>,
+        immediate: Option<u32>,
+    ) -> Result<(), Refused> {
+        match (self, immediate) {
+            (Pair::Rc(pair), None) => pair.sq.send(id, buffers),
+            (Pair::Rc(pair), Some(immediate)) => pair.sq.send_with_immediate(id, buffers, immediate),
+            (Pair::Uc(pair), None) => pair.sq.send(id, buffers),
+            (Pair::Uc(pair), Some(immediate)) => pair.sq.send_with_immediate(id, buffers, immediate),
+            (Pair::Ud(pair, peer), None) => pair.sq.send_to(id, buffers, *peer),
+            (Pair::Ud(pair, peer), Some(immediate)) => {
+                pair.sq.send_to_with_immediate(id, buffers, *peer, immediate)
+            }
+        }
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        id: u64,
+        buffers: impl Into<Buffers>,
+        remote: RemoteSlice,
+        immediate: Option<u32>,
+    ) -> Result<(), Refused> {
+        match (self, immediate) {
+            (Pair::Rc(pair), None) => pair.sq.write(id, buffers, remote),
+            (Pair::Rc(pair), Some(immediate)) => pair.sq.write_with_immediate(id, buffers, remote, immediate),
+            (Pair::Uc(pair), None) => pair.sq.write(id, buffers, remote),
+            (Pair::Uc(pair), Some(immediate)) => pair.sq.write_with_immediate(id, buffers, remote, immediate),
+            (Pair::Ud(..), _) => unreachable!("no run has datagrams that write"),
+        }
+    }
+
+    /// A READ or an atomic. Atomics count: the word goes from `sequence` to `sequence + 1`.
+    pub(crate) fn fetch(
+        &mut self,
+        id: u64,
+        op: Op,
+        buffer: impl Into<Buffers>,
+        remote: RemoteSlice,
+        sequence: u64,
+    ) -> Result<(), Refused> {
+        let Pair::Rc(pair) = self else {
+            unreachable!("no run fetches on an unreliable service");
+        };
+        match op {
+            Op::FetchAdd => pair.sq.fetch_add(id, buffer, remote, 1),
+            Op::CompareSwap => pair.sq.compare_swap(id, buffer, remote, sequence, sequence + 1),
+            _ => pair.sq.read(id, buffer, remote),
+        }
+    }
+
+    pub(crate) fn recv(&mut self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
+        match self {
+            Pair::Rc(pair) => pair.rq.recv(id, buffers),
+            Pair::Uc(pair) => pair.rq.recv(id, buffers),
+            Pair::Ud(pair, _) => pair.rq.recv(id, buffers),
+        }
+    }
+}
+
+/// A queue pair that does not know its peer yet.
+enum Unconnected {
+    Rc(Prepared<Rc>),
+    Uc(Prepared<Uc>),
+    Ud(Prepared<Ud>),
+}
+
+impl Unconnected {
+    fn new(run: &Run, domain: &Domain, queue: &CompletionQueue, gid_index: u8) -> Result<Self> {
+        Ok(match run.service {
+            Service::Rc => Unconnected::Rc(prepare(run, domain, queue, gid_index)?),
+            Service::Uc => Unconnected::Uc(prepare(run, domain, queue, gid_index)?),
+            Service::Ud => Unconnected::Ud(prepare(run, domain, queue, gid_index)?),
+        })
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        match self {
+            Unconnected::Rc(pair) => pair.endpoint(),
+            Unconnected::Uc(pair) => pair.endpoint(),
+            Unconnected::Ud(pair) => pair.endpoint(),
+        }
+    }
+
+    fn connect(self, run: &Run, peer: &Endpoint) -> Result<Pair> {
+        let options = ConnectOptions {
+            mtu: Some(run.mtu),
+            fetches: run.depth.clamp(1, 128) as u8,
+            ..ConnectOptions::default()
+        };
+        Ok(match self {
+            Unconnected::Rc(pair) => Pair::Rc(pair.connect_with(peer, &options)?),
+            Unconnected::Uc(pair) => Pair::Uc(pair.connect_with(peer, &options)?),
+            Unconnected::Ud(pair) => Pair::Ud(pair.activate()?, Peer::from(peer)),
+        })
+    }
+}
+
+fn prepare<T: Transport>(
+    run: &Run,
+    domain: &Domain,
+    queue: &CompletionQueue,
+    gid_index: u8,
+) -> Result<Prepared<T>> {
+    let capacity = QpCapacity {
+        // The target of a bandwidth run sends credits.
+        max_send_wr: run.sends().max(CREDIT_RECEIVES) as u32,
+        max_recv_wr: run.receives().max(CREDIT_RECEIVES) as u32,
+        ..QpCapacity::default()
+    };
+    Ok(domain
+        .queue_pair_builder(queue)
+        .capacity(capacity)
+        .gid_index(gid_index)
+        .build()?)
+}

@@ -1,0 +1,204 @@
+//! Which device, and which of its addresses: the one that owns the route to the peer.
+//!
+//! The TCP connection knows: its local address belongs to an interface, and that interface is the device.
+//! So the usual command line names no device at all.
+
+use anyhow::{Context, Result, bail};
+use nonic::{Device, GidEntry, NetDevice, PathMtu, Standing};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::exchange::DEFAULT_PORT;
+
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How the user narrows the choice.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Choice {
+    /// Use this device (default: the one whose address the peer is reached from)
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Use this address of the device (default: the one of the connection)
+    #[arg(long, value_name = "INDEX", requires = "device")]
+    gid_index: Option<u8>,
+}
+
+impl Choice {
+    pub(crate) fn device_is_named(&self) -> bool {
+        self.device.is_some()
+    }
+}
+
+/// An open device and one of its addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) device: Device,
+    pub(crate) gid_index: u8,
+}
+
+impl Site {
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.device.gids()[usize::from(self.gid_index)].address.ip
+    }
+
+    pub(crate) fn mtu(&self) -> PathMtu {
+        self.device.port_mtu()
+    }
+
+    pub(crate) fn device_name(&self) -> String {
+        self.device.netdev().device_name()
+    }
+
+    /// Whether this process holds UDP port 4791 of the address.
+    pub(crate) fn standing(&self) -> Standing {
+        self.device.standings()[usize::from(self.gid_index)]
+    }
+}
+
+/// The devices this process has open. Each is opened once and stays open.
+#[derive(Debug, Default)]
+pub(crate) struct Sites {
+    open: Mutex<HashMap<String, Device>>,
+}
+
+impl Sites {
+    /// The site for a connection with this local address.
+    pub(crate) fn find(&self, choice: &Choice, local: SocketAddr) -> Result<Site> {
+        let devices = Device::list().context("cannot ask the kernel for its network interfaces")?;
+        let name = match &choice.device {
+            Some(name) => name.clone(),
+            None => device_of(&devices, local)?.device_name(),
+        };
+        let device = self.open(&name)?;
+        let gids = device.gids();
+        let gid_index = match choice.gid_index {
+            Some(index) if usize::from(index) < gids.len() => index,
+            Some(index) => bail!("{name} has no GID {index}; see `nonic devices`"),
+            None => gid_of(gids, local)
+                .with_context(|| format!("{name} has no address of the same kind as {}", local.ip()))?,
+        };
+        Ok(Site { device, gid_index })
+    }
+
+    fn open(&self, name: &str) -> Result<Device> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.get(name) {
+            return Ok(device.clone());
+        }
+        let device = Device::open(name)?;
+        open.insert(name.to_owned(), device.clone());
+        Ok(device)
+    }
+}
+
+/// Connects to a server given as `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `IPV6%INTERFACE`.
+pub(crate) fn connect(server: &str) -> Result<TcpStream> {
+    let (host, port) = split_port(server)?;
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .with_context(|| format!("`{host}` has no address; is it spelled right?"))?;
+    let mut refused = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = Some((address, error)),
+        }
+    }
+    match refused {
+        Some((address, error)) => Err(error).with_context(|| {
+            format!("cannot connect to {address}; start the server there (`nonic perf --server`) and let TCP port {port} through")
+        }),
+        None => bail!("`{host}` has no address"),
+    }
+}
+
+/// Splits off the port, if there is one. More than one colon is an IPv6 address without.
+pub(crate) fn split_port(server: &str) -> Result<(&str, u16)> {
+    let port = |text: &str| {
+        text.parse()
+            .with_context(|| format!("`{text}` is no port number in `{server}`"))
+    };
+    if let Some((host, rest)) = server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return match rest.strip_prefix(':') {
+            Some(text) => Ok((host, port(text)?)),
+            None if rest.is_empty() => Ok((host, DEFAULT_PORT)),
+            None => bail!("`{server}` is no address; write [IPV6]:PORT"),
+        };
+    }
+    match server.split_once(':') {
+        Some((host, text)) if !text.contains(':') => Ok((host, port(text)?)),
+        _ => Ok((server, DEFAULT_PORT)),
+    }
+}
+
+fn device_of(devices: &[NetDevice], local: SocketAddr) -> Result<&NetDevice> {
+    let scope_id = match local {
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let ip = local.ip().to_canonical();
+    let owns = |device: &&NetDevice| device.gids.iter().any(|gid| gid.address.ip == ip);
+    let in_scope = |device: &&NetDevice| scope_id == 0 || device.index == scope_id;
+    // All of 127.0.0.0/8 is local, though only 127.0.0.1 is an address of the interface.
+    let loopback = |device: &&NetDevice| ip.is_loopback() && device.loopback;
+    devices
+        .iter()
+        .find(|device| owns(device) && in_scope(device))
+        .or_else(|| devices.iter().find(loopback))
+        .with_context(|| format!("no device has the address {ip}; see `nonic devices`, choose with --device"))
+}
+
+/// The GID of a connection's local address; failing that the first of the same kind.
+fn gid_of(gids: &[GidEntry], local: SocketAddr) -> Option<u8> {
+    let ip = local.ip().to_canonical();
+    let same = |entry: &GidEntry| entry.address.ip == ip;
+    let alike = |entry: &GidEntry| kind(entry.address.ip) == kind(ip);
+    let index = gids
+        .iter()
+        .position(same)
+        .or_else(|| gids.iter().position(alike))?;
+    u8::try_from(index).ok()
+}
+
+/// Addresses of different kinds do not reach each other.
+fn kind(ip: IpAddr) -> u8 {
+    match ip {
+        IpAddr::V4(_) => 4,
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => 1,
+        IpAddr::V6(_) => 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_written_in_many_ways() {
+        let expected = [
+            ("host", ("host", DEFAULT_PORT)),
+            ("host:1", ("host", 1)),
+            ("10.0.0.1:65535", ("10.0.0.1", 65535)),
+            ("fe80::1%eth0", ("fe80::1%eth0", DEFAULT_PORT)),
+            ("[fe80::1%eth0]:7", ("fe80::1%eth0", 7)),
+            ("[::1]", ("::1", DEFAULT_PORT)),
+        ];
+        for (text, split) in expected {
+            assert_eq!(split_port(text).expect(text), split);
+        }
+        for bad in ["host:", "host:x", "host:65536", "[::1]x", "[::1]:"] {
+            assert!(split_port(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_found_by_any_of_its_addresses() {
+        let devices = Device::list().expect("rtnetlink answers");
+        for text in ["127.0.0.1:1", "127.8.9.10:1", "[::ffff:127.0.0.1]:1"] {
+            let device = device_of(&devices, text.parse().expect("a literal")).expect(text);
+            assert!(device.loopback);
+        }
+    }
+}
