@@ -264,20 +264,28 @@ impl Responder {
         let Inbound::Write(write) = &mut self.inbound else {
             return Err(INVALID);
         };
+        let mut lost = None;
         let result = check_write(write, packet.payload.len(), ends).and_then(|()| {
+            let at = locate(write, packet.payload)?;
             let wqe = if operation.has_immediate() {
                 Some(common.take_recv(context).ok_or(Refusal::NotReady)?)
             } else {
                 None
             };
-            place(write, packet.payload)?;
+            if let Err(refusal) = place(write, at, packet.payload) {
+                lost = wqe;
+                return Err(refusal);
+            }
             Ok(wqe)
         });
         let wqe = match result {
             Ok(wqe) => wqe,
             Err(refusal) => {
-                // An Only packet that is not taken leaves no message in progress.
-                if operation.is_only() {
+                if let Some(wqe) = lost {
+                    // The memory vanished under the key: the receive taken for it completes with the error.
+                    self.inbound = Inbound::Send { wqe, received: 0 };
+                } else if operation.is_only() {
+                    // An Only packet that is not taken leaves no message in progress.
                     self.inbound = Inbound::None;
                 }
                 return Err(refusal);
@@ -532,12 +540,18 @@ fn check_write(write: &InboundWrite, length: usize, ends: bool) -> Result<(), Re
     if fits { Ok(()) } else { Err(INVALID) }
 }
 
-fn place(write: &mut InboundWrite, payload: &[u8]) -> Result<(), Refusal> {
-    if !payload.is_empty() {
-        let key = write.key.as_ref().ok_or(INVALID)?;
-        let at = key
-            .check(write.va, payload.len() as u64, Access::REMOTE_WRITE)
-            .map_err(|_| ACCESS)?;
+/// Where in its region the next bytes of a WRITE go, if its key still permits that.
+fn locate(write: &InboundWrite, payload: &[u8]) -> Result<usize, Refusal> {
+    if payload.is_empty() {
+        return Ok(0);
+    }
+    let key = write.key.as_ref().ok_or(INVALID)?;
+    key.check(write.va, payload.len() as u64, Access::REMOTE_WRITE)
+        .map_err(|_| ACCESS)
+}
+
+fn place(write: &mut InboundWrite, at: usize, payload: &[u8]) -> Result<(), Refusal> {
+    if let (Some(key), false) = (&write.key, payload.is_empty()) {
         key.region().write(at, payload).map_err(|_| ACCESS)?;
     }
     write.va = write.va.wrapping_add(payload.len() as u64);
