@@ -48,11 +48,6 @@ impl Peer {
         self.in_flight == 0 || self.in_flight + u64::from(bytes) <= u64::from(self.window)
     }
 
-    /// Whether more is under way than the window, which must have shrunk since, allows.
-    pub(crate) fn is_overfull(&self) -> bool {
-        self.in_flight > u64::from(self.window)
-    }
-
     /// The window in bytes.
     pub(crate) fn window(&self) -> u32 {
         self.window

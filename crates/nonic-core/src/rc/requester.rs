@@ -44,6 +44,8 @@ pub(crate) struct Requester {
     /// READ and atomic requests under way.
     fetches: u32,
     since_ack_request: u32,
+    /// One past the furthest place an answer was asked for since the last rewind.
+    asked: u64,
     retry_left: u8,
     rnr_left: u8,
     pub(crate) timers: RequesterTimers,
@@ -68,6 +70,7 @@ impl Requester {
         // Starting one lap up keeps every place comparable with an older one.
         let start = (1 << 24) + u64::from(common.sq_psn.value());
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
+        self.asked = start;
         self.reset_retries(common);
     }
 
@@ -177,9 +180,10 @@ impl Requester {
             RequestPacket::of_message(wqe, index, mtu)
         };
         let cost = packet.places * mtu;
-        // If the window shrank below what is under way, perhaps nobody was asked for the acknowledgement that
-        // would open it again: ask with one packet more instead of waiting for a timeout.
-        let must_ask = self.since_ack_request > 0 && peer.is_overfull();
+        // Other queue pairs may fill the window in the middle of our message, or it may shrink. If no answer
+        // to anything under way was asked for, none would ever come to open it again: ask with one packet
+        // more instead of waiting for a timeout.
+        let must_ask = self.next > self.una && self.asked <= self.una;
         if !peer.admits(cost) && !must_ask {
             return Emit::Window;
         }
@@ -208,6 +212,7 @@ impl Requester {
         };
         if ack_request {
             self.since_ack_request = 0;
+            self.asked = self.next + u64::from(packet.places);
         }
         self.sent_packet(common, context, &packet);
         Emit::Packet(length)
@@ -460,6 +465,7 @@ impl Requester {
         self.cursor = 0;
         self.fetches = 0;
         self.since_ack_request = 0;
+        self.asked = self.una;
         self.count_in_flight(common, context);
     }
 
