@@ -11,6 +11,10 @@ fn main() -> ExitCode {
     let (mut seed, mut first, mut count, mut threads, mut failures) = (None, 0, 1000, 1, 20);
     let mut options = Options::default();
     while let Some(name) = arguments.next() {
+        if name == "--narrate" {
+            options.narrate = true;
+            continue;
+        }
         let Some(value) = arguments.next() else {
             eprintln!("{name} needs a value");
             return ExitCode::from(2);
@@ -25,7 +29,7 @@ fn main() -> ExitCode {
             "--pcap" => options.pcap = Some(value.into()),
             _ => {
                 eprintln!(
-                    "usage: sim [--seed N [--pcap FILE]] [--first N] [--seeds N] [--threads N] [--failures N]"
+                    "usage: sim [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
                 );
                 return ExitCode::from(2);
             }

@@ -14,6 +14,7 @@ use crate::prng::{Prng, mix};
 use crate::schedule::Schedule;
 use crate::train::Train;
 use nonic_core::{Arrival, Event, MAX_BATCH_LEN, Nic, Time, Transmit};
+use nonic_wire::Packet;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -82,6 +83,7 @@ pub struct Fabric<T> {
     capture: Option<Capture>,
     trace: u64,
     packets: u64,
+    narrating: bool,
 }
 
 enum Happening<T> {
@@ -96,8 +98,8 @@ struct Station {
     ingress: Ingress,
     inbox: VecDeque<Train>,
     events: Vec<Event>,
-    /// Whether a `Drive` is scheduled.
-    driving: bool,
+    /// When the next `Drive` that counts is due.
+    drive_at_ns: Option<u64>,
     /// The earliest `Wake` scheduled.
     wake_at_ns: Option<u64>,
 }
@@ -130,7 +132,13 @@ impl<T> Fabric<T> {
             capture: None,
             trace: seed,
             packets: 0,
+            narrating: false,
         }
+    }
+
+    /// Tells of every packet on standard error from now on.
+    pub fn set_narrating(&mut self, narrating: bool) {
+        self.narrating = narrating;
     }
 
     /// Adds a NIC that is reached at `addresses`; answers its number.
@@ -143,7 +151,7 @@ impl<T> Fabric<T> {
             ingress,
             inbox: VecDeque::new(),
             events: Vec::new(),
-            driving: false,
+            drive_at_ns: None,
             wake_at_ns: None,
         });
         number
@@ -246,10 +254,11 @@ impl<T> Fabric<T> {
     }
 
     fn drive_in(&mut self, station: usize, delay_ns: u64) {
-        if !self.stations[station].driving {
-            self.stations[station].driving = true;
-            self.schedule
-                .push(self.now_ns + delay_ns, Happening::Drive { station });
+        let at_ns = self.now_ns + delay_ns;
+        let scheduled = &mut self.stations[station].drive_at_ns;
+        if scheduled.is_none_or(|scheduled| scheduled > at_ns) {
+            *scheduled = Some(at_ns);
+            self.schedule.push(at_ns, Happening::Drive { station });
         }
     }
 
@@ -265,9 +274,11 @@ impl<T> Fabric<T> {
                     self.drive_in(to, self.config.poll_delay_ns);
                 }
                 Happening::Drive { station } => {
-                    self.stations[station].driving = false;
-                    self.drive(station);
-                    return Some(Step::Driven(station));
+                    if self.stations[station].drive_at_ns == Some(at_ns) {
+                        self.stations[station].drive_at_ns = None;
+                        self.drive(station);
+                        return Some(Step::Driven(station));
+                    }
                 }
                 Happening::Wake { station } => {
                     if self.stations[station].wake_at_ns == Some(at_ns) {
@@ -344,12 +355,33 @@ impl<T> Fabric<T> {
         if let Some(capture) = &mut self.capture {
             capture.note(self.now_ns, train);
         }
+        if self.narrating {
+            self.tell(train);
+        }
         self.trace = mix(self.trace ^ self.now_ns);
         for packet in train.packets() {
             // The ICRC is a digest of the whole packet, its addresses included.
             if let Some((_, icrc)) = packet.split_last_chunk::<4>() {
                 self.trace = mix(self.trace ^ u64::from(u32::from_le_bytes(*icrc)));
             }
+        }
+    }
+
+    fn tell(&self, train: &Train) {
+        for packet in train.packets().filter_map(|bytes| Packet::parse(bytes).ok()) {
+            let bth = packet.headers.bth;
+            eprintln!(
+                "{:>12} {} -> {} QP {:06x} PSN {:06x} {:?} {} bytes{} {:?}",
+                self.now_ns,
+                train.src.ip(),
+                train.dst,
+                bth.dest_qp.value(),
+                bth.psn.value(),
+                bth.opcode.operation(),
+                packet.payload.len(),
+                if bth.ack_request { ", ack requested" } else { "" },
+                packet.headers.aeth.syndrome.kind(),
+            );
         }
     }
 

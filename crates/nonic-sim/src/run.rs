@@ -17,6 +17,8 @@ use std::thread;
 pub struct Options {
     /// Writes the run's packets there, as pcapng.
     pub pcap: Option<PathBuf>,
+    /// Tells what happens on standard error: packets, marks, completions and events.
+    pub narrate: bool,
 }
 
 /// What a run did. Two runs of one seed give equal reports.
@@ -70,6 +72,7 @@ impl std::error::Error for Failure {}
 /// Runs the workload of a seed with all checks.
 pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
     let mut world = World::draw(seed);
+    world.narrate(options.narrate);
     let outcome = match open_capture(options) {
         Err(error) => Err(format!("cannot write the capture: {error}")),
         Ok(capture) => {

@@ -12,6 +12,9 @@ impl World {
     pub(super) fn sent(&mut self, completion: &Completion) -> Check {
         let (number, index) = from_wr_id(completion.wr_id);
         let name = format!("QP {number} request {index}");
+        if self.qps.get(number).is_some_and(|qp| qp.life == Life::Overflowed) {
+            return Ok(());
+        }
         let known = self
             .qps
             .get(number)
@@ -24,7 +27,7 @@ impl World {
                 "{name}: completion names another queue pair: {completion:?}"
             ));
         }
-        if self.qps[number].life == Life::Drained {
+        if self.qps[number].life == Life::Drained && completion.status != Status::Flushed {
             return Err(format!("{name}: completed after the send queue had drained"));
         }
         self.imply_earlier(number, index)?;
@@ -177,7 +180,7 @@ impl World {
             }
             Kind::ReadPool { .. } | Kind::ReadCell { .. } => self.check_fetched(number, index),
             Kind::Atomic { word, entry, .. } => self.note_original(number, index, word, entry),
-            Kind::LocalInvalidate { export } => {
+            Kind::LocalInvalidate { export } | Kind::SendInvalidate { export } => {
                 self.revoked(export);
                 Ok(())
             }

@@ -63,6 +63,7 @@ pub(crate) struct World {
     pub(crate) failures: u64,
     pub(crate) retries_exceeded: u64,
     pub(crate) steps: u64,
+    narrating: bool,
 }
 
 impl World {
@@ -96,6 +97,7 @@ impl World {
             failures: 0,
             retries_exceeded: 0,
             steps: 0,
+            narrating: false,
         };
         for (at_ns, mark) in plan.timeline {
             world.fabric.mark(at_ns, mark);
@@ -106,6 +108,42 @@ impl World {
     /// Records the run's packets.
     pub(crate) fn capture(&mut self, capture: Capture) {
         self.fabric.set_capture(capture);
+    }
+
+    /// Tells what happens on standard error.
+    pub(crate) fn narrate(&mut self, narrate: bool) {
+        self.narrating = narrate;
+        self.fabric.set_narrating(narrate);
+        if narrate {
+            eprintln!("{:#?}", self.scenario);
+            for (number, qp) in self.qps.iter().enumerate() {
+                eprintln!(
+                    "QP {number}: {:?} at host {}, peer {:?}, CQs {}/{}, SRQ {:?}, depths {}/{}, signal_all {}, {:?}",
+                    qp.service,
+                    qp.host,
+                    qp.peer,
+                    qp.send_cq,
+                    qp.recv_cq,
+                    qp.srq,
+                    qp.send_depth,
+                    qp.recv_depth,
+                    qp.signal_all,
+                    qp.terms
+                );
+                for (index, op) in qp.ops.iter().enumerate() {
+                    eprintln!(
+                        "    {index}: {:?} {} {:?} {:?}",
+                        op.kind, op.length, op.flags, op.expect
+                    );
+                }
+            }
+        }
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.narrating {
+            eprintln!("{:>12} {}", self.fabric.now().as_ns(), what());
+        }
     }
 
     /// Runs to the end and checks everything.
@@ -159,6 +197,7 @@ impl World {
     }
 
     fn act(&mut self, mark: Mark) -> Check {
+        self.tell(|| format!("{mark:?}"));
         match mark {
             Mark::Start(qp) => self.start(qp),
             Mark::Post(qp) => self.post_some(qp),
@@ -263,6 +302,10 @@ impl World {
         if self.qps[number].life != Life::SendError {
             return Ok(());
         }
+        // What was posted meanwhile is flushed, and that must be seen before.
+        let station = self.hosts[self.qps[number].host].station;
+        self.fabric.drive(station);
+        self.after_drive(station)?;
         self.move_to(number, QpState::Rts, Life::Alive)?;
         if self.qps[number].life == Life::Alive {
             self.qps[number].failed = None;

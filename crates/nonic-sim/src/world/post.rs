@@ -235,6 +235,11 @@ impl World {
             va: (arena.iova + arena.size as u64).wrapping_sub(u64::from(length) / 2),
             rkey: arena.key,
         };
+        // A long READ is asked for in parts, of which the first might be inside: begin where memory ends.
+        let behind = RemoteAddress {
+            va: arena.iova + arena.size as u64,
+            rkey: arena.key,
+        };
         let unaligned = RemoteAddress {
             va: arena.iova + 17,
             rkey: arena.key,
@@ -245,7 +250,7 @@ impl World {
             Bad::WriteOutOfBounds => SendOp::Write(outside),
             Bad::WriteReadOnly => SendOp::Write(pool),
             Bad::ReadUnknownKey => SendOp::Read(unknown),
-            Bad::ReadOutOfBounds => SendOp::Read(outside),
+            Bad::ReadOutOfBounds => SendOp::Read(behind),
             Bad::AtomicWithoutRight => SendOp::FetchAdd { remote: pool, add: 1 },
             Bad::AtomicUnaligned => SendOp::FetchAdd {
                 remote: unaligned,

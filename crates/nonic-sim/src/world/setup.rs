@@ -114,8 +114,13 @@ impl World {
             Some(peer) => vec![first, peer],
             None => vec![first],
         };
-        if members.iter().any(|qp| !self.hosts[self.qps[*qp].host].up) {
-            // The host went down before its time.
+        let unusable = |qp: &usize| {
+            let qp = &self.qps[*qp];
+            let lost = self.cqs[qp.send_cq].overflowed || self.cqs[qp.recv_cq].overflowed;
+            lost || !self.hosts[qp.host].up
+        };
+        if members.iter().any(unusable) {
+            // Its host or a completion queue went down before its time.
             members.iter().for_each(|qp| self.qps[*qp].life = Life::Gone);
             return Ok(());
         }
