@@ -20,7 +20,12 @@ impl LocalServer {
     /// Starts a server and waits until it listens.
     pub(crate) fn start() -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        // Two processes cannot write one capture, and the client's has every packet already.
+        if std::env::var_os("NONIC_PCAP").is_some_and(|name| !name.to_string_lossy().contains("%p")) {
+            command.env_remove("NONIC_PCAP");
+        }
+        let mut child = command
             .args(["perf", "--server", "--once", "--bind", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -15,11 +15,14 @@ mod meter;
 mod output;
 mod pattern;
 mod perf;
+mod ping;
 mod server;
+mod sim;
 mod site;
+mod tools;
 mod units;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// RDMA with no NIC.
@@ -38,14 +41,22 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Devices(devices::Arguments),
+    Ping(ping::Arguments),
     Perf(perf::Arguments),
+    Sim(sim::Arguments),
+    Completions(tools::Completions),
+    Man(tools::Man),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Devices(arguments) => devices::run(&arguments, cli.json),
+        Command::Ping(arguments) => ping::main(&arguments, cli.json),
         Command::Perf(arguments) => perf::main(&arguments, cli.json),
+        Command::Sim(arguments) => sim::main(&arguments, cli.json),
+        Command::Completions(arguments) => tools::completions(&arguments, Cli::command()),
+        Command::Man(arguments) => tools::man(&arguments, Cli::command()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

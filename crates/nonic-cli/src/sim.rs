@@ -1,0 +1,225 @@
+//! `nonic sim`: random fabrics in virtual time, every completion and every byte checked.
+
+use crate::output;
+use crate::units;
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use nonic_sim::{Options, Report, Summary, run_many, run_seed};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Without a terminal, a line this often says that it still runs.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// One bug fails many seeds; these are enough to find it.
+const ENOUGH_FAILURES: u64 = 20;
+/// More seeds than anyone waits for.
+const MANY_SEEDS: u64 = 1 << 40;
+
+/// Run random workloads over simulated, faulty networks and check everything
+///
+/// Each seed is a fabric, its faults and a workload; the same seed is the same run, always. A seed that goes
+/// wrong is printed as the command that repeats it.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct Arguments {
+    /// How many seeds to run [default: 1000, or as many as fit in --seconds]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "seed")]
+    seeds: Option<u64>,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "seed")]
+    first: u64,
+    /// Run this one seed
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+    /// Threads [default: one per processor]
+    #[arg(short, long, value_name = "N", conflicts_with = "seed")]
+    threads: Option<NonZero<usize>>,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "seed")]
+    seconds: Option<Duration>,
+    /// Write the seed's packets to this pcapng file
+    #[arg(long, value_name = "FILE", requires = "seed")]
+    pcap: Option<PathBuf>,
+    /// Tell on standard error what happens
+    #[arg(short, long, requires = "seed")]
+    verbose: bool,
+}
+
+const NOTES: &str = "\
+JSON (--json): {seeds, seconds, seeds_per_second, virtual_seconds, packets, operations, completions,
+  failed_requests, failures: [{seed, virtual_ns, what, reproduce}]}; with --seed also trace_hash.";
+
+pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
+    match arguments.seed {
+        Some(seed) => one(arguments, seed, json),
+        None => many(arguments, json),
+    }
+}
+
+fn one(arguments: &Arguments, seed: u64, json: bool) -> Result<()> {
+    if let Some(path) = &arguments.pcap {
+        // Said before the run, and with the file's name.
+        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let options = Options {
+        pcap: arguments.pcap.clone(),
+        narrate: arguments.verbose,
+    };
+    let start = Instant::now();
+    let outcome = run_seed(seed, &options);
+    let mut summary = Summary {
+        seeds: 1,
+        ..Summary::default()
+    };
+    match outcome {
+        Ok(report) => summary.total = report,
+        Err(failure) => summary.failures.push(failure),
+    }
+    report(&summary, start.elapsed(), json)
+}
+
+fn many(arguments: &Arguments, json: bool) -> Result<()> {
+    let count = match (arguments.seeds, arguments.seconds) {
+        (Some(count), _) => count,
+        (None, Some(_)) => MANY_SEEDS,
+        (None, None) => 1000,
+    };
+    if arguments.first.checked_add(count).is_none() {
+        bail!("the last seed would be beyond 2^64; use a smaller --first or --seeds");
+    }
+    let threads = match arguments.threads {
+        Some(threads) => threads.get(),
+        None => std::thread::available_parallelism().map_or(1, NonZero::get),
+    };
+    let start = Instant::now();
+    let ticker = Ticker::new(count, json);
+    let summary = run_many(arguments.first, count, threads, |done, failures| {
+        ticker.tick(done, failures, start.elapsed());
+        let time_is_up = arguments.seconds.is_some_and(|limit| start.elapsed() >= limit);
+        failures < ENOUGH_FAILURES && !time_is_up
+    });
+    ticker.finish();
+    report(&summary, start.elapsed(), json)
+}
+
+fn report(summary: &Summary, elapsed: Duration, json: bool) -> Result<()> {
+    if json {
+        output::json(&as_json(summary, elapsed))?;
+    } else {
+        print(summary, elapsed)?;
+    }
+    match summary.failures.len() {
+        0 => Ok(()),
+        1 => bail!("1 seed failed"),
+        failures => bail!("{failures} seeds failed"),
+    }
+}
+
+fn print(summary: &Summary, elapsed: Duration) -> Result<()> {
+    let Report {
+        virtual_ns,
+        packets,
+        operations,
+        completions,
+        failures,
+        trace_hash,
+        ..
+    } = summary.total;
+    output::line(format_args!(
+        "{} seeds in {:.1} s ({:.0}/s): {:.1} virtual seconds, {packets} packets, {operations} requests, \
+         {completions} completed as checked, {failures} failed as they may",
+        summary.seeds,
+        elapsed.as_secs_f64(),
+        per_second(summary.seeds, elapsed),
+        virtual_ns as f64 / 1e9,
+    ))?;
+    if summary.seeds == 1 && summary.failures.is_empty() {
+        output::line(format_args!("trace {trace_hash:016x}"))?;
+    }
+    summary.failures.iter().try_for_each(output::line)
+}
+
+fn as_json(summary: &Summary, elapsed: Duration) -> Value {
+    let failures: Vec<Value> = summary
+        .failures
+        .iter()
+        .map(|failure| {
+            json!({
+                "seed": failure.seed,
+                "virtual_ns": failure.virtual_ns,
+                "what": failure.what,
+                "reproduce": format!("nonic sim --seed {}", failure.seed),
+            })
+        })
+        .collect();
+    let total = &summary.total;
+    let mut value = json!({
+        "seeds": summary.seeds,
+        "seconds": elapsed.as_secs_f64(),
+        "seeds_per_second": per_second(summary.seeds, elapsed),
+        "virtual_seconds": total.virtual_ns as f64 / 1e9,
+        "packets": total.packets,
+        "operations": total.operations,
+        "completions": total.completions,
+        "failed_requests": total.failures,
+        "failures": failures,
+    });
+    if summary.seeds == 1 {
+        value["trace_hash"] = Value::from(format!("{:016x}", total.trace_hash));
+    }
+    value
+}
+
+fn per_second(count: u64, elapsed: Duration) -> f64 {
+    count as f64 / elapsed.as_secs_f64().max(1e-9)
+}
+
+/// Shows that it goes on: a bar on a terminal, a line now and then elsewhere.
+struct Ticker {
+    bar: Option<ProgressBar>,
+    spoken: Mutex<Instant>,
+}
+
+impl Ticker {
+    fn new(count: u64, json: bool) -> Self {
+        let bar = (output::progress_is_welcome() && !json).then(|| {
+            let bar = ProgressBar::new(count);
+            let template = "{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left{msg}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Ticker {
+            bar,
+            spoken: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn tick(&self, done: u64, failures: u64, elapsed: Duration) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            if failures > 0 {
+                bar.set_message(format!(", {failures} FAILED"));
+            }
+            return;
+        }
+        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
+        if spoken.elapsed() >= HEARTBEAT {
+            *spoken = Instant::now();
+            let rate = per_second(done, elapsed);
+            // A closed standard error is no reason to stop.
+            let _ = writeln!(std::io::stderr(), "{done} seeds, {rate:.0}/s, {failures} failed");
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
