@@ -19,11 +19,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs the script in `bytes`.
+/// Runs the script in `bytes`, as far as a fuzzer's patience goes.
 pub fn packets(bytes: &[u8]) {
+    run(bytes, 200);
+}
+
+/// Runs at most `max_actions` steps of the script in `bytes`.
+pub fn run(bytes: &[u8], max_actions: usize) {
     let mut world = World::new();
     let mut script = Unstructured::new(bytes);
-    for _ in 0..MAX_ACTIONS {
+    for _ in 0..max_actions {
         if script.is_empty() {
             break;
         }
@@ -35,9 +40,10 @@ pub fn packets(bytes: &[u8]) {
     world.finish();
 }
 
-const MAX_ACTIONS: usize = 200;
 const US: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+/// The queue pairs, by index.
+const SERVICES: [Service; 4] = [Service::Rc, Service::Rc, Service::Uc, Service::Ud];
 const QKEY: u32 = 0x1111;
 const MTU: usize = 256;
 const START_PSN: u32 = 0xff_fffa;
@@ -51,6 +57,9 @@ const UNTOUCHED: u8 = 0xa5;
 const KEY: u32 = 0x100;
 const READ_ONLY_KEY: u32 = 0x200;
 const WINDOW_KEY: u32 = 0x300;
+
+/// More timers than queue pairs need; a few are left over when deadlines move.
+const MAX_TIMERS: usize = 200;
 
 /// More packets than these scripts can ask for before the next poll.
 const MAX_PACKETS_PER_POLL: usize = 50_000;
@@ -211,7 +220,7 @@ impl World {
             keys,
             qps: Vec::new(),
         };
-        for service in [Service::Rc, Service::Rc, Service::Uc, Service::Ud] {
+        for service in SERVICES {
             world.connect(service, pd);
         }
         world
@@ -413,18 +422,41 @@ impl World {
     }
 
     fn move_to(&mut self, qp: u8, to: u8) {
-        let state = match to % 4 {
+        let index = usize::from(qp) % self.qps.len();
+        let state = match to % 5 {
             0 => QpState::Error,
             1 => QpState::Sqd,
+            4 => return self.revive(index),
             _ => QpState::Rts,
         };
         let set = QpAttributes {
             state: Some(state),
             ..QpAttributes::default()
         };
-        let qpn = self.qps[usize::from(qp) % self.qps.len()].qpn;
+        let qpn = self.qps[index].qpn;
         // Most moves are not allowed from where the queue pair is; refusing them is fine.
         let _ = self.nic.modify_qp(self.now, qpn, &set);
+    }
+
+    /// Takes a queue pair that failed to RTS again; all its requests have ended, so nothing is forgotten.
+    fn revive(&mut self, index: usize) {
+        let qpn = self.qps[index].qpn;
+        if self.nic.qp_state(qpn) != Some(QpState::Error) {
+            return;
+        }
+        let service = SERVICES[index];
+        let reset = QpAttributes {
+            state: Some(QpState::Reset),
+            ..QpAttributes::default()
+        };
+        let way = bring_up(service, Qpn::new(0x90 + index as u32));
+        for set in std::iter::once(reset).chain(way) {
+            self.nic
+                .modify_qp(self.now, qpn, &set)
+                .expect("the way to RTS is open");
+        }
+        let side = &mut self.qps[index];
+        (side.next_psn, side.last_sent) = (Psn::new(START_PSN), Psn::new(START_PSN));
     }
 
     fn poll(&mut self) {
@@ -444,7 +476,7 @@ impl World {
         }
         while self.nic.poll_event().is_some() {}
         let usage = self.nic.usage();
-        assert!(usage.timers <= MAX_ACTIONS, "timers pile up: {usage:?}");
+        assert!(usage.timers <= MAX_TIMERS, "timers pile up: {usage:?}");
         assert!(usage.send_requests <= self.qps.len() * QUEUE_DEPTH as usize);
     }
 

@@ -1,0 +1,35 @@
+//! No input from the network, and no order of calls, can make the NIC panic, hang, pile up memory, touch
+//! memory it was not given or lose a completion. The checks are the fuzzer's; here they run for every build.
+
+#[path = "../../../fuzz/src/nic.rs"]
+#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
+mod nic;
+
+use nonic_core::{Entropy, SeededEntropy};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_script_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        nic::packets(&bytes);
+    }
+}
+
+/// Thousands of steps on one NIC, for what only shows after a while.
+#[test]
+fn long_storms_are_survived() {
+    for seed in 0..20 {
+        let mut entropy = SeededEntropy::new(seed);
+        let script: Vec<u8> = (0..40_000)
+            .flat_map(|_| {
+                let word = entropy.next_u32();
+                // Small numbers are more often meaningful than large ones.
+                let mask = if word & 1 == 0 { 0xffff_ffff } else { 0x0703_070f };
+                (entropy.next_u32() & mask).to_ne_bytes()
+            })
+            .collect();
+        nic::run(&script, usize::MAX);
+    }
+}
