@@ -55,7 +55,7 @@ fn replay(cast: &Cast, mut script: Script) -> (Host, Vec<Status>) {
         let elapsed = std::time::Duration::from_nanos(recorded.at_ns - start_ns);
         host.now = origin + elapsed;
         host.nic.handle_timeout(host.now);
-        if !recorded.from_client() {
+        if !recorded.is_clients() {
             host.feed(recorded);
             ours.extend(host.transmit());
             statuses.extend(host.completions().iter().map(|completion| completion.status));

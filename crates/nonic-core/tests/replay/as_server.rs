@@ -51,7 +51,7 @@ fn replay_packets(
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let mut index = 0;
     for recorded in packets {
-        if recorded.from_client() {
+        if recorded.is_clients() {
             before(host, index);
             index += 1;
             host.feed(recorded);

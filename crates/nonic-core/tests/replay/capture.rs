@@ -133,7 +133,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    pub(crate) fn from_client(&self) -> bool {
+    pub(crate) fn is_clients(&self) -> bool {
         self.flow.src == CLIENT
     }
 
