@@ -108,7 +108,10 @@ impl World {
                 op.expect == Expect::Success && !(too_late && judged)
             }
             Status::Flushed => self.error_is_explained(number),
-            Status::RetryExceeded => qp.service == Service::Rc && self.silence_is_explained(number),
+            // A repeated READ with a key that was revoked meanwhile is not answered.
+            Status::RetryExceeded => {
+                qp.service == Service::Rc && (self.silence_is_explained(number) || revoked_ns.is_some())
+            }
             Status::RnrRetryExceeded => qp.service == Service::Rc && qp.terms.rnr_retry != 7,
             Status::RemoteAccess if revoked_ns.is_some() => true,
             // The peer's receive was too short.
@@ -140,12 +143,20 @@ impl World {
         let qp = &self.qps[number];
         let Some(peer) = qp.peer else { return false };
         let other = &self.qps[peer];
-        let (here, there) = (self.hosts[qp.host].station, self.hosts[other.host].station);
-        let disturbed = self.fabric.disturbed(here, there) + self.fabric.disturbed(there, here);
+        let there = self.hosts[other.host].station;
+        // Every timeout since the last success must have been caused by a packet of its own.
+        let disturbed = self.disturbed_on_path(number) - qp.disturbed_at_success;
         let in_error = self.fabric.nic(there).qp_state(other.qpn) == Some(nonic_core::QpState::Error);
         !other.works()
             || (in_error && self.error_is_explained(peer))
             || disturbed > u64::from(qp.terms.retry_count)
+    }
+
+    /// Packets lost, late or damaged between a queue pair and its peer so far.
+    fn disturbed_on_path(&self, number: usize) -> u64 {
+        let station = |qp: usize| self.hosts[self.qps[qp].host].station;
+        let (here, there) = (station(number), station(self.qps[number].peer.unwrap_or(number)));
+        self.fabric.disturbed(here, there) + self.fabric.disturbed(there, here)
     }
 
     fn met_short_receive(&self, number: usize, index: usize) -> bool {
@@ -161,6 +172,7 @@ impl World {
     /// A request succeeded: everything it promises must be so already.
     fn succeeded(&mut self, number: usize, index: usize) -> Check {
         self.qps[number].ops[index].outcome = Some(Status::Success);
+        self.qps[number].disturbed_at_success = self.disturbed_on_path(number);
         self.completions += 1;
         let op = &self.qps[number].ops[index];
         let kind = op.kind;
@@ -196,7 +208,7 @@ impl World {
         };
         let position = qp.messages.iter().position(|message| *message == index);
         let position = position.ok_or("not among the messages")?;
-        if peer.life == Life::Overflowed || peer.received > position {
+        if peer.blind || peer.received > position {
             Ok(())
         } else {
             Err(format!(

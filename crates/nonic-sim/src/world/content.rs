@@ -227,12 +227,11 @@ pub(crate) fn draw_content(length: u32, max_pieces: u32, prng: &mut Prng) -> Con
 
 /// Whether `actual` is `below`, overlaid from its start by a whole number of packets of `above`.
 pub(crate) fn is_overlay(actual: &[u8], above: &[u8], below: &[u8], mtu: usize) -> bool {
-    let common = actual.iter().zip(above).take_while(|(a, b)| a == b).count();
-    let covered = if common == actual.len() {
-        common
-    } else {
-        common / mtu * mtu
-    };
+    if actual == above || actual == below {
+        return true;
+    }
+    let packets = actual.chunks(mtu).zip(above.chunks(mtu));
+    let covered: usize = packets.take_while(|(a, b)| a == b).map(|(a, _)| a.len()).sum();
     actual[covered..] == below[covered..]
 }
 

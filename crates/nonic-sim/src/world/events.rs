@@ -93,6 +93,7 @@ impl World {
             let uses = qp.send_cq == cq || qp.recv_cq == cq;
             if uses && !matches!(qp.life, Life::Gone | Life::Planned) {
                 qp.life = Life::Overflowed;
+                qp.blind = true;
                 qp.outstanding.clear();
                 qp.waiting.clear();
             }
@@ -168,6 +169,14 @@ impl World {
             return Err(format!(
                 "SRQ {srq}: {fired} limit events, armed {armed}, limit {}",
                 queue.limit()
+            ));
+        }
+        let taken = self.srqs[srq].next - queue.len();
+        let some_taken = taken > std::mem::replace(&mut self.srqs[srq].taken, taken);
+        if some_taken && queue.len() < queue.limit() {
+            return Err(format!(
+                "SRQ {srq}: {} receives are left, and no event",
+                queue.len()
             ));
         }
         if disarmed_itself {

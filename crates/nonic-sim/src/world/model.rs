@@ -45,6 +45,8 @@ pub(crate) struct Srq {
     pub(crate) depth: usize,
     pub(crate) limit: usize,
     pub(crate) armed: bool,
+    /// Receives taken from it when last looked.
+    pub(crate) taken: usize,
     pub(crate) receives: Vec<Receive>,
     pub(crate) next: usize,
     /// Posted and not completed.
@@ -308,10 +310,14 @@ pub(crate) struct Qp {
     pub(crate) received: usize,
 
     pub(crate) life: Life,
+    /// Completions of its were lost with a queue that overflowed.
+    pub(crate) blind: bool,
     /// Something the peer posted, or a receive of ours, may make the responder refuse and fail.
     pub(crate) may_be_refused: bool,
     /// The first failure of the send queue.
     pub(crate) failed: Option<Status>,
+    /// Packets disturbed on the way to and from the peer when a request was last seen to succeed.
+    pub(crate) disturbed_at_success: u64,
     /// Posts after the failure was seen.
     pub(crate) posts_after_failure: u32,
     /// How long to wait before trying a full send queue again.

@@ -460,7 +460,8 @@ impl<'a> Planner<'a> {
         let length = self.message_length().min(2000);
         let source = self.source(length);
         let kind = Kind::SendInvalidate { export };
-        self.push(kind, length, source, SendFlags::empty(), Expect::Success);
+        // READs of it must be answered before; a later request may overtake them without a fence.
+        self.push(kind, length, source, SendFlags::FENCE, Expect::Success);
     }
 
     /// Invalidates an own export that nobody uses.
