@@ -10,14 +10,15 @@
 
 use super::Region;
 use crate::entropy::Entropy;
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bitflags::bitflags;
 use nonic_wire::Qpn;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 /// A protection domain. Queue pairs and keys of different domains cannot be combined.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -286,5 +287,55 @@ impl Hasher for KeyHasher {
     fn write_u32(&mut self, value: u32) {
         // The table takes its tag from the high bits and its bucket from the low ones: fill both.
         self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::memory::HeapRegion;
+    use loom::sync::Arc as LoomArc;
+    use loom::sync::Mutex;
+    use loom::thread;
+
+    /// The engine's revocation: mark, then take and release the lock under which accesses are made. Once it
+    /// returned, no access succeeds, not even by a holder of the key that checked it before.
+    #[test]
+    fn after_revocation_returned_no_access_succeeds() {
+        loom::model(|| {
+            let table = LoomArc::new(KeyTable::new());
+            let spec = KeySpec {
+                pd: table.alloc_pd(),
+                region: Arc::new(HeapRegion::zeroed(8)),
+                offset: 0,
+                length: 8,
+                iova: 0,
+                access: Access::LOCAL_WRITE,
+                bound_qp: None,
+                invalidatable: false,
+            };
+            let key = table.register_as(9, spec).unwrap().unwrap();
+            // Whether an access is under way: written only while the shard's lock is held.
+            let shard = LoomArc::new(Mutex::new(false));
+            let revoked = LoomArc::new(AtomicBool::new(false));
+            let nic = {
+                let (shard, revoked) = (shard.clone(), revoked.clone());
+                thread::spawn(move || {
+                    let mut accessing = shard.lock().unwrap();
+                    if key.check(0, 8, Access::LOCAL_WRITE).is_ok() {
+                        *accessing = true;
+                        assert!(
+                            !revoked.load(Ordering::SeqCst),
+                            "an access began after revocation returned"
+                        );
+                        *accessing = false;
+                    }
+                })
+            };
+            assert!(table.revoke(9));
+            drop(shard.lock().unwrap());
+            revoked.store(true, Ordering::SeqCst);
+            nic.join().unwrap();
+        });
     }
 }

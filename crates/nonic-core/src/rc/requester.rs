@@ -107,6 +107,9 @@ impl Requester {
         if self.timers.quiet_until.is_some() || !common.state.requests() {
             return Emit::Idle;
         }
+        if self.is_probing(common) && self.next > self.una {
+            return Emit::Idle;
+        }
         loop {
             let Some(wqe) = self.queue.get(self.cursor) else {
                 return Emit::Idle;
@@ -126,6 +129,12 @@ impl Requester {
             }
             return self.emit_packet(common, context, index, batch, out);
         }
+    }
+
+    /// A peer that did not answer in time is asked with one packet at a time until it does. Otherwise a
+    /// connection to a process that is gone would keep the window to its host from all the others.
+    fn is_probing(&self, common: &Common) -> bool {
+        self.retry_left < common.retry_count
     }
 
     fn may_start(&self, common: &Common, wqe: &SendWqe) -> bool {
@@ -166,6 +175,7 @@ impl Requester {
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
+        let probing = self.is_probing(common);
         let mtu = common.mtu;
         let Some(peer) = common.peer(context) else {
             return Emit::Idle;
@@ -193,7 +203,8 @@ impl Requester {
         let fills_window = !peer.admits(cost.saturating_add(mtu));
         let interval = (peer.window() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
         self.since_ack_request += 1;
-        let ack_request = packet.segment.last || fills_window || self.since_ack_request >= interval;
+        let ack_request =
+            packet.segment.last || fills_window || self.since_ack_request >= interval || probing;
 
         let psn = Psn::new(self.next as u32);
         let needed = if wqe.op.fetches() {

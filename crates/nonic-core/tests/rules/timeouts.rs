@@ -84,7 +84,61 @@ fn each_acknowledgement_starts_the_wait_anew() {
     solo.advance(ms(60));
     sent!(solo, []);
     solo.advance(ms(8));
-    assert_eq!(solo.transmit().len(), 2);
+    assert_eq!(solo.transmit()[0].psn().value(), solo.setup.first_psn + 1);
+}
+
+#[test]
+fn after_a_timeout_one_packet_at_a_time_is_tried_until_there_is_an_answer() {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 40 * 1024);
+    assert_eq!(solo.transmit().len(), 40);
+    for _ in 0..2 {
+        solo.advance(ms(TIMEOUT_MS));
+        let probe = sent!(solo, [RC_RDMA_WRITE_FIRST]);
+        assert!(probe[0].asks_for_ack());
+    }
+    solo.answer(0, Syndrome::ack());
+    assert!(solo.transmit().len() > 1);
+}
+
+#[test]
+fn a_dead_connection_does_not_keep_the_window_from_the_living() {
+    let mut pair = Pair::new(&Setup {
+        window: nonic_core::WindowConfig {
+            initial: 8 * 1024,
+            max: 8 * 1024,
+        },
+        ..Setup::rc()
+    });
+    let dead = pair.b.qpn;
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 100_000);
+    assert_eq!(pair.a.transmit().len(), 8, "it has the whole window");
+    pair.a.qpn = pair.connect_more().0;
+    for wr_id in 2..=5 {
+        post!(pair.a, wr_id, SendOp::Write(remote), 0, 20_000);
+    }
+    let to_the_dead = |_: Side, wire: &crate::support::Wire| {
+        if wire.headers().bth.dest_qp == dead {
+            Fate::Drop
+        } else {
+            Fate::Deliver
+        }
+    };
+    pair.exchange_with(to_the_dead);
+    completed!(pair.a, []);
+    pair.advance(ms(TIMEOUT_MS));
+    pair.exchange_with(to_the_dead);
+    completed!(
+        pair.a,
+        [
+            (2, Status::Success),
+            (3, Status::Success),
+            (4, Status::Success),
+            (5, Status::Success)
+        ]
+    );
 }
 
 #[test]
