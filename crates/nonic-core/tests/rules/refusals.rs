@@ -59,6 +59,28 @@ fn a_gap_is_reported_once_with_the_missing_psn() {
 }
 
 #[test]
+fn the_next_gap_is_reported_again() {
+    let mut solo = Solo::rc();
+    for wr_id in 0..4 {
+        recv!(solo, wr_id, 0, 8);
+    }
+    let reported = |solo: &mut Solo| {
+        let answers = solo.transmit();
+        let last = answers.last().expect("an answer");
+        assert_eq!(last.syndrome(), SEQUENCE);
+        last.psn()
+    };
+    solo.request(Opcode::RC_SEND_ONLY, 1, b"gap!");
+    assert_eq!(reported(&mut solo), solo.peer.psn);
+    solo.request(Opcode::RC_SEND_ONLY, 0, b"data");
+    solo.request(Opcode::RC_SEND_ONLY, 3, b"gap!");
+    assert_eq!(reported(&mut solo), solo.peer.psn.add(1));
+    solo.request(Opcode::RC_SEND_ONLY, 4, b"gap!");
+    sent!(solo, []);
+    received!(solo, [(0, Status::Success)]);
+}
+
+#[test]
 fn a_second_report_of_the_same_gap_is_not_acted_on() {
     let mut solo = Solo::rc();
     let remote = solo.remote(0);
