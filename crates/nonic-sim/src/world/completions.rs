@@ -41,6 +41,7 @@ impl World {
         self.check_status(number, index, status)
             .map_err(|what| format!("{name} {:?}: {what}", self.qps[number].ops[index].kind))?;
         if status == Status::Success {
+            self.qps[number].disturbed_at_success = self.disturbed_on_path(number);
             self.succeeded(number, index)
                 .map_err(|what| format!("{name} {:?}: {what}", self.qps[number].ops[index].kind))
         } else {
@@ -144,12 +145,13 @@ impl World {
         let Some(peer) = qp.peer else { return false };
         let other = &self.qps[peer];
         let there = self.hosts[other.host].station;
-        // Every timeout since the last success must have been caused by a packet of its own.
-        let disturbed = self.disturbed_on_path(number) - qp.disturbed_at_success;
+        // Every timeout since the last success must have been caused by a packet of its own; only the first
+        // one's may have been sent before.
+        let disturbed = self.disturbed_on_path(number);
+        let needed = u64::from(qp.terms.retry_count);
+        let lost_enough = disturbed > needed && disturbed - qp.disturbed_at_success >= needed;
         let in_error = self.fabric.nic(there).qp_state(other.qpn) == Some(nonic_core::QpState::Error);
-        !other.works()
-            || (in_error && self.error_is_explained(peer))
-            || disturbed > u64::from(qp.terms.retry_count)
+        !other.works() || (in_error && self.error_is_explained(peer)) || lost_enough
     }
 
     /// Packets lost, late or damaged between a queue pair and its peer so far.
@@ -172,7 +174,6 @@ impl World {
     /// A request succeeded: everything it promises must be so already.
     fn succeeded(&mut self, number: usize, index: usize) -> Check {
         self.qps[number].ops[index].outcome = Some(Status::Success);
-        self.qps[number].disturbed_at_success = self.disturbed_on_path(number);
         self.completions += 1;
         let op = &self.qps[number].ops[index];
         let kind = op.kind;
