@@ -3,6 +3,7 @@
 //! Measurements need an optimised build: `cargo run --release --package xtask -- bench bare`.
 
 mod bare;
+mod loom;
 
 use clap::{Parser, Subcommand};
 
@@ -20,6 +21,8 @@ enum Chore {
         #[command(subcommand)]
         subject: Subject,
     },
+    /// Explore the interleavings of what threads share.
+    Loom,
     /// The other side of a bare-socket measurement, started by it.
     #[command(hide = true)]
     BarePeer {
@@ -62,6 +65,7 @@ fn main() -> anyhow::Result<()> {
             println!("bare latency    {}", bare::latency(iterations)?);
             Ok(())
         }
+        Chore::Loom => loom::run(),
         Chore::BarePeer { role } => bare::serve(role),
     }
 }

@@ -9,10 +9,12 @@
 //! exist) and [`registry`] (how processes share UDP port 4791 without a daemon).
 
 mod attachment;
+mod attention;
 mod capture;
 mod channel;
 mod clock;
 mod device;
+mod doorbell;
 mod entropy;
 pub mod eventfd;
 pub mod memory;
@@ -26,4 +28,5 @@ pub mod socket;
 
 pub use channel::{Channel, Notify};
 pub use device::{Device, OpenError};
+pub use doorbell::Doorbell;
 pub use shard::LinkCounters;

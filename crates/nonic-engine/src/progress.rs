@@ -9,38 +9,37 @@
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.
 
+use crate::attention::{Attention, Wake};
 use crate::eventfd::EventFd;
 use crate::shard::{Effort, Shard};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// How long the background thread keeps away before it looks whether the program still polls.
 const ASIDE: Duration = Duration::from_millis(1);
-/// Polls within [`ASIDE`] that count as polling.
-const BUSY_POLLS: u32 = 8;
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
 /// When the kernel has no room for a packet, try again after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
 
+impl Wake for EventFd {
+    fn wake(&self) {
+        // Fails only if the descriptor is not ours, which it is.
+        let _ = self.signal();
+    }
+}
+
 /// A shard and the threads that drive it.
 pub(crate) struct Progress {
     shard: Mutex<Shard>,
     epoll: OwnedFd,
-    /// Wakes the background thread.
-    wake: EventFd,
-    /// Polls by the program since the background thread last looked.
-    polls: AtomicU32,
+    attention: Attention<EventFd>,
     /// Polls in a row that found nothing.
     idle: AtomicU32,
-    /// The background thread keeps away.
-    aside: AtomicBool,
-    /// Until when the background thread sleeps if nothing happens, in ns; zero while it is awake.
-    asleep_until_ns: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -53,11 +52,8 @@ impl Progress {
         Ok(Arc::new(Progress {
             shard: Mutex::new(shard),
             epoll,
-            wake,
-            polls: AtomicU32::new(0),
+            attention: Attention::new(wake),
             idle: AtomicU32::new(0),
-            aside: AtomicBool::new(false),
-            asleep_until_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         }))
     }
@@ -71,7 +67,7 @@ impl Progress {
 
     /// Drives from the program's own thread, if nobody else is at it. Whether there was work.
     pub(crate) fn inline(&self) -> bool {
-        self.polls.fetch_add(1, Ordering::Relaxed);
+        self.attention.polled();
         let worked = match self.shard.try_lock() {
             Ok(mut shard) => self.drive_light(&mut shard),
             Err(TryLockError::Poisoned(poisoned)) => self.drive_light(&mut poisoned.into_inner()),
@@ -96,23 +92,14 @@ impl Progress {
 
     /// Wakes the background thread if a timer is due before it would wake by itself.
     pub(crate) fn check_alarm(&self, shard: &Shard) {
-        let asleep_until_ns = self.asleep_until_ns.load(Ordering::SeqCst);
-        if shard
-            .nic
-            .poll_timeout()
-            .is_some_and(|at| at.as_ns() < asleep_until_ns)
-        {
-            self.asleep_until_ns.store(0, Ordering::SeqCst);
-            let _ = self.wake.signal();
+        if let Some(at) = shard.nic.poll_timeout() {
+            self.attention.timer_set(at.as_ns());
         }
     }
 
     /// The program is about to sleep: the background thread must watch the descriptors now.
     pub(crate) fn resume(&self) {
-        self.polls.store(0, Ordering::Relaxed);
-        if self.aside.load(Ordering::SeqCst) {
-            let _ = self.wake.signal();
-        }
+        self.attention.call_back();
     }
 
     /// Watches a descriptor. It is forgotten when it is closed.
@@ -138,18 +125,18 @@ impl Progress {
     /// Ends the background thread.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        let _ = self.wake.signal();
+        self.attention.wake.wake();
     }
 
     fn run(&self) {
         while !self.stop.load(Ordering::SeqCst) {
-            if self.polls.swap(0, Ordering::Relaxed) >= BUSY_POLLS {
+            if self.attention.program_polls() {
                 self.stand_aside();
             } else {
                 let timeout = self.timeout();
                 self.sleep(timeout);
             }
-            self.asleep_until_ns.store(0, Ordering::SeqCst);
+            self.attention.woke();
             self.serve();
         }
     }
@@ -192,16 +179,19 @@ impl Progress {
         let timeout = [timer, seat, stall].into_iter().flatten().min();
         // Set under the lock: whoever sets an earlier timer holds it after us and sees this.
         let until_ns = timeout.map_or(u64::MAX, |timeout| (now + timeout).as_ns());
-        self.asleep_until_ns.store(until_ns, Ordering::SeqCst);
+        self.attention.fall_asleep(until_ns);
         timeout
     }
 
     fn stand_aside(&self) {
-        self.aside.store(true, Ordering::SeqCst);
+        self.attention.set_aside(true);
         let timeout = timespec(ASIDE);
-        let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout));
-        let _ = self.wake.drain();
-        self.aside.store(false, Ordering::SeqCst);
+        let _ = poll(
+            &mut [PollFd::new(&self.attention.wake, PollFlags::IN)],
+            Some(&timeout),
+        );
+        let _ = self.attention.wake.drain();
+        self.attention.set_aside(false);
     }
 
     fn sleep(&self, timeout: Option<Duration>) {
@@ -209,7 +199,7 @@ impl Progress {
         let timeout = timeout.map(timespec);
         // Which descriptor is ready does not matter: `serve` looks at all of them.
         let _ = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
-        let _ = self.wake.drain();
+        let _ = self.attention.wake.drain();
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::device::Device;
 use crate::memory::Lease;
-use crate::notify::Doorbell;
 use crate::queue_pair::Buffers;
 use nonic_core::{Arm, CompletionOpcode, CqOverflow, Qpn, Status};
+use nonic_engine::Doorbell;
 use slab::Slab;
 use smallvec::SmallVec;
 use std::future::Future;

@@ -44,7 +44,6 @@ mod completion;
 mod device;
 mod endpoint;
 mod memory;
-mod notify;
 mod queue_pair;
 mod transport;
 

@@ -102,7 +102,8 @@ How to read it:
 JSON (--json): {\"runs\": [{test, service, op, size, queue_depth, qps, mtu, events, verified,
   bw and rate: sent, messages, bytes, seconds, gigabytes_per_second, gigabits_per_second,
                messages_per_second, lost, loss_ratio
-  lat:         samples, lost, half_round_trip, latency_ns: {min, p50, p90, p99, p99_9, max, mean}}]}";
+  lat:         samples, lost, half_round_trip, latency_ns: {min, p50, p90, p99, p99_9, max, mean}}],
+  link: {sends, receives, handed_in, handed_over, send_errors}}";
 
 pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     if arguments.server.server {
@@ -129,7 +130,7 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
             .with_context(|| format!("{run} with {} failed", session.peer))?;
         reports.push(Report { run, found });
     }
-    report::print(&reports, json)
+    report::print(&reports, &session.site.device.counters().1, json)
 }
 
 impl Arguments {

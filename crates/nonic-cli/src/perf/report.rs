@@ -1,6 +1,8 @@
 //! What a run found, for people and for scripts.
 //!
-//! The JSON form is `{"runs": [RUN, …]}`. Every `RUN` has `test`, `service`, `op`, `size`, `queue_depth`,
+//! The JSON form is `{"runs": [RUN, …], "link": {…}}`; `link` has what the client's sockets saw: `sends`,
+//! `receives`, `handed_in` and `handed_over` (batches that came from, or went to, other processes of this
+//! host because one of them holds port 4791), `send_errors`. Every `RUN` has `test`, `service`, `op`, `size`, `queue_depth`,
 //! `qps`, `mtu`, `events`, `verified`. Bandwidth and rate runs add `sent`, `messages`, `bytes`, `seconds`,
 //! `gigabytes_per_second`, `gigabits_per_second`, `messages_per_second`, `lost` and `loss_ratio`. Latency
 //! runs add `samples`, `lost`, `half_round_trip` and `latency_ns` with `min`, `p50`, `p90`, `p99`, `p99_9`,
@@ -13,6 +15,7 @@ use crate::units::{Size, nanoseconds};
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
+use nonic::LinkCounters;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -97,10 +100,17 @@ impl Tally {
     }
 }
 
-pub(crate) fn print(reports: &[Report], json: bool) -> Result<()> {
+pub(crate) fn print(reports: &[Report], link: &LinkCounters, json: bool) -> Result<()> {
     if json {
         let runs: Vec<Value> = reports.iter().map(Report::as_json).collect();
-        return output::json(&json!({ "runs": runs }));
+        let link = json!({
+            "sends": link.sends,
+            "receives": link.receives,
+            "handed_in": link.handed_in,
+            "handed_over": link.handed_over,
+            "send_errors": link.send_errors,
+        });
+        return output::json(&json!({ "runs": runs, "link": link }));
     }
     let Some(first) = reports.first() else {
         return Ok(());

@@ -3,17 +3,21 @@
 //! One [`Doorbell`] per completion queue. The engine rings it; sleepers (threads, tasks, a descriptor) are
 //! woken. Rings are sticky until somebody has looked, so none is lost between arming and sleeping.
 
+use crate::channel::Notify;
+use crate::eventfd::EventFd;
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
 use nonic_core::CqId;
-use nonic_engine::Notify;
-use nonic_engine::eventfd::EventFd;
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+#[cfg(not(loom))]
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-/// A doorbell.
+/// Wakes whoever waits for a completion queue.
 #[derive(Debug, Default)]
-pub(crate) struct Doorbell {
+pub struct Doorbell {
     state: Mutex<State>,
     rung: Condvar,
     /// Made when somebody first asks for it.
@@ -28,23 +32,27 @@ struct State {
 
 impl Doorbell {
     /// Sleeps until the bell rings, at most `timeout`.
-    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
-        let state = self.lock();
-        let mut state = match timeout {
-            None => self
-                .rung
-                .wait_while(state, |state| !state.rung)
-                .unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => {
-                let waited = self.rung.wait_timeout_while(state, timeout, |state| !state.rung);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
+    pub fn sleep(&self, timeout: Option<Duration>) {
+        let mut state = self.lock();
+        while !state.rung {
+            state = match timeout {
+                None => self.rung.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    let waited = self.rung.wait_timeout(state, timeout);
+                    let (state, result) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if result.timed_out() {
+                        return;
+                    }
+                    // Woken for nothing: waits anew. Callers look at the clock themselves.
+                    state
+                }
+            };
+        }
         state.rung = false;
     }
 
     /// Has `waker` woken at the next ring.
-    pub(crate) fn subscribe(&self, waker: &Waker) {
+    pub fn subscribe(&self, waker: &Waker) {
         let mut state = self.lock();
         if !state.wakers.iter().any(|known| known.will_wake(waker)) {
             state.wakers.push(waker.clone());
@@ -52,7 +60,7 @@ impl Doorbell {
     }
 
     /// A descriptor that is readable from a ring until it is drained.
-    pub(crate) fn fd(&self) -> io::Result<&EventFd> {
+    pub fn fd(&self) -> io::Result<&EventFd> {
         if let Some(fd) = self.fd.get() {
             return Ok(fd);
         }
@@ -61,7 +69,7 @@ impl Doorbell {
     }
 
     /// Everyone should look, for a reason other than a completion.
-    pub(crate) fn ring(&self) {
+    pub fn ring(&self) {
         let wakers = {
             let mut state = self.lock();
             state.rung = true;
@@ -82,5 +90,26 @@ impl Doorbell {
 impl Notify for Doorbell {
     fn notify(&self, _cq: CqId) {
         self.ring();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A ring before, during or after falling asleep ends the sleep. Loom reports a deadlock otherwise.
+    #[test]
+    fn no_ring_is_lost() {
+        loom::model(|| {
+            let doorbell = Arc::new(Doorbell::default());
+            let ringer = {
+                let doorbell = doorbell.clone();
+                thread::spawn(move || doorbell.ring())
+            };
+            doorbell.sleep(None);
+            ringer.join().unwrap();
+        });
     }
 }

@@ -1,0 +1,203 @@
+//! The command line itself: what it prints, how it fails, how it ends.
+
+mod support;
+
+use std::process::Stdio;
+use support::{Place, Process, Server, run};
+
+#[test]
+fn devices_are_listed_for_people_and_for_scripts() {
+    let outcome = run(&Place::here(), &["devices", "-v"]);
+    assert!(outcome.success, "{}", outcome.stderr);
+    for expected in ["DEVICE", "roce_lo", "127.0.0.1", "max_sge"] {
+        assert!(outcome.stdout.contains(expected), "{}", outcome.stdout);
+    }
+    let found = run(&Place::here(), &["--json", "devices"]).json();
+    let devices = found["devices"].as_array().expect("a list");
+    let loopback = devices
+        .iter()
+        .find(|device| device["loopback"] == true)
+        .expect("loopback");
+    assert_eq!(loopback["device"], "roce_lo");
+    assert_eq!(loopback["state"], "up");
+    assert_eq!(loopback["path_mtu"], 4096);
+    let gid = &loopback["gids"][0];
+    assert_eq!(
+        (gid["index"].as_u64(), gid["gid"].as_str()),
+        (Some(0), Some("::ffff:127.0.0.1"))
+    );
+    assert!(gid["port_4791"]["state"].is_string(), "{gid}");
+    assert!(found["limits"]["max_wr"].is_u64(), "{found}");
+}
+
+#[test]
+fn the_holder_of_the_port_is_named() {
+    let here = Place::here();
+    let server = Server::start(&here, "ping", "127.0.0.1:0", &[]);
+    let found = run(&here, &["devices", "--json"]).json();
+    let port = &found["devices"][0]["gids"][0]["port_4791"];
+    assert_eq!(port["state"], "held", "{found}");
+    if server.holder {
+        assert_eq!(port["pid"], server.process.pid());
+    }
+}
+
+#[test]
+fn failures_say_what_to_do_and_have_an_exit_code() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["perf", "127.0.0.1:1"], "start the server there"),
+        (
+            &["ping", "--loopback", "--device", "roce_nothing"],
+            "there are: roce_lo",
+        ),
+        (
+            &["perf", "--loopback", "--service", "uc", "--op", "read"],
+            "use --service rc",
+        ),
+        (
+            &["perf", "--loopback", "--service", "ud", "--op", "write"],
+            "--op send",
+        ),
+        (
+            &["perf", "--loopback", "--service", "ud", "--size", "1M"],
+            "at most the path MTU",
+        ),
+        (&["perf", "--loopback", "--size", "0"], "--size 1 or more"),
+        (
+            &["perf", "--loopback", "--op", "fetch-add", "--size", "16"],
+            "leave --size away",
+        ),
+        (
+            &["perf", "--server", "--bind", "192.0.2.77:0"],
+            "choose another with --bind",
+        ),
+        (
+            &["sim", "--seed", "1", "--pcap", "/nowhere/x"],
+            "cannot write /nowhere/x",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let outcome = run(&Place::here(), arguments);
+        assert!(!outcome.success, "{arguments:?} succeeded");
+        assert!(
+            outcome.stderr.contains(expected),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+        assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_happens() {
+    let cases: [&[&str]; 7] = [
+        &["perf"],
+        &["perf", "--loopback", "--server"],
+        &["perf", "--loopback", "--size", "x"],
+        &["perf", "--loopback", "--mtu", "1000"],
+        &["ping", "--loopback", "--interval", "soon"],
+        &["sim", "--seed", "1", "--seeds", "2"],
+        &["unknown"],
+    ];
+    for arguments in cases {
+        let outcome = run(&Place::here(), arguments);
+        assert!(!outcome.success, "{arguments:?} succeeded");
+        assert!(
+            outcome.stderr.contains("Usage") || outcome.stderr.contains("--help"),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn a_stranger_at_the_servers_door_is_told_and_others_are_served() {
+    use std::io::{Read, Write};
+    let here = Place::here();
+    let server = Server::start(&here, "perf", "127.0.0.1:0", &[]);
+    let mut stranger = std::net::TcpStream::connect(&server.address).expect("it listens");
+    stranger
+        .set_read_timeout(Some(support::DEADLINE))
+        .expect("a timeout");
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("room");
+    let mut answer = String::new();
+    stranger.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("error text="), "{answer}");
+    support::matrix::ping(&here, &server.address, "rc");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let mut command =
+        Place::here().command(&["ping", "--loopback", "--count", "1000000", "--interval", "1ms"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut stderr = child.stderr.take().expect("asked for");
+    // Read one line and hang up, as `head -1` does.
+    let mut stdout = std::io::BufReader::new(child.stdout.take().expect("asked for"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stdout, &mut line).expect("a line");
+    drop(stdout);
+    let mut process = Process::from(child);
+    assert!(process.wait(std::time::Instant::now() + support::DEADLINE));
+    let mut complaint = String::new();
+    std::io::Read::read_to_string(&mut stderr, &mut complaint).expect("text");
+    assert_eq!(complaint, "");
+}
+
+#[test]
+fn simulated_seeds_are_repeatable_and_counted() {
+    let here = Place::here();
+    let first = run(&here, &["sim", "--seed", "7", "--json"]);
+    let again = run(&here, &["sim", "--seed", "7", "--json"]);
+    assert!(first.success, "{}", first.stderr);
+    assert_eq!(first.json()["trace_hash"], again.json()["trace_hash"]);
+    let many = run(
+        &here,
+        &[
+            "sim",
+            "--seeds",
+            "40",
+            "--first",
+            "100",
+            "--threads",
+            "2",
+            "--json",
+        ],
+    );
+    assert!(many.success, "{}", many.stderr);
+    let found = many.json();
+    assert_eq!(found["seeds"], 40);
+    assert!(
+        found["completions"].as_u64().is_some_and(|count| count > 0),
+        "{found}"
+    );
+    assert_eq!(found["failures"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_simulated_seed_can_be_captured() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("seed.pcapng");
+    let outcome = run(
+        &Place::here(),
+        &["sim", "--seed", "7", "--pcap", path.to_str().expect("text")],
+    );
+    assert!(outcome.success, "{}", outcome.stderr);
+    let bytes = std::fs::read(&path).expect("it was written");
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section header");
+    assert!(bytes.len() > 1000);
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish"] {
+        let outcome = run(&Place::here(), &["completions", shell]);
+        assert!(outcome.success && outcome.stdout.contains("perf"), "{shell}");
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("man");
+    let outcome = run(&Place::here(), &["man", "--dir", path.to_str().expect("text")]);
+    assert!(outcome.success, "{}", outcome.stderr);
+    assert!(path.join("nonic-perf.1").is_file());
+}

@@ -1,0 +1,298 @@
+//! Real processes, each with a deadline, none left behind.
+//!
+//! Read first: [`Place`] (where and as whom a process runs), [`Server`], [`client`].
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+pub mod matrix;
+pub mod namespace;
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How long anything may take. Machines that run tests are busy; a hang is still a hang.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Where and as whom processes run.
+#[derive(Clone, Debug)]
+pub struct Place {
+    prefix: Vec<String>,
+    program: PathBuf,
+    environment: Vec<(String, String)>,
+}
+
+impl Place {
+    /// Here, as ourselves.
+    pub fn here() -> Self {
+        Place {
+            prefix: Vec::new(),
+            program: env!("CARGO_BIN_EXE_nonic").into(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// In a network namespace.
+    pub fn in_namespace(mut self, name: &str) -> Self {
+        self.prefix
+            .extend(["ip", "netns", "exec", name].map(str::to_owned));
+        self
+    }
+
+    /// As the user nobody, with a copy of the program that nobody may read.
+    pub fn as_nobody(mut self, program: PathBuf) -> Self {
+        let setpriv = [
+            "setpriv",
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+        ];
+        self.prefix.extend(setpriv.map(str::to_owned));
+        self.program = program;
+        self
+    }
+
+    pub fn with_environment(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.environment.push((key.to_owned(), value.into()));
+        self
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = match self.prefix.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
+        command.args(arguments).envs(self.environment.clone());
+        command.env_remove("NONIC_FAULTS").stdin(Stdio::null());
+        command
+    }
+}
+
+/// A process that is killed with this value, if it still runs.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    name: String,
+}
+
+impl Process {
+    pub fn spawn(mut command: Command) -> Self {
+        let name = format!("{command:?}");
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
+        Process { child, name }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("our own child").is_none()
+    }
+
+    /// Ends it with SIGKILL: it cannot clean up.
+    pub fn kill(mut self) {
+        self.child.kill().expect("our own child");
+        self.child.wait().expect("our own child");
+    }
+
+    /// Waits for it to end; whether it succeeded.
+    pub fn wait(&mut self, deadline: Instant) -> bool {
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status.success();
+            }
+            assert!(
+                Instant::now() < deadline,
+                "still runs after its deadline: {}",
+                self.name
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl From<Child> for Process {
+    fn from(child: Child) -> Self {
+        Process {
+            name: format!("process {}", child.id()),
+            child,
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    pub process: Process,
+    /// Where it listens.
+    pub address: String,
+    /// Whether it holds port 4791 of that address.
+    pub holder: bool,
+    lines: Receiver<String>,
+}
+
+impl Server {
+    /// Starts `nonic ping --server`, or `perf`, and waits until it listens.
+    pub fn start(place: &Place, tool: &str, bind: &str, more: &[&str]) -> Self {
+        let mut arguments = vec![tool, "--json", "--server", "--bind", bind];
+        arguments.extend(more);
+        let mut command = place.command(&arguments);
+        command.stdout(Stdio::piped());
+        let mut process = Process::spawn(command);
+        let stdout = process.child.stdout.take().expect("asked for");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut server = Server {
+            process,
+            address: String::new(),
+            holder: false,
+            lines,
+        };
+        let event = server.next_event();
+        assert_eq!(event["event"], "listening", "{event}");
+        server.address = event["address"].as_str().expect("an address").to_owned();
+        server.holder = event["holder"].as_bool().unwrap_or_default();
+        server
+    }
+
+    /// The next thing it says.
+    pub fn next_event(&self) -> Value {
+        let line = self.lines.recv_timeout(DEADLINE);
+        let line = line.unwrap_or_else(|_| panic!("no news from {}", self.process.name));
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+}
+
+/// What a process left behind.
+#[derive(Debug)]
+pub struct Outcome {
+    pub success: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The one JSON document it printed.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+}
+
+/// A client under way.
+#[derive(Debug)]
+pub struct Client {
+    pub process: Process,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+    started: Instant,
+}
+
+impl Client {
+    pub fn start(place: &Place, arguments: &[&str]) -> Self {
+        let mut command = place.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Process::spawn(command);
+        let stdout = collect(process.child.stdout.take().expect("asked for"));
+        let stderr = collect(process.child.stderr.take().expect("asked for"));
+        Client {
+            process,
+            stdout,
+            stderr,
+            started: Instant::now(),
+        }
+    }
+
+    pub fn finish(mut self) -> Outcome {
+        let success = self.process.wait(self.started + DEADLINE);
+        let text = |pipe: &Receiver<String>| pipe.recv_timeout(DEADLINE).expect("it ended");
+        Outcome {
+            success,
+            stdout: text(&self.stdout),
+            stderr: text(&self.stderr),
+        }
+    }
+
+    /// It must succeed; the JSON it printed.
+    pub fn json(self) -> Value {
+        let name = self.process.name.clone();
+        let outcome = self.finish();
+        assert!(outcome.success, "{name}: {}", outcome.stderr);
+        outcome.json()
+    }
+}
+
+/// Runs a program to its end.
+pub fn run(place: &Place, arguments: &[&str]) -> Outcome {
+    Client::start(place, arguments).finish()
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receiver
+}
+
+/// Whether something the test needs is missing. Where changes are accepted nothing may be.
+pub fn missing(reason: Option<String>) -> bool {
+    let Some(reason) = reason else {
+        return false;
+    };
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "CI cannot run this test: {reason}"
+    );
+    eprintln!("NOT TESTED: {reason}");
+    true
+}
+
+/// Whether a program can be run.
+pub fn has_program(name: &str, argument: &str) -> bool {
+    let mut command = Command::new(name);
+    command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Whether we are root.
+pub fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+/// A directory that every user may read, with a copy of the program.
+pub fn readable_copy() -> (tempfile::TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let everyone = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), everyone.clone()).expect("our own directory");
+    let program = directory.path().join("nonic");
+    std::fs::copy(env!("CARGO_BIN_EXE_nonic"), &program).expect("room for a copy");
+    std::fs::set_permissions(&program, everyone).expect("our own file");
+    (directory, program)
+}

@@ -1,0 +1,171 @@
+//! The protocol between the program's threads and the background thread: who watches, who is woken.
+//!
+//! Three promises, explored by the models at the end of this file (`cargo xtask loom`):
+//! - a timer set while the background thread sleeps wakes it if it would oversleep it;
+//! - a program that goes to sleep while the background thread keeps away calls it back; in the one race where
+//!   it cannot know (the thread is on its way aside), the thread comes back by itself after its short rest;
+//! - nothing here ever takes a lock or waits.
+//!
+//! What it does not do: sleep, signal or read clocks. The caller brings a [`Wake`].
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Polls since the background thread last looked that count as a polling program.
+const BUSY_POLLS: u32 = 8;
+
+/// Something that ends the background thread's sleep, now or as soon as it tries to sleep.
+pub(crate) trait Wake {
+    fn wake(&self);
+}
+
+/// What both sides know of each other.
+#[derive(Debug)]
+pub(crate) struct Attention<W> {
+    pub(crate) wake: W,
+    /// Polls by the program since the background thread last looked.
+    polls: AtomicU32,
+    /// The background thread keeps away from the sockets.
+    aside: AtomicBool,
+    /// Until when the background thread sleeps if nothing happens; zero while it is awake.
+    asleep_until_ns: AtomicU64,
+}
+
+impl<W: Wake> Attention<W> {
+    pub(crate) fn new(wake: W) -> Self {
+        Attention {
+            wake,
+            polls: AtomicU32::new(0),
+            aside: AtomicBool::new(false),
+            asleep_until_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// The program polled.
+    pub(crate) fn polled(&self) {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The program is about to sleep and relies on the background thread from now on.
+    pub(crate) fn call_back(&self) {
+        self.polls.store(0, Ordering::Relaxed);
+        if self.aside.load(Ordering::SeqCst) {
+            self.wake.wake();
+        }
+    }
+
+    /// A timer is due at `at_ns`. Called with the shard's lock held, as [`Attention::fall_asleep`] is.
+    pub(crate) fn timer_set(&self, at_ns: u64) {
+        if at_ns < self.asleep_until_ns.load(Ordering::SeqCst) {
+            // One wake-up is enough; the background thread asks for the timers again.
+            self.asleep_until_ns.store(0, Ordering::SeqCst);
+            self.wake.wake();
+        }
+    }
+
+    /// For the background thread: whether the program polls so eagerly that it is better to keep away.
+    pub(crate) fn program_polls(&self) -> bool {
+        self.polls.swap(0, Ordering::Relaxed) >= BUSY_POLLS
+    }
+
+    /// The background thread keeps away (`true`) or is back.
+    pub(crate) fn set_aside(&self, aside: bool) {
+        self.aside.store(aside, Ordering::SeqCst);
+    }
+
+    /// The background thread will sleep until then. Called with the shard's lock held, after the timers were
+    /// read: whoever sets an earlier one has the lock later and sees this.
+    pub(crate) fn fall_asleep(&self, until_ns: u64) {
+        self.asleep_until_ns.store(until_ns, Ordering::SeqCst);
+    }
+
+    /// The background thread is awake.
+    pub(crate) fn woke(&self) {
+        self.asleep_until_ns.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    /// An eventfd: sticky until drained.
+    #[derive(Default)]
+    struct Bell {
+        rung: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Wake for Bell {
+        fn wake(&self) {
+            *self.rung.lock().unwrap() = true;
+            self.changed.notify_all();
+        }
+    }
+
+    impl Bell {
+        fn sleep(&self) {
+            let mut rung = self.rung.lock().unwrap();
+            while !*rung {
+                rung = self.changed.wait(rung).unwrap();
+            }
+            *rung = false;
+        }
+    }
+
+    /// A program sets a timer while the background thread goes to sleep without one. Loom reports a deadlock
+    /// if there is an interleaving in which the thread never learns of it.
+    #[test]
+    fn a_timer_is_never_overslept() {
+        loom::model(|| {
+            let timer = Arc::new(Mutex::new(None::<u64>));
+            let attention = Arc::new(Attention::new(Bell::default()));
+            let background = {
+                let (timer, attention) = (timer.clone(), attention.clone());
+                thread::spawn(move || {
+                    loop {
+                        let until = {
+                            let timer = timer.lock().unwrap();
+                            let until = timer.unwrap_or(u64::MAX);
+                            attention.fall_asleep(until);
+                            until
+                        };
+                        if until != u64::MAX {
+                            return until;
+                        }
+                        attention.wake.sleep();
+                        attention.woke();
+                    }
+                })
+            };
+            {
+                let mut timer = timer.lock().unwrap();
+                *timer = Some(7);
+                attention.timer_set(7);
+            }
+            assert_eq!(background.join().unwrap(), 7);
+        });
+    }
+
+    /// A program that polled goes to sleep while the background thread is aside: it is called back.
+    #[test]
+    fn a_thread_that_is_aside_is_called_back() {
+        loom::model(|| {
+            let attention = Arc::new(Attention::new(Bell::default()));
+            attention.set_aside(true);
+            let background = {
+                let attention = attention.clone();
+                thread::spawn(move || {
+                    attention.wake.sleep();
+                    attention.set_aside(false);
+                })
+            };
+            attention.call_back();
+            background.join().unwrap();
+        });
+    }
+}
