@@ -294,3 +294,16 @@ impl QueuePair {
         matches!(&self.machine, Machine::Rc { responder, .. } if responder.has_replies())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rq::ReceiveQueue;
+
+    #[test]
+    fn an_idle_queue_pair_is_small() {
+        // A process may have a million of them.
+        let bytes = size_of::<QueuePair>() + size_of::<ReceiveQueue>();
+        assert!(bytes <= 1024, "{bytes} bytes");
+    }
+}

@@ -195,6 +195,8 @@ fn memory_revoked_in_the_middle_of_a_read_stops_it() {
         ..pair.b.remote(0)
     };
     post!(pair.a, 1, SendOp::Read(remote), 0, 4096);
+    // What would have been answered behind it is not answered any more.
+    post!(pair.a, 2, SendOp::Read(pair.b.remote(0)), 0, 8);
     let request = pair.a.transmit();
     pair.b.receive_all(&request);
     let mut buffer = vec![0; nonic_core::MAX_BATCH_LEN];
