@@ -164,86 +164,71 @@ fn numbers_come_from_the_nics_blocks_and_run_out() {
     assert!((3000..4096).contains(&created), "{created}");
 }
 
-#[test]
-fn values_out_of_range_are_refused_by_name() {
-    let setup = Setup::rc();
-    let mut node = Node::new(1, &setup);
-    let peer = crate::support::Remote {
+/// A peer to connect to in name only.
+fn some_peer() -> crate::support::Remote {
+    crate::support::Remote {
         ip: IpAddr::from([10, 0, 0, 2]),
         qpn: Qpn::new(5),
         psn: nonic_core::Psn::new(0),
-    };
-    let rtr = setup.to_rtr(&peer);
+    }
+}
+
+/// `set` with one value out of range must be refused by that value's name.
+#[track_caller]
+fn refused_by_name(
+    node: &mut Node,
+    set: &QpAttributes,
+    at_fault: AttributeMask,
+    spoil: impl FnOnce(&mut QpAttributes),
+) {
+    let (qpn, state) = (node.qpn, node.state());
+    let mut set = set.clone();
+    spoil(&mut set);
+    assert_eq!(node.modify(qpn, &set), Err(ModifyError::Invalid(Named(at_fault))));
+    assert_eq!(node.state(), state, "a refusal changes nothing");
+}
+
+#[test]
+fn values_out_of_range_on_the_way_to_rtr_are_refused_by_name() {
+    let setup = Setup::rc();
+    let mut node = Node::new(1, &setup);
+    let rtr = setup.to_rtr(&some_peer());
     let no_endpoint = Path {
         gid_index: 3,
-        remote: peer.ip,
+        remote: some_peer().ip,
     };
     let other_family = Path {
         gid_index: 0,
         remote: IpAddr::from([0u16; 8]),
     };
+    for path in [no_endpoint, other_family] {
+        refused_by_name(&mut node, &rtr, AttributeMask::PATH, |set| set.path = Some(path));
+    }
+    refused_by_name(&mut node, &rtr, AttributeMask::MAX_DEST_RD_ATOMIC, |set| {
+        set.max_dest_rd_atomic = Some(129);
+    });
+    refused_by_name(&mut node, &rtr, AttributeMask::PKEY_INDEX, |set| {
+        set.pkey_index = Some(1);
+    });
+}
+
+#[test]
+fn values_out_of_range_on_the_way_to_rts_are_refused_by_name() {
+    let setup = Setup::rc();
+    let mut node = Node::new(1, &setup);
     let qpn = node.qpn;
-    for (set, at_fault) in [
-        (
-            QpAttributes {
-                path: Some(no_endpoint),
-                ..rtr.clone()
-            },
-            AttributeMask::PATH,
-        ),
-        (
-            QpAttributes {
-                path: Some(other_family),
-                ..rtr.clone()
-            },
-            AttributeMask::PATH,
-        ),
-        (
-            QpAttributes {
-                max_dest_rd_atomic: Some(129),
-                ..rtr.clone()
-            },
-            AttributeMask::MAX_DEST_RD_ATOMIC,
-        ),
-        (
-            QpAttributes {
-                pkey_index: Some(1),
-                ..rtr.clone()
-            },
-            AttributeMask::PKEY_INDEX,
-        ),
-    ] {
-        assert_eq!(node.modify(qpn, &set), Err(ModifyError::Invalid(Named(at_fault))));
-        assert_eq!(node.state(), QpState::Init);
-    }
-    node.modify(qpn, &rtr).expect("INIT to RTR");
+    node.modify(qpn, &setup.to_rtr(&some_peer()))
+        .expect("INIT to RTR");
     let rts = setup.to_rts(nonic_core::Psn::new(0));
-    for (set, at_fault) in [
-        (
-            QpAttributes {
-                retry_count: Some(8),
-                ..rts.clone()
-            },
-            AttributeMask::RETRY_CNT,
-        ),
-        (
-            QpAttributes {
-                rnr_retry: Some(8),
-                ..rts.clone()
-            },
-            AttributeMask::RNR_RETRY,
-        ),
-        (
-            QpAttributes {
-                max_rd_atomic: Some(129),
-                ..rts.clone()
-            },
-            AttributeMask::MAX_RD_ATOMIC,
-        ),
-    ] {
-        assert_eq!(node.modify(qpn, &set), Err(ModifyError::Invalid(Named(at_fault))));
-        assert_eq!(node.state(), QpState::Rtr);
-    }
+    refused_by_name(&mut node, &rts, AttributeMask::RETRY_CNT, |set| {
+        set.retry_count = Some(8);
+    });
+    refused_by_name(&mut node, &rts, AttributeMask::RNR_RETRY, |set| {
+        set.rnr_retry = Some(8);
+    });
+    refused_by_name(&mut node, &rts, AttributeMask::MAX_RD_ATOMIC, |set| {
+        set.max_rd_atomic = Some(129);
+    });
 }
 
 #[test]
@@ -260,14 +245,9 @@ fn a_path_mtu_above_the_ports_is_refused() {
     nic.add_endpoint(node.nic.endpoints()[0]);
     std::mem::swap(&mut node.nic, &mut nic);
     node.qpn = node.add_qp();
-    let peer = crate::support::Remote {
-        ip: IpAddr::from([10, 0, 0, 2]),
-        qpn: Qpn::new(5),
-        psn: nonic_core::Psn::new(0),
-    };
     let set = QpAttributes {
         path_mtu: Some(PathMtu::Mtu2048),
-        ..setup.to_rtr(&peer)
+        ..setup.to_rtr(&some_peer())
     };
     let qpn = node.qpn;
     assert_eq!(
