@@ -38,13 +38,21 @@ pub(crate) struct Peer {
     in_flight: u64,
     users: usize,
     ip: IpAddr,
-    /// Queue pairs (by slot) that found the window full.
-    waiting: VecDeque<usize>,
+    /// Queue pairs (by slot) that found the window full, and how many bytes each needs room for. Nobody
+    /// overtakes: a large READ would never find room next to a stream of small packets.
+    line: VecDeque<(usize, u32)>,
+    /// The one at the head of the line was told to go and has not been seen since.
+    turn_given: bool,
 }
 
 impl Peer {
-    /// Whether `bytes` more may be sent. One packet always may if nothing is under way.
-    pub(crate) fn admits(&self, bytes: u32) -> bool {
+    /// Whether `bytes` more may be sent by a queue pair whose turn it is, or by anyone if nobody waits.
+    pub(crate) fn admits(&self, bytes: u32, in_turn: bool) -> bool {
+        (in_turn || (self.line.is_empty() && !self.turn_given)) && self.has_room_for(bytes)
+    }
+
+    /// One packet always has room if nothing is under way.
+    fn has_room_for(&self, bytes: u32) -> bool {
         self.in_flight == 0 || self.in_flight + u64::from(bytes) <= u64::from(self.window)
     }
 
@@ -58,28 +66,30 @@ impl Peer {
         self.in_flight = (self.in_flight + after).saturating_sub(before);
     }
 
-    /// Queue pair `slot` found the window full. It must not be waiting already.
-    pub(crate) fn wait(&mut self, slot: usize) {
-        self.waiting.push_back(slot);
+    /// Queue pair `slot` found no room for `bytes`. It must not stand in line already.
+    pub(crate) fn wait(&mut self, slot: usize, bytes: u32) {
+        self.line.push_back((slot, bytes));
     }
 
     /// Queue pair `slot` waits no more.
     pub(crate) fn stop_waiting(&mut self, slot: usize) {
-        self.waiting.retain(|waiting| *waiting != slot);
+        self.line.retain(|(waiting, _)| *waiting != slot);
     }
 
-    /// Wakes queue pairs that wait, if there is room: all when nothing is under way (nobody else would),
-    /// a few otherwise, for each of them will free more.
-    pub(crate) fn wake(&mut self, mut wake: impl FnMut(usize)) {
-        const FEW: usize = 2;
-        let count = if self.in_flight == 0 {
-            self.waiting.len()
-        } else if self.in_flight < u64::from(self.window) {
-            FEW.min(self.waiting.len())
-        } else {
-            0
-        };
-        self.waiting.drain(..count).for_each(&mut wake);
+    /// Whose turn it is, if there is room for what it needs. One at a time, until its turn ends.
+    pub(crate) fn give_turn(&mut self) -> Option<usize> {
+        let (slot, bytes) = *self.line.front()?;
+        if self.turn_given || !self.has_room_for(bytes) {
+            return None;
+        }
+        self.turn_given = true;
+        self.line.pop_front();
+        Some(slot)
+    }
+
+    /// The one whose turn it was has used it, or has no use for it.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn_given = false;
     }
 
     /// `bytes` arrived.
@@ -125,7 +135,8 @@ impl PeerTable {
                 in_flight: 0,
                 users: 0,
                 ip,
-                waiting: VecDeque::new(),
+                line: VecDeque::new(),
+                turn_given: false,
             })
         });
         self.peers[index].users += 1;

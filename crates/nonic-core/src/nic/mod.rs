@@ -27,7 +27,7 @@ use crate::cq::{CompletionQueue, CqId, Published};
 use crate::entropy::Entropy;
 use crate::event::Event;
 use crate::memory::{Key, KeyError, KeySpec, KeyTable};
-use crate::peer::{PeerId, PeerTable};
+use crate::peer::{Peer, PeerId, PeerTable};
 use crate::qp::{AttributeMask, Common};
 use crate::qp::{
     Context, Endpoint, ModifyError, Named, Path, Pending, PostError, QpAttributes, QpState, QueuePair,
@@ -222,10 +222,23 @@ impl Nic {
     fn leave_line(&mut self, slot: usize) -> Option<PeerId> {
         let qp = &mut self.qps[slot];
         let peer = qp.common.peer?;
-        if std::mem::take(&mut qp.waits_for_window) {
+        if std::mem::take(&mut qp.in_line) {
             self.peers.peer(peer).stop_waiting(slot);
         }
+        if std::mem::take(&mut qp.in_turn) {
+            self.peers.peer(peer).end_turn();
+        }
         Some(peer)
+    }
+
+    /// The queue pair has used its turn: the next in line may follow.
+    fn end_turn(&mut self, slot: usize) {
+        let qp = &mut self.qps[slot];
+        qp.in_turn = false;
+        if let Some(peer) = qp.common.peer {
+            self.peers.peer(peer).end_turn();
+            self.wake_waiting(peer);
+        }
     }
 
     /// Changes a queue pair's attributes, its state among them.
@@ -522,21 +535,18 @@ impl Nic {
         }
     }
 
-    /// The window to the peer may have opened for queue pairs that wait for it.
+    /// The window to the peer may have room for the first queue pair in line.
     fn wake_waiting(&mut self, peer: PeerId) {
-        let nic = &mut *self;
-        let (qps, ready) = (&mut nic.qps, &mut nic.ready);
-        let Some(peer) = nic.peers.find(peer) else {
+        let Some(slot) = self.peers.find(peer).and_then(Peer::give_turn) else {
             return;
         };
-        peer.wake(|waiting| {
-            let Some(qp) = qps.get_mut(waiting) else { return };
-            qp.waits_for_window = false;
-            if !qp.ready {
-                qp.ready = true;
-                ready.push_back(waiting);
-            }
-        });
+        let qp = &mut self.qps[slot];
+        qp.in_line = false;
+        qp.in_turn = true;
+        if !qp.ready {
+            qp.ready = true;
+            self.ready.push_back(slot);
+        }
     }
 }
 

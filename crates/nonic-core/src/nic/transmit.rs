@@ -31,8 +31,12 @@ impl Nic {
         // Each queue pair gets one batch, then goes to the end of the line.
         while let Some(slot) = self.ready.pop_front() {
             self.qps[slot].ready = false;
+            let before = self.qps[slot].in_flight();
             let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
             self.schedule_timers(slot);
+            if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
+                self.end_turn(slot);
+            }
             if after == After::More && !self.qps[slot].ready {
                 self.qps[slot].ready = true;
                 self.ready.push_back(slot);
@@ -62,12 +66,14 @@ impl Nic {
         let mut context = context!(nic, now);
         let qp = &mut nic.qps[slot];
         let capacity = buf.len().min(MAX_BATCH_LEN);
+        let in_turn = qp.in_turn;
         let mut transmit: Option<Transmit> = None;
         loop {
             let batch = match &transmit {
                 None => Batch {
                     max_len: capacity,
                     empty: true,
+                    in_turn,
                     flow: qp.common.flow,
                     dest_qpn: qp.common.dest_qpn,
                 },
@@ -77,6 +83,7 @@ impl Nic {
                     Batch {
                         max_len,
                         empty: false,
+                        in_turn,
                         flow: so_far.flow,
                         dest_qpn: so_far.dest_qpn,
                     }
@@ -104,10 +111,10 @@ impl Nic {
                 // With an empty batch, no packet can be too long for a sane buffer: try no further.
                 Emit::NotInBatch if transmit.is_some() => return (transmit, After::More),
                 Emit::NotInBatch | Emit::Idle => return (transmit, After::Quiet),
-                Emit::Window => {
-                    if let (Some(peer), false) = (qp.common.peer(&mut context), qp.waits_for_window) {
-                        qp.waits_for_window = true;
-                        peer.wait(slot);
+                Emit::Window(bytes) => {
+                    if let (Some(peer), false) = (qp.common.peer(&mut context), qp.in_line) {
+                        qp.in_line = true;
+                        peer.wait(slot, bytes);
                     }
                     return (transmit, After::Quiet);
                 }

@@ -215,8 +215,8 @@ pub(crate) enum Emit {
     NotInBatch,
     /// Nothing to send until something happens.
     Idle,
-    /// There is something, but the window to the peer is full.
-    Window,
+    /// There is something, but the window to the peer has no room for this many bytes.
+    Window(u32),
     /// The queue pair failed: flush it.
     Failed,
 }
@@ -228,6 +228,8 @@ pub(crate) struct Batch {
     pub(crate) max_len: usize,
     /// Whether the batch is still empty.
     pub(crate) empty: bool,
+    /// Whether the queue pair stood in line for the window and it is its turn.
+    pub(crate) in_turn: bool,
     /// Where the batch goes (meaningless while it is empty); connected services always go the same way.
     pub(crate) flow: Flow,
     pub(crate) dest_qpn: Qpn,

@@ -29,8 +29,10 @@ pub(crate) struct QueuePair {
     pub(crate) ready: bool,
     /// Distinguishes it from earlier users of its slot.
     pub(crate) generation: u32,
-    /// Whether it waits for the window to its peer to open.
-    pub(crate) waits_for_window: bool,
+    /// Whether it stands in line for the window to its peer.
+    pub(crate) in_line: bool,
+    /// Whether it stood in line and it is its turn.
+    pub(crate) in_turn: bool,
     /// The earliest entry in the wheel for each timer.
     pub(crate) scheduled: [Option<Time>; Timer::ALL.len()],
     drain_reported: bool,
@@ -73,7 +75,8 @@ impl QueuePair {
             common,
             machine,
             ready: false,
-            waits_for_window: false,
+            in_line: false,
+            in_turn: false,
             generation,
             scheduled,
             drain_reported: false,

@@ -194,13 +194,13 @@ impl Requester {
         // to anything under way was asked for, none would ever come to open it again: ask with one packet
         // more instead of waiting for a timeout.
         let must_ask = self.next > self.una && self.asked <= self.una;
-        if !peer.admits(cost) && !must_ask {
-            return Emit::Window;
+        if !peer.admits(cost, batch.in_turn) && !must_ask {
+            return Emit::Window(cost);
         }
         if packet.wire_len(common) > batch.max_len {
             return Emit::NotInBatch;
         }
-        let fills_window = !peer.admits(cost.saturating_add(mtu));
+        let fills_window = !peer.admits(cost.saturating_add(mtu), batch.in_turn);
         let interval = (peer.window() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
         self.since_ack_request += 1;
         let ack_request =

@@ -230,52 +230,38 @@ fn acknowledgements_make_it_grow_again_up_to_its_maximum() {
 
 #[test]
 fn a_shrunken_window_does_not_wait_for_an_acknowledgement_nobody_asked_for() {
-    // One connection has packets under way that did not ask. Another's loss shrinks the window below them.
+    // The first connection never times out and has packets under way that did not ask. A timeout of the
+    // second shrinks the window below them, so that neither may go on.
     let mut pair = Pair::new(&Setup {
         timeout_exponent: 0,
         max_segments: 1,
         ..narrow(64)
     });
-    let first = pair.a.qpn;
+    pair.a.setup.timeout_exponent = 10;
     let (second, _) = pair.connect_more();
     let remote = pair.b.remote(0);
     post!(pair.a, 1, SendOp::Write(remote), 0, 100 * MTU);
     let mut buffer = vec![0; nonic_core::MAX_BATCH_LEN];
     let now = pair.a.now;
-    let mut quiet = Vec::new();
-    for _ in 0..15 {
+    let mut next_packet = |pair: &mut Pair| {
         let batch = pair.a.nic.poll_transmit(now, 1, &mut buffer).expect("a packet");
-        quiet.push(crate::support::Wire {
+        crate::support::Wire {
             flow: batch.flow,
             identification: 0,
             bytes: buffer[..batch.len].to_vec(),
-        });
-    }
-    assert!(quiet.iter().all(|wire| !wire.asks_for_ack()));
+        }
+    };
+    let mut quiet: Vec<_> = (0..14).map(|_| next_packet(&mut pair)).collect();
     pair.a.qpn = second;
     post!(pair.a, 2, SendOp::Write(remote), 0, 8);
-    let batch = loop {
-        let batch = pair.a.nic.poll_transmit(now, 1, &mut buffer).expect("a packet");
-        let wire = crate::support::Wire {
-            flow: batch.flow,
-            identification: 0,
-            bytes: buffer[..batch.len].to_vec(),
-        };
-        if wire.opcode() == Opcode::RC_RDMA_WRITE_ONLY {
-            break wire;
-        }
-        quiet.push(wire);
-    };
-    assert_eq!(batch.headers().reth.dma_len, 8);
-    for _ in 0..4 {
-        let nak = refusal(&pair, pair.a.setup.first_psn);
-        pair.a.receive(&nak);
-        // Each copy counts anew only after progress; a timeout would have done the same.
-        pair.a.nic.handle_timeout(pair.a.now);
-    }
+    quiet.push(next_packet(&mut pair));
+    assert!(quiet.iter().all(|wire| !wire.asks_for_ack()));
+    let lost = next_packet(&mut pair);
+    assert_eq!(lost.opcode(), Opcode::RC_RDMA_WRITE_ONLY);
+    pair.a.advance(ms(5));
+    assert_eq!(pair.a.nic.counters().timeouts, 1);
     pair.b.receive_all(&quiet);
     pair.exchange();
-    pair.a.qpn = first;
     let mut ids: Vec<u64> = pair.a.completions().iter().map(|c| c.wr_id).collect();
     ids.sort_unstable();
     assert_eq!(ids, [1, 2]);
@@ -327,4 +313,38 @@ fn a_change_of_path_takes_the_bytes_under_way_along() {
     assert!(pair.a.nic.destroy_qp(qpn));
     assert_eq!(pair.a.nic.usage().peers, 1);
     assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(4 * MTU));
+}
+
+#[test]
+fn a_large_read_is_not_starved_by_a_stream_of_writes_next_to_it() {
+    let mut pair = Pair::new(&narrow(64));
+    let writer = pair.a.qpn;
+    let (reader, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    for wr_id in 0..8 {
+        post!(pair.a, wr_id, SendOp::Write(remote), 0, 64 * MTU);
+    }
+    let mut wire = std::collections::VecDeque::from(pair.a.transmit());
+    pair.a.qpn = reader;
+    post!(pair.a, 100, SendOp::Read(remote), 0, 100 * MTU);
+    let mut written = 0;
+    // Answers arrive one by one, and the writer uses every gap at once.
+    while let Some(packet) = wire.pop_front() {
+        pair.b.receive(&packet);
+        for answer in pair.b.transmit() {
+            pair.a.receive(&answer);
+            wire.extend(pair.a.transmit());
+        }
+        for completion in pair.a.completions() {
+            if completion.wr_id == 100 {
+                return;
+            }
+            written += 1;
+            assert!(written < 100, "the READ gets no turn");
+            pair.a.qpn = writer;
+            post!(pair.a, completion.wr_id, SendOp::Write(remote), 0, 64 * MTU);
+            wire.extend(pair.a.transmit());
+        }
+    }
+    panic!("everything stopped");
 }
