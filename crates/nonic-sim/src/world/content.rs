@@ -11,6 +11,9 @@ use std::sync::OnceLock;
 /// Length of the pool. Arenas and messages must be shorter.
 pub(crate) const POOL_LEN: usize = 4 << 20;
 
+/// How much of it a key covers, and contents are drawn from.
+pub(crate) const POOL_COVERED: u64 = POOL_LEN as u64 - 64;
+
 /// The pool.
 pub(crate) fn pool() -> &'static [u8] {
     static POOL: OnceLock<Vec<u8>> = OnceLock::new();
@@ -106,6 +109,9 @@ impl Pieces {
     }
 }
 
+/// Bytes at the end of an arena that no key covers.
+pub(crate) const UNCOVERED: usize = 16;
+
 /// A span of memory under test, with an image of what it should hold.
 pub(crate) struct Arena {
     /// The NIC's life it belongs to.
@@ -176,9 +182,14 @@ impl Arena {
 
     /// Makes the memory.
     pub(crate) fn build(&mut self) {
-        self.size += 16;
+        self.size += UNCOVERED;
         self.image = pool()[self.shift..][..self.size].to_vec();
         self.region = Some(std::sync::Arc::new(HeapRegion::new(self.image.clone())));
+    }
+
+    /// How many bytes its key covers.
+    pub(crate) fn covered(&self) -> usize {
+        self.size - UNCOVERED
     }
 
     /// Looks at the memory as it is.
@@ -221,7 +232,7 @@ fn cuts(length: u32, max_pieces: u32, prng: &mut Prng) -> Vec<u32> {
 pub(crate) fn draw_content(length: u32, max_pieces: u32, prng: &mut Prng) -> Content {
     let pieces = cuts(length, max_pieces, prng)
         .into_iter()
-        .map(|cut| (prng.below((POOL_LEN - cut as usize) as u64) as u32, cut));
+        .map(|cut| (prng.below(POOL_COVERED - u64::from(cut)) as u32, cut));
     Pieces(pieces.collect())
 }
 

@@ -1,6 +1,6 @@
 //! Posts what was planned: send requests and receives, and notes what they may lead to.
 
-use super::content::{POOL_LEN, Pieces};
+use super::content::{POOL_COVERED, Pieces};
 use super::model::{Bad, Change, Expect, Kind, Life, Mark, Qp, Source, Target};
 use super::{Check, World};
 use nonic_core::{
@@ -231,13 +231,14 @@ impl World {
             va: 64,
             rkey: self.peer_pool_key(number),
         };
+        // One byte too far.
         let outside = RemoteAddress {
-            va: (arena.iova + arena.size as u64).wrapping_sub(u64::from(length) / 2),
+            va: (arena.iova + arena.covered() as u64 + 1).wrapping_sub(u64::from(length)),
             rkey: arena.key,
         };
         // A long READ is asked for in parts, of which the first might be inside: begin where memory ends.
         let behind = RemoteAddress {
-            va: arena.iova + arena.size as u64,
+            va: arena.iova + arena.covered() as u64,
             rkey: arena.key,
         };
         let unaligned = RemoteAddress {
@@ -277,8 +278,8 @@ impl World {
             }
             (Source::Pool(_), Kind::Bad(Bad::LocalOutOfBounds)) => {
                 let outside = Sge {
-                    addr: POOL_LEN as u64 - 1,
-                    length: op.length.max(2),
+                    addr: POOL_COVERED + 1 - u64::from(op.length),
+                    length: op.length,
                     lkey: pool_key,
                 };
                 (vec![outside], None)

@@ -1,6 +1,6 @@
 //! Brings planned things to life: NICs, memory, queues and connections.
 
-use super::content::{POOL_LEN, PoolRegion};
+use super::content::{POOL_COVERED, PoolRegion};
 use super::model::{Life, Mark};
 use super::ops::{MAX_INLINE, MAX_SGE};
 use super::{Check, World};
@@ -43,7 +43,7 @@ impl World {
             pd,
             region: Arc::new(PoolRegion),
             offset: 0,
-            length: POOL_LEN as u64,
+            length: POOL_COVERED,
             iova: 0,
             access: Access::REMOTE_READ,
             bound_qp: None,
@@ -76,8 +76,8 @@ impl World {
 
     fn build_arena(&mut self, arena: usize) -> Check {
         self.arenas[arena].build();
-        let (size, iova) = (self.arenas[arena].size, self.arenas[arena].iova);
-        self.arenas[arena].key = self.register_part(arena, 0, size as u32, iova, None, false)?;
+        let (covered, iova) = (self.arenas[arena].covered(), self.arenas[arena].iova);
+        self.arenas[arena].key = self.register_part(arena, 0, covered as u32, iova, None, false)?;
         Ok(())
     }
 
