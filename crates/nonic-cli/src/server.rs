@@ -20,7 +20,7 @@ const MAX_CLIENTS: usize = 256;
 
 /// How to serve.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct Serving {
     /// Wait for clients instead of being one
     #[arg(long)]
     pub(crate) server: bool,
@@ -41,7 +41,7 @@ struct Server {
     clients: AtomicUsize,
 }
 
-pub(crate) fn run(arguments: &Arguments, choice: &Choice, json: bool) -> Result<()> {
+pub(crate) fn run(arguments: &Serving, choice: &Choice, json: bool) -> Result<()> {
     let listener = listen(arguments.bind)?;
     let local = listener.local_addr()?;
     let server = Arc::new(Server {

@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     #[arg(conflicts_with_all = ["server", "loopback"], required_unless_present_any = ["server", "loopback"])]
     host: Option<String>,
     #[command(flatten)]
-    server: server::Arguments,
+    server: server::Serving,
     /// Start a server on this host as a child process and talk to it
     #[arg(long, conflicts_with = "server")]
     loopback: bool,

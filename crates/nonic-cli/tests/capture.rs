@@ -1,0 +1,117 @@
+//! `NONIC_PCAP` writes what Wireshark reads: every packet of a run, none malformed, every ICRC right.
+
+mod support;
+
+use nonic_wire::pcap::Reader;
+use nonic_wire::{ICRC_LEN, icrc};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::matrix;
+use support::{Place, Server, has_program, missing};
+
+#[test]
+fn wireshark_reads_every_packet_of_every_operation() {
+    if missing((!has_program("tshark", "--version")).then(|| "tshark is not installed".to_owned())) {
+        return;
+    }
+    for bind in ["127.0.0.1:0", "[::1]:0"] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let name = directory.path().join("%p.pcapng").to_string_lossy().into_owned();
+        let place = Place::here().with_environment("NONIC_PCAP", name);
+        let server = Server::start(&place, "perf", bind, &[]);
+        for service in ["rc", "uc", "ud"] {
+            matrix::ping(&place, &server.address, service);
+        }
+        for (service, op) in matrix::COMBINATIONS {
+            let size = if op == "fetch-add" || op == "compare-swap" {
+                "8"
+            } else {
+                "3001"
+            };
+            matrix::latency(&place, &server.address, service, op, size);
+            matrix::bandwidth(&place, &server.address, service, op, size);
+        }
+        let captures = captures_of_clients(directory.path(), server.process.pid());
+        assert_eq!(captures.len(), 3 + 2 * matrix::COMBINATIONS.len());
+        let mut opcodes = BTreeSet::new();
+        for capture in &captures {
+            let packets = dissect(capture, &mut opcodes);
+            assert!(packets > 0, "{} is empty", capture.display());
+            assert_eq!(check_icrcs(capture), packets);
+        }
+        // SEND, WRITE, READ, atomics and their answers; UC's SEND and WRITE with immediate; UD's SEND.
+        for opcode in [0x04, 0x06, 0x0c, 0x10, 0x11, 0x12, 0x13, 0x14, 0x23, 0x28, 0x65] {
+            assert!(
+                opcodes.contains(&opcode),
+                "{opcode:#04x} is missing: {opcodes:x?}"
+            );
+        }
+    }
+}
+
+/// The captures of processes that ended. The server still runs, and writes.
+fn captures_of_clients(directory: &Path, server: u32) -> Vec<PathBuf> {
+    std::fs::read_dir(directory)
+        .expect("our own directory")
+        .map(|entry| entry.expect("our own directory").path())
+        .filter(|path| {
+            path.file_stem()
+                .is_some_and(|stem| stem != server.to_string().as_str())
+        })
+        .collect()
+}
+
+/// How many packets the dissector found; none may have made it complain.
+fn dissect(path: &Path, opcodes: &mut BTreeSet<u8>) -> usize {
+    let fields = ["_ws.malformed", "_ws.expert.message", "infiniband.bth.opcode"];
+    let mut tshark = Command::new("tshark");
+    tshark.args([
+        "-o",
+        "ip.check_checksum:TRUE",
+        "-o",
+        "udp.check_checksum:TRUE",
+        "-r",
+    ]);
+    tshark
+        .arg(path)
+        .args(["-T", "fields", "-E", "separator=/t", "-E", "occurrence=f"]);
+    tshark.args(fields.iter().flat_map(|field| ["-e", *field]));
+    let output = tshark.output().expect("tshark runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {complaint}", path.display());
+    let text = String::from_utf8(output.stdout).expect("tshark prints text");
+    for line in text.lines() {
+        let columns: Vec<&str> = line.split('\t').collect();
+        assert_eq!(columns[..2], ["", ""], "{}: {line}", path.display());
+        let opcode = columns[2].strip_prefix("0x").map_or_else(
+            || columns[2].parse().ok(),
+            |digits| u8::from_str_radix(digits, 16).ok(),
+        );
+        opcodes.insert(opcode.unwrap_or_else(|| panic!("no InfiniBand packet: {line}")));
+    }
+    text.lines().count()
+}
+
+/// How many packets there are; the ICRC of each must be that of the headers in the file. The dissector shows
+/// the ICRC without checking it, so this is for us to do.
+fn check_icrcs(path: &Path) -> usize {
+    let classic = path.with_extension("pcap");
+    let mut tshark = Command::new("tshark");
+    tshark
+        .arg("-r")
+        .arg(path)
+        .args(["-F", "pcap", "-w"])
+        .arg(&classic);
+    assert!(tshark.output().expect("tshark runs").status.success());
+    let file = std::fs::read(&classic).expect("tshark wrote it");
+    let mut packets = 0;
+    for frame in Reader::new(&file).expect("a capture") {
+        let datagram = frame.expect("whole").datagram().expect("UDP over IP");
+        let (packet, icrc) = datagram.payload.split_last_chunk::<ICRC_LEN>().expect("an ICRC");
+        let computed = icrc::compute_behind(datagram.headers, packet);
+        assert_eq!(computed, Some(*icrc), "{} packet {packets}", path.display());
+        packets += 1;
+    }
+    packets
+}

@@ -1,0 +1,88 @@
+//! Idle means asleep: an open device with nothing to do takes no processor time.
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+use support::matrix;
+use support::{Place, Server};
+
+/// How long nothing happens.
+const WATCHED: Duration = Duration::from_secs(10);
+/// One clock tick (10 ms) may fall to anyone by chance.
+const MAX_TICKS: u64 = 1;
+/// A process that slept ten seconds in a few calls, against one that looks every 100 ms.
+const MAX_WAKEUPS: u64 = 5;
+
+#[test]
+fn a_process_with_an_idle_device_sleeps() {
+    let here = Place::here();
+    let fresh = Server::start(&here, "ping", "127.0.0.1:0", &[]);
+    // One that had clients must go back to sleep as well.
+    let used = Server::start(&here, "perf", "127.0.0.1:0", &[]);
+    for service in ["rc", "uc", "ud"] {
+        matrix::ping(&here, &used.address, service);
+    }
+    matrix::bandwidth(&here, &used.address, "rc", "write", "70000");
+    wait_for_clients_to_leave(used.process.pid());
+
+    let before = [&fresh, &used].map(|server| Usage::of(server.process.pid()));
+    std::thread::sleep(WATCHED);
+    let after = [&fresh, &used].map(|server| Usage::of(server.process.pid()));
+    for (name, (before, after)) in ["fresh", "used"].iter().zip(before.iter().zip(&after)) {
+        let ticks = after.ticks - before.ticks;
+        let wakeups = after.wakeups - before.wakeups;
+        println!("{name}: {ticks} ticks and {wakeups} wake-ups in {WATCHED:?}");
+        assert!(ticks <= MAX_TICKS, "{name}: {ticks} ticks");
+        assert!(wakeups <= MAX_WAKEUPS, "{name}: {wakeups} wake-ups");
+    }
+}
+
+/// What a process has used so far, all threads together.
+struct Usage {
+    ticks: u64,
+    wakeups: u64,
+}
+
+impl Usage {
+    fn of(pid: u32) -> Self {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+        // The name, in parentheses, may contain anything; what follows is numbers.
+        let (_, rest) = stat.rsplit_once(')').expect("a name in parentheses");
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let field = |number: usize| fields[number - 3].parse::<u64>().expect("a number");
+        Usage {
+            ticks: field(14) + field(15),
+            wakeups: threads(pid).iter().map(|thread| voluntary_switches(thread)).sum(),
+        }
+    }
+}
+
+fn threads(pid: u32) -> Vec<String> {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .expect("it runs")
+        .filter_map(|entry| Some(entry.ok()?.path().to_string_lossy().into_owned()))
+        .collect()
+}
+
+fn voluntary_switches(thread: &str) -> u64 {
+    let status = fs::read_to_string(format!("{thread}/status")).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or_default()
+}
+
+/// The main thread, the NIC's and nothing else: no client is being served any more.
+fn wait_for_clients_to_leave(pid: u32) {
+    let deadline = std::time::Instant::now() + support::DEADLINE;
+    while threads(pid).len() > 2 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "threads: {:?}",
+            threads(pid)
+        );
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,157 @@
+//! Two hosts, as far as the kernel can tell: network namespaces joined by a virtual cable.
+
+mod support;
+
+use support::matrix;
+use support::namespace::{Cable, Namespace};
+use support::{Place, Server, missing, readable_copy, run};
+
+#[test]
+fn everything_works_over_an_ethernet_of_mtu_1500() {
+    everything_at(1500, 1024);
+}
+
+#[test]
+fn everything_works_over_an_ethernet_of_mtu_9000() {
+    everything_at(9000, 4096);
+}
+
+/// Everything over IPv4, IPv6 and IPv6 link-local addresses.
+fn everything_at(mtu: u32, path_mtu: u64) {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(mtu);
+    let left = Place::here().in_namespace(&cable.left.name);
+    let right = Place::here().in_namespace(&cable.right.name);
+    for bind in ["10.77.0.2:0", "[fd77::2]:0", "[fe80::2%veth]:0"] {
+        let mut server = Server::start(&right, "perf", bind, &[]);
+        assert!(server.holder, "alone in its namespace");
+        server.address = reachable(&server.address);
+        matrix::everything(&left, &server);
+        let run = matrix::perf(
+            &left,
+            &server.address,
+            "rc",
+            "write",
+            "100000",
+            &["--iterations", "100"],
+        );
+        assert_eq!(run["mtu"], path_mtu, "{run}");
+    }
+}
+
+/// A scope is a number on the host that named it; the client knows its own by name.
+fn reachable(address: &str) -> String {
+    match address.split_once('%') {
+        Some((ip, rest)) => {
+            let port = rest.split_once("]:").map_or("", |(_, port)| port);
+            format!("{ip}%veth]:{port}")
+        }
+        None => address.to_owned(),
+    }
+}
+
+#[test]
+fn two_processes_per_host_share_its_address() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let left = Place::here().in_namespace(&cable.left.name);
+    let right = Place::here().in_namespace(&cable.right.name);
+    let servers = [(); 2].map(|()| Server::start(&right, "perf", "10.77.0.2:0", &[]));
+    assert!(servers[0].holder && !servers[1].holder);
+    let clients: Vec<support::Client> = servers
+        .iter()
+        .map(|server| {
+            let arguments = [
+                "perf",
+                &server.address,
+                "--json",
+                "--verify",
+                "--op",
+                "send",
+                "--size",
+                "5000",
+                "--iterations",
+                "2000",
+            ];
+            support::Client::start(&left, &arguments)
+        })
+        .collect();
+    for client in clients {
+        let found = client.json();
+        assert_eq!(found["runs"][0]["messages"], 2000, "{found}");
+    }
+}
+
+#[test]
+fn everything_works_between_hosts_without_privileges() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (_directory, program) = readable_copy();
+    let left = Place::here()
+        .in_namespace(&cable.left.name)
+        .as_nobody(program.clone());
+    let right = Place::here().in_namespace(&cable.right.name).as_nobody(program);
+    for bind in ["10.77.0.2:0", "[fd77::2]:0"] {
+        let server = Server::start(&right, "perf", bind, &[]);
+        matrix::everything(&left, &server);
+    }
+}
+
+#[test]
+fn a_cable_that_is_cut_ends_a_reliable_run_with_the_reason() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let left = Place::here().in_namespace(&cable.left.name);
+    let right = Place::here().in_namespace(&cable.right.name);
+    let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);
+    let client = support::Client::start(&left, &["perf", &server.address, "--duration", "30s"]);
+    let begun = server.next_event();
+    assert_eq!(begun["event"], "client", "{begun}");
+    cable.right.ip(&["link", "set", "veth", "down"]);
+    let outcome = client.finish();
+    assert!(!outcome.success);
+    assert!(
+        outcome.stderr.contains("retries exhausted") || outcome.stderr.contains("did not say"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn devices_of_a_namespace_are_its_own() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(9000);
+    let found = run(
+        &Place::here().in_namespace(&cable.left.name),
+        &["devices", "--json"],
+    )
+    .json();
+    let devices = found["devices"].as_array().expect("a list");
+    let names: Vec<&str> = devices
+        .iter()
+        .filter_map(|device| device["netdev"].as_str())
+        .collect();
+    assert_eq!(names, ["lo", "veth"]);
+    let veth = &devices[1];
+    assert_eq!(
+        (veth["mtu"].as_u64(), veth["path_mtu"].as_u64()),
+        (Some(9000), Some(4096))
+    );
+    let gids: Vec<&str> = veth["gids"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|gid| gid["gid"].as_str())
+        .collect();
+    assert_eq!(gids, ["fe80::1", "::ffff:10.77.0.1", "fd77::1"]);
+}
