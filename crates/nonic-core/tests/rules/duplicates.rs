@@ -278,3 +278,16 @@ fn late_acknowledgements_after_a_rewind_pull_the_requester_forward() {
     let rest = sent!(solo, [RC_RDMA_WRITE_LAST]);
     assert_eq!(rest[0].psn().value(), solo.setup.first_psn + 5);
 }
+
+#[test]
+fn a_repeated_packet_from_the_middle_is_acknowledged_only_if_it_asks() {
+    let mut solo = Solo::rc();
+    recv!(solo, 1, 0, 4096);
+    let quiet = |headers: &mut nonic_wire::Headers| headers.bth.ack_request = false;
+    solo.request_with(Opcode::RC_SEND_FIRST, 0, &[0; 1024], quiet);
+    solo.request_with(Opcode::RC_SEND_MIDDLE, 1, &[0; 1024], quiet);
+    solo.request_with(Opcode::RC_SEND_MIDDLE, 1, &[0; 1024], quiet);
+    sent!(solo, []);
+    solo.request(Opcode::RC_SEND_MIDDLE, 1, &[0; 1024]);
+    sent!(solo, [RC_ACKNOWLEDGE]);
+}

@@ -225,3 +225,30 @@ fn every_single_loss_in_a_mixed_exchange_is_repaired() {
 fn recv_all(pair: &mut Pair, wr_id: u64) {
     pair.b.try_recv(wr_id, 128 << 10, 2000).expect("posted");
 }
+
+#[test]
+fn a_repeated_request_stays_within_the_original() {
+    // With a window of eight packets, READs are asked for in requests of four.
+    let mut pair = Pair::new(&Setup {
+        window: nonic_core::WindowConfig {
+            initial: 8 * 1024,
+            max: 8 * 1024,
+        },
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Read(remote), 0, 16 * 1024);
+    let requests = pair.a.transmit();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[0].headers().reth.dma_len, 4 * 1024);
+    pair.b.receive_all(&requests);
+    let answers = pair.b.transmit();
+    pair.a.receive(&answers[0]);
+    pair.advance(ms(70));
+    let again = sent!(pair.a, [RC_RDMA_READ_REQUEST]);
+    assert_eq!(again[0].psn(), requests[0].psn().next());
+    assert_eq!(again[0].headers().reth.dma_len, 3 * 1024);
+    pair.b.receive_all(&again);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+}

@@ -243,3 +243,20 @@ fn time_may_stand_still_and_jump() {
     pair.exchange();
     assert_eq!(pair.a.state(), QpState::Rts);
 }
+
+#[test]
+fn after_a_timeout_a_reported_gap_is_acted_on_again() {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 8);
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    let gap = Syndrome::nak(nonic_wire::NakCode::PsnSequenceError);
+    solo.answer(0, gap);
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    solo.answer(0, gap);
+    sent!(solo, []);
+    solo.advance(ms(TIMEOUT_MS));
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    solo.answer(0, gap);
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+}

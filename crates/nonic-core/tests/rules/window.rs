@@ -348,3 +348,37 @@ fn a_large_read_is_not_starved_by_a_stream_of_writes_next_to_it() {
     }
     panic!("everything stopped");
 }
+
+#[test]
+fn an_overflow_of_the_completion_queue_lets_others_go_on() {
+    let mut pair = Pair::new(&narrow(4));
+    let (second, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    // Only receives go to the small queue, and only the first connection is told of its overflow.
+    let small = std::sync::Arc::new(nonic_core::CompletionQueue::new(nonic_core::CqId(9), 1));
+    let mut init = pair.a.qp_init();
+    init.recv_cq = small;
+    let failing = pair.a.nic.create_qp(init).expect("created");
+    let to_init = pair.a.setup.to_init();
+    pair.a.modify(failing, &to_init).expect("RESET to INIT");
+    let at_b = pair.b.add_qp();
+    pair.connect(failing, at_b);
+    pair.a.qpn = failing;
+    recv!(pair.a, 1, 0, 8);
+    recv!(pair.a, 2, 0, 8);
+    post!(pair.a, 3, SendOp::Write(remote), 0, 4 * MTU);
+    assert_eq!(pair.a.transmit().len(), 4);
+    pair.a.qpn = second;
+    post!(pair.a, 4, SendOp::Write(remote), 0, 8);
+    sent!(pair.a, []);
+    pair.b.qpn = at_b;
+    for wr_id in 1..=2 {
+        post!(pair.b, wr_id, SendOp::Send, 0, 8);
+    }
+    let sends = pair.b.transmit();
+    pair.a.receive_all(&sends);
+    pair.a.transmit();
+    pair.a.nic.publish();
+    assert_eq!(pair.a.nic.qp_state(failing), Some(QpState::Error));
+    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+}
