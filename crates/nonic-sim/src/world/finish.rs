@@ -188,7 +188,7 @@ impl World {
                 let arena = &self.arenas[export.arena];
                 arena.host == number && arena.region.is_some() && export.revoked_ns.is_none()
             };
-            let expected = 1 + arenas.count() + self.exports.iter().filter(live).count();
+            let expected = 1 + host.secret_keys + arenas.count() + self.exports.iter().filter(live).count();
             let actual = self.fabric.nic(host.station).keys().len();
             if actual > expected || actual + self.uncertain_invalidations() < expected {
                 return Err(format!("host {number} has {actual} keys instead of {expected}"));

@@ -232,6 +232,11 @@ impl World {
             return Err(format!("export {export} was revoked by nobody"));
         }
         self.revoked(export);
+        if self.prng.percent(50) {
+            // The same memory under a new key that nobody knows: the old one must stay dead.
+            self.register_export(export)?;
+            self.hosts[host].secret_keys += 1;
+        }
         Ok(())
     }
 
@@ -240,7 +245,16 @@ impl World {
             return Ok(());
         }
         let station = self.hosts[self.qps[number].host].station;
-        let qpn = self.qps[number].qpn;
+        let (now, qpn) = (self.fabric.now(), self.qps[number].qpn);
+        if self.prng.percent(50) {
+            // Everything is flushed, and the completions must go with the queue pair before anyone sees them.
+            let to_error = QpAttributes {
+                state: Some(QpState::Error),
+                ..QpAttributes::default()
+            };
+            let modified = self.fabric.nic_mut(station).modify_qp(now, qpn, &to_error);
+            modified.map_err(|error| format!("QP {number}: cannot go to ERR: {error}"))?;
+        }
         if !self.fabric.nic_mut(station).destroy_qp(qpn) {
             return Err(format!("QP {number} was gone before it was destroyed"));
         }

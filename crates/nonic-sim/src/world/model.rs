@@ -21,6 +21,8 @@ pub(crate) struct Host {
     pub(crate) pd: Option<PdId>,
     /// The key of the pool: local and remote reading.
     pub(crate) pool_key: u32,
+    /// Keys that were registered and given to nobody.
+    pub(crate) secret_keys: usize,
     /// The arena with its words for atomics.
     pub(crate) commons: usize,
     pub(crate) cqs: Vec<usize>,

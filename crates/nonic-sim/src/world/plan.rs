@@ -85,6 +85,7 @@ impl Plan {
             crashed: false,
             pd: None,
             pool_key: 0,
+            secret_keys: 0,
             commons,
             cqs,
             srqs,

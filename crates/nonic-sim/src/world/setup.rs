@@ -169,18 +169,18 @@ impl World {
         self.by_qpn.insert((host, qpn.value()), number);
         self.build_arena(self.qps[number].arena)?;
         for export in self.qps[number].exports.clone() {
-            let Some(bound) = self.exports.get(export).map(|export| export.bound_to) else {
-                continue;
-            };
-            let bound_qpn = bound.map(|qp| self.qps[qp].qpn);
-            let (arena, offset, length) = {
-                let export = &self.exports[export];
-                (export.arena, export.offset, export.length)
-            };
-            let iova = self.arenas[arena].iova + offset as u64;
-            self.exports[export].key = self.register_part(arena, offset, length, iova, bound_qpn, true)?;
+            self.exports[export].key = self.register_export(export)?;
         }
         Ok(())
+    }
+
+    /// Registers an export's memory under a new key.
+    pub(super) fn register_export(&mut self, number: usize) -> Result<u32, String> {
+        let export = &self.exports[number];
+        let (arena, offset, length) = (export.arena, export.offset, export.length);
+        let bound_qpn = export.bound_to.map(|qp| self.qps[qp].qpn);
+        let iova = self.arenas[arena].iova + offset as u64;
+        self.register_part(arena, offset, length, iova, bound_qpn, true)
     }
 
     fn connect(&mut self, number: usize) -> Check {
