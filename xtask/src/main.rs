@@ -1,9 +1,11 @@
 //! Project chores: `cargo xtask <chore>`.
 //!
-//! Measurements need an optimised build: `cargo run --release --package xtask -- bench bare`.
+//! The alias in `.cargo/config.toml` builds it optimised, since it also measures.
 
 mod bare;
+mod bench;
 mod loom;
+mod mutants;
 
 use clap::{Parser, Subcommand};
 
@@ -23,6 +25,8 @@ enum Chore {
     },
     /// Explore the interleavings of what threads share.
     Loom,
+    /// Break the NIC on purpose and expect the simulator to notice.
+    Mutants(mutants::Options),
     /// The other side of a bare-socket measurement, started by it.
     #[command(hide = true)]
     BarePeer {
@@ -33,39 +37,17 @@ enum Chore {
 
 #[derive(Subcommand)]
 enum Subject {
-    /// Bare UDP sockets on loopback: the yardstick for everything built on them.
-    Bare {
-        /// How long to measure bandwidth.
-        #[arg(long, default_value_t = 3.0)]
-        seconds: f64,
-        /// How many batches may be on their way at once.
-        #[arg(long, default_value_t = 4)]
-        window: usize,
-        /// How many round trips to measure.
-        #[arg(long, default_value_t = 100_000)]
-        iterations: usize,
-    },
+    /// nonic against bare UDP sockets on loopback, taking turns.
+    Bare(bench::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Bench {
-            subject:
-                Subject::Bare {
-                    seconds,
-                    window,
-                    iterations,
-                },
-        } => {
-            if cfg!(debug_assertions) {
-                eprintln!("note: this is not an optimised build; add --release for figures to keep");
-            }
-            let bandwidth = bare::bandwidth(seconds, window)?;
-            println!("bare bandwidth  {:.2} GB/s  (window {window})", bandwidth / 1e9);
-            println!("bare latency    {}", bare::latency(iterations)?);
-            Ok(())
-        }
+            subject: Subject::Bare(options),
+        } => bench::run(options),
         Chore::Loom => loom::run(),
+        Chore::Mutants(options) => mutants::run(&options),
         Chore::BarePeer { role } => bare::serve(role),
     }
 }
