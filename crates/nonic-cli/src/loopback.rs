@@ -1,7 +1,7 @@
 //! `--loopback`: the server side as a child process of this one, on an address of this host.
 
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,13 @@ impl LocalServer {
             .args(["perf", "--server", "--once", "--bind", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .context("cannot start the server side")?;
+        let mut stderr = child
+            .stderr
+            .take()
+            .context("the child's complaints were asked for")?;
         let stdout = child.stdout.take().context("the child's output was asked for")?;
         let mut server = LocalServer {
             child,
@@ -40,11 +45,14 @@ impl LocalServer {
             let line = line.context("the server side does not speak")?;
             if let Some(address) = line.strip_prefix("listening on ") {
                 server.address = address.split(' ').next().unwrap_or_default().to_owned();
-                // It has nothing more to say that anyone would read, and says it into a closed pipe.
+                // What goes wrong from here on the client sees itself; the rest goes into closed pipes.
                 return Ok(server);
             }
         }
-        bail!("the server side ended before it listened; its complaint is above")
+        let mut complaint = String::new();
+        // Whatever can be read of it.
+        let _ = stderr.read_to_string(&mut complaint);
+        bail!("the server side did not start: {}", complaint.trim_end())
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Client, Place, Server};
 use serde_json::Value;
 
 /// All that is legal.
-pub const COMBINATIONS: [(&str, &str); 8] = [
+pub(crate) const COMBINATIONS: [(&str, &str); 8] = [
     ("rc", "send"),
     ("rc", "write"),
     ("rc", "read"),
@@ -16,7 +16,7 @@ pub const COMBINATIONS: [(&str, &str); 8] = [
 ];
 
 /// Pings and measures everything between a client's place and a server, with every byte checked.
-pub fn everything(client: &Place, server: &Server) {
+pub(crate) fn everything(client: &Place, server: &Server) {
     for service in ["rc", "uc", "ud"] {
         ping(client, &server.address, service);
     }
@@ -33,7 +33,7 @@ pub fn everything(client: &Place, server: &Server) {
 }
 
 /// A few pings of every operation of a service.
-pub fn ping(client: &Place, server: &str, service: &str) {
+pub(crate) fn ping(client: &Place, server: &str, service: &str) {
     let pings = [
         "ping",
         server,
@@ -65,7 +65,7 @@ pub fn ping(client: &Place, server: &str, service: &str) {
 }
 
 /// Checked messages with the queue kept full. What a reliable service was given arrives, all of it.
-pub fn bandwidth(client: &Place, server: &str, service: &str, op: &str, size: &str) {
+pub(crate) fn bandwidth(client: &Place, server: &str, service: &str, op: &str, size: &str) {
     let more = ["--test", "bw", "--iterations", "300", "--queue-depth", "16"];
     let run = perf(client, server, service, op, size, &more);
     assert_eq!(run["sent"], 300, "{run}");
@@ -82,7 +82,7 @@ pub fn bandwidth(client: &Place, server: &str, service: &str, op: &str, size: &s
 }
 
 /// Checked messages one at a time.
-pub fn latency(client: &Place, server: &str, service: &str, op: &str, size: &str) {
+pub(crate) fn latency(client: &Place, server: &str, service: &str, op: &str, size: &str) {
     let more = ["--test", "lat", "--iterations", "100"];
     let run = perf(client, server, service, op, size, &more);
     assert_eq!(number(&run, "samples") + number(&run, "lost"), 100, "{run}");
@@ -95,7 +95,14 @@ pub fn latency(client: &Place, server: &str, service: &str, op: &str, size: &str
 }
 
 /// The one run of a `nonic perf` that must succeed.
-pub fn perf(client: &Place, server: &str, service: &str, op: &str, size: &str, more: &[&str]) -> Value {
+pub(crate) fn perf(
+    client: &Place,
+    server: &str,
+    service: &str,
+    op: &str,
+    size: &str,
+    more: &[&str],
+) -> Value {
     let mut arguments = vec!["perf", server, "--json", "--verify"];
     arguments.extend(["--service", service, "--op", op, "--size", size]);
     arguments.extend(more);
@@ -111,7 +118,7 @@ pub fn perf(client: &Place, server: &str, service: &str, op: &str, size: &str, m
 }
 
 /// A count.
-pub fn number(value: &Value, name: &str) -> u64 {
+pub(crate) fn number(value: &Value, name: &str) -> u64 {
     value[name]
         .as_u64()
         .unwrap_or_else(|| panic!("{name} in {value}"))

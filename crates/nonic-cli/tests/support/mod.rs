@@ -4,8 +4,8 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-pub mod matrix;
-pub mod namespace;
+pub(crate) mod matrix;
+pub(crate) mod namespace;
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -15,11 +15,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// How long anything may take. Machines that run tests are busy; a hang is still a hang.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Where and as whom processes run.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     prefix: Vec<String>,
     program: PathBuf,
     environment: Vec<(String, String)>,
@@ -27,7 +27,7 @@ pub struct Place {
 
 impl Place {
     /// Here, as ourselves.
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         Place {
             prefix: Vec::new(),
             program: env!("CARGO_BIN_EXE_nonic").into(),
@@ -36,14 +36,14 @@ impl Place {
     }
 
     /// In a network namespace.
-    pub fn in_namespace(mut self, name: &str) -> Self {
+    pub(crate) fn in_namespace(mut self, name: &str) -> Self {
         self.prefix
             .extend(["ip", "netns", "exec", name].map(str::to_owned));
         self
     }
 
     /// As the user nobody, with a copy of the program that nobody may read.
-    pub fn as_nobody(mut self, program: PathBuf) -> Self {
+    pub(crate) fn as_nobody(mut self, program: PathBuf) -> Self {
         let setpriv = [
             "setpriv",
             "--reuid",
@@ -57,12 +57,12 @@ impl Place {
         self
     }
 
-    pub fn with_environment(mut self, key: &str, value: impl Into<String>) -> Self {
+    pub(crate) fn with_environment(mut self, key: &str, value: impl Into<String>) -> Self {
         self.environment.push((key.to_owned(), value.into()));
         self
     }
 
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = match self.prefix.split_first() {
             Some((first, rest)) => {
                 let mut command = Command::new(first);
@@ -79,34 +79,34 @@ impl Place {
 
 /// A process that is killed with this value, if it still runs.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     name: String,
 }
 
 impl Process {
-    pub fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(mut command: Command) -> Self {
         let name = format!("{command:?}");
         let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
         Process { child, name }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("our own child").is_none()
     }
 
     /// Ends it with SIGKILL: it cannot clean up.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child");
     }
 
     /// Waits for it to end; whether it succeeded.
-    pub fn wait(&mut self, deadline: Instant) -> bool {
+    pub(crate) fn wait(&mut self, deadline: Instant) -> bool {
         loop {
             if let Some(status) = self.child.try_wait().expect("our own child") {
                 return status.success();
@@ -139,18 +139,18 @@ impl Drop for Process {
 
 /// A server that listens.
 #[derive(Debug)]
-pub struct Server {
-    pub process: Process,
+pub(crate) struct Server {
+    pub(crate) process: Process,
     /// Where it listens.
-    pub address: String,
+    pub(crate) address: String,
     /// Whether it holds port 4791 of that address.
-    pub holder: bool,
+    pub(crate) holder: bool,
     lines: Receiver<String>,
 }
 
 impl Server {
     /// Starts `nonic ping --server`, or `perf`, and waits until it listens.
-    pub fn start(place: &Place, tool: &str, bind: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, tool: &str, bind: &str, more: &[&str]) -> Self {
         let mut arguments = vec![tool, "--json", "--server", "--bind", bind];
         arguments.extend(more);
         let mut command = place.command(&arguments);
@@ -179,7 +179,7 @@ impl Server {
     }
 
     /// The next thing it says.
-    pub fn next_event(&self) -> Value {
+    pub(crate) fn next_event(&self) -> Value {
         let line = self.lines.recv_timeout(DEADLINE);
         let line = line.unwrap_or_else(|_| panic!("no news from {}", self.process.name));
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
@@ -188,30 +188,30 @@ impl Server {
 
 /// What a process left behind.
 #[derive(Debug)]
-pub struct Outcome {
-    pub success: bool,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Outcome {
+    pub(crate) success: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Outcome {
     /// The one JSON document it printed.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
     }
 }
 
 /// A client under way.
 #[derive(Debug)]
-pub struct Client {
-    pub process: Process,
+pub(crate) struct Client {
+    pub(crate) process: Process,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     started: Instant,
 }
 
 impl Client {
-    pub fn start(place: &Place, arguments: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
         let mut command = place.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::spawn(command);
@@ -225,7 +225,7 @@ impl Client {
         }
     }
 
-    pub fn finish(mut self) -> Outcome {
+    pub(crate) fn finish(mut self) -> Outcome {
         let success = self.process.wait(self.started + DEADLINE);
         let text = |pipe: &Receiver<String>| pipe.recv_timeout(DEADLINE).expect("it ended");
         Outcome {
@@ -236,7 +236,7 @@ impl Client {
     }
 
     /// It must succeed; the JSON it printed.
-    pub fn json(self) -> Value {
+    pub(crate) fn json(self) -> Value {
         let name = self.process.name.clone();
         let outcome = self.finish();
         assert!(outcome.success, "{name}: {}", outcome.stderr);
@@ -245,7 +245,7 @@ impl Client {
 }
 
 /// Runs a program to its end.
-pub fn run(place: &Place, arguments: &[&str]) -> Outcome {
+pub(crate) fn run(place: &Place, arguments: &[&str]) -> Outcome {
     Client::start(place, arguments).finish()
 }
 
@@ -260,7 +260,7 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Whether something the test needs is missing. Where changes are accepted nothing may be.
-pub fn missing(reason: Option<String>) -> bool {
+pub(crate) fn missing(reason: Option<String>) -> bool {
     let Some(reason) = reason else {
         return false;
     };
@@ -273,20 +273,20 @@ pub fn missing(reason: Option<String>) -> bool {
 }
 
 /// Whether a program can be run.
-pub fn has_program(name: &str, argument: &str) -> bool {
+pub(crate) fn has_program(name: &str, argument: &str) -> bool {
     let mut command = Command::new(name);
     command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
 /// Whether we are root.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// A directory that every user may read, with a copy of the program.
-pub fn readable_copy() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn readable_copy() -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let everyone = std::fs::Permissions::from_mode(0o755);

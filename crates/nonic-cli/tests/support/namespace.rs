@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A network namespace with its loopback switched on.
 #[derive(Debug)]
-pub struct Namespace {
-    pub name: String,
+pub(crate) struct Namespace {
+    pub(crate) name: String,
 }
 
 impl Namespace {
     /// Why there can be none, if so.
-    pub fn unavailable() -> Option<String> {
+    pub(crate) fn unavailable() -> Option<String> {
         if !is_root() {
             return Some("network namespaces need root".to_owned());
         }
@@ -22,7 +22,7 @@ impl Namespace {
         None
     }
 
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nonic-{}-{count}", std::process::id());
@@ -33,14 +33,14 @@ impl Namespace {
     }
 
     /// Runs `ip` within it.
-    pub fn ip(&self, arguments: &[&str]) {
+    pub(crate) fn ip(&self, arguments: &[&str]) {
         let mut all = vec!["-n", self.name.as_str()];
         all.extend(arguments);
         ip(&all);
     }
 
     /// What `ip` says within it.
-    pub fn ask_ip(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ask_ip(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("ip");
         let output = command.args(["-n", self.name.as_str()]).args(arguments).output();
         String::from_utf8(output.expect("ip runs").stdout).expect("ip prints text")
@@ -56,13 +56,13 @@ impl Drop for Namespace {
 
 /// Two namespaces joined by a pair of virtual Ethernet interfaces, both called `veth`.
 #[derive(Debug)]
-pub struct Cable {
-    pub left: Namespace,
-    pub right: Namespace,
+pub(crate) struct Cable {
+    pub(crate) left: Namespace,
+    pub(crate) right: Namespace,
 }
 
 impl Cable {
-    pub fn new(mtu: u32) -> Self {
+    pub(crate) fn new(mtu: u32) -> Self {
         let cable = Cable {
             left: Namespace::new(),
             right: Namespace::new(),
