@@ -153,7 +153,7 @@ pub fn run_many(
             let seeds = first + start..first + (start + CHUNK).min(count);
             let mut part = Summary::default();
             for seed in seeds {
-                part.add(seed, run_seed(seed, &Options::default()));
+                part.add(run_seed(seed, &Options::default()));
             }
             let mut whole = summary.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             whole.merge(part);
@@ -175,7 +175,7 @@ pub fn run_many(
 }
 
 impl Summary {
-    fn add(&mut self, _seed: u64, outcome: Result<Report, Failure>) {
+    fn add(&mut self, outcome: Result<Report, Failure>) {
         self.seeds += 1;
         match outcome {
             Ok(report) => self.total.add(&report),

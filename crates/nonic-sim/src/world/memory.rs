@@ -103,19 +103,20 @@ impl World {
             let mut all = pieces.0.iter();
             all.any(|(offset, length)| (*offset as usize..(offset + length) as usize).contains(&at))
         };
-        for (number, qp) in self.qps.iter().enumerate().filter(|(_, qp)| qp.arena == arena) {
-            if let Some(index) = qp.receives.iter().position(|receive| within(&receive.buffer)) {
-                return format!("receive {index} of QP {number}");
-            }
-            let target = qp.ops.iter().position(|op| match &op.source {
-                super::model::Source::Target(buffer, _) => within(buffer),
-                _ => false,
-            });
-            if let Some(index) = target {
-                return format!("where request {index} of QP {number} puts what it fetches");
-            }
-            return format!("between the buffers of QP {number}");
+        let Some(number) = self.qps.iter().position(|qp| qp.arena == arena) else {
+            return "a shared buffer".into();
+        };
+        let qp = &self.qps[number];
+        if let Some(index) = qp.receives.iter().position(|receive| within(&receive.buffer)) {
+            return format!("receive {index} of QP {number}");
         }
-        "a shared buffer".into()
+        let target = qp.ops.iter().position(|op| match &op.source {
+            super::model::Source::Target(buffer, _) => within(buffer),
+            _ => false,
+        });
+        match target {
+            Some(index) => format!("where request {index} of QP {number} puts what it fetches"),
+            None => format!("between the buffers of QP {number}"),
+        }
     }
 }

@@ -9,8 +9,10 @@
 
 mod arrivals;
 mod atomics;
+mod bad;
 mod completions;
 mod content;
+mod datagrams;
 mod events;
 mod finish;
 mod memory;

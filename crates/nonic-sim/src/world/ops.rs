@@ -1,10 +1,10 @@
 //! What the queue pairs of a plan will do: their send requests, and the receives the other side needs.
 
 use super::content::{Pieces, draw_content};
-use super::model::{Bad, Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source, Target};
+use super::model::{Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source};
 use super::plan::Plan;
 use crate::prng::Prng;
-use nonic_core::{SendFlags, Service, Status};
+use nonic_core::{SendFlags, Service};
 
 /// The most gather or scatter elements a request has.
 pub(crate) const MAX_SGE: u32 = 32;
@@ -83,13 +83,13 @@ fn plan_receives(plan: &mut Plan, qp: usize, prng: &mut Prng) {
 }
 
 /// Plans one queue pair's requests.
-struct Planner<'a> {
-    plan: &'a mut Plan,
-    prng: &'a mut Prng,
-    qp: usize,
+pub(super) struct Planner<'a> {
+    pub(super) plan: &'a mut Plan,
+    pub(super) prng: &'a mut Prng,
+    pub(super) qp: usize,
     peer: usize,
-    mtu: u32,
-    service: Service,
+    pub(super) mtu: u32,
+    pub(super) service: Service,
     /// How often a request is signaled, in percent.
     signaled: u64,
     /// Exports of the peer that this side may use for a while, or invalidates.
@@ -218,7 +218,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn push(&mut self, kind: Kind, length: u32, source: Source, flags: SendFlags, expect: Expect) {
+    pub(super) fn push(&mut self, kind: Kind, length: u32, source: Source, flags: SendFlags, expect: Expect) {
         let mut flags = flags;
         if self.prng.below(100) < self.signaled {
             flags |= SendFlags::SIGNALED;
@@ -484,178 +484,4 @@ impl<'a> Planner<'a> {
         let nothing = Source::Pool(Pieces::default());
         self.push(kind, 0, nothing, SendFlags::empty(), Expect::Success);
     }
-
-    fn bad(&mut self) {
-        let everywhere = [
-            Bad::LocalUnknownKey,
-            Bad::LocalOutOfBounds,
-            Bad::LocalInvalidateForbidden,
-            Bad::WriteUnknownKey,
-            Bad::WriteOutOfBounds,
-            Bad::WriteReadOnly,
-            Bad::WriteImmediateUnknownKey,
-        ];
-        let reliable_only = [
-            Bad::ReadUnknownKey,
-            Bad::ReadOutOfBounds,
-            Bad::ReadIntoReadOnly,
-            Bad::AtomicWithoutRight,
-            Bad::AtomicUnaligned,
-            Bad::SendInvalidateUnknownKey,
-        ];
-        let bad = if self.service == Service::Rc && self.prng.percent(50) {
-            self.prng.pick(&reliable_only)
-        } else {
-            self.prng.pick(&everywhere)
-        };
-        let expect = expectation(bad, self.service);
-        let length = match bad {
-            Bad::AtomicWithoutRight | Bad::AtomicUnaligned => 8,
-            Bad::LocalInvalidateForbidden => 0,
-            _ => self.prng.range(1, 3 * u64::from(self.mtu)) as u32,
-        };
-        let length = if bad == Bad::SendInvalidateUnknownKey {
-            length.min(200)
-        } else {
-            length
-        };
-        let fetches = matches!(
-            bad,
-            Bad::ReadUnknownKey | Bad::ReadOutOfBounds | Bad::AtomicWithoutRight | Bad::AtomicUnaligned
-        );
-        let source = if fetches {
-            let arena = self.plan.qps[self.qp].arena;
-            let offset = self.plan.arenas[arena].allocate(length, self.prng);
-            Source::Target(Pieces::one(offset, length), Pieces::default())
-        } else {
-            Source::Pool(draw_content(length, 1, self.prng))
-        };
-        self.push(Kind::Bad(bad), length, source, SendFlags::empty(), expect);
-    }
-}
-
-fn expectation(bad: Bad, service: Service) -> Expect {
-    let remote = |status| {
-        if service == Service::Rc {
-            Expect::Refused(status)
-        } else {
-            // Nobody says so: the message is dropped on arrival.
-            Expect::Success
-        }
-    };
-    match bad {
-        Bad::WriteUnknownKey
-        | Bad::WriteImmediateUnknownKey
-        | Bad::WriteOutOfBounds
-        | Bad::WriteReadOnly
-        | Bad::ReadUnknownKey
-        | Bad::ReadOutOfBounds
-        | Bad::AtomicWithoutRight
-        | Bad::SendInvalidateUnknownKey => remote(Status::RemoteAccess),
-        Bad::AtomicUnaligned => remote(Status::RemoteInvalidRequest),
-        Bad::LocalUnknownKey | Bad::LocalOutOfBounds | Bad::ReadIntoReadOnly => {
-            Expect::Local(Status::LocalProtection)
-        }
-        Bad::LocalInvalidateForbidden => Expect::Local(Status::LocalQpOperation),
-    }
-}
-
-/// Plans datagrams between `members`.
-pub(super) fn plan_datagrams(plan: &mut Plan, members: &[usize], prng: &mut Prng) {
-    let longest = prng.pick(&[64, 256, 1024, 4096]);
-    let grouped = prng.percent(40);
-    for qp in members {
-        plan.qps[*qp].in_group = grouped && prng.percent(70);
-        let count = prng.range(1, 16);
-        for _ in 0..count {
-            plan_datagram(plan, *qp, members, (longest, grouped), prng);
-        }
-    }
-    for qp in members {
-        let incoming: usize = members
-            .iter()
-            .flat_map(|sender| &plan.qps[*sender].ops)
-            .filter(|op| match op.kind {
-                Kind::Datagram { to, .. } => to == Target::Group || to == Target::Qp(*qp),
-                _ => false,
-            })
-            .count();
-        let short_at = (prng.below(100) < 3).then(|| prng.index(incoming + 1));
-        for index in 0..incoming + 1 {
-            let short = short_at == Some(index);
-            let room = if short {
-                prng.below(u64::from(GRH_LEN)) as u32
-            } else {
-                GRH_LEN + longest
-            };
-            if let Some(srq) = plan.qps[*qp].srq {
-                plan.srqs[srq].receives.push(Receive {
-                    buffer: Pieces::one(0, GRH_LEN + longest),
-                    short: false,
-                    done: false,
-                });
-            } else {
-                let arena = plan.qps[*qp].arena;
-                let buffer = plan.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
-                plan.qps[*qp].receives.push(Receive {
-                    buffer,
-                    short,
-                    done: false,
-                });
-            }
-        }
-    }
-}
-
-fn plan_datagram(plan: &mut Plan, qp: usize, members: &[usize], style: (u32, bool), prng: &mut Prng) {
-    let (longest, grouped) = style;
-    let to = if grouped && prng.percent(40) {
-        Target::Group
-    } else {
-        Target::Qp(prng.pick(members))
-    };
-    let length = match prng.below(4) {
-        0 => prng.below(9) as u32,
-        1 => longest,
-        _ => prng.below(u64::from(longest) + 1) as u32,
-    };
-    let mut flags = SendFlags::empty();
-    if prng.percent(70) {
-        flags |= SendFlags::SIGNALED;
-    }
-    if prng.percent(20) {
-        flags |= SendFlags::SOLICITED;
-    }
-    let bad = prng.below(100) < 2;
-    let kind = if bad {
-        Kind::Bad(Bad::LocalUnknownKey)
-    } else {
-        Kind::Datagram {
-            to,
-            immediate: prng.percent(30).then(|| prng.next_u32()),
-            wrong_qkey: prng.percent(6),
-        }
-    };
-    let length = if bad { length.max(1) } else { length };
-    let content = draw_content(length, MAX_SGE, prng);
-    let source = if length <= MAX_INLINE && !bad && prng.percent(20) {
-        Source::Inline(content)
-    } else {
-        Source::Pool(content)
-    };
-    let expect = if bad {
-        Expect::Local(Status::LocalProtection)
-    } else {
-        Expect::Success
-    };
-    plan.qps[qp].ops.push(Op {
-        kind,
-        length,
-        source,
-        flags,
-        expect,
-        posted_ns: 0,
-        outcome: None,
-        verified: false,
-    });
 }

@@ -3,8 +3,8 @@
 use super::World;
 use super::content::Arena;
 use super::model::{Cell, Cq, Export, Host, Life, Mark, Qp, Receive, Srq, Terms, Word};
-use super::ops;
 use super::scenario::Scenario;
+use super::{datagrams, ops};
 use crate::prng::Prng;
 use nonic_core::{Arm, PathMtu, Psn, Qpn, RnrTimer, SendFlags, Service};
 use std::collections::{BTreeSet, VecDeque};
@@ -286,7 +286,7 @@ impl Plan {
         let members: Vec<usize> = (0..count)
             .map(|index| self.add_qp(index % stations, Service::Ud, None, terms, prng))
             .collect();
-        ops::plan_datagrams(self, &members, prng);
+        datagrams::plan_datagrams(self, &members, prng);
         for member in members {
             self.timeline.push((0, Mark::Start(member)));
         }

@@ -1,0 +1,108 @@
+//! What datagram queue pairs will do: to each other, to a group, and with a wrong Q_Key now and then.
+
+use super::content::{Pieces, draw_content};
+use super::model::{Bad, Expect, Kind, Op, Receive, Source, Target};
+use super::ops::{GRH_LEN, MAX_INLINE, MAX_SGE};
+use super::plan::Plan;
+use crate::prng::Prng;
+use nonic_core::{SendFlags, Status};
+
+/// Plans datagrams between `members`.
+pub(super) fn plan_datagrams(plan: &mut Plan, members: &[usize], prng: &mut Prng) {
+    let longest = prng.pick(&[64, 256, 1024, 4096]);
+    let grouped = prng.percent(40);
+    for qp in members {
+        plan.qps[*qp].in_group = grouped && prng.percent(70);
+        let count = prng.range(1, 16);
+        for _ in 0..count {
+            plan_datagram(plan, *qp, members, (longest, grouped), prng);
+        }
+    }
+    for qp in members {
+        let incoming: usize = members
+            .iter()
+            .flat_map(|sender| &plan.qps[*sender].ops)
+            .filter(|op| match op.kind {
+                Kind::Datagram { to, .. } => to == Target::Group || to == Target::Qp(*qp),
+                _ => false,
+            })
+            .count();
+        let short_at = (prng.below(100) < 3).then(|| prng.index(incoming + 1));
+        for index in 0..incoming + 1 {
+            let short = short_at == Some(index);
+            let room = if short {
+                prng.below(u64::from(GRH_LEN)) as u32
+            } else {
+                GRH_LEN + longest
+            };
+            if let Some(srq) = plan.qps[*qp].srq {
+                plan.srqs[srq].receives.push(Receive {
+                    buffer: Pieces::one(0, GRH_LEN + longest),
+                    short: false,
+                    done: false,
+                });
+            } else {
+                let arena = plan.qps[*qp].arena;
+                let buffer = plan.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
+                plan.qps[*qp].receives.push(Receive {
+                    buffer,
+                    short,
+                    done: false,
+                });
+            }
+        }
+    }
+}
+
+fn plan_datagram(plan: &mut Plan, qp: usize, members: &[usize], style: (u32, bool), prng: &mut Prng) {
+    let (longest, grouped) = style;
+    let to = if grouped && prng.percent(40) {
+        Target::Group
+    } else {
+        Target::Qp(prng.pick(members))
+    };
+    let length = match prng.below(4) {
+        0 => prng.below(9) as u32,
+        1 => longest,
+        _ => prng.below(u64::from(longest) + 1) as u32,
+    };
+    let mut flags = SendFlags::empty();
+    if prng.percent(70) {
+        flags |= SendFlags::SIGNALED;
+    }
+    if prng.percent(20) {
+        flags |= SendFlags::SOLICITED;
+    }
+    let bad = prng.below(100) < 2;
+    let kind = if bad {
+        Kind::Bad(Bad::LocalUnknownKey)
+    } else {
+        Kind::Datagram {
+            to,
+            immediate: prng.percent(30).then(|| prng.next_u32()),
+            wrong_qkey: prng.percent(6),
+        }
+    };
+    let length = if bad { length.max(1) } else { length };
+    let content = draw_content(length, MAX_SGE, prng);
+    let source = if length <= MAX_INLINE && !bad && prng.percent(20) {
+        Source::Inline(content)
+    } else {
+        Source::Pool(content)
+    };
+    let expect = if bad {
+        Expect::Local(Status::LocalProtection)
+    } else {
+        Expect::Success
+    };
+    plan.qps[qp].ops.push(Op {
+        kind,
+        length,
+        source,
+        flags,
+        expect,
+        posted_ns: 0,
+        outcome: None,
+        verified: false,
+    });
+}
