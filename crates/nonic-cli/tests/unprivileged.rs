@@ -11,7 +11,7 @@ fn an_unprivileged_user_can_do_everything() {
         return;
     }
     let (_directory, program) = readable_copy();
-    let nobody = Place::here().as_nobody(program);
+    let nobody = Place::here().run_by_nobody(program);
     let server = Server::start(&nobody, "perf", "127.0.0.1:0", &[]);
     assert_eq!(user_of(server.process.pid()), Some(65534));
     matrix::everything(&nobody, &server);
@@ -23,7 +23,7 @@ fn processes_of_different_users_share_an_address() {
         return;
     }
     let (_directory, program) = readable_copy();
-    let nobody = Place::here().as_nobody(program);
+    let nobody = Place::here().run_by_nobody(program);
     let server = Server::start(&nobody, "perf", "127.0.0.1:0", &[]);
     for (service, op) in [("rc", "write"), ("rc", "send"), ("ud", "send")] {
         matrix::bandwidth(&Place::here(), &server.address, service, op, "500");

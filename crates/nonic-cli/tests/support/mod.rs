@@ -43,7 +43,7 @@ impl Place {
     }
 
     /// As the user nobody, with a copy of the program that nobody may read.
-    pub(crate) fn as_nobody(mut self, program: PathBuf) -> Self {
+    pub(crate) fn run_by_nobody(mut self, program: PathBuf) -> Self {
         let setpriv = [
             "setpriv",
             "--reuid",
