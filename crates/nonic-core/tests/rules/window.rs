@@ -382,3 +382,54 @@ fn an_overflow_of_the_completion_queue_lets_others_go_on() {
     assert_eq!(pair.a.nic.qp_state(failing), Some(QpState::Error));
     sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
 }
+
+/// Three connections: the first has the whole window, the other two stand in line with ten packets each.
+fn two_in_line() -> (Pair, [nonic_core::Qpn; 3]) {
+    let mut pair = Pair::new(&Setup {
+        max_segments: 1,
+        ..narrow(4)
+    });
+    let first = pair.a.qpn;
+    let (second, _) = pair.connect_more();
+    let (third, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 4 * MTU);
+    let packets = pair.a.transmit();
+    assert_eq!(packets.len(), 4);
+    for qpn in [second, third] {
+        pair.a.qpn = qpn;
+        post!(pair.a, 2, SendOp::Write(remote), 0, 10 * MTU);
+        sent!(pair.a, []);
+    }
+    pair.b.receive_all(&packets);
+    (pair, [first, second, third])
+}
+
+#[test]
+fn those_in_line_take_turns() {
+    let (mut pair, _) = two_in_line();
+    let answers = pair.b.transmit();
+    pair.a.receive_all(&answers);
+    let packets = pair.a.transmit();
+    let to: Vec<_> = packets.iter().map(|wire| wire.headers().bth.dest_qp).collect();
+    assert_eq!(to.len(), 4);
+    assert_ne!(to[0], to[1]);
+    assert_eq!(to[..2], to[2..]);
+}
+
+#[test]
+fn one_destroyed_in_its_turn_passes_it_on() {
+    for destroy in [true, false] {
+        let (mut pair, [first, second, third]) = two_in_line();
+        assert!(pair.a.nic.destroy_qp(first));
+        if destroy {
+            assert!(pair.a.nic.destroy_qp(second));
+        } else {
+            pair.a.qpn = second;
+            pair.a.go_to(QpState::Reset);
+        }
+        assert_eq!(pair.a.transmit().len(), 4, "the third has the window");
+        pair.a.qpn = third;
+        assert_eq!(pair.a.nic.usage().send_requests, 1);
+    }
+}
