@@ -59,7 +59,8 @@ pub use nonic_engine::netdev::{Gid, GidEntry, LinkState, LocalAddress, NetDevice
 pub use nonic_engine::registry::{Occupant, RetryReason, Standing, occupant};
 pub use nonic_engine::{LinkCounters, OpenError};
 pub use queue_pair::{
-    Buffers, ConnectOptions, Peer, Prepared, QueuePair, QueuePairBuilder, ReceiveQueue, Refused, SendQueue,
+    Buffers, ConnectOptions, Peer, Prepared, QueuePair, QueuePairBuilder, ReceiveQueue, Refused,
+    RefusedBatch, SendQueue,
 };
 pub use transport::{Connected, Datagram, Rc, Reliable, Transport, Uc, Ud};
 

@@ -7,7 +7,7 @@ mod send;
 pub use builder::{ConnectOptions, Prepared, QueuePairBuilder};
 pub use receive::ReceiveQueue;
 pub(crate) use receive::post_receive;
-pub use send::{Peer, SendQueue};
+pub use send::{Peer, RefusedBatch, SendQueue};
 
 use crate::completion::CompletionQueue;
 use crate::device::Domain;

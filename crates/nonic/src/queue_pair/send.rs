@@ -4,7 +4,8 @@ use super::{Buffers, Handle, Refused};
 use crate::endpoint::Endpoint;
 use crate::memory::RemoteSlice;
 use crate::transport::{Connected, Datagram, Reliable, Transport};
-use nonic_core::{Data, Destination, PostError, SendFlags, SendOp, SendRequest};
+use nonic_core::{Data, Destination, PostError, SendFlags, SendOp, SendRequest, Sge};
+use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +17,61 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct SendQueue<T: Transport> {
     pub(super) handle: Arc<Handle>,
+    /// Requests of a batch, until it is handed over.
+    held: Vec<Held>,
+    batching: bool,
     transport: PhantomData<T>,
+}
+
+/// A request that waits for the rest of its batch.
+#[derive(Debug)]
+struct Held {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    destination: Option<Destination>,
+    sges: SmallVec<[Sge; 4]>,
+}
+
+impl Held {
+    fn request(&self) -> SendRequest<'_> {
+        SendRequest {
+            wr_id: self.wr_id,
+            op: self.op,
+            data: Data::Sges(&self.sges),
+            flags: self.flags,
+            destination: self.destination,
+        }
+    }
+}
+
+/// A batch being made. A panic on the way abandons its requests: they were not posted.
+struct Batching<'a, T: Transport> {
+    queue: &'a mut SendQueue<T>,
+    /// Whether a batch was being made already, which this one is then a part of.
+    outer: bool,
+}
+
+impl<T: Transport> Drop for Batching<'_, T> {
+    fn drop(&mut self) {
+        self.queue.batching = self.outer;
+        if !self.outer {
+            for held in self.queue.held.drain(..) {
+                self.queue.handle.send_queue.withdraw(held.wr_id);
+            }
+        }
+    }
+}
+
+/// Requests of a batch that were not taken: the one the NIC refused and those after it, which it never saw.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RefusedBatch {
+    /// Why.
+    #[source]
+    pub error: PostError,
+    /// The buffers of each, in order. Those of the requests before are in completions, or will be.
+    pub requests: Vec<Buffers>,
 }
 
 /// Where a datagram goes.
@@ -52,8 +107,53 @@ impl<T: Transport> SendQueue<T> {
     pub(super) fn new(handle: Arc<Handle>) -> Self {
         SendQueue {
             handle,
+            held: Vec::new(),
+            batching: false,
             transport: PhantomData,
         }
+    }
+
+    /// Hands the requests that `post` makes to the NIC together, so that their packets can leave together:
+    /// many small messages cost one system call instead of one each.
+    ///
+    /// ```
+    /// # fn f(mut pair: nonic::QueuePair<nonic::Rc>, leases: Vec<nonic::Lease>) -> Result<(), nonic::RefusedBatch> {
+    /// pair.sq.batch(|sq| {
+    ///     for (id, lease) in leases.into_iter().enumerate() {
+    ///         sq.send(id as u64, lease).expect("within a batch, refusals come at its end");
+    ///     }
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// Within `post`, only what needs no NIC to see is refused on the spot. What the NIC refuses, and all that
+    /// follows it, comes back from the batch as a whole.
+    pub fn batch<R>(&mut self, post: impl FnOnce(&mut Self) -> R) -> Result<R, RefusedBatch> {
+        let batching = Batching {
+            outer: std::mem::replace(&mut self.batching, true),
+            queue: self,
+        };
+        let answer = post(batching.queue);
+        if !batching.outer {
+            batching.queue.ring()?;
+        }
+        Ok(answer)
+    }
+
+    /// Posts what was held.
+    fn ring(&mut self) -> Result<(), RefusedBatch> {
+        let requests: SmallVec<[SendRequest<'_>; 32]> = self.held.iter().map(Held::request).collect();
+        let engine = &self.handle.domain.device.engine;
+        let posted = engine.post_sends(self.handle.qpn, &requests);
+        drop(requests);
+        let outcome = posted.map_err(|(index, error)| {
+            let queue = &self.handle.send_queue;
+            let refused = self.held.drain(index..);
+            let requests = refused.map(|held| queue.withdraw(held.wr_id)).collect();
+            RefusedBatch { error, requests }
+        });
+        self.held.clear();
+        outcome
     }
 
     fn post(
@@ -72,6 +172,16 @@ impl<T: Transport> SendQueue<T> {
         } = &*self.handle;
         let sges = buffers.sges();
         let wr_id = send_queue.admit(id, Some(*qpn), buffers);
+        if self.batching {
+            self.held.push(Held {
+                wr_id,
+                op,
+                flags,
+                destination,
+                sges,
+            });
+            return Ok(());
+        }
         let request = SendRequest {
             wr_id,
             op,
