@@ -96,7 +96,9 @@ fn everything_works_between_hosts_without_privileges() {
     let left = Place::here()
         .in_namespace(&cable.left.name)
         .run_by_nobody(program.clone());
-    let right = Place::here().in_namespace(&cable.right.name).run_by_nobody(program);
+    let right = Place::here()
+        .in_namespace(&cable.right.name)
+        .run_by_nobody(program);
     for bind in ["10.77.0.2:0", "[fd77::2]:0"] {
         let server = Server::start(&right, "perf", bind, &[]);
         matrix::everything(&left, &server);

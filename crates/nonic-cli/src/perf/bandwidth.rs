@@ -7,7 +7,7 @@
 //!
 //! In the measured loop nothing is allocated: buffers come back in completions and go out again.
 
-use super::rig::{Rig, slot};
+use super::rig::{Flow, Rig, posting, slot, target};
 use super::run::{Op, Run};
 use crate::exchange::{Conversation, Message, PATIENCE};
 use crate::meter::Meter;
@@ -158,35 +158,35 @@ impl<'a> Pump<'a> {
             let lane = self.lanes[index];
             let open = window - (lane.next - lane.credited).min(window);
             let count = open.min(room).min(self.rig.flows[index].free.len() as u64);
-            for _ in 0..count {
-                self.post(index)?;
+            if count > 0 {
+                self.post(index, count)?;
+                room -= count;
             }
-            room -= count;
         }
         Ok(())
     }
 
-    fn post(&mut self, index: usize) -> Result<()> {
-        let sequence = self.lanes[index].next;
-        let op = self.rig.run.op;
-        let immediate = self.rig.run.counted().then_some(sequence as u32);
-        let target = op.is_one_sided().then(|| self.rig.target(index, sequence));
-        let flow = &mut self.rig.flows[index];
-        let mut lease = flow.free.pop().context("the caller counted the free buffers")?;
-        if self.rig.run.verify {
-            match op.fetches() {
-                // What an earlier answer left must not pass for this one's.
-                true => lease.fill(0xee),
-                false => pattern::fill(seed(index, sequence), &mut lease),
+    /// Posts the next messages of a queue pair, which has buffers for them.
+    fn post(&mut self, index: usize, count: u64) -> Result<()> {
+        let Rig {
+            run, flows, remote, ..
+        } = &mut *self.rig;
+        let Flow { pair, free } = &mut flows[index];
+        let lane = &mut self.lanes[index];
+        let first = lane.next;
+        lane.next += count;
+        let leases = free.drain(free.len() - count as usize..);
+        let postings = leases.zip(first..).map(|(mut lease, sequence)| {
+            if run.verify {
+                match run.op.fetches() {
+                    // What an earlier answer left must not pass for this one's.
+                    true => lease.fill(0xee),
+                    false => pattern::fill(seed(index, sequence), &mut lease),
+                }
             }
-        }
-        let id = index as u64;
-        match (op, target) {
-            (Op::Write, Some(target)) => flow.pair.write(id, lease, target, immediate)?,
-            (_, Some(target)) => flow.pair.fetch(id, op, lease, target, sequence)?,
-            (_, None) => flow.pair.send(id, lease, immediate)?,
-        }
-        self.lanes[index].next += 1;
+            posting(run, target(run, remote, index, sequence), lease, sequence)
+        });
+        pair.post_all(index as u64, postings)?;
         Ok(())
     }
 

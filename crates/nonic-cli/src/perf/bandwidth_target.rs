@@ -1,6 +1,7 @@
 //! The server of a bandwidth or rate run: receives, or lets its memory be used.
 
 use super::bandwidth::{closest, seed};
+use super::pair::Posting;
 use super::rig::{DATAGRAM_HEADER_BYTES, Rig, slot_offset};
 use super::run::{Op, Run, Service};
 use crate::exchange::{Conversation, Message};
@@ -172,7 +173,11 @@ impl<'a> Sink<'a> {
             return Ok(());
         }
         let pair = &mut self.rig.flows[index].pair;
-        match pair.send(index as u64, Buffers::default(), Some(lane.next as u32)) {
+        let posting = Posting::Send {
+            buffers: Buffers::default(),
+            immediate: Some(lane.next as u32),
+        };
+        match pair.post(index as u64, posting) {
             Ok(()) => lane.credited = lane.next,
             // The next one will tell.
             Err(refused) if refused.error == PostError::SendQueueFull => {}

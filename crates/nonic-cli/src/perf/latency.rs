@@ -10,7 +10,7 @@
 
 use super::bandwidth::{closest, seed};
 use super::bandwidth_target::{expected_length, is_arrival};
-use super::rig::{Rig, slot};
+use super::rig::{Rig, posting, slot, target};
 use super::run::{Op, Run, Service};
 use crate::exchange::Conversation;
 use crate::pattern;
@@ -49,7 +49,7 @@ impl<'a> Prober<'a> {
     /// Sends the next message and waits for its answer: the round trip, or `None` if it was lost.
     pub(crate) fn once(&mut self) -> Result<Option<Duration>> {
         // After a loss: the answer may have come late, and would pass for one to a message not sent yet.
-        if polls_memory(&self.rig.run) && written(self.rig, self.next)? {
+        if self.rig.run.polls_memory() && written(self.rig, self.next)? {
             self.next += 1;
         }
         let sequence = self.next;
@@ -61,7 +61,7 @@ impl<'a> Prober<'a> {
         let mut rounds = 0_u32;
         loop {
             let taken = self.reap(sequence)?;
-            if taken == Some(true) || (polls_memory(&self.rig.run) && written(self.rig, sequence)?) {
+            if taken == Some(true) || (self.rig.run.polls_memory() && written(self.rig, sequence)?) {
                 return Ok(Some(start.elapsed()));
             }
             rounds += 1;
@@ -69,7 +69,7 @@ impl<'a> Prober<'a> {
                 self.look_around()?;
                 if self.rig.run.service != Service::Rc && start.elapsed() > self.patience {
                     // Whoever awaits a WRITE by looking waits for this very number.
-                    if polls_memory(&self.rig.run) {
+                    if self.rig.run.polls_memory() {
                         self.next = sequence;
                     }
                     return Ok(None);
@@ -138,11 +138,6 @@ impl<'a> Prober<'a> {
     }
 }
 
-/// Whether an answer shows in memory only.
-pub(crate) fn polls_memory(run: &Run) -> bool {
-    run.op == Op::Write && !run.events
-}
-
 /// The last byte of a WRITE that is awaited by looking: never that of its predecessor, never zero.
 pub(crate) fn stamp(sequence: u64) -> u8 {
     (sequence % 255 + 1) as u8
@@ -156,7 +151,7 @@ pub(crate) fn prepare(run: &Run, sequence: u64, lease: &mut [u8]) {
             false => pattern::fill(seed(0, sequence), lease),
         }
     }
-    if polls_memory(run)
+    if run.polls_memory()
         && let Some(last) = lease.last_mut()
     {
         *last = stamp(sequence);
@@ -165,19 +160,9 @@ pub(crate) fn prepare(run: &Run, sequence: u64, lease: &mut [u8]) {
 
 /// Posts a message, or an answer, which is the same thing.
 pub(crate) fn post(rig: &mut Rig, sequence: u64, lease: Lease) -> Result<()> {
-    let op = rig.run.op;
-    let immediate = match polls_memory(&rig.run) {
-        true => None,
-        false => rig.run.counted().then_some(sequence as u32),
-    };
-    let target = op.is_one_sided().then(|| rig.target(0, sequence));
-    let pair = &mut rig.flows[0].pair;
-    match (op, target) {
-        (Op::Write, Some(target)) => pair.write(0, lease, target, immediate)?,
-        (_, Some(target)) => pair.fetch(0, op, lease, target, sequence)?,
-        (_, None) => pair.send(0, lease, immediate)?,
-    }
-    Ok(())
+    let remote = target(&rig.run, &rig.remote, 0, sequence);
+    let posting = posting(&rig.run, remote, lease, sequence);
+    Ok(rig.flows[0].pair.post(0, posting)?)
 }
 
 /// Whether the peer's WRITE of this number is in our memory, all of it if contents are checked.

@@ -2,7 +2,7 @@
 
 use super::bandwidth::closest;
 use super::bandwidth_target::is_arrival;
-use super::latency::{ROUNDS_PER_LOOK, arrived_right, polls_memory, post, prepare, written};
+use super::latency::{ROUNDS_PER_LOOK, arrived_right, post, prepare, written};
 use super::rig::Rig;
 use super::run::Service;
 use crate::exchange::{Conversation, Message};
@@ -59,7 +59,7 @@ impl Echo<'_> {
             self.take(completion)?;
         }
         self.taken = taken;
-        if polls_memory(&self.rig.run) && written(self.rig, self.next)? {
+        if self.rig.run.polls_memory() && written(self.rig, self.next)? {
             let sequence = self.next;
             self.next += 1;
             self.answer(sequence)?;
@@ -118,7 +118,7 @@ impl Echo<'_> {
 
     fn repeat_if_late(&mut self) -> Result<()> {
         let unreliable = self.rig.run.service != Service::Rc;
-        if unreliable && polls_memory(&self.rig.run) && self.next > 0 && self.answered.elapsed() > REPEAT {
+        if unreliable && self.rig.run.polls_memory() && self.next > 0 && self.answered.elapsed() > REPEAT {
             self.answer(self.next - 1)?;
         }
         Ok(())

@@ -7,6 +7,7 @@ pub(crate) mod bandwidth;
 pub(crate) mod bandwidth_target;
 pub(crate) mod latency;
 pub(crate) mod latency_target;
+pub(crate) mod pair;
 pub(crate) mod report;
 pub(crate) mod rig;
 pub(crate) mod run;

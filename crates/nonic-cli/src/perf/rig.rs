@@ -1,20 +1,18 @@
 //! What one side of a run stands on: queue pairs, buffers and exposed memory, connected to the peer's.
 
+use super::pair::{Pair, Posting, Unconnected};
 use super::run::{Op, Run, Service, Test};
 use crate::exchange::{Conversation, Message, PATIENCE};
 use crate::pattern;
 use crate::site::Site;
 use anyhow::{Context, Result};
-use nonic::{
-    Access, Buffers, Completion, CompletionQueue, ConnectOptions, Domain, Endpoint, Exposed, Lease, Peer,
-    Prepared, QpCapacity, QueuePair, Rc, Refused, RemoteSlice, Transport, Uc, Ud,
-};
+use nonic::{Access, Buffers, Completion, CompletionQueue, Domain, Endpoint, Exposed, Lease, RemoteSlice};
 use std::time::Duration;
 
 /// Datagrams arrive behind this much of network header.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize = 40;
 /// Receives for the peer's small messages about how far it got.
-const CREDIT_RECEIVES: u64 = 64;
+pub(crate) const CREDIT_RECEIVES: u64 = 64;
 /// The longest a sleeping side goes without looking whether its peer is still there.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -83,12 +81,6 @@ impl Rig {
         conversation.say(&Message::new("ready"))?;
         conversation.expect("ready", PATIENCE)?;
         Ok(rig)
-    }
-
-    /// Where in the peer's memory a message of a flow goes.
-    pub(crate) fn target(&self, flow: usize, sequence: u64) -> RemoteSlice {
-        let offset = slot_offset(&self.run, flow as u64, sequence);
-        self.remote.slice(offset..offset + u64::from(self.run.size))
     }
 
     /// Waits for completions as the run says: by polling, or asleep. Answers how many came; none means
@@ -175,6 +167,39 @@ fn expose(run: &Run, role: Role, domain: &Domain) -> Result<Exposed> {
         .context("cannot let the peer at memory")
 }
 
+/// Where in the peer's memory a message of a flow goes.
+pub(crate) fn target(run: &Run, remote: &RemoteSlice, flow: usize, sequence: u64) -> RemoteSlice {
+    match run.op.is_one_sided() {
+        true => {
+            let offset = slot_offset(run, flow as u64, sequence);
+            remote.slice(offset..offset + u64::from(run.size))
+        }
+        false => *remote,
+    }
+}
+
+/// The request for a message. Its number goes along where the receiver cannot count.
+pub(crate) fn posting(run: &Run, remote: RemoteSlice, lease: Lease, sequence: u64) -> Posting {
+    let immediate = (run.counted() && !run.polls_memory()).then_some(sequence as u32);
+    match run.op {
+        Op::Send => Posting::Send {
+            buffers: lease.into(),
+            immediate,
+        },
+        Op::Write => Posting::Write {
+            lease,
+            remote,
+            immediate,
+        },
+        op => Posting::Fetch {
+            op,
+            lease,
+            remote,
+            sequence,
+        },
+    }
+}
+
 /// Which slot of the target's memory a message of a flow uses.
 pub(crate) fn slot(run: &Run, flow: u64, sequence: u64) -> u64 {
     flow * run.slots() + sequence % run.slots()
@@ -201,132 +226,4 @@ fn carve(domain: &Domain, count: u64, length: usize) -> Result<Vec<Lease>> {
         rest = tail;
     }
     Ok(pieces)
-}
-
-/// A queue pair of any service. What a service lacks was refused by [`Run::check`], so it cannot come up.
-#[derive(Debug)]
-pub(crate) enum Pair {
-    Rc(QueuePair<Rc>),
-    Uc(QueuePair<Uc>),
-    Ud(QueuePair<Ud>, Peer),
-}
-
-impl Pair {
-    pub(crate) fn send(
-        &mut self,
-        id: u64,
-        buffers: impl Into<Buffers>,
-        immediate: Option<u32>,
-    ) -> Result<(), Refused> {
-        match (self, immediate) {
-            (Pair::Rc(pair), None) => pair.sq.send(id, buffers),
-            (Pair::Rc(pair), Some(immediate)) => pair.sq.send_with_immediate(id, buffers, immediate),
-            (Pair::Uc(pair), None) => pair.sq.send(id, buffers),
-            (Pair::Uc(pair), Some(immediate)) => pair.sq.send_with_immediate(id, buffers, immediate),
-            (Pair::Ud(pair, peer), None) => pair.sq.send_to(id, buffers, *peer),
-            (Pair::Ud(pair, peer), Some(immediate)) => {
-                pair.sq.send_to_with_immediate(id, buffers, *peer, immediate)
-            }
-        }
-    }
-
-    pub(crate) fn write(
-        &mut self,
-        id: u64,
-        buffers: impl Into<Buffers>,
-        remote: RemoteSlice,
-        immediate: Option<u32>,
-    ) -> Result<(), Refused> {
-        match (self, immediate) {
-            (Pair::Rc(pair), None) => pair.sq.write(id, buffers, remote),
-            (Pair::Rc(pair), Some(immediate)) => pair.sq.write_with_immediate(id, buffers, remote, immediate),
-            (Pair::Uc(pair), None) => pair.sq.write(id, buffers, remote),
-            (Pair::Uc(pair), Some(immediate)) => pair.sq.write_with_immediate(id, buffers, remote, immediate),
-            (Pair::Ud(..), _) => unreachable!("no run has datagrams that write"),
-        }
-    }
-
-    /// A READ or an atomic. Atomics count: the word goes from `sequence` to `sequence + 1`.
-    pub(crate) fn fetch(
-        &mut self,
-        id: u64,
-        op: Op,
-        buffer: impl Into<Buffers>,
-        remote: RemoteSlice,
-        sequence: u64,
-    ) -> Result<(), Refused> {
-        let Pair::Rc(pair) = self else {
-            unreachable!("no run fetches on an unreliable service");
-        };
-        match op {
-            Op::FetchAdd => pair.sq.fetch_add(id, buffer, remote, 1),
-            Op::CompareSwap => pair.sq.compare_swap(id, buffer, remote, sequence, sequence + 1),
-            _ => pair.sq.read(id, buffer, remote),
-        }
-    }
-
-    pub(crate) fn recv(&mut self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
-        match self {
-            Pair::Rc(pair) => pair.rq.recv(id, buffers),
-            Pair::Uc(pair) => pair.rq.recv(id, buffers),
-            Pair::Ud(pair, _) => pair.rq.recv(id, buffers),
-        }
-    }
-}
-
-/// A queue pair that does not know its peer yet.
-enum Unconnected {
-    Rc(Prepared<Rc>),
-    Uc(Prepared<Uc>),
-    Ud(Prepared<Ud>),
-}
-
-impl Unconnected {
-    fn new(run: &Run, domain: &Domain, queue: &CompletionQueue, gid_index: u8) -> Result<Self> {
-        Ok(match run.service {
-            Service::Rc => Unconnected::Rc(prepare(run, domain, queue, gid_index)?),
-            Service::Uc => Unconnected::Uc(prepare(run, domain, queue, gid_index)?),
-            Service::Ud => Unconnected::Ud(prepare(run, domain, queue, gid_index)?),
-        })
-    }
-
-    fn endpoint(&self) -> Endpoint {
-        match self {
-            Unconnected::Rc(pair) => pair.endpoint(),
-            Unconnected::Uc(pair) => pair.endpoint(),
-            Unconnected::Ud(pair) => pair.endpoint(),
-        }
-    }
-
-    fn connect(self, run: &Run, peer: &Endpoint) -> Result<Pair> {
-        let options = ConnectOptions {
-            mtu: Some(run.mtu),
-            fetches: run.depth.clamp(1, 128) as u8,
-            ..ConnectOptions::default()
-        };
-        Ok(match self {
-            Unconnected::Rc(pair) => Pair::Rc(pair.connect_with(peer, &options)?),
-            Unconnected::Uc(pair) => Pair::Uc(pair.connect_with(peer, &options)?),
-            Unconnected::Ud(pair) => Pair::Ud(pair.activate()?, Peer::from(peer)),
-        })
-    }
-}
-
-fn prepare<T: Transport>(
-    run: &Run,
-    domain: &Domain,
-    queue: &CompletionQueue,
-    gid_index: u8,
-) -> Result<Prepared<T>> {
-    let capacity = QpCapacity {
-        // The target of a bandwidth run sends credits.
-        max_send_wr: run.sends().max(CREDIT_RECEIVES) as u32,
-        max_recv_wr: run.receives().max(CREDIT_RECEIVES) as u32,
-        ..QpCapacity::default()
-    };
-    Ok(domain
-        .queue_pair_builder(queue)
-        .capacity(capacity)
-        .gid_index(gid_index)
-        .build()?)
 }

@@ -165,6 +165,11 @@ impl Run {
         self.service != Service::Rc || (self.op == Op::Write && self.test == Test::Lat && self.events)
     }
 
+    /// Whether a message shows in its receiver's memory only.
+    pub(crate) fn polls_memory(&self) -> bool {
+        self.test == Test::Lat && self.op == Op::Write && !self.events
+    }
+
     /// Buffers to send from, per queue pair.
     pub(crate) fn sends(&self) -> u64 {
         match self.test {
