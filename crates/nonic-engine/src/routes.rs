@@ -35,6 +35,8 @@ struct Route {
 #[derive(Debug)]
 pub(crate) struct Routes {
     table: HashMap<BlockName, Route>,
+    /// The one used last: most batches go where the one before went.
+    latest: Option<(BlockName, Route)>,
     /// Whether processes of this host are reached directly.
     shortcut: bool,
 }
@@ -43,6 +45,7 @@ impl Default for Routes {
     fn default() -> Self {
         Routes {
             table: HashMap::new(),
+            latest: None,
             shortcut: std::env::var_os("NONIC_NO_SHORTCUT").is_none(),
         }
     }
@@ -55,10 +58,14 @@ impl Routes {
             return ROCE_PORT;
         };
         let name = BlockName { address: to, block };
-        let route = match self.table.get(&name) {
-            Some(route) if now.since(route.at) < BELIEVED_FOR => *route,
-            _ => self.ask(now, name, asker),
+        let route = match self.latest {
+            Some((latest, route)) if latest == name && now.since(route.at) < BELIEVED_FOR => route,
+            _ => match self.table.get(&name) {
+                Some(route) if now.since(route.at) < BELIEVED_FOR => *route,
+                _ => self.ask(now, name, asker),
+            },
         };
+        self.latest = Some((name, route));
         route.direct.unwrap_or(ROCE_PORT)
     }
 
@@ -86,6 +93,7 @@ impl Routes {
         if let Some(route) = self.table.get_mut(&who)
             && route.asked == Some(token)
         {
+            self.latest = None;
             *route = Route {
                 direct: Some(udp_port),
                 asked: None,
@@ -103,6 +111,7 @@ impl Routes {
         if self.table.len() >= MAX_ENTRIES {
             self.table.clear();
         }
+        self.latest = None;
         let token = (u64::from(asker.entropy.next_u32()) << 32) | u64::from(asker.entropy.next_u32());
         let question = Message::WhereAreYou {
             reply_to: asker.reply_to,

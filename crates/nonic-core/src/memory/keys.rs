@@ -269,7 +269,7 @@ impl KeyTable {
     }
 }
 
-/// Keys are random already; hashing them again would only cost time.
+/// For numbers that we drew at random, keys and QPNs: hashing them again would only cost time.
 #[derive(Default)]
 pub(crate) struct KeyHasher(u64);
 

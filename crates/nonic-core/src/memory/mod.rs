@@ -13,6 +13,7 @@ mod keys;
 mod sg;
 
 pub use heap::HeapRegion;
+pub(crate) use keys::KeyHasher;
 pub use keys::{Access, Key, KeyError, KeySpec, KeyTable, PdId};
 pub(crate) use sg::SgFault;
 pub use sg::{SgList, Sge};

@@ -26,7 +26,7 @@ use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqId, Published};
 use crate::entropy::Entropy;
 use crate::event::Event;
-use crate::memory::{Key, KeyError, KeySpec, KeyTable};
+use crate::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable};
 use crate::peer::{Peer, PeerId, PeerTable};
 use crate::qp::{AttributeMask, Common};
 use crate::qp::{
@@ -39,6 +39,7 @@ use crate::work::{RecvRequest, SendRequest};
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub struct Nic {
     endpoints: Vec<Endpoint>,
     qpn_blocks: Vec<u16>,
     qps: Slab<QueuePair>,
-    by_qpn: HashMap<u32, usize>,
+    by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     groups: HashMap<IpAddr, Vec<Qpn>>,
     /// Queue pairs that may have something to send.
     ready: VecDeque<usize>,
@@ -88,7 +89,7 @@ impl Nic {
             endpoints: Vec::new(),
             qpn_blocks: Vec::new(),
             qps: Slab::new(),
-            by_qpn: HashMap::new(),
+            by_qpn: HashMap::default(),
             groups: HashMap::new(),
             ready: VecDeque::new(),
             timers: TimerWheel::new(),
