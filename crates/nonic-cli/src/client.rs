@@ -24,7 +24,7 @@ pub(crate) struct Session {
 impl Session {
     /// Connects to a server, or starts one on this host.
     pub(crate) fn open(host: Option<&str>, loopback: bool, choice: &Choice) -> Result<Self> {
-        let server = loopback.then(LocalServer::start).transpose()?;
+        let server = loopback.then(|| LocalServer::start(choice)).transpose()?;
         let peer = match (&server, host) {
             (Some(server), _) => server.address.clone(),
             (None, Some(host)) => host.to_owned(),

@@ -22,6 +22,7 @@
 //! stranger who connects can waste neither memory nor a thread for long.
 
 use anyhow::{Context, Result, anyhow, bail};
+use socket2::{SockRef, TcpKeepalive};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -127,6 +128,12 @@ impl Conversation {
     /// that measuring loops can look for news without a system call.
     pub(crate) fn new(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
+        // A host that vanished says nothing; without this its peer would measure for ever.
+        let keepalive = TcpKeepalive::new()
+            .with_time(PATIENCE)
+            .with_interval(PATIENCE / 2)
+            .with_retries(3);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let reader = stream.try_clone()?;
         let (sender, lines) = sync_channel(MAX_LINES_AHEAD);

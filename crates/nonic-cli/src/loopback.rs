@@ -1,5 +1,6 @@
 //! `--loopback`: the server side as a child process of this one, on an address of this host.
 
+use crate::site::Choice;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -17,8 +18,8 @@ pub(crate) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Starts a server and waits until it listens.
-    pub(crate) fn start() -> Result<Self> {
+    /// Starts a server on the same device and waits until it listens.
+    pub(crate) fn start(choice: &Choice) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         // Two processes cannot write one capture, and the client's has every packet already.
@@ -27,6 +28,7 @@ impl LocalServer {
         }
         let mut child = command
             .args(["perf", "--server", "--once", "--bind", "127.0.0.1:0"])
+            .args(choice.as_arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -29,6 +29,13 @@ impl Choice {
     pub(crate) fn device_is_named(&self) -> bool {
         self.device.is_some()
     }
+
+    /// The same choice for another process.
+    pub(crate) fn as_arguments(&self) -> Vec<String> {
+        let device = self.device.iter().map(|name| format!("--device={name}"));
+        let gid = self.gid_index.iter().map(|index| format!("--gid-index={index}"));
+        device.chain(gid).collect()
+    }
 }
 
 /// An open device and one of its addresses.
