@@ -23,7 +23,7 @@ use std::time::Duration;
 const ASIDE: Duration = Duration::from_millis(1);
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
-/// When the kernel has no room for a packet, try again after this.
+/// When packets wait to be sent, go on after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
 
 impl Wake for EventFd {
@@ -90,8 +90,12 @@ impl Progress {
         worked
     }
 
-    /// Wakes the background thread if a timer is due before it would wake by itself.
+    /// Wakes the background thread if a timer is due before it would wake by itself, or if there is more to
+    /// send than one call sends.
     pub(crate) fn check_alarm(&self, shard: &Shard) {
+        if shard.is_behind() {
+            self.attention.timer_set(0);
+        }
         if let Some(at) = shard.nic.poll_timeout() {
             self.attention.timer_set(at.as_ns());
         }
@@ -175,7 +179,7 @@ impl Progress {
         let seat = seats
             .min()
             .map(|at| Duration::from_nanos(at.saturating_sub(now.as_ns())));
-        let stall = shard.is_stalled().then_some(STALL_RETRY);
+        let stall = shard.is_behind().then_some(STALL_RETRY);
         let timeout = [timer, seat, stall].into_iter().flatten().min();
         // Set under the lock: whoever sets an earlier timer holds it after us and sees this.
         let until_ns = timeout.map_or(u64::MAX, |timeout| (now + timeout).as_ns());

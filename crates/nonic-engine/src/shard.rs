@@ -25,6 +25,8 @@ use std::sync::Arc;
 const RECEIVES_PER_DRIVE: usize = 16;
 /// The sockets that were quiet lately are looked at every so many calls.
 const QUIET_SOCKET_INTERVAL: u32 = 32;
+/// Batches sent per call beyond one for each queue pair with something to send.
+const BATCHES_PER_FLUSH: usize = 64;
 /// Inbox messages per call.
 const MESSAGES_PER_DRIVE: usize = 16;
 
@@ -60,6 +62,8 @@ pub(crate) struct Shard {
     out: SendBuffer,
     /// A batch the kernel had no room for.
     stalled: Option<Transmit>,
+    /// The last call stopped sending with more to send.
+    unsent: bool,
     /// The socket that had packets last.
     hot: Source,
     calls: u32,
@@ -134,6 +138,7 @@ impl Shard {
             })),
             out: SendBuffer::new(),
             stalled: None,
+            unsent: false,
             hot: Source::Own(0),
             calls: 0,
         }
@@ -176,9 +181,9 @@ impl Shard {
         worked
     }
 
-    /// Whether packets wait for room in the kernel.
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled.is_some()
+    /// Whether packets wait to be sent: for room in the kernel, or because a call had sent enough.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.stalled.is_some() || self.unsent
     }
 
     fn receive_elsewhere(&mut self, now: Time, buffers: &mut Buffers) -> bool {
@@ -302,12 +307,20 @@ impl Shard {
             self.send(now, &transmit);
             worked = true;
         }
-        while self.stalled.is_none() {
+        // Every queue pair gets its turn, so every acknowledgement leaves; a flood of READ responses or
+        // datagrams goes on in the next call.
+        let budget = self.nic.ready_queue_pairs() + BATCHES_PER_FLUSH;
+        self.unsent = true;
+        for _ in 0..budget {
+            if self.stalled.is_some() {
+                break;
+            }
             let segments = self
                 .attachments
                 .first()
                 .map_or(1, |first| first.own.max_gso_segments());
             let Some(transmit) = self.nic.poll_transmit(now, segments, self.out.bytes_mut()) else {
+                self.unsent = false;
                 break;
             };
             if let Some(capture) = &mut self.capture {

@@ -484,6 +484,11 @@ impl Nic {
         &self.counters
     }
 
+    /// How many queue pairs wait for their turn in [`Nic::poll_transmit`].
+    pub fn ready_queue_pairs(&self) -> usize {
+        self.ready.len()
+    }
+
     /// What the NIC still holds, for leak checks.
     pub fn usage(&self) -> Usage {
         Usage {
