@@ -4,9 +4,28 @@ use crate::exchange::{Conversation, Message, PATIENCE, VERSION};
 use crate::loopback::LocalServer;
 use crate::perf::rig::{Rig, Role};
 use crate::perf::run::Run;
+use crate::server::Serving;
 use crate::site::{self, Choice, Site, Sites};
 use anyhow::{Context, Result, bail};
 use nonic::PathMtu;
+
+/// Which end of a conversation this process is, and where the other is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ends {
+    #[arg(
+        help = "The server: HOST, HOST:PORT, [IPV6]:PORT or IPV6%INTERFACE",
+        conflicts_with_all = ["server", "loopback"],
+        required_unless_present_any = ["server", "loopback"]
+    )]
+    host: Option<String>,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
+    /// Start a server on this host as a child process and talk to it
+    #[arg(long, conflicts_with = "server")]
+    loopback: bool,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+}
 
 /// A connection to a server, and our device that reaches it.
 #[derive(Debug)]
@@ -23,11 +42,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Connects to a server, or starts one on this host.
-    pub(crate) fn open(host: Option<&str>, loopback: bool, choice: &Choice) -> Result<Self> {
-        let server = loopback.then(|| LocalServer::start(choice)).transpose()?;
-        let peer = match (&server, host) {
+    pub(crate) fn open(ends: &Ends) -> Result<Self> {
+        let choice = &ends.choice;
+        let server = ends.loopback.then(|| LocalServer::start(choice)).transpose()?;
+        let peer = match (&server, &ends.host) {
             (Some(server), _) => server.address.clone(),
-            (None, Some(host)) => host.to_owned(),
+            (None, Some(host)) => host.clone(),
             (None, None) => bail!("say which server to talk to, or use --server or --loopback"),
         };
         let mut conversation = Conversation::new(site::connect(&peer)?)?;

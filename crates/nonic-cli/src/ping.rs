@@ -3,14 +3,13 @@
 //! A ping is one message of a latency run (see [`crate::perf::latency`]) in which both sides sleep and check
 //! every byte. SEND and WRITE are answered by the server's program, READ by its NIC alone.
 
-use crate::client::Session;
+use crate::client::{Ends, Session};
 use crate::exchange::{Message, PATIENCE};
 use crate::output;
 use crate::perf::latency::Prober;
 use crate::perf::report::Latencies;
 use crate::perf::run::{Op, Run, Service, Test, name};
 use crate::server;
-use crate::site::Choice;
 use crate::units::{self, Size, nanoseconds};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -24,16 +23,8 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct Arguments {
-    /// The server: HOST, HOST:PORT, [IPV6]:PORT or IPV6%INTERFACE
-    #[arg(conflicts_with_all = ["server", "loopback"], required_unless_present_any = ["server", "loopback"])]
-    host: Option<String>,
     #[command(flatten)]
-    server: server::Serving,
-    /// Start a server on this host as a child process and talk to it
-    #[arg(long, conflicts_with = "server")]
-    loopback: bool,
-    #[command(flatten)]
-    choice: Choice,
+    ends: Ends,
     /// The service
     #[arg(long, value_enum, default_value = "rc")]
     service: Service,
@@ -84,10 +75,11 @@ impl PingOp {
 }
 
 pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
-    if arguments.server.server {
-        return server::run(&arguments.server, &arguments.choice, json);
+    let ends = &arguments.ends;
+    if ends.serving.server {
+        return server::run(&ends.serving, &ends.choice, json);
     }
-    let mut session = Session::open(arguments.host.as_deref(), arguments.loopback, &arguments.choice)?;
+    let mut session = Session::open(ends)?;
     let mut runs = Vec::new();
     let mut silent = Vec::new();
     for op in arguments.op.ops(arguments.service) {

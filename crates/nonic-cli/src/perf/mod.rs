@@ -12,11 +12,10 @@ pub(crate) mod report;
 pub(crate) mod rig;
 pub(crate) mod run;
 
-use crate::client::Session;
+use crate::client::{Ends, Session};
 use crate::exchange::{Message, PATIENCE};
 use crate::meter::Meter;
 use crate::server;
-use crate::site::Choice;
 use crate::units::{self, Size};
 use anyhow::{Context, Result, ensure};
 use bandwidth::{Goal, Pump, ensure_intact};
@@ -39,16 +38,8 @@ const WARM_UP: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct Arguments {
-    /// The server: HOST, HOST:PORT, [IPV6]:PORT or IPV6%INTERFACE
-    #[arg(conflicts_with_all = ["server", "loopback"], required_unless_present_any = ["server", "loopback"])]
-    host: Option<String>,
     #[command(flatten)]
-    server: server::Serving,
-    /// Start a server on this host as a child process and talk to it
-    #[arg(long, conflicts_with = "server")]
-    loopback: bool,
-    #[command(flatten)]
-    choice: Choice,
+    ends: Ends,
     /// What to measure
     #[arg(short, long, value_enum, default_value = "bw")]
     test: Test,
@@ -107,10 +98,11 @@ JSON (--json): {\"runs\": [{test, service, op, size, queue_depth, qps, mtu, even
   link: {sends, receives, handed_in, handed_over, send_errors}}";
 
 pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
-    if arguments.server.server {
-        return server::run(&arguments.server, &arguments.choice, json);
+    let ends = &arguments.ends;
+    if ends.serving.server {
+        return server::run(&ends.serving, &ends.choice, json);
     }
-    let mut session = Session::open(arguments.host.as_deref(), arguments.loopback, &arguments.choice)?;
+    let mut session = Session::open(ends)?;
     let mtu = match arguments.mtu {
         Some(mtu) => {
             ensure!(
