@@ -7,7 +7,7 @@
 use crate::bare;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How to measure.
@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// One short round, to see that it works.
     #[arg(long)]
     quick: bool,
+    /// Measure this binary instead of building one.
+    #[arg(long)]
+    nonic: Option<PathBuf>,
     /// For scripts.
     #[arg(long)]
     json: bool,
@@ -46,14 +49,13 @@ pub(crate) fn run(mut options: Options) -> Result<()> {
     if options.quick {
         (options.rounds, options.seconds, options.iterations) = (1, 0.5, 10_000);
     }
-    let build = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "--package", "nonic-cli"])
-        .status()
-        .context("cannot start cargo")?;
-    ensure!(build.success(), "nonic does not build");
+    let nonic = match &options.nonic {
+        Some(nonic) => nonic.clone(),
+        None => build()?,
+    };
     let mut rounds = Vec::new();
     for index in 0..options.rounds {
-        let round = measure(&options, index % 2 == 0)?;
+        let round = measure(&options, &nonic, index % 2 == 0)?;
         if !options.json {
             println!(
                 "round {}: 64 KiB WRITE {:.2} GB/s, bare {:.2} GB/s; 64 B SEND {:.2} µs, bare {:.2} µs",
@@ -69,36 +71,51 @@ pub(crate) fn run(mut options: Options) -> Result<()> {
     report(&rounds, options.json)
 }
 
-fn measure(options: &Options, bare_first: bool) -> Result<Round> {
+fn build() -> Result<PathBuf> {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--package", "nonic-cli"])
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "nonic does not build");
+    Ok(PathBuf::from("target/release/nonic"))
+}
+
+fn measure(options: &Options, binary: &Path, bare_first: bool) -> Result<Round> {
     let bare = || -> Result<(f64, f64)> {
         let bandwidth = bare::bandwidth(options.seconds, options.window)?;
         Ok((bandwidth, bare::latency(options.iterations)?.median_us))
     };
     let nonic = || -> Result<(f64, f64)> {
         let (seconds, depth) = (format!("{}s", options.seconds), options.window.to_string());
-        let bandwidth = perf(&[
-            "--test",
-            "bw",
-            "--op",
-            "write",
-            "--size",
-            "64K",
-            "--queue-depth",
-            &depth,
-            "--duration",
-            &seconds,
-        ])?;
+        let bandwidth = perf(
+            binary,
+            &[
+                "--test",
+                "bw",
+                "--op",
+                "write",
+                "--size",
+                "64K",
+                "--queue-depth",
+                &depth,
+                "--duration",
+                &seconds,
+            ],
+        )?;
         let iterations = options.iterations.to_string();
-        let latency = perf(&[
-            "--test",
-            "lat",
-            "--op",
-            "send",
-            "--size",
-            "64",
-            "--iterations",
-            &iterations,
-        ])?;
+        let latency = perf(
+            binary,
+            &[
+                "--test",
+                "lat",
+                "--op",
+                "send",
+                "--size",
+                "64",
+                "--iterations",
+                &iterations,
+            ],
+        )?;
         Ok((
             figure(&bandwidth, "/gigabytes_per_second")? * 1e9,
             figure(&latency, "/latency_ns/p50")? / 1e3,
@@ -120,8 +137,7 @@ fn measure(options: &Options, bare_first: bool) -> Result<Round> {
 }
 
 /// Runs `nonic perf` with both ends on loopback; its one run.
-fn perf(arguments: &[&str]) -> Result<Value> {
-    let nonic = Path::new("target/release/nonic");
+fn perf(nonic: &Path, arguments: &[&str]) -> Result<Value> {
     let output = Command::new(nonic)
         .args(["perf", "--loopback", "--service", "rc", "--json"])
         .args(arguments)
