@@ -71,7 +71,9 @@ fn check_chain(history: &[Atomic], first: u64, last: u64) -> Check {
             history.len()
         ));
     }
-    if chain.tries < MAX_TRIES && looks.iter().any(|look| !chain.visited.contains(look)) {
+    // With several of unknown fate their order is unknown too, and so are the values between them.
+    let certain = chain.unknown.values().map(Vec::len).sum::<usize>() < 2;
+    if certain && chain.tries < MAX_TRIES && looks.iter().any(|look| !chain.visited.contains(look)) {
         return Err("a compare-and-swap returned a value the word never had".into());
     }
     Ok(())

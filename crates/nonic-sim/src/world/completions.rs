@@ -145,11 +145,12 @@ impl World {
         let Some(peer) = qp.peer else { return false };
         let other = &self.qps[peer];
         let there = self.hosts[other.host].station;
-        // Every timeout since the last success must have been caused by a packet of its own; only the first
-        // one's may have been sent before.
+        // Every timeout since the last success must have been caused by a packet of its own. Only the first
+        // one's may have been sent before, and the last answer may have been too slow.
         let disturbed = self.disturbed_on_path(number);
         let needed = u64::from(qp.terms.retry_count);
-        let lost_enough = disturbed > needed && disturbed - qp.disturbed_at_success >= needed;
+        let since = disturbed - qp.disturbed_at_success;
+        let lost_enough = disturbed > needed && since >= needed.saturating_sub(2);
         let in_error = self.fabric.nic(there).qp_state(other.qpn) == Some(nonic_core::QpState::Error);
         !other.works() || (in_error && self.error_is_explained(peer)) || lost_enough
     }
