@@ -21,6 +21,10 @@ use std::time::Duration;
 
 /// How long the background thread keeps away before it looks whether the program still polls.
 const ASIDE: Duration = Duration::from_millis(1);
+/// A polling program attends to the seats once in so many polls. The background thread does so too, but where
+/// the program's threads take the lock again and again it may wait for its turn for longer than peers have
+/// patience with a port whose holder has died.
+const POLLS_PER_SEAT_CHECK: u32 = 1024;
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
 /// When packets wait to be sent, go on after this.
@@ -83,6 +87,9 @@ impl Progress {
     }
 
     fn drive_light(&self, shard: &mut Shard) -> bool {
+        if shard.calls.is_multiple_of(POLLS_PER_SEAT_CHECK) {
+            self.attend_seats(shard);
+        }
         let worked = shard.drive(Effort::Light);
         if worked {
             self.check_alarm(shard);
@@ -145,9 +152,18 @@ impl Progress {
         }
     }
 
-    /// Everything the program's thread may not get to: all sockets, seats and inboxes.
+    /// Everything the program's thread seldom gets to: all sockets, seats and inboxes.
     fn serve(&self) {
         let mut shard = self.lock();
+        self.attend_seats(&mut shard);
+        shard.drive(Effort::Full);
+        if let Some(capture) = &mut shard.capture {
+            capture.flush();
+        }
+    }
+
+    /// Takes the port if its holder has died, lets in who waits for us to.
+    fn attend_seats(&self, shard: &mut Shard) {
         let now = shard.clock.now();
         let mut changed = false;
         for attachment in &mut shard.attachments {
@@ -160,10 +176,6 @@ impl Progress {
                     let _ = self.watch(fd);
                 }
             }
-        }
-        shard.drive(Effort::Full);
-        if let Some(capture) = &mut shard.capture {
-            capture.flush();
         }
     }
 

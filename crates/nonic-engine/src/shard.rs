@@ -23,8 +23,10 @@ use std::sync::Arc;
 
 /// Receives per call and socket, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
+/// Below this, a receive is answered before looking for the next one: somebody waits for it.
+const SMALL_RECEIVE: usize = 4096;
 /// The sockets that were quiet lately are looked at every so many calls.
-const QUIET_SOCKET_INTERVAL: u32 = 32;
+const QUIET_SOCKET_INTERVAL: u32 = 128;
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// Inbox messages per call.
@@ -66,7 +68,8 @@ pub(crate) struct Shard {
     unsent: bool,
     /// The socket that had packets last.
     hot: Source,
-    calls: u32,
+    /// How often it was driven; wraps.
+    pub(crate) calls: u32,
 }
 
 /// Where batches are written. It begins so that the payload behind a base transport header, in every packet of
@@ -216,11 +219,16 @@ impl Shard {
             };
             self.counters.receives += 1;
             worked = true;
+            let mut bytes = 0;
             for datagrams in batch.iter() {
+                bytes += datagrams.bytes.len();
                 match source {
                     Source::Port(index) => self.sort(now, index, &datagrams),
                     _ => self.take(now, &datagrams),
                 }
+            }
+            if bytes < SMALL_RECEIVE {
+                break;
             }
         }
         if worked && !matches!(source, Source::Group(_)) {
