@@ -35,7 +35,7 @@ pub(crate) const VERSION: u32 = 1;
 /// Where servers listen unless told otherwise.
 pub(crate) const DEFAULT_PORT: u16 = 18515;
 /// How long an answer may take that needs no measurement first.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 const MAX_LINE_BYTES: u64 = 4096;
 /// Lines read ahead of whoever asks for them.
@@ -130,8 +130,8 @@ impl Conversation {
         stream.set_nodelay(true)?;
         // A host that vanished says nothing; without this its peer would measure for ever.
         let keepalive = TcpKeepalive::new()
-            .with_time(PATIENCE)
-            .with_interval(PATIENCE / 2)
+            .with_time(PATIENCE / 3)
+            .with_interval(PATIENCE / 6)
             .with_retries(3);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         stream.set_write_timeout(Some(PATIENCE))?;

@@ -13,6 +13,7 @@ use crate::server;
 use crate::units::{self, Size, nanoseconds};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use nonic::ConnectOptions;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -118,6 +119,7 @@ impl Arguments {
             depth: 1,
             qps: 1,
             mtu: session.mtu,
+            ack_timeout: ConnectOptions::default().timeout,
             events: true,
             target_sleeps: false,
             verify: true,

@@ -20,7 +20,7 @@ use crate::units::{self, Size};
 use anyhow::{Context, Result, ensure};
 use bandwidth::{Goal, Pump, ensure_intact};
 use latency::Prober;
-use nonic::PathMtu;
+use nonic::{AckTimeout, PathMtu};
 use report::{Found, Latencies, Report, half_round_trip};
 use run::{Op, Run, Service, Test};
 use std::time::{Duration, Instant};
@@ -70,6 +70,9 @@ pub(crate) struct Arguments {
     /// The path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest both interfaces carry]
     #[arg(short, long, value_parser = path_mtu)]
     mtu: Option<PathMtu>,
+    /// How long RC waits for an acknowledgement before it repeats; it gives up after eight times as long
+    #[arg(long, value_name = "TIME", value_parser = ack_timeout, default_value = "50ms")]
+    ack_timeout: AckTimeout,
     /// Sleep until there is something, on both sides, instead of polling
     #[arg(short, long)]
     events: bool,
@@ -169,6 +172,7 @@ impl Arguments {
             depth: self.queue_depth.unwrap_or(Run::default_depth(self.test, size)),
             qps: self.qps,
             mtu,
+            ack_timeout: self.ack_timeout,
             events: self.events,
             target_sleeps: self.target_sleeps,
             verify: self.verify,
@@ -239,6 +243,10 @@ fn latencies(prober: &mut Prober<'_>, run: &Run, goal: Goal, meter: &mut Meter) 
         };
         meter.at(now, position, || format!("{count} messages"));
     }
+}
+
+fn ack_timeout(text: &str) -> Result<AckTimeout, String> {
+    units::duration(text).map(AckTimeout::at_least)
 }
 
 fn path_mtu(text: &str) -> Result<PathMtu, String> {

@@ -169,6 +169,7 @@ impl Unconnected {
     pub(crate) fn connect(self, run: &Run, peer: &Endpoint) -> Result<Pair> {
         let options = ConnectOptions {
             mtu: Some(run.mtu),
+            timeout: run.ack_timeout,
             fetches: run.depth.clamp(1, 128) as u8,
             ..ConnectOptions::default()
         };

@@ -6,7 +6,7 @@
 use crate::exchange::Message;
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
-use nonic::PathMtu;
+use nonic::{AckTimeout, PathMtu};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -86,6 +86,8 @@ pub(crate) struct Run {
     pub(crate) depth: u32,
     pub(crate) qps: u32,
     pub(crate) mtu: PathMtu,
+    /// How long a reliable queue pair waits for an acknowledgement before it repeats.
+    pub(crate) ack_timeout: AckTimeout,
     /// Both sides sleep while they wait.
     pub(crate) events: bool,
     /// The target's program sleeps during one-sided bandwidth runs; its NIC is served in the background.
@@ -221,6 +223,7 @@ impl Run {
             .with("depth", self.depth)
             .with("qps", self.qps)
             .with("mtu", self.mtu.bytes())
+            .with("ack-timeout", self.ack_timeout.exponent())
             .with("events", self.events)
             .with("target-sleeps", self.target_sleeps)
             .with("verify", self.verify)
@@ -231,6 +234,10 @@ impl Run {
         let Some(mtu) = PathMtu::from_bytes(mtu) else {
             bail!("the peer wants a path MTU of {mtu} bytes, which is none");
         };
+        let exponent: u8 = message.field("ack-timeout")?;
+        let Some(ack_timeout) = AckTimeout::from_exponent(exponent) else {
+            bail!("the peer wants an acknowledgement timeout of 2^{exponent}, which is none");
+        };
         let run = Run {
             test: message.field::<Name<Test>>("test")?.0,
             service: message.field::<Name<Service>>("service")?.0,
@@ -239,6 +246,7 @@ impl Run {
             depth: message.field("depth")?,
             qps: message.field("qps")?,
             mtu,
+            ack_timeout,
             events: message.field("events")?,
             target_sleeps: message.field("target-sleeps")?,
             verify: message.field("verify")?,
@@ -292,6 +300,7 @@ mod tests {
             depth: 16,
             qps: 2,
             mtu: PathMtu::Mtu1024,
+            ack_timeout: AckTimeout::INFINITE,
             events: true,
             target_sleeps: false,
             verify: true,
