@@ -107,7 +107,7 @@ const STRING_MOVE_FROM: usize = 512;
 const STRING_MOVE_FROM: usize = usize::MAX;
 
 /// Copies with one instruction, whose loads and stores the compiler neither sees nor reorders: it can assume
-/// nothing about races with them. Measured at packet size, it takes a third of the time of word copies.
+/// nothing about races with them.
 ///
 /// # Safety
 ///
