@@ -48,3 +48,13 @@ fn few_runs_end_for_want_of_an_answer() {
         total.operations
     );
 }
+
+#[test]
+fn seeds_that_once_failed_pass() {
+    // 148015: a READ repeated by the network was refused because a later SEND_WITH_INV had revoked its key.
+    for seed in [148_015] {
+        if let Err(failure) = run_seed(seed, &Options::default()) {
+            panic!("{failure}");
+        }
+    }
+}

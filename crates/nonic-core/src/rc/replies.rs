@@ -151,8 +151,26 @@ impl Replies {
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
+        loop {
+            if let Some(emitted) = self.emit_front(common, context, batch, out) {
+                return emitted;
+            }
+            // A repeated READ whose key was revoked since: no fresh violation (the requester may have long
+            // had its answer, and have asked for the revocation itself), so it is dropped, not refused.
+            self.queue.pop_front();
+        }
+    }
+
+    /// Writes a packet of the first reply. `None` if that is a repeated READ that can no longer be answered.
+    fn emit_front(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> Option<Emit> {
         let Some(reply) = self.queue.front_mut() else {
-            return Emit::Idle;
+            return Some(Emit::Idle);
         };
         let (operation, payload) = match reply {
             Reply::Aeth { .. } => (Operation::Acknowledge, 0),
@@ -162,7 +180,7 @@ impl Replies {
         let opcode = Opcode::new(common.service, operation).expect("every reliable service answers");
         let length = opcode.header_len() + payload + pad_len(payload) + ICRC_LEN;
         if length > batch.max_len {
-            return Emit::NotInBatch;
+            return Some(Emit::NotInBatch);
         }
         let finished = match reply {
             Reply::Aeth { psn, aeth } => {
@@ -184,16 +202,17 @@ impl Replies {
             }
             Reply::Read(read) => match write_read_response(common, read, operation, out) {
                 Some(finished) => finished,
+                None if read.repeated => return None,
                 None => {
                     context.events.push_back(Event::QpAccessError(common.qpn));
-                    return self.abandon_read();
+                    return Some(self.abandon_read());
                 }
             },
         };
         if finished && let Some(Reply::Read(read)) = self.queue.pop_front() {
             self.reads -= u32::from(!read.repeated);
         }
-        Emit::Packet(length)
+        Some(Emit::Packet(length))
     }
 
     /// The memory being read was revoked under way: refuse the rest and fail.

@@ -264,6 +264,30 @@ fn a_repeated_read_of_revoked_memory_is_not_answered() {
 }
 
 #[test]
+fn a_repeated_read_whose_memory_is_revoked_before_the_answer_leaves_is_dropped() {
+    let mut solo = Solo::rc();
+    let key = solo.register(|_| {});
+    recv!(solo, 1, 0, 8);
+    let reth = Reth {
+        va: solo.remote(0).va,
+        rkey: key.value(),
+        dma_len: 8,
+    };
+    solo.request_with(Opcode::RC_RDMA_READ_REQUEST, 0, &[], |headers| {
+        headers.reth = reth
+    });
+    sent!(solo, [RC_RDMA_READ_RESPONSE_ONLY]);
+    solo.request_with(Opcode::RC_RDMA_READ_REQUEST, 0, &[], |headers| {
+        headers.reth = reth
+    });
+    solo.keys().revoke(key.value());
+    // What was asked behind it is still answered.
+    solo.request_with(Opcode::RC_SEND_ONLY, 1, &[0; 8], |_| {});
+    sent!(solo, [RC_ACKNOWLEDGE]);
+    assert_eq!(solo.state(), QpState::Rts);
+}
+
+#[test]
 fn late_acknowledgements_after_a_rewind_pull_the_requester_forward() {
     let mut solo = Solo::rc();
     let remote = solo.remote(0);
