@@ -7,24 +7,26 @@ use nonic_wire::{Bth, Headers, Opcode, Syndrome};
 use std::net::{IpAddr, SocketAddr};
 
 #[test]
-fn a_strict_nic_takes_the_expected_identification_only() {
-    let mut pair = Pair::new(&Setup {
-        lenient_icrc: false,
-        max_segments: 1,
-        ..Setup::rc()
-    });
-    recv!(pair.b, 1, 0, 64);
-    post!(pair.a, 1, SendOp::Send, 0, 8);
-    let mut packet = pair.a.transmit().remove(0);
-    packet.identification = 7;
-    packet.seal();
-    pair.b.receive(&packet);
-    expect_nothing!(pair.b);
-    assert_eq!(pair.b.nic.counters().rx_icrc_errors, 1);
-    packet.identification = 0;
-    packet.seal();
-    pair.b.receive(&packet);
-    received!(pair.b, [(1, Status::Success)]);
+fn a_strict_nic_takes_only_the_identifications_its_own_kind_sends() {
+    for (identification, taken) in [(0, true), (7, true), (63, true), (64, false), (0xbeef, false)] {
+        let mut pair = Pair::new(&Setup {
+            lenient_icrc: false,
+            max_segments: 1,
+            ..Setup::rc()
+        });
+        recv!(pair.b, 1, 0, 64);
+        post!(pair.a, 1, SendOp::Send, 0, 8);
+        let mut packet = pair.a.transmit().remove(0);
+        packet.identification = identification;
+        packet.seal();
+        pair.b.receive(&packet);
+        assert_eq!(pair.b.nic.counters().rx_icrc_errors, u64::from(!taken));
+        if taken {
+            received!(pair.b, [(1, Status::Success)]);
+        } else {
+            expect_nothing!(pair.b);
+        }
+    }
 }
 
 #[test]

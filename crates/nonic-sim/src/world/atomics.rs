@@ -8,7 +8,7 @@
 use super::content::Pieces;
 use super::model::{Atomic, Change};
 use super::{Check, World};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How many partial chains are tried before giving a word the benefit of the doubt.
 const MAX_TRIES: u32 = 20_000;
@@ -45,7 +45,8 @@ fn check_chain(history: &[Atomic], first: u64, last: u64) -> Check {
         unknown: BTreeMap::new(),
         last,
         tries: 0,
-        visited: BTreeSet::new(),
+        path: Vec::new(),
+        progress: BTreeMap::new(),
     };
     let mut looks = Vec::new();
     for atomic in history {
@@ -64,8 +65,7 @@ fn check_chain(history: &[Atomic], first: u64, last: u64) -> Check {
             }
         }
     }
-    let mut progress: BTreeMap<usize, usize> = BTreeMap::new();
-    if !chain.leads_on(first, 0, &mut progress) {
+    if !chain.leads_on(first, 0) {
         return Err(format!(
             "{} atomics do not lead from {first:#x} to {last:#x} one by one",
             history.len()
@@ -73,7 +73,7 @@ fn check_chain(history: &[Atomic], first: u64, last: u64) -> Check {
     }
     // With several of unknown fate their order is unknown too, and so are the values between them.
     let certain = chain.unknown.values().map(Vec::len).sum::<usize>() < 2;
-    if certain && chain.tries < MAX_TRIES && looks.iter().any(|look| !chain.visited.contains(look)) {
+    if certain && chain.tries < MAX_TRIES && looks.iter().any(|look| !chain.path.contains(look)) {
         return Err("a compare-and-swap returned a value the word never had".into());
     }
     Ok(())
@@ -86,41 +86,55 @@ struct Chain {
     unknown: BTreeMap<usize, Vec<Change>>,
     last: u64,
     tries: u32,
-    visited: BTreeSet<u64>,
+    /// The values the word had, as far as the search has come.
+    path: Vec<u64>,
+    /// By queue pair, how many of its unknown ones are behind us, and how long the path was then.
+    progress: BTreeMap<usize, (usize, usize)>,
 }
 
 impl Chain {
     /// Whether `value` leads to the last one by way of all links, `used` of which are behind us.
-    fn leads_on(&mut self, value: u64, used: usize, progress: &mut BTreeMap<usize, usize>) -> bool {
+    fn leads_on(&mut self, value: u64, used: usize) -> bool {
         self.tries += 1;
         if self.tries > MAX_TRIES {
             return true;
         }
-        let fresh = self.visited.insert(value);
-        if let Some(next) = self.links.get(&value).copied() {
-            if used < self.links.len() && self.leads_on(next, used + 1, progress) {
-                return true;
-            }
-        } else if used == self.links.len() && value == self.last {
-            return true;
-        } else {
-            let queues: Vec<usize> = self.unknown.keys().copied().collect();
-            for queue in queues {
-                let at = progress.get(&queue).copied().unwrap_or(0);
-                // A swap that did not match changes nothing: it may be passed over.
-                let changes = &self.unknown[&queue][at..];
-                let effective = changes.iter().position(|change| change.apply(value) != value);
-                let Some(skip) = effective else { continue };
-                let next = changes[skip].apply(value);
-                progress.insert(queue, at + skip + 1);
-                if self.leads_on(next, used, progress) {
-                    return true;
-                }
-                progress.insert(queue, at);
-            }
+        self.path.push(value);
+        let leads = match self.links.get(&value).copied() {
+            Some(next) => used < self.links.len() && self.leads_on(next, used + 1),
+            None if used == self.links.len() && value == self.last => true,
+            None => self.leads_on_by_unknown(value, used),
+        };
+        if !leads {
+            self.path.pop();
         }
-        if fresh {
-            self.visited.remove(&value);
+        leads
+    }
+
+    /// Tries every atomic of unknown fate that may have been the next to change the word.
+    fn leads_on_by_unknown(&mut self, value: u64, used: usize) -> bool {
+        let queues: Vec<usize> = self.unknown.keys().copied().collect();
+        for queue in queues {
+            let before = self.progress.get(&queue).copied();
+            let (at, since) = before.unwrap_or((0, 0));
+            for skipped in at..self.unknown[&queue].len() {
+                let change = self.unknown[&queue][skipped];
+                let next = change.apply(value);
+                if next != value {
+                    self.progress.insert(queue, (skipped + 1, self.path.len()));
+                    if self.leads_on(next, used) {
+                        return true;
+                    }
+                    match before {
+                        Some(before) => self.progress.insert(queue, before),
+                        None => self.progress.remove(&queue),
+                    };
+                }
+                // It may have come earlier and changed nothing: a swap that met another value.
+                if !self.path[since..].iter().any(|met| change.apply(*met) == *met) {
+                    break;
+                }
+            }
         }
         false
     }
@@ -168,5 +182,23 @@ mod tests {
         };
         assert_eq!(check_chain(&[add(1, 5, Some(10)), swap(15)], 10, 15), Ok(()));
         assert!(check_chain(&[add(1, 5, Some(10)), swap(99)], 10, 15).is_err());
+    }
+
+    #[test]
+    fn a_swap_of_unknown_fate_may_have_met_an_earlier_value() {
+        let unknown = |change| Atomic {
+            qp: 1,
+            change,
+            original: None,
+        };
+        // The swap ran while the word was 10 and did nothing; then it became 15; then the addition ran.
+        let history = [
+            unknown(Change::Swap { compare: 15, swap: 1 }),
+            add(0, 5, Some(10)),
+            unknown(Change::Add(100)),
+        ];
+        assert_eq!(check_chain(&history, 10, 115), Ok(()));
+        // Without that earlier value it must have matched.
+        assert!(check_chain(&[history[0], history[2]], 15, 115).is_err());
     }
 }

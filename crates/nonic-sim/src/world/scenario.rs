@@ -34,7 +34,7 @@ impl Scenario {
         let lenient_icrc = faults.corrupt_ppm == 0 && prng.percent(70);
         let batching = match prng.below(10) {
             0..=4 => Batching::Whole,
-            5 | 6 if lenient_icrc || v6 => Batching::Split,
+            5 | 6 => Batching::Split,
             7 | 8 => Batching::Single,
             _ => Batching::Merged,
         };
