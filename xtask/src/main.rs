@@ -4,8 +4,13 @@
 
 mod bare;
 mod bench;
+mod conformance;
+mod dist;
+mod link;
 mod loom;
 mod mutants;
+mod place;
+mod tools;
 
 use clap::{Parser, Subcommand};
 
@@ -23,10 +28,16 @@ enum Chore {
         #[command(subcommand)]
         subject: Subject,
     },
+    /// Run rdma-core's own tests on our library.
+    Conformance(conformance::Options),
+    /// Build what is installed: the command and the libraries programs run on.
+    Dist(dist::Options),
     /// Explore the interleavings of what threads share.
     Loom,
     /// Break the NIC on purpose and expect the simulator to notice.
     Mutants(mutants::Options),
+    /// Run rdma-core's examples, perftest and qperf on our library.
+    Tools(tools::Options),
     /// The other side of a bare-socket measurement, started by it.
     #[command(hide = true)]
     BarePeer {
@@ -46,8 +57,11 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench {
             subject: Subject::Bare(options),
         } => bench::run(options),
+        Chore::Conformance(options) => conformance::run(&options),
+        Chore::Dist(options) => dist::run(&options),
         Chore::Loom => loom::run(),
         Chore::Mutants(options) => mutants::run(&options),
+        Chore::Tools(options) => tools::run(&options),
         Chore::BarePeer { role } => bare::serve(role),
     }
 }

@@ -16,6 +16,7 @@ mod output;
 mod pattern;
 mod perf;
 mod ping;
+mod run;
 mod server;
 mod sim;
 mod site;
@@ -48,6 +49,7 @@ enum Command {
     Devices(devices::Arguments),
     Ping(ping::Arguments),
     Perf(perf::Arguments),
+    Run(run::Arguments),
     Sim(sim::Arguments),
     Completions(tools::Completions),
     Man(tools::Man),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Devices(arguments) => devices::run(&arguments, cli.json),
         Command::Ping(arguments) => ping::main(&arguments, cli.json),
         Command::Perf(arguments) => perf::main(&arguments, cli.json),
+        Command::Run(arguments) => run::main(&arguments),
         Command::Sim(arguments) => sim::main(&arguments, cli.json),
         Command::Completions(arguments) => tools::completions(&arguments, Cli::command()),
         Command::Man(arguments) => tools::man(&arguments, Cli::command()),

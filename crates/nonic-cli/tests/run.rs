@@ -1,0 +1,100 @@
+//! `nonic run`: the program takes the command's place and finds the library.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A folder that looks as if the library were in it. No program here is linked with it.
+fn with_library() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("libibverbs.so.1"), "").expect("a file can be written");
+    folder
+}
+
+fn nonic(lib: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nonic"));
+    command.args(["run", "--lib"]).arg(lib).args(arguments);
+    command
+        .env("LD_LIBRARY_PATH", "/elsewhere")
+        .env_remove("NONIC_PCAP");
+    command.output().expect("nonic starts")
+}
+
+#[test]
+fn the_library_comes_first_and_the_rest_of_the_path_stays() {
+    let folder = with_library();
+    let output = nonic(folder.path(), &["--", "sh", "-c", "echo $LD_LIBRARY_PATH"]);
+    let real = folder.path().canonicalize().expect("it exists");
+    let expected = format!("{}:/elsewhere\n", real.display());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn the_exit_code_and_the_arguments_are_the_programs() {
+    let folder = with_library();
+    let output = nonic(
+        folder.path(),
+        &["--", "sh", "-c", "echo $1; exit 7", "sh", "--pcap"],
+    );
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--pcap\n");
+}
+
+#[test]
+fn a_capture_is_asked_for_by_its_full_name() {
+    let folder = with_library();
+    let output = nonic(
+        folder.path(),
+        &["--pcap", "x.pcapng", "--", "sh", "-c", "echo $NONIC_PCAP"],
+    );
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        printed.starts_with('/') && printed.ends_with("/x.pcapng\n"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_missing_library_or_program_is_named() {
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    let output = nonic(empty.path(), &["--", "true"]);
+    assert!(!output.status.success());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        complaint.contains("there is no libibverbs.so.1 in"),
+        "{complaint}"
+    );
+
+    let output = nonic(with_library().path(), &["--", "no-such-program"]);
+    assert!(!output.status.success());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(complaint.contains("cannot run no-such-program"), "{complaint}");
+}
+
+#[test]
+fn a_command_that_was_installed_alone_says_how_to_get_the_library() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).expect("a folder can be made");
+    let alone = bin.join("nonic");
+    std::fs::copy(env!("CARGO_BIN_EXE_nonic"), &alone).expect("it can be copied");
+    let output = Command::new(&alone)
+        .args(["run", "--", "true"])
+        .output()
+        .expect("it starts");
+    assert!(!output.status.success());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(complaint.contains("cargo xtask dist"), "{complaint}");
+
+    let lib = folder.path().join("lib");
+    std::fs::create_dir(&lib).expect("a folder can be made");
+    std::fs::write(lib.join("libibverbs.so.1"), "").expect("a file can be written");
+    let output = Command::new(&alone)
+        .args(["run", "--", "true"])
+        .output()
+        .expect("it starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

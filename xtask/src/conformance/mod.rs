@@ -1,0 +1,226 @@
+//! rdma-core judges us: its own tests, unchanged, on our library.
+//!
+//! The tests come with Debian's `rdma-core` package and use pyverbs, the Python binding of libibverbs. Those for
+//! mlx5, efa and CUDA are left out: they drive one vendor's hardware. What the others need from the environment
+//! (huge pages) is provided; a test is never edited. Which tests skip is written in
+//! `crates/nonic-verbs/conformance/skipped.txt`, with the reason, and the run fails if reality differs.
+//!
+//! Read first: [`run`], then [`report`].
+
+mod report;
+
+use crate::dist::{self, Dist};
+use crate::place::{Cable, Place, install, is_root};
+use anyhow::{Context, Result, bail, ensure};
+use report::{Outcome, Report, Skips};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    build: dist::Options,
+    /// Run everything this often; every run must give the same.
+    #[arg(long, default_value_t = 1)]
+    repeat: usize,
+    /// Run only tests whose name contains this; the list of skips is then not compared.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Run only in this place: `loopback` or `ethernet`.
+    #[arg(long)]
+    place: Option<String>,
+    /// Where rdma-core's tests are.
+    #[arg(long, default_value = "/usr/share/doc/rdma-core/tests")]
+    tests: PathBuf,
+    /// Do not build; use this folder, as made by `dist`.
+    #[arg(long)]
+    dist: Option<PathBuf>,
+    /// For scripts.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the tests run: a name, a device, and more arguments for them.
+struct Site<'a> {
+    name: &'static str,
+    place: Place<'a>,
+    arguments: &'static [&'static str],
+}
+
+/// The interpreter pyverbs is packaged for, whatever `python3` means to the user.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// How often the interpreter may be taken down by a test before we give up.
+const CRASHES: usize = 25;
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    install(&[
+        ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
+        ("/usr/share/doc/rdma-core/tests", "rdma-core"),
+    ])?;
+    let dist = match &options.dist {
+        Some(root) => Dist { root: root.clone() },
+        None => Dist::build(&options.build)?,
+    };
+    let scratch = dist.root.join("conformance");
+    unpack(&options.tests, &scratch.join("tests"))?;
+    let skips = Skips::read(&dist::workspace().join("crates/nonic-verbs/conformance/skipped.txt"))?;
+    let _pages = HugePages::provide();
+    let cable = if is_root() { Some(Cable::new()?) } else { None };
+    let mut differences = 0;
+    for round in 1..=options.repeat {
+        for site in sites(cable.as_ref()) {
+            if options.place.as_ref().is_some_and(|wanted| wanted != site.name) {
+                continue;
+            }
+            let report = tests_at(&site, &dist, &scratch, &options.only)?;
+            differences += judge(&report, &skips, &site, round, options)?;
+        }
+    }
+    ensure!(
+        differences == 0,
+        "{differences} differences from what is expected"
+    );
+    Ok(())
+}
+
+/// Loopback, and an Ethernet interface where we may make one.
+fn sites(cable: Option<&Cable>) -> Vec<Site<'_>> {
+    let place = Place {
+        namespace: cable.map(|cable| &cable.left),
+        as_nobody: false,
+    };
+    let mut sites = vec![Site {
+        name: "loopback",
+        place,
+        arguments: &["--dev", "roce_lo"],
+    }];
+    if cable.is_some() {
+        sites.push(Site {
+            name: "ethernet",
+            place,
+            arguments: &["--dev", "roce_veth", "--gid", "1"],
+        });
+    }
+    sites
+}
+
+/// Runs the tests until each has an outcome; a test that takes the interpreter down has failed.
+fn tests_at(site: &Site<'_>, dist: &Dist, scratch: &Path, only: &str) -> Result<Report> {
+    let path = scratch.join(format!("{}.jsonl", site.name));
+    let _ = std::fs::remove_file(&path);
+    let mut report = Report::default();
+    for _ in 0..CRASHES {
+        let errors = scratch.join(format!("{}.stderr", site.name));
+        let status = site
+            .place
+            .command(&dist.nonic())
+            .args(["run", "--", PYTHON])
+            .arg(dist::workspace().join("crates/nonic-verbs/conformance/runner.py"))
+            .arg(scratch.join("tests"))
+            .arg(&path)
+            .arg(only)
+            .args(site.arguments)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&errors)?)
+            .status()
+            .context("cannot start the tests")?;
+        report = Report::read(&path)?;
+        if status.success() {
+            return Ok(report);
+        }
+        let last_words = std::fs::read_to_string(&errors).unwrap_or_default();
+        let Some(test) = report.unfinished() else {
+            bail!("the tests do not start ({status}): {last_words}");
+        };
+        Report::append(&path, &test, &format!("{status}\n{last_words}"))?;
+    }
+    Ok(report)
+}
+
+/// Prints what happened; how many outcomes are not as they should be.
+fn judge(report: &Report, skips: &Skips, site: &Site<'_>, round: usize, options: &Options) -> Result<usize> {
+    let [passed, failed, skipped] =
+        [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(|outcome| report.count(outcome));
+    let surprises = if options.only.is_empty() {
+        skips.differences(report)
+    } else {
+        report.failures()
+    };
+    if options.json {
+        let line = serde_json::json!({
+            "place": site.name, "round": round, "passed": passed, "failed": failed, "skipped": skipped,
+            "differences": surprises, "tests": report.json(),
+        });
+        println!("{line}");
+    } else {
+        for surprise in &surprises {
+            println!("{surprise}");
+        }
+        if !options.only.is_empty() {
+            print!("{}", report.lines());
+        }
+        println!(
+            "pyverbs: {passed} passed, {failed} failed, {skipped} skipped ({}, run {round} of {})",
+            site.name, options.repeat
+        );
+    }
+    Ok(surprises.len())
+}
+
+/// Debian compresses the larger files of its documentation.
+fn unpack(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    let entries = std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .context("an entry has a name")?
+            .to_string_lossy()
+            .into_owned();
+        match name.strip_suffix(".gz") {
+            Some(plain) => {
+                let status = Command::new("gzip")
+                    .args(["-dc"])
+                    .arg(&path)
+                    .stdout(std::fs::File::create(to.join(plain))?)
+                    .status()
+                    .context("cannot start gzip")?;
+                ensure!(status.success(), "{name} cannot be unpacked");
+            }
+            None if path.is_file() => drop(std::fs::copy(&path, to.join(&name))?),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Some tests register huge pages. The system's setting is put back at the end.
+struct HugePages {
+    before: Option<String>,
+}
+
+impl HugePages {
+    const SETTING: &str = "/proc/sys/vm/nr_hugepages";
+    const WANTED: u32 = 16;
+
+    fn provide() -> Self {
+        let found = std::fs::read_to_string(Self::SETTING).unwrap_or_default();
+        let enough = found.trim().parse().is_ok_and(|count: u32| count >= Self::WANTED);
+        if enough || std::fs::write(Self::SETTING, Self::WANTED.to_string()).is_err() {
+            return Self { before: None };
+        }
+        Self { before: Some(found) }
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = std::fs::write(Self::SETTING, before);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Where a program under test runs: in which network namespace, and as whom.
+//!
+//! Namespaces are gone when their value is, however the chore ends. They need root; without it everything runs
+//! where we are, as who we are.
+
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A network namespace with its loopback switched on.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    pub(crate) fn new() -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nonic-x{}-{count}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let namespace = Self { name };
+        namespace.ip(&["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Runs `ip` within it.
+    pub(crate) fn ip(&self, arguments: &[&str]) -> Result<()> {
+        let mut all = vec!["-n", self.name.as_str()];
+        all.extend(arguments);
+        ip(&all)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Its interfaces go with it. An error here must not hide the one that ended the chore.
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+/// Two namespaces joined by a pair of virtual Ethernet interfaces, both called `veth`.
+#[derive(Debug)]
+pub(crate) struct Cable {
+    pub(crate) left: Namespace,
+    pub(crate) right: Namespace,
+}
+
+impl Cable {
+    pub(crate) fn new() -> Result<Self> {
+        let cable = Self {
+            left: Namespace::new()?,
+            right: Namespace::new()?,
+        };
+        let (left, right) = (&cable.left, &cable.right);
+        let mut arguments = vec!["link", "add", "veth", "netns", &left.name, "type", "veth"];
+        arguments.extend(["peer", "name", "veth", "netns", &right.name]);
+        ip(&arguments)?;
+        for (end, host) in [(left, "1"), (right, "2")] {
+            end.ip(&["link", "set", "veth", "mtu", "9000", "addrgenmode", "none", "up"])?;
+            end.ip(&["addr", "add", &format!("10.77.0.{host}/24"), "dev", "veth"])?;
+            // Without `nodad` an address is unusable for a second or two.
+            end.ip(&["addr", "add", &format!("fd77::{host}/64"), "dev", "veth", "nodad"])?;
+            end.ip(&["addr", "add", &format!("fe80::{host}/64"), "dev", "veth", "nodad"])?;
+        }
+        Ok(cable)
+    }
+}
+
+/// In which namespace, and as whom.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Place<'a> {
+    pub(crate) namespace: Option<&'a Namespace>,
+    pub(crate) as_nobody: bool,
+}
+
+impl Place<'_> {
+    /// A command that runs `program` here.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut words: Vec<&std::ffi::OsStr> = Vec::new();
+        if let Some(namespace) = self.namespace {
+            words.extend(["ip", "netns", "exec", &namespace.name].map(std::ffi::OsStr::new));
+        }
+        if self.as_nobody {
+            let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+            words.extend(become_nobody.map(std::ffi::OsStr::new));
+        }
+        words.push(program.as_os_str());
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        command
+    }
+}
+
+/// Whether we may do what only root may.
+pub(crate) fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// Installs Debian packages whose file is missing; each is `(file, package)`.
+pub(crate) fn install(wanted: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = wanted
+        .iter()
+        .filter(|(file, _)| !Path::new(file).exists())
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(", ");
+    ensure!(is_root(), "not installed, and only root can install: {list}");
+    eprintln!("installing {list}");
+    let refreshed = Command::new("apt-get").args(["update", "-qq"]).status();
+    ensure!(
+        refreshed.context("cannot start apt-get")?.success(),
+        "apt-get update failed"
+    );
+    let installed = Command::new("apt-get")
+        .args(["install", "-y", "-qq"])
+        .args(&missing)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdout(std::process::Stdio::null())
+        .status();
+    ensure!(
+        installed.context("cannot start apt-get")?.success(),
+        "cannot install {list}"
+    );
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .context("cannot start ip")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {}: {complaint}", arguments.join(" "));
+    Ok(())
+}

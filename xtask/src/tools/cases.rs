@@ -1,0 +1,194 @@
+//! Which programs are run, and how.
+
+/// How many processes a case has, and how they find each other.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// One process that looks and ends.
+    Alone,
+    /// A server and a client that ends with it; both get the same options.
+    Pair,
+    /// A server that stays, and a client that names the test.
+    Qperf,
+}
+
+/// One command line.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) shape: Shape,
+    pub(super) program: &'static str,
+    /// What the table groups by: a connection type, or nothing.
+    pub(super) service: &'static str,
+    /// The options the table shows.
+    pub(super) options: Vec<&'static str>,
+    /// Options that only keep the run short.
+    pub(super) limits: Vec<&'static str>,
+    /// Why it is known not to run.
+    pub(super) excuse: Option<&'static str>,
+}
+
+impl Case {
+    /// The command line, for people.
+    pub(super) fn line(&self) -> String {
+        let mut words = vec![self.program];
+        if !self.service.is_empty() && self.program.starts_with("ib_") {
+            words.extend(["-c", self.service]);
+        }
+        words.extend(&self.options);
+        words.join(" ")
+    }
+
+    fn pair(program: &'static str, options: &[&'static str], limits: &[&'static str]) -> Self {
+        Self {
+            shape: Shape::Pair,
+            program,
+            service: "",
+            options: options.to_vec(),
+            limits: limits.to_vec(),
+            excuse: None,
+        }
+    }
+}
+
+/// Everything.
+pub(super) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (program, options) in [("ibv_devices", &[][..]), ("ibv_devinfo", &["-v"][..])] {
+        cases.push(Case {
+            shape: Shape::Alone,
+            ..Case::pair(program, options, &[])
+        });
+    }
+    pingpongs(&mut cases);
+    for (operation, services) in [
+        ("send", &["RC", "UC", "UD", "XRC"][..]),
+        ("write", &["RC", "UC", "XRC"][..]),
+        ("read", &["RC", "XRC"][..]),
+        ("atomic", &["RC", "XRC"][..]),
+    ] {
+        for service in services {
+            bandwidth(&mut cases, operation, service);
+            latency(&mut cases, operation, service);
+        }
+    }
+    qperf(&mut cases);
+    cases
+}
+
+/// rdma-core's examples, one per service.
+fn pingpongs(cases: &mut Vec<Case>) {
+    let usual: &[&[&str]] = &[&[], &["-e"], &["-c"], &["-e", "-c"]];
+    let large: &[&[&str]] = &[&["-s", "1000000", "-n", "100"], &["-s", "10000", "-n", "5000"]];
+    let more_of_rc: &[&[&str]] = &[&["-N"], &["-o"], &["-O"], &["-o", "-P"], &["-t"], &["-j"]];
+    for options in [usual, large, more_of_rc].concat() {
+        cases.push(Case::pair("ibv_rc_pingpong", options, &[]));
+    }
+    for options in [usual, large].concat() {
+        cases.push(Case::pair("ibv_uc_pingpong", options, &[]));
+    }
+    for options in [usual, &[&["-s", "1000", "-n", "5000"][..]]].concat() {
+        cases.push(Case::pair("ibv_ud_pingpong", options, &[]));
+    }
+    let srq: &[&[&str]] = &[&["-o"], &["-q", "64", "-n", "200"]];
+    for options in [usual, &[&["-s", "100000", "-n", "50"][..]], srq].concat() {
+        cases.push(Case::pair("ibv_srq_pingpong", options, &[]));
+    }
+    for options in [&[][..], &["-e"], &["-o"], &["-s", "100000", "-n", "500"]] {
+        cases.push(Case::pair("ibv_xsrq_pingpong", options, &[]));
+    }
+}
+
+/// `ib_*_bw` with everything it can be asked.
+fn bandwidth(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
+    let program = match operation {
+        "send" => "ib_send_bw",
+        "write" => "ib_write_bw",
+        "read" => "ib_read_bw",
+        _ => "ib_atomic_bw",
+    };
+    let mut variants: Vec<&[&str]> = vec![&[], &["-b"], &["-q", "4"], &["-e"], &["-l", "8"]];
+    match operation {
+        "atomic" => variants.push(&["-A", "CMP_AND_SWAP"]),
+        "read" => variants.push(&["-a"]),
+        _ => variants.extend([&["-a"][..], &["-I", "64", "-s", "64"], &["-q", "4", "-b"]]),
+    }
+    // XRC always has one; UC has none.
+    if operation == "send" && matches!(service, "RC" | "UD") {
+        variants.extend([&["--use-srq"][..], &["--use-srq", "-q", "4"]]);
+    }
+    for options in variants {
+        let limit = if options.contains(&"-a") { "20" } else { "300" };
+        cases.push(Case {
+            service,
+            ..Case::pair(program, options, &["-F", "-n", limit])
+        });
+    }
+}
+
+/// `ib_*_lat`, likewise.
+fn latency(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
+    let program = match operation {
+        "send" => "ib_send_lat",
+        "write" => "ib_write_lat",
+        "read" => "ib_read_lat",
+        _ => "ib_atomic_lat",
+    };
+    let mut variants: Vec<&[&str]> = vec![&[]];
+    match operation {
+        "send" => variants.extend([&["-a"][..], &["-e"], &["-I", "64", "-s", "64"]]),
+        "write" => variants.extend([&["-a"][..], &["-I", "64", "-s", "64"]]),
+        "read" => variants.extend([&["-a"][..], &["-e"]]),
+        _ => variants.extend([&["-e"][..], &["-A", "CMP_AND_SWAP"]]),
+    }
+    for options in variants {
+        let limit = if options.contains(&"-a") { "20" } else { "300" };
+        cases.push(Case {
+            service,
+            ..Case::pair(program, options, &["-F", "-n", limit])
+        });
+    }
+}
+
+/// qperf's RDMA tests.
+fn qperf(cases: &mut Vec<Case>) {
+    let groups: [(&'static str, &[&'static str]); 4] = [
+        (
+            "RC",
+            &[
+                "rc_bw",
+                "rc_bi_bw",
+                "rc_lat",
+                "rc_rdma_read_bw",
+                "rc_rdma_read_lat",
+                "rc_rdma_write_bw",
+                "rc_rdma_write_lat",
+                "rc_rdma_write_poll_lat",
+                "rc_compare_swap_mr",
+                "rc_fetch_add_mr",
+                "ver_rc_compare_swap",
+                "ver_rc_fetch_add",
+            ],
+        ),
+        (
+            "UC",
+            &[
+                "uc_bw",
+                "uc_bi_bw",
+                "uc_lat",
+                "uc_rdma_write_bw",
+                "uc_rdma_write_lat",
+                "uc_rdma_write_poll_lat",
+            ],
+        ),
+        ("UD", &["ud_bw", "ud_bi_bw", "ud_lat"]),
+        ("XRC", &["xrc_bw", "xrc_bi_bw", "xrc_lat"]),
+    ];
+    for (service, tests) in groups {
+        for test in tests {
+            cases.push(Case {
+                shape: Shape::Qperf,
+                service,
+                ..Case::pair("qperf", &[test], &["-t", "1"])
+            });
+        }
+    }
+}
