@@ -16,7 +16,7 @@ use crate::socket::{ROCE_PORT, WireSocket};
 use nonic_core::{
     Arm, Completion, CompletionQueue, Counters, CqId, CqOverflow, CreateError, Endpoint, Event, Key,
     KeyError, KeySpec, KeyTable, ModifyError, Nic, NicConfig, PathMtu, PdId, PostError, Psn, QpAttributes,
-    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId,
+    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId, Time,
 };
 use std::io;
 use std::net::IpAddr;
@@ -296,6 +296,29 @@ impl Device {
         posted
     }
 
+    /// Posts send requests as `post` produces them, under one lock, and sends what can be sent.
+    pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
+        let mut shard = self.inner.progress.lock();
+        let now = shard.clock.now();
+        let nic = &mut shard.nic;
+        let result = post(&mut SendPoster { nic, now, qpn });
+        shard.flush(now);
+        self.inner.progress.check_alarm(&shard);
+        result
+    }
+
+    /// Posts receives to a queue pair's own queue as `post` produces them, under one lock.
+    pub fn post_each_recv<T>(&self, qpn: Qpn, post: impl FnOnce(&mut RecvPoster<'_>) -> T) -> T {
+        let mut shard = self.inner.progress.lock();
+        let nic = &mut shard.nic;
+        let result = post(&mut RecvPoster { nic, qpn });
+        if shard.nic.has_unpublished() {
+            let now = shard.clock.now();
+            shard.flush(now);
+        }
+        result
+    }
+
     /// Posts a receive to a queue pair's own queue.
     pub fn post_recv(&self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
         let mut shard = self.inner.progress.lock();
@@ -375,6 +398,33 @@ impl Device {
     pub fn counters(&self) -> (Counters, LinkCounters) {
         let shard = self.inner.progress.lock();
         (*shard.nic.counters(), shard.counters)
+    }
+}
+
+/// Takes send requests for one queue pair; see [`Device::post_each_send`].
+pub struct SendPoster<'a> {
+    nic: &'a mut Nic,
+    now: Time,
+    qpn: Qpn,
+}
+
+impl SendPoster<'_> {
+    /// Posts one.
+    pub fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.nic.post_send(self.now, self.qpn, request)
+    }
+}
+
+/// Takes receives for one queue pair; see [`Device::post_each_recv`].
+pub struct RecvPoster<'a> {
+    nic: &'a mut Nic,
+    qpn: Qpn,
+}
+
+impl RecvPoster<'_> {
+    /// Posts one.
+    pub fn post(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.nic.post_recv(self.qpn, request)
     }
 }
 

@@ -27,6 +27,6 @@ mod shard;
 pub mod socket;
 
 pub use channel::{Channel, Notify};
-pub use device::{Device, OpenError};
+pub use device::{Device, OpenError, RecvPoster, SendPoster};
 pub use doorbell::Doorbell;
 pub use shard::LinkCounters;

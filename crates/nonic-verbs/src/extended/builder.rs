@@ -1,0 +1,335 @@
+//! Extended queue pairs: work requests built between `ibv_wr_start` and `ibv_wr_complete`.
+//!
+//! Requests are collected in [`Batch`], whose vectors keep their memory, and posted together. A mistake in
+//! one of them is remembered until `ibv_wr_complete`, which then posts nothing and tells.
+
+use super::CallLock;
+use crate::abi::*;
+use crate::context::context;
+use crate::errno::{self, Errno};
+use crate::object::{argument_mut, object};
+use crate::post::{Bytes, append, core_sge, datagram};
+use crate::qp::{Qp, create};
+use libc::{c_int, c_void, size_t};
+use nonic_core::{Data, Destination, RemoteAddress, SendFlags, SendOp, SendRequest, Service, Sge};
+use std::cell::UnsafeCell;
+use std::ops::Range;
+
+/// The requests of a queue pair that is being posted to.
+#[derive(Default)]
+pub(crate) struct Builder {
+    lock: CallLock,
+    batch: UnsafeCell<Batch>,
+}
+
+#[derive(Default)]
+struct Batch {
+    drafts: Vec<Draft>,
+    sges: Vec<Sge>,
+    bytes: Vec<u8>,
+    mistake: Option<Errno>,
+}
+
+struct Draft {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    content: Content,
+    destination: Option<Destination>,
+}
+
+/// Where a draft's data is: a part of the batch's lists.
+enum Content {
+    Sges(Range<usize>),
+    Inline(Range<usize>),
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.drafts.clear();
+        self.sges.clear();
+        self.bytes.clear();
+        self.mistake = None;
+    }
+
+    fn set_sges(&mut self, sges: impl Iterator<Item = Sge>) {
+        let start = self.sges.len();
+        self.sges.extend(sges);
+        self.set_content(Content::Sges(start..self.sges.len()));
+    }
+
+    fn set_content(&mut self, content: Content) {
+        match self.drafts.last_mut() {
+            Some(draft) => draft.content = content,
+            None => self.mistake = Some(libc::EINVAL),
+        }
+    }
+
+    fn request<'a>(&'a self, draft: &'a Draft) -> SendRequest<'a> {
+        let data = match &draft.content {
+            Content::Sges(range) => Data::Sges(&self.sges[range.clone()]),
+            Content::Inline(range) => Data::Inline(&self.bytes[range.clone()]),
+        };
+        SendRequest {
+            wr_id: draft.wr_id,
+            op: draft.op,
+            data,
+            flags: draft.flags,
+            destination: draft.destination,
+        }
+    }
+}
+
+/// Operations each service offers.
+fn offered(service: Service) -> u64 {
+    let send = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    let write = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    let local = IBV_QP_EX_WITH_LOCAL_INV;
+    match service {
+        Service::Ud => send,
+        Service::Uc => send | write | local,
+        _ => {
+            send | write
+                | local
+                | IBV_QP_EX_WITH_SEND_WITH_INV
+                | IBV_QP_EX_WITH_RDMA_READ
+                | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+                | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        }
+    }
+}
+
+const KNOWN_MASK: u32 = IBV_QP_INIT_ATTR_PD
+    | IBV_QP_INIT_ATTR_XRCD
+    | IBV_QP_INIT_ATTR_CREATE_FLAGS
+    | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+    | IBV_QP_INIT_ATTR_IND_TABLE
+    | IBV_QP_INIT_ATTR_RX_HASH
+    | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn create_extended(
+    c_context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: the caller's promise.
+    let init = unsafe {
+        context(c_context)?;
+        argument_mut(init)?
+    };
+    let given = |bit: u32| init.comp_mask & bit != 0;
+    if init.comp_mask & !KNOWN_MASK != 0 {
+        return Err(libc::EINVAL);
+    }
+    let unoffered = IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    if given(unoffered) || (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0) {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if !given(IBV_QP_INIT_ATTR_PD) {
+        return Err(if given(IBV_QP_INIT_ATTR_XRCD) {
+            libc::EOPNOTSUPP
+        } else {
+            libc::EINVAL
+        });
+    }
+    let is_extended = given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    let pd = init.pd;
+    // SAFETY: the extended structure begins with the fields of the short one.
+    let short = unsafe { &mut *std::ptr::from_mut(init).cast::<ibv_qp_init_attr>() };
+    // SAFETY: the caller's promise.
+    let mut qp = unsafe { create(pd, short, is_extended) }?;
+    if is_extended {
+        if init.send_ops_flags & !offered(qp.service()) != 0 {
+            // SAFETY: just made, and nobody has seen it.
+            unsafe { crate::qp::destroy(Box::into_raw(qp).cast()) }?;
+            return Err(libc::EOPNOTSUPP);
+        }
+        fill_calls(&mut qp.c.get_mut().base);
+    }
+    Ok(Box::into_raw(qp).cast())
+}
+
+fn fill_calls(c: &mut ibv_qp_ex) {
+    c.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    c.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    c.wr_local_inv = Some(wr_local_inv);
+    c.wr_rdma_read = Some(wr_rdma_read);
+    c.wr_rdma_write = Some(wr_rdma_write);
+    c.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    c.wr_send = Some(wr_send);
+    c.wr_send_imm = Some(wr_send_imm);
+    c.wr_send_inv = Some(wr_send_inv);
+    c.wr_set_ud_addr = Some(wr_set_ud_addr);
+    c.wr_set_inline_data = Some(wr_set_inline_data);
+    c.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    c.wr_set_sge = Some(wr_set_sge);
+    c.wr_set_sge_list = Some(wr_set_sge_list);
+    c.wr_start = Some(wr_start);
+    c.wr_complete = Some(wr_complete);
+    c.wr_abort = Some(wr_abort);
+}
+
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    c_context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the program passes an open context and its structure.
+    errno::pointer(unsafe { create_extended(c_context, init) })
+}
+
+/// The queue pair and its batch, between start and complete.
+///
+/// # Safety
+///
+/// The program called `ibv_wr_start` in this thread, so that the batch is its own.
+unsafe fn batch<'a>(c_qp: *mut ibv_qp_ex) -> Option<(&'a Qp, &'a mut Batch)> {
+    // SAFETY: the program passes a live queue pair.
+    let qp = unsafe { object::<Qp>(c_qp.cast()) }.ok()?;
+    // SAFETY: the caller's promise.
+    Some((qp, unsafe { &mut *qp.builder.batch.get() }))
+}
+
+/// Begins a request.
+///
+/// # Safety
+///
+/// As for [`batch`].
+unsafe fn begin(c_qp: *mut ibv_qp_ex, op: SendOp) {
+    // SAFETY: the caller's promise; the program has set number and flags in the structure.
+    let (batch, wr_id, flags) = unsafe {
+        let Some((_, batch)) = batch(c_qp) else { return };
+        (batch, (*c_qp).wr_id, (*c_qp).wr_flags)
+    };
+    batch.drafts.push(Draft {
+        wr_id,
+        op,
+        flags: SendFlags::from_bits_truncate(flags),
+        content: Content::Sges(0..0),
+        destination: None,
+    });
+}
+
+/// Defines the calls that begin a request.
+macro_rules! operations {
+    ($($name:ident($($argument:ident: $type:ty),*) = $op:expr;)*) => { $(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $type)*) {
+            // SAFETY: the program calls this between start and complete.
+            unsafe { begin(qp, $op) };
+        }
+    )* };
+}
+
+operations! {
+    wr_send() = SendOp::Send;
+    wr_send_imm(imm: u32) = SendOp::SendWithImmediate(u32::from_be(imm));
+    wr_send_inv(rkey: u32) = SendOp::SendWithInvalidate(rkey);
+    wr_local_inv(rkey: u32) = SendOp::LocalInvalidate(rkey);
+    wr_rdma_read(rkey: u32, va: u64) = SendOp::Read(RemoteAddress { va, rkey });
+    wr_rdma_write(rkey: u32, va: u64) = SendOp::Write(RemoteAddress { va, rkey });
+    wr_rdma_write_imm(rkey: u32, va: u64, imm: u32) =
+        SendOp::WriteWithImmediate(RemoteAddress { va, rkey }, u32::from_be(imm));
+    wr_atomic_cmp_swp(rkey: u32, va: u64, compare: u64, swap: u64) =
+        SendOp::CompareSwap { remote: RemoteAddress { va, rkey }, compare, swap };
+    wr_atomic_fetch_add(rkey: u32, va: u64, add: u64) =
+        SendOp::FetchAdd { remote: RemoteAddress { va, rkey }, add };
+}
+
+unsafe extern "C" fn wr_set_ud_addr(c_qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    // SAFETY: the program calls this between start and complete.
+    let Some((qp, batch)) = (unsafe { batch(c_qp) }) else {
+        return;
+    };
+    // SAFETY: the program passes a live handle.
+    match (unsafe { datagram(qp, ah, qpn, qkey) }, batch.drafts.last_mut()) {
+        (Ok(destination), Some(draft)) => draft.destination = Some(destination),
+        _ => batch.mistake = Some(libc::EINVAL),
+    }
+}
+
+unsafe extern "C" fn wr_set_sge(c_qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the program calls this between start and complete.
+    if let Some((_, batch)) = unsafe { batch(c_qp) } {
+        batch.set_sges(std::iter::once(Sge { addr, length, lkey }));
+    }
+}
+
+unsafe extern "C" fn wr_set_sge_list(c_qp: *mut ibv_qp_ex, count: size_t, list: *const ibv_sge) {
+    // SAFETY: the program calls this between start and complete.
+    let Some((qp, batch)) = (unsafe { batch(c_qp) }) else {
+        return;
+    };
+    if count > qp.cap.max_send_sge as usize || (count > 0 && list.is_null()) {
+        batch.mistake = Some(libc::EINVAL);
+    } else if count > 0 {
+        // SAFETY: the program's list has `count` elements.
+        let list = unsafe { std::slice::from_raw_parts(list, count) };
+        batch.set_sges(list.iter().map(core_sge));
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(c_qp: *mut ibv_qp_ex, addr: *mut c_void, length: size_t) {
+    let buffer = ibv_data_buf { addr, length };
+    // SAFETY: the same promises; one buffer.
+    unsafe { wr_set_inline_data_list(c_qp, 1, &raw const buffer) };
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(c_qp: *mut ibv_qp_ex, count: size_t, list: *const ibv_data_buf) {
+    // SAFETY: the program calls this between start and complete.
+    let Some((qp, batch)) = (unsafe { batch(c_qp) }) else {
+        return;
+    };
+    let mut bytes = Bytes::new();
+    for index in 0..count {
+        // SAFETY: the program's list has `count` readable buffers.
+        let appended = unsafe {
+            let buffer = &*list.add(index);
+            append(
+                qp,
+                &mut bytes,
+                buffer.addr.expose_provenance() as u64,
+                buffer.length,
+            )
+        };
+        if appended.is_err() {
+            batch.mistake = Some(libc::ENOMEM);
+            return;
+        }
+    }
+    let start = batch.bytes.len();
+    batch.bytes.extend_from_slice(&bytes);
+    batch.set_content(Content::Inline(start..batch.bytes.len()));
+}
+
+unsafe extern "C" fn wr_start(c_qp: *mut ibv_qp_ex) {
+    // SAFETY: the program passes a live queue pair.
+    if let Ok(qp) = unsafe { object::<Qp>(c_qp.cast()) } {
+        qp.builder.lock.lock();
+        // SAFETY: locked: the batch is this thread's until complete or abort.
+        unsafe { (*qp.builder.batch.get()).clear() };
+    }
+}
+
+unsafe extern "C" fn wr_complete(c_qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: the program has started, and so holds the lock.
+    let Some((qp, batch)) = (unsafe { batch(c_qp) }) else {
+        return libc::EINVAL;
+    };
+    let result = match batch.mistake {
+        Some(mistake) => Err(mistake),
+        None => qp.device.post_each_send(qp.qpn, |poster| {
+            let mut drafts = batch.drafts.iter();
+            drafts.try_for_each(|draft| poster.post(&batch.request(draft)).map_err(errno::of_post))
+        }),
+    };
+    qp.builder.lock.unlock();
+    errno::code(result)
+}
+
+unsafe extern "C" fn wr_abort(c_qp: *mut ibv_qp_ex) {
+    // SAFETY: the program has started, and so holds the lock.
+    if let Some((qp, _)) = unsafe { batch(c_qp) } {
+        qp.builder.lock.unlock();
+    }
+}

@@ -1,0 +1,38 @@
+//! A drop-in `libibverbs.so.1`: the C ABI of rdma-core over `nonic-engine`.
+//!
+//! Programs compiled against rdma-core call these functions unchanged. What they mean is written in
+//! rdma-core's man pages; this crate translates, and refuses to implement any protocol itself.
+//!
+//! Read first: [`abi`] (the structures), then `context` (what a program gets when it opens a device), then
+//! `post` and `poll` (the two paths that must be fast).
+//!
+//! Three conventions hold everywhere. An object is a `Box` whose first field is the C structure the program
+//! sees, so the two pointers are one. A verb that takes a pointer trusts it as C does, except that NULL is an
+//! error where the man page does not give it a meaning. Errors are returned in the way the man page of each
+//! verb says: as an errno, as −1 with `errno` set, or as NULL with `errno` set.
+
+pub mod abi;
+
+mod address;
+mod async_event;
+mod channel;
+mod compat;
+mod context;
+mod cq;
+mod device;
+mod errno;
+mod extended;
+mod fork;
+mod memory;
+mod multicast;
+mod object;
+mod pd;
+mod poll;
+mod post;
+mod private;
+mod qp;
+mod query;
+mod srq;
+mod strings;
+mod sysfs;
+mod unsupported;

@@ -1,0 +1,206 @@
+//! Device memory: pages of this process that only the NIC and two copy functions reach.
+
+use super::mr::{Mr, rights};
+use crate::abi::*;
+use crate::context::{Shared, context};
+use crate::errno::{self, Errno};
+use crate::object::{Object, Users, argument, next_handle, object, reclaim};
+use crate::pd::Pd;
+use libc::{c_int, c_uint, c_void, size_t};
+use nonic_core::{KeySpec, Region};
+use nonic_engine::memory::Pages;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+/// How much one program can have in one piece.
+pub(crate) const MAX_DEVICE_MEMORY: usize = 64 << 20;
+
+/// A piece of device memory.
+#[repr(C)]
+pub(crate) struct Dm {
+    c: UnsafeCell<ibv_dm>,
+    shared: Arc<Shared>,
+    pages: Arc<Pages>,
+    length: usize,
+    handle: u32,
+    imported: bool,
+    users: Arc<Users>,
+}
+
+// SAFETY: `repr(C)`, and the C structure is first.
+unsafe impl Object for Dm {
+    type C = ibv_dm;
+}
+
+/// What another context of the same device needs to use it.
+#[derive(Clone)]
+pub(crate) struct ExportedDm {
+    pages: Arc<Pages>,
+    length: usize,
+}
+
+impl Dm {
+    fn new(shared: &Arc<Shared>, c_context: *mut ibv_context, exported: ExportedDm, handle: u32) -> Self {
+        let c = ibv_dm {
+            context: c_context,
+            memcpy_to_dm: Some(memcpy_to_dm),
+            memcpy_from_dm: Some(memcpy_from_dm),
+            comp_mask: 1,
+            handle,
+        };
+        Dm {
+            c: UnsafeCell::new(c),
+            shared: Arc::clone(shared),
+            pages: exported.pages,
+            length: exported.length,
+            handle,
+            imported: false,
+            users: Arc::default(),
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn alloc_dm(
+    c_context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
+    // SAFETY: the program passes an open context and its structure.
+    let (context, attr) = unsafe { (context(c_context), argument(attr)) };
+    errno::pointer(context.and_then(|context| {
+        let attr = attr?;
+        if attr.comp_mask != 0 || attr.length == 0 || attr.log_align_req > 12 {
+            return Err(libc::EINVAL);
+        }
+        if attr.length > MAX_DEVICE_MEMORY {
+            return Err(libc::ENOMEM);
+        }
+        let pages = Pages::new(attr.length).map_err(|_| libc::ENOMEM)?;
+        let exported = ExportedDm {
+            pages: Arc::new(pages),
+            length: attr.length,
+        };
+        let handle = next_handle();
+        context.shared.objects().dms.insert(handle, exported.clone());
+        Ok(Dm::new(&context.shared, c_context, exported, handle).leak())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    // SAFETY: the program passes live device memory.
+    let dm_object = unsafe { object::<Dm>(dm) };
+    errno::code(dm_object.and_then(|object| {
+        object.users.none()?;
+        if !object.imported {
+            object.shared.objects().dms.remove(&object.handle);
+        }
+        // SAFETY: the program does not use it again.
+        drop(unsafe { reclaim::<Dm>(dm) });
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_import_dm(c_context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+    // SAFETY: the program passes an open context.
+    let context = unsafe { context(c_context) };
+    errno::pointer(context.and_then(|context| {
+        let found = context.shared.objects().dms.get(&handle).cloned();
+        let mut dm = Dm::new(&context.shared, c_context, found.ok_or(libc::EINVAL)?, handle);
+        dm.imported = true;
+        Ok(dm.leak())
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
+    if !dm.is_null() {
+        // SAFETY: the program passes imported device memory and does not use it again.
+        drop(unsafe { reclaim::<Dm>(dm) });
+    }
+}
+
+pub(crate) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: size_t,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: the program passes live objects.
+    let (pd, dm) = unsafe { (object::<Pd>(pd), object::<Dm>(dm)) };
+    errno::pointer(pd.and_then(|pd| {
+        let dm = dm?;
+        // There is no address that could be meant otherwise.
+        if access & IBV_ACCESS_ZERO_BASED == 0 || access & IBV_ACCESS_ON_DEMAND != 0 {
+            return Err(libc::EINVAL);
+        }
+        let offset = dm.inside(offset, length)?;
+        let spec = KeySpec {
+            pd: pd.id,
+            region: Arc::clone(&dm.pages) as Arc<dyn Region>,
+            offset,
+            length: length as u64,
+            iova: 0,
+            access: rights(access)?,
+            bound_qp: None,
+            invalidatable: false,
+        };
+        let keeps = Box::new(Lease::new(dm));
+        Mr::new(pd, spec, std::ptr::null_mut(), Some(keeps)).map(Object::leak)
+    }))
+}
+
+impl Dm {
+    /// The offset as an index, if the range lies within.
+    fn inside(&self, offset: u64, length: size_t) -> Result<usize, Errno> {
+        let offset = usize::try_from(offset).map_err(|_| libc::EINVAL)?;
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(offset),
+            _ => Err(libc::EINVAL),
+        }
+    }
+}
+
+/// A registration's hold on device memory.
+struct Lease(Arc<Users>);
+
+impl Lease {
+    fn new(dm: &Dm) -> Self {
+        dm.users.join();
+        Lease(Arc::clone(&dm.users))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// The word-wise copies of the engine are used for both directions, because peers may access the memory too.
+unsafe extern "C" fn memcpy_to_dm(
+    dm: *mut ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: size_t,
+) -> c_int {
+    // SAFETY: the program passes live device memory.
+    let dm = unsafe { object::<Dm>(dm) };
+    errno::code(dm.and_then(|dm| {
+        let offset = dm.inside(offset, length)?;
+        // SAFETY: the program's buffer has `length` bytes that nobody writes during the call.
+        let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
+        dm.pages.write(offset, data).map_err(|_| libc::EFAULT)
+    }))
+}
+
+unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: size_t) -> c_int {
+    // SAFETY: the program passes live device memory.
+    let dm = unsafe { object::<Dm>(dm) };
+    errno::code(dm.and_then(|dm| {
+        let offset = dm.inside(offset, length)?;
+        // SAFETY: the program's buffer has `length` bytes for us to write.
+        let out = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), length) };
+        dm.pages.read(offset, out).map_err(|_| libc::EFAULT)
+    }))
+}

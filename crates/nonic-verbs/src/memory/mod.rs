@@ -1,0 +1,15 @@
+//! Memory regions, memory windows and device memory.
+//!
+//! - `mr`: registering and what can be done to a registration;
+//! - `region`: the kinds of memory behind one, and how memory that is not there is noticed;
+//! - `dm`: device memory, which is heap;
+//! - `window`: memory windows.
+
+mod dm;
+mod mr;
+mod region;
+mod window;
+
+pub(crate) use dm::{ExportedDm, MAX_DEVICE_MEMORY, alloc_dm, free_dm, reg_dm_mr};
+pub(crate) use mr::{ExportedMr, advise_mr, alloc_null_mr};
+pub(crate) use window::{alloc_mw, bind_mw, dealloc_mw};

@@ -1,0 +1,46 @@
+//! Joining and leaving multicast groups.
+
+use crate::abi::{ibv_gid, ibv_qp};
+use crate::errno::{self, Errno};
+use crate::object::{argument, object};
+use crate::qp::Qp;
+use libc::c_int;
+use nonic_engine::netdev::Gid;
+use std::net::IpAddr;
+
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn member<'a>(qp: *mut ibv_qp, gid: *const ibv_gid) -> Result<(&'a Qp, IpAddr), Errno> {
+    // SAFETY: the caller's promise.
+    let (qp, gid) = unsafe { (object::<Qp>(qp)?, argument(gid)?) };
+    // SAFETY: every bit pattern is an array of bytes.
+    let group = Gid(unsafe { gid.raw }).ip();
+    if !qp.is_datagram() || !group.is_multicast() {
+        return Err(libc::EINVAL);
+    }
+    Ok((qp, group))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    // SAFETY: the program passes a live queue pair and a GID.
+    let member = unsafe { member(qp, gid) };
+    errno::code(member.and_then(|(qp, group)| {
+        let attached = qp.device.attach_multicast(qp.qpn, group);
+        attached.map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    // SAFETY: the program passes a live queue pair and a GID.
+    let member = unsafe { member(qp, gid) };
+    errno::code(member.and_then(|(qp, group)| {
+        if qp.device.detach_multicast(qp.qpn, group) {
+            Ok(())
+        } else {
+            Err(libc::EINVAL)
+        }
+    }))
+}

@@ -1,0 +1,291 @@
+//! Posting: from a program's linked list of work requests to the engine.
+//!
+//! A list is posted under one lock, request by request; scatter/gather lists and inline data are converted on
+//! the stack. If one is refused, the program learns which, and those before it stay posted.
+
+use crate::abi::*;
+use crate::address::Ah;
+use crate::errno::{self, Errno};
+use crate::object::object;
+use crate::qp::Qp;
+use crate::srq::Srq;
+use libc::c_int;
+use nonic_core::{Data, Destination, Qpn, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Sge};
+use smallvec::SmallVec;
+
+/// No device offers longer lists.
+const MAX_SGE: usize = 32;
+/// A Q_Key with this bit stands for the queue pair's own.
+const CONTROLLED_QKEY: u32 = 1 << 31;
+
+pub(crate) type Sges = SmallVec<[Sge; MAX_SGE]>;
+pub(crate) type Bytes = SmallVec<[u8; 1024]>;
+
+pub(crate) unsafe extern "C" fn post_send(
+    c_qp: *mut ibv_qp,
+    first: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the program passes a live queue pair.
+    let Ok(qp) = (unsafe { object::<Qp>(c_qp) }) else {
+        return libc::EINVAL;
+    };
+    let mut current = first;
+    let result = qp.device.post_each_send(qp.qpn, |poster| {
+        // SAFETY: the program's list: each element valid, the last one's `next` NULL.
+        while let Some(wr) = unsafe { current.as_ref() } {
+            // SAFETY: the element's own lists are as valid as itself.
+            unsafe { with_request(qp, wr, |request| poster.post(request).map_err(errno::of_post)) }?;
+            current = wr.next;
+        }
+        Ok(())
+    });
+    report(result, current, bad)
+}
+
+/// Tells the program which request was refused, and why.
+fn report<T>(result: Result<(), Errno>, at: *mut T, bad: *mut *mut T) -> c_int {
+    let Err(errno) = result else { return 0 };
+    if !bad.is_null() {
+        // SAFETY: the program passes where to put the answer.
+        unsafe { *bad = at };
+    }
+    errno
+}
+
+/// Converts a request and hands it to `post`.
+///
+/// # Safety
+///
+/// Everything the request points to is valid.
+unsafe fn with_request(
+    qp: &Qp,
+    wr: &ibv_send_wr,
+    post: impl FnOnce(&SendRequest<'_>) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    let (op, list) = unsafe { (operation(qp, wr)?, sge_list(wr.sg_list, wr.num_sge)?) };
+    // SAFETY: the caller's promise.
+    let destination = unsafe { destination(qp, wr) }?;
+    let request = |data| SendRequest {
+        wr_id: wr.wr_id,
+        op,
+        data,
+        flags: SendFlags::from_bits_truncate(wr.send_flags),
+        destination,
+    };
+    if op_is_local(op) {
+        return post(&request(Data::Sges(&[])));
+    }
+    if wr.send_flags & IBV_SEND_INLINE != 0 && !fetches(op) {
+        let mut bytes = Bytes::new();
+        for sge in list {
+            // SAFETY: inline data is any memory of the program.
+            unsafe { append(qp, &mut bytes, sge.addr, sge.length as usize) }?;
+        }
+        return post(&request(Data::Inline(&bytes)));
+    }
+    let sges: Sges = list.iter().map(core_sge).collect();
+    post(&request(Data::Sges(&sges)))
+}
+
+/// Adds a piece of the program's memory to inline data, up to what the queue pair was created for.
+///
+/// # Safety
+///
+/// The piece is readable.
+pub(crate) unsafe fn append(qp: &Qp, bytes: &mut Bytes, address: u64, length: usize) -> Result<(), Errno> {
+    if bytes.len() + length > qp.cap.max_inline_data as usize {
+        return Err(libc::EINVAL);
+    }
+    if length > 0 {
+        let from = std::ptr::with_exposed_provenance::<u8>(address as usize);
+        // SAFETY: the caller's promise.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
+    }
+    Ok(())
+}
+
+/// Operations that need no bytes of the program.
+fn op_is_local(op: SendOp) -> bool {
+    matches!(op, SendOp::LocalInvalidate(_))
+}
+
+/// Operations whose bytes come back; they cannot be inline.
+fn fetches(op: SendOp) -> bool {
+    matches!(
+        op,
+        SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+    )
+}
+
+pub(crate) fn core_sge(sge: &ibv_sge) -> Sge {
+    Sge {
+        addr: sge.addr,
+        length: sge.length,
+        lkey: sge.lkey,
+    }
+}
+
+/// # Safety
+///
+/// The list has `count` elements.
+pub(crate) unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Errno> {
+    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if count > MAX_SGE || list.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+}
+
+/// What a request asks for.
+///
+/// # Safety
+///
+/// The union's field that goes with the opcode is the one that was filled in.
+unsafe fn operation(_qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+    let rdma = || {
+        // SAFETY: used for the RDMA opcodes only.
+        let rdma = unsafe { wr.wr.rdma };
+        RemoteAddress {
+            va: rdma.remote_addr,
+            rkey: rdma.rkey,
+        }
+    };
+    let atomic = || {
+        // SAFETY: used for the atomic opcodes only.
+        let atomic = unsafe { wr.wr.atomic };
+        let remote = RemoteAddress {
+            va: atomic.remote_addr,
+            rkey: atomic.rkey,
+        };
+        (remote, atomic.compare_add, atomic.swap)
+    };
+    Ok(match wr.opcode {
+        IBV_WR_RDMA_WRITE => SendOp::Write(rdma()),
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteWithImmediate(rdma(), u32::from_be(wr.imm_data)),
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_IMM => SendOp::SendWithImmediate(u32::from_be(wr.imm_data)),
+        IBV_WR_RDMA_READ => SendOp::Read(rdma()),
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            let (remote, compare, swap) = atomic();
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            }
+        }
+        IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            let (remote, add, _) = atomic();
+            SendOp::FetchAdd { remote, add }
+        }
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(wr.imm_data),
+        IBV_WR_SEND_WITH_INV => SendOp::SendWithInvalidate(wr.imm_data),
+        _ => return Err(libc::EINVAL),
+    })
+}
+
+/// Where a datagram goes; connected queue pairs know already.
+///
+/// # Safety
+///
+/// The address handle of a datagram is live.
+unsafe fn destination(qp: &Qp, wr: &ibv_send_wr) -> Result<Option<Destination>, Errno> {
+    if !qp.is_datagram() {
+        return Ok(None);
+    }
+    // SAFETY: a datagram's request has this field filled in.
+    let ud = unsafe { wr.wr.ud };
+    // SAFETY: the caller's promise.
+    unsafe { datagram(qp, ud.ah, ud.remote_qpn, ud.remote_qkey) }.map(Some)
+}
+
+/// A destination from its parts.
+///
+/// # Safety
+///
+/// The address handle is NULL or live.
+pub(crate) unsafe fn datagram(qp: &Qp, ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Destination, Errno> {
+    // SAFETY: the caller's promise.
+    let ah = unsafe { object::<Ah>(ah) }?;
+    let qkey = if qkey & CONTROLLED_QKEY == 0 {
+        qkey
+    } else {
+        qp.qkey()
+    };
+    Ok(Destination {
+        gid_index: ah.gid_index,
+        ip: ah.ip,
+        qpn: Qpn::new(qpn),
+        qkey,
+    })
+}
+
+/// Converts a receive and hands it to `post`.
+///
+/// # Safety
+///
+/// Everything the request points to is valid.
+unsafe fn with_receive(
+    wr: &ibv_recv_wr,
+    post: impl FnOnce(&RecvRequest<'_>) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    let list = unsafe { sge_list(wr.sg_list, wr.num_sge) }?;
+    let sges: Sges = list.iter().map(core_sge).collect();
+    post(&RecvRequest {
+        wr_id: wr.wr_id,
+        sges: &sges,
+    })
+}
+
+pub(crate) unsafe extern "C" fn post_recv(
+    c_qp: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the program passes a live queue pair.
+    let Ok(qp) = (unsafe { object::<Qp>(c_qp) }) else {
+        return libc::EINVAL;
+    };
+    let mut current = first;
+    let result = qp.device.post_each_recv(qp.qpn, |poster| {
+        // SAFETY: the program's list: each element valid, the last one's `next` NULL.
+        while let Some(wr) = unsafe { current.as_ref() } {
+            // SAFETY: the element's own list is as valid as itself.
+            unsafe { with_receive(wr, |request| poster.post(request).map_err(errno::of_post)) }?;
+            current = wr.next;
+        }
+        Ok(())
+    });
+    report(result, current, bad)
+}
+
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    c_srq: *mut ibv_srq,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the program passes a live queue.
+    let Ok(srq) = (unsafe { object::<Srq>(c_srq) }) else {
+        return libc::EINVAL;
+    };
+    let keys = srq.device.keys();
+    let mut current = first;
+    let mut post_all = || {
+        // SAFETY: the program's list: each element valid, the last one's `next` NULL.
+        while let Some(wr) = unsafe { current.as_ref() } {
+            let post = |request: &RecvRequest<'_>| srq.queue.post(request, keys).map_err(errno::of_receive);
+            // SAFETY: the element's own list is as valid as itself.
+            unsafe { with_receive(wr, post) }?;
+            current = wr.next;
+        }
+        Ok(())
+    };
+    let result = post_all();
+    report(result, current, bad)
+}

@@ -1,0 +1,326 @@
+//! What a device can do and which addresses it has.
+
+use crate::abi::*;
+use crate::context::{Context, context};
+use crate::device::{copy_text, guid};
+use crate::errno::{self, Errno};
+use crate::memory::MAX_DEVICE_MEMORY;
+use crate::object::{argument, argument_mut, zeroed};
+use libc::{c_int, size_t, ssize_t};
+use nonic_core::PathMtu;
+use nonic_engine::netdev::{GidEntry, LinkState};
+
+/// The one partition key there is: full membership of the default partition.
+const DEFAULT_PKEY: u16 = 0xffff;
+/// Objects of a kind are limited by memory alone; programs want a number.
+const PLENTY: c_int = 1 << 20;
+pub(crate) const MAX_CQE: c_int = 1 << 22;
+pub(crate) const MAX_SRQ_WR: u32 = 32768;
+/// The longest message, in bytes.
+const MAX_MESSAGE: u32 = 1 << 31;
+
+fn device_attributes(context: &Context) -> ibv_device_attr {
+    let config = context.device().config();
+    let guid = guid(context.device().netdev()).to_be();
+    let mut attr = zeroed::<ibv_device_attr_ex>().orig_attr;
+    copy_text(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
+    attr.node_guid = guid;
+    attr.sys_image_guid = guid;
+    attr.max_mr_size = u64::MAX;
+    attr.page_size_cap = 0xffff_f000;
+    attr.max_qp = PLENTY;
+    attr.max_qp_wr = config.max_wr.cast_signed();
+    attr.device_cap_flags = IBV_DEVICE_RESIZE_MAX_WR
+        | IBV_DEVICE_BAD_QKEY_CNTR
+        | IBV_DEVICE_CURR_QP_STATE_MOD
+        | IBV_DEVICE_SYS_IMAGE_GUID
+        | IBV_DEVICE_RC_RNR_NAK_GEN
+        | IBV_DEVICE_SRQ_RESIZE
+        | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+    attr.max_sge = config.max_sge.cast_signed();
+    attr.max_sge_rd = config.max_sge.cast_signed();
+    attr.max_cq = PLENTY;
+    attr.max_cqe = MAX_CQE;
+    attr.max_mr = PLENTY;
+    attr.max_pd = PLENTY;
+    attr.max_qp_rd_atom = c_int::from(config.max_rd_atomic);
+    attr.max_res_rd_atom = PLENTY;
+    attr.max_qp_init_rd_atom = c_int::from(config.max_rd_atomic);
+    attr.atomic_cap = IBV_ATOMIC_GLOB;
+    attr.max_mcast_grp = 8192;
+    attr.max_mcast_qp_attach = 56;
+    attr.max_total_mcast_qp_attach = 8192 * 56;
+    attr.max_ah = PLENTY;
+    attr.max_srq = PLENTY;
+    attr.max_srq_wr = MAX_SRQ_WR.cast_signed();
+    attr.max_srq_sge = config.max_sge.cast_signed();
+    attr.max_pkeys = 1;
+    attr.local_ca_ack_delay = 15;
+    attr.phys_port_cnt = 1;
+    attr
+}
+
+fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
+    let mut attr: ibv_device_attr_ex = zeroed();
+    attr.orig_attr = device_attributes(context);
+    attr.device_cap_flags_ex = u64::from(attr.orig_attr.device_cap_flags);
+    let datagram = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    let connected = datagram | IBV_ODP_SUPPORT_WRITE;
+    let reliable = connected | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    attr.odp_caps = ibv_odp_caps {
+        general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+        per_transport_caps: ibv_odp_transport_caps {
+            rc_odp_caps: reliable,
+            uc_odp_caps: connected,
+            ud_odp_caps: datagram,
+        },
+    };
+    attr.xrc_odp_caps = reliable;
+    attr.completion_timestamp_mask = u64::MAX;
+    // Nanoseconds, told in kHz.
+    attr.hca_core_clock = 1_000_000;
+    attr.max_dm_size = MAX_DEVICE_MEMORY as u64;
+    attr.cq_mod_caps = ibv_cq_moderation_caps {
+        max_cq_count: u16::MAX,
+        max_cq_period: u16::MAX,
+    };
+    attr.phys_port_cnt_ex = 1;
+    attr
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_device(c_context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    // SAFETY: the program passes an open context and where to put the answer.
+    let (context, attr) = unsafe { (context(c_context), argument_mut(attr)) };
+    errno::code(context.and_then(|context| {
+        *attr? = device_attributes(context);
+        Ok(())
+    }))
+}
+
+/// The extended query. The program's structure may be shorter or longer than ours.
+pub(crate) unsafe extern "C" fn query_device_ex(
+    c_context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    size: size_t,
+) -> c_int {
+    // SAFETY: the program passes an open context, and NULL or a structure.
+    let (context, input) = unsafe { (context(c_context), argument(input)) };
+    if input.is_ok_and(|input| input.comp_mask != 0) || attr.is_null() || size < size_of::<ibv_device_attr>()
+    {
+        return libc::EINVAL;
+    }
+    errno::code(context.map(|context| {
+        let answer = extended_attributes(context);
+        // SAFETY: the program's structure has `size` bytes.
+        unsafe { copy_prefix(&answer, attr.cast(), size) };
+    }))
+}
+
+/// Copies as much of `answer` as fits and fills the rest with zeros.
+///
+/// # Safety
+///
+/// `to` has room for `size` bytes.
+unsafe fn copy_prefix<T>(answer: &T, to: *mut u8, size: usize) {
+    let known = size.min(size_of::<T>());
+    // SAFETY: no more than either side has.
+    unsafe {
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(answer).cast::<u8>(), to, known);
+        std::ptr::write_bytes(to.add(known), 0, size - known);
+    }
+}
+
+fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, Errno> {
+    if port != 1 {
+        return Err(libc::EINVAL);
+    }
+    let netdev = context.device().netdev();
+    let up = netdev.up && netdev.link == LinkState::Up;
+    let mut attr: ibv_port_attr = zeroed();
+    attr.state = if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
+    attr.max_mtu = PathMtu::Mtu4096 as c_int;
+    attr.active_mtu = context.device().config().port_mtu as c_int;
+    attr.gid_tbl_len = context.device().gids().len() as c_int;
+    attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+    attr.max_msg_sz = MAX_MESSAGE;
+    attr.pkey_tbl_len = 1;
+    attr.max_vl_num = 1;
+    // 4x EDR: nobody knows how fast memory is, but programs like to print a number.
+    attr.active_width = 2;
+    attr.active_speed = 32;
+    // Link up, or disabled.
+    attr.phys_state = if up { 5 } else { 3 };
+    attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+    attr.flags = IBV_QPF_GRH_REQUIRED;
+    Ok(attr)
+}
+
+/// What the inline `ibv_query_port` calls.
+pub(crate) unsafe extern "C" fn query_port(
+    c_context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    size: size_t,
+) -> c_int {
+    if attr.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the program passes an open context.
+    let context = unsafe { context(c_context) };
+    let answer = context.and_then(|context| port_attributes(context, port));
+    errno::code(answer.map(|answer| {
+        // SAFETY: the program's structure has `size` bytes.
+        unsafe { copy_prefix(&answer, attr.cast(), size) };
+    }))
+}
+
+/// What programs of before the inline one call: their structure ends before `port_cap_flags2`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_port(
+    c_context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    let size = std::mem::offset_of!(ibv_port_attr, port_cap_flags2);
+    // SAFETY: the same promises.
+    unsafe { query_port(c_context, port, attr, size) }
+}
+
+fn find_gid(context: &Context, port: u32, index: u32) -> Result<&GidEntry, Errno> {
+    if port != 1 {
+        return Err(libc::EINVAL);
+    }
+    let gids = context.device().gids();
+    usize::try_from(index)
+        .ok()
+        .and_then(|index| gids.get(index))
+        .ok_or(libc::EINVAL)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid(
+    c_context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    // SAFETY: the program passes an open context and where to put the answer.
+    let (context, gid) = unsafe { (context(c_context), argument_mut(gid)) };
+    errno::minus_one(context.and_then(|context| {
+        let index = u32::try_from(index).map_err(|_| libc::EINVAL)?;
+        gid?.raw = find_gid(context, u32::from(port), index)?.gid.0;
+        Ok(())
+    }))
+}
+
+fn gid_entry(context: &Context, index: u32, entry: &GidEntry) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: entry.gid.0 },
+        gid_index: index,
+        port_num: 1,
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: context.device().netdev().index,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_ex(
+    c_context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: size_t,
+) -> c_int {
+    // SAFETY: the program passes an open context.
+    let context = unsafe { context(c_context) };
+    errno::code(context.and_then(|context| {
+        if flags != 0 || entry.is_null() || entry_size < size_of::<ibv_gid_entry>() {
+            return Err(libc::EINVAL);
+        }
+        // As the kernel has it: an index outside the table is an argument error, an empty slot is not.
+        let answer = gid_entry(context, index, find_gid(context, port, index)?);
+        // SAFETY: the program's structure has `entry_size` bytes.
+        unsafe { copy_prefix(&answer, entry.cast(), entry_size) };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_table(
+    c_context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max_entries: size_t,
+    flags: u32,
+    entry_size: size_t,
+) -> ssize_t {
+    // SAFETY: the program passes an open context.
+    let Ok(context) = (unsafe { context(c_context) }) else {
+        return -(libc::EINVAL as ssize_t);
+    };
+    let gids = context.device().gids();
+    let misuse = flags != 0 || entry_size < size_of::<ibv_gid_entry>();
+    if misuse || max_entries < gids.len() || entries.is_null() {
+        return -(libc::EINVAL as ssize_t);
+    }
+    for (index, entry) in gids.iter().enumerate() {
+        let answer = gid_entry(context, index as u32, entry);
+        // SAFETY: the program's array has `max_entries` entries of `entry_size` bytes.
+        unsafe { copy_prefix(&answer, entries.cast::<u8>().add(index * entry_size), entry_size) };
+    }
+    gids.len().cast_signed()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_pkey(
+    c_context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    // SAFETY: the program passes an open context and where to put the answer.
+    let (context, pkey) = unsafe { (context(c_context), argument_mut(pkey)) };
+    errno::minus_one(context.and_then(|_| {
+        if port != 1 || index != 0 {
+            return Err(libc::EINVAL);
+        }
+        *pkey? = DEFAULT_PKEY.to_be();
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    if port == 1 && u16::from_be(pkey) == DEFAULT_PKEY {
+        0
+    } else {
+        errno::minus_one(Err(libc::EINVAL))
+    }
+}
+
+/// The clock that completion timestamps are read from.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    _context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    // SAFETY: the program passes its structure.
+    let values = unsafe { argument_mut(values) };
+    errno::code(values.map(|values| {
+        let asked = values.comp_mask;
+        values.comp_mask = 0;
+        if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            values.raw_clock = clock(libc::CLOCK_MONOTONIC);
+            values.comp_mask |= IBV_VALUES_MASK_RAW_CLOCK;
+        }
+    }))
+}
+
+/// The time on one of the system's clocks.
+pub(crate) fn clock(id: libc::clockid_t) -> libc::timespec {
+    let mut time: libc::timespec = zeroed();
+    // SAFETY: the answer goes into our own structure; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(id, &raw mut time) };
+    time
+}

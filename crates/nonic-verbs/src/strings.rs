@@ -1,0 +1,161 @@
+//! Names of enumerated values, and the table of link rates.
+
+use libc::{c_char, c_int};
+use std::ffi::CStr;
+
+const STATUSES: [&CStr; 24] = [
+    c"success",
+    c"local length error",
+    c"local QP operation error",
+    c"local EE context operation error",
+    c"local protection error",
+    c"Work Request Flushed Error",
+    c"memory management operation error",
+    c"bad response error",
+    c"local access error",
+    c"remote invalid request error",
+    c"remote access error",
+    c"remote operation error",
+    c"transport retry counter exceeded",
+    c"RNR retry counter exceeded",
+    c"local RDD violation error",
+    c"remote invalid RD request",
+    c"aborted error",
+    c"invalid EE context number",
+    c"invalid EE context state",
+    c"fatal error",
+    c"response timeout error",
+    c"general error",
+    c"TM error",
+    c"TM software rendezvous",
+];
+
+const NODE_TYPES: [&CStr; 8] = [
+    c"unknown",
+    c"InfiniBand channel adapter",
+    c"InfiniBand switch",
+    c"InfiniBand router",
+    c"iWARP NIC",
+    c"usNIC",
+    c"usNIC UDP",
+    c"unspecified",
+];
+
+const PORT_STATES: [&CStr; 6] = [
+    c"no state change (NOP)",
+    c"down",
+    c"init",
+    c"armed",
+    c"active",
+    c"active defer",
+];
+
+const EVENT_TYPES: [&CStr; 20] = [
+    c"CQ error",
+    c"local work queue catastrophic error",
+    c"invalid request local work queue error",
+    c"local access violation work queue error",
+    c"communication established",
+    c"send queue drained",
+    c"path migrated",
+    c"path migration request error",
+    c"local catastrophic error",
+    c"port active",
+    c"port error",
+    c"LID change",
+    c"P_Key change",
+    c"SM change",
+    c"SRQ catastrophic error",
+    c"SRQ limit reached",
+    c"last WQE reached",
+    c"client reregistration",
+    c"GID table change",
+    c"WQ fatal",
+];
+
+fn name(table: &[&'static CStr], value: c_int) -> *const c_char {
+    let index = usize::try_from(value).ok();
+    let name = index.and_then(|index| table.get(index)).unwrap_or(&c"unknown");
+    name.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
+    name(&STATUSES, status)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
+    name(&NODE_TYPES, node_type)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
+    name(&PORT_STATES, state)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
+    name(&EVENT_TYPES, event)
+}
+
+/// A rate's code, its multiple of 2.5 Gb/s (−1 where it is none) and its speed.
+struct Rate {
+    code: c_int,
+    multiple: c_int,
+    mbps: c_int,
+}
+
+const fn rate(code: c_int, multiple: c_int, mbps: c_int) -> Rate {
+    Rate { code, multiple, mbps }
+}
+
+const RATES: [Rate; 23] = [
+    rate(2, 1, 2500),
+    rate(3, 4, 10_000),
+    rate(4, 12, 30_000),
+    rate(5, 2, 5000),
+    rate(6, 8, 20_000),
+    rate(7, 16, 40_000),
+    rate(8, 24, 60_000),
+    rate(9, 32, 80_000),
+    rate(10, 48, 120_000),
+    rate(11, -1, 14_062),
+    rate(12, -1, 56_250),
+    rate(13, -1, 112_500),
+    rate(14, -1, 168_750),
+    rate(15, -1, 25_781),
+    rate(16, -1, 103_125),
+    rate(17, -1, 206_250),
+    rate(18, -1, 309_375),
+    rate(19, 11, 28_125),
+    rate(20, 20, 53_125),
+    rate(21, 160, 425_000),
+    rate(22, 240, 637_500),
+    rate(23, 320, 850_000),
+    rate(24, 480, 1_275_000),
+];
+
+fn find_rate(matches: impl Fn(&Rate) -> bool) -> Option<&'static Rate> {
+    RATES.iter().find(|rate| matches(rate))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_rate_to_mult(code: c_int) -> c_int {
+    find_rate(|rate| rate.code == code).map_or(-1, |rate| rate.multiple)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn mult_to_ibv_rate(multiple: c_int) -> c_int {
+    find_rate(|rate| multiple > 0 && rate.multiple == multiple).map_or(0, |rate| rate.code)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_rate_to_mbps(code: c_int) -> c_int {
+    find_rate(|rate| rate.code == code).map_or(-1, |rate| rate.mbps)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_int {
+    find_rate(|rate| rate.mbps == mbps).map_or(0, |rate| rate.code)
+}
