@@ -7,6 +7,7 @@ use crate::qp::Qp;
 use libc::c_int;
 use nonic_engine::netdev::Gid;
 use std::net::IpAddr;
+use std::sync::PoisonError;
 
 /// # Safety
 ///
@@ -28,7 +29,13 @@ unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid
     let member = unsafe { member(qp, gid) };
     errno::code(member.and_then(|(qp, group)| {
         let attached = qp.device.attach_multicast(qp.qpn, group);
-        attached.map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
+        attached.map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))?;
+        // Attaching twice is attaching once.
+        qp.groups
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(group);
+        Ok(())
     }))
 }
 
@@ -38,6 +45,10 @@ unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid
     let member = unsafe { member(qp, gid) };
     errno::code(member.and_then(|(qp, group)| {
         if qp.device.detach_multicast(qp.qpn, group) {
+            qp.groups
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&group);
             Ok(())
         } else {
             Err(libc::EINVAL)

@@ -6,7 +6,7 @@ use crate::context::{Context, Shared, context};
 use crate::cq::Cq;
 use crate::errno::{self, Errno};
 use crate::extended::Builder;
-use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
+use crate::object::{Acks, Object, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::{Buffer, Pd};
 use crate::srq::Srq;
 use libc::c_int;
@@ -15,6 +15,8 @@ use nonic_core::{
 };
 use nonic_engine::Device;
 use std::cell::UnsafeCell;
+use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,7 +29,7 @@ pub(crate) struct Qp {
     pub(crate) cap: ibv_qp_cap,
     pub(crate) acks: Acks,
     /// Multicast groups it is in.
-    pub(crate) groups: Users,
+    pub(crate) groups: Mutex<HashSet<IpAddr>>,
     /// Requests being built through the extended interface.
     pub(crate) builder: Builder,
     pub(crate) is_extended: bool,
@@ -135,7 +137,7 @@ pub(crate) unsafe fn create(
         qpn,
         cap,
         acks: Acks::default(),
-        groups: Users::default(),
+        groups: Mutex::default(),
         builder: Builder::default(),
         is_extended,
         service,
@@ -189,7 +191,14 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr)
 pub(crate) unsafe fn destroy(c_qp: *mut ibv_qp) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let qp = unsafe { object::<Qp>(c_qp) }?;
-    qp.groups.none()?;
+    if !qp
+        .groups
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .is_empty()
+    {
+        return Err(libc::EBUSY);
+    }
     qp.device.destroy_qp(qp.qpn);
     qp.shared.objects().qps.remove(&qp.qpn);
     qp.acks.wait();
@@ -290,11 +299,24 @@ unsafe fn modify(c_qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: u32) -> Result
     if set.path.is_some() {
         *qp.route.lock().unwrap_or_else(PoisonError::into_inner) = attr.ah_attr;
     }
+    if set.state == Some(QpState::Reset) {
+        forget_completions(qp);
+    }
     if let Some(state) = set.state {
         // SAFETY: programs modify one queue pair from one thread at a time, and only read the field.
         unsafe { (*c_qp).state = state as c_int };
     }
     Ok(())
+}
+
+/// A queue pair that begins anew has no completions from its former life.
+fn forget_completions(qp: &Qp) {
+    for cq in [qp.base().send_cq, qp.base().recv_cq] {
+        // SAFETY: a queue pair keeps its completion queues from being destroyed.
+        if let Ok(cq) = unsafe { object::<Cq>(cq) } {
+            cq.queue.purge(qp.qpn);
+        }
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -12,6 +12,10 @@ use nonic_engine::netdev::{GidEntry, LinkState};
 
 /// The one partition key there is: full membership of the default partition.
 const DEFAULT_PKEY: u16 = 0xffff;
+/// No vendor: programs that look one up find none, and zero is taken for a mistake.
+const VENDOR_ID: u32 = 0xff_ffff;
+/// Room in the GID table beyond the addresses there are, as devices have.
+const MIN_GID_TABLE: usize = 32;
 /// Objects of a kind are limited by memory alone; programs want a number.
 const PLENTY: c_int = 1 << 20;
 pub(crate) const MAX_CQE: c_int = 1 << 22;
@@ -28,6 +32,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
     attr.sys_image_guid = guid;
     attr.max_mr_size = u64::MAX;
     attr.page_size_cap = 0xffff_f000;
+    attr.vendor_id = VENDOR_ID;
     attr.max_qp = PLENTY;
     attr.max_qp_wr = config.max_wr.cast_signed();
     attr.device_cap_flags = IBV_DEVICE_RESIZE_MAX_WR
@@ -142,7 +147,7 @@ fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, Errno> 
     attr.state = if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
     attr.max_mtu = PathMtu::Mtu4096 as c_int;
     attr.active_mtu = context.device().config().port_mtu as c_int;
-    attr.gid_tbl_len = context.device().gids().len() as c_int;
+    attr.gid_tbl_len = gid_table_length(context) as c_int;
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = MAX_MESSAGE;
     attr.pkey_tbl_len = 1;
@@ -188,15 +193,17 @@ unsafe extern "C" fn ibv_query_port(
     unsafe { query_port(c_context, port, attr, size) }
 }
 
+fn gid_table_length(context: &Context) -> usize {
+    context.device().gids().len().max(MIN_GID_TABLE)
+}
+
+/// The entry at an index; `ENODATA` for one that is empty.
 fn find_gid(context: &Context, port: u32, index: u32) -> Result<&GidEntry, Errno> {
-    if port != 1 {
+    let index = index as usize;
+    if port != 1 || index >= gid_table_length(context) {
         return Err(libc::EINVAL);
     }
-    let gids = context.device().gids();
-    usize::try_from(index)
-        .ok()
-        .and_then(|index| gids.get(index))
-        .ok_or(libc::EINVAL)
+    context.device().gids().get(index).ok_or(libc::ENODATA)
 }
 
 #[unsafe(no_mangle)]
@@ -210,7 +217,12 @@ unsafe extern "C" fn ibv_query_gid(
     let (context, gid) = unsafe { (context(c_context), argument_mut(gid)) };
     errno::minus_one(context.and_then(|context| {
         let index = u32::try_from(index).map_err(|_| libc::EINVAL)?;
-        gid?.raw = find_gid(context, u32::from(port), index)?.gid.0;
+        gid?.raw = match find_gid(context, u32::from(port), index) {
+            Ok(entry) => entry.gid.0,
+            // Older than the word for it: an empty entry is all zeros.
+            Err(libc::ENODATA) => [0; 16],
+            Err(errno) => return Err(errno),
+        };
         Ok(())
     }))
 }
@@ -240,7 +252,6 @@ unsafe extern "C" fn _ibv_query_gid_ex(
         if flags != 0 || entry.is_null() || entry_size < size_of::<ibv_gid_entry>() {
             return Err(libc::EINVAL);
         }
-        // As the kernel has it: an index outside the table is an argument error, an empty slot is not.
         let answer = gid_entry(context, index, find_gid(context, port, index)?);
         // SAFETY: the program's structure has `entry_size` bytes.
         unsafe { copy_prefix(&answer, entry.cast(), entry_size) };

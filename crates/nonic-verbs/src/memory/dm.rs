@@ -161,6 +161,18 @@ impl Dm {
     }
 }
 
+impl Dm {
+    /// The same for the copy functions, which move whole words of four bytes, as on devices.
+    fn words(&self, offset: u64, length: size_t) -> Result<usize, Errno> {
+        let offset = self.inside(offset, length)?;
+        if offset.is_multiple_of(4) && length.is_multiple_of(4) {
+            Ok(offset)
+        } else {
+            Err(libc::EINVAL)
+        }
+    }
+}
+
 /// A registration's hold on device memory.
 struct Lease(Arc<Users>);
 
@@ -187,7 +199,7 @@ unsafe extern "C" fn memcpy_to_dm(
     // SAFETY: the program passes live device memory.
     let dm = unsafe { object::<Dm>(dm) };
     errno::code(dm.and_then(|dm| {
-        let offset = dm.inside(offset, length)?;
+        let offset = dm.words(offset, length)?;
         // SAFETY: the program's buffer has `length` bytes that nobody writes during the call.
         let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
         dm.pages.write(offset, data).map_err(|_| libc::EFAULT)
@@ -198,7 +210,7 @@ unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u6
     // SAFETY: the program passes live device memory.
     let dm = unsafe { object::<Dm>(dm) };
     errno::code(dm.and_then(|dm| {
-        let offset = dm.inside(offset, length)?;
+        let offset = dm.words(offset, length)?;
         // SAFETY: the program's buffer has `length` bytes for us to write.
         let out = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), length) };
         dm.pages.read(offset, out).map_err(|_| libc::EFAULT)

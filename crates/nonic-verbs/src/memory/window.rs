@@ -6,8 +6,11 @@ use crate::abi::*;
 use crate::errno;
 use libc::c_int;
 
-pub(crate) unsafe extern "C" fn alloc_mw(_pd: *mut ibv_pd, _mw_type: c_int) -> *mut ibv_mw {
-    errno::pointer(Err(libc::EOPNOTSUPP))
+pub(crate) unsafe extern "C" fn alloc_mw(_pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_mw {
+    errno::pointer(Err(match mw_type {
+        IBV_MW_TYPE_1 | IBV_MW_TYPE_2 => libc::EOPNOTSUPP,
+        _ => libc::EINVAL,
+    }))
 }
 
 pub(crate) unsafe extern "C" fn bind_mw(
