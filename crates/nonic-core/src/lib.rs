@@ -35,7 +35,9 @@ pub use counters::Counters;
 pub use cq::{Arm, CompletionQueue, CqId, CqOverflow};
 pub use entropy::{Entropy, SeededEntropy};
 pub use event::Event;
-pub use memory::{Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge};
+pub use memory::{
+    Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge, WindowBind, WindowKind,
+};
 pub use nic::{Arrival, CreateError, MAX_BATCH_LEN, Nic, NicConfig, QpInit, Transmit, Usage};
 pub use nonic_wire::{Psn, Qpn, Service};
 pub use peer::WindowConfig;

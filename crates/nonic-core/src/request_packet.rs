@@ -66,7 +66,7 @@ impl RequestPacket {
         headers.bth.pad = pad_len(payload) as u8;
         headers.bth.solicited = self.segment.last && wqe.flags.contains(SendFlags::SOLICITED);
         match wqe.op {
-            SendOp::Send | SendOp::LocalInvalidate(_) => {}
+            SendOp::Send | SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => {}
             SendOp::SendWithImmediate(immediate) => headers.immediate = immediate,
             SendOp::SendWithInvalidate(rkey) => headers.invalidate_rkey = rkey,
             SendOp::Write(remote) => {

@@ -2,6 +2,6 @@
 //! is being explored (`cargo xtask loom`).
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};

@@ -3,7 +3,7 @@
 //! These are the program-facing values. How a request is kept while the NIC works on it is the business of
 //! [`crate::wqe`].
 
-use crate::memory::Sge;
+use crate::memory::{Sge, WindowBind};
 use bitflags::bitflags;
 use nonic_wire::Qpn;
 use std::net::IpAddr;
@@ -50,9 +50,16 @@ pub enum SendOp {
     },
     /// Revoke a local key, in order with the other requests.
     LocalInvalidate(u32),
+    /// Bind a memory window, in order with the other requests.
+    BindWindow(WindowBind),
 }
 
 impl SendOp {
+    /// Operations that concern this NIC alone.
+    pub(crate) fn is_local(self) -> bool {
+        matches!(self, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_))
+    }
+
     /// READ and atomics: operations whose answer carries data.
     pub(crate) fn fetches(self) -> bool {
         matches!(self, SendOp::Read(_)) || self.is_atomic()
@@ -72,6 +79,7 @@ impl SendOp {
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
             SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
+            SendOp::BindWindow(_) => CompletionOpcode::BindWindow,
         }
     }
 }
@@ -155,6 +163,9 @@ pub enum Status {
     /// The queue pair was, or went, in the error state before this request's turn.
     #[error("flushed: the queue pair is in the error state")]
     Flushed = 5,
+    /// A memory window could not be bound as asked.
+    #[error("memory window bind error")]
+    WindowBind = 6,
     /// The peer's answer makes no sense.
     #[error("bad response from the peer")]
     BadResponse = 7,
@@ -189,6 +200,8 @@ pub enum CompletionOpcode {
     CompareSwap = 3,
     /// A fetch-and-add.
     FetchAdd = 4,
+    /// A memory window's binding.
+    BindWindow = 5,
     /// A LOCAL_INV.
     LocalInvalidate = 6,
     /// A receive, by a SEND.

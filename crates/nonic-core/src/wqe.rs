@@ -134,7 +134,7 @@ impl Segment {
             SendOp::CompareSwap { .. } => O::CompareSwap,
             SendOp::FetchAdd { .. } => O::FetchAdd,
             // Local operations have no packets; `packets == 0` keeps them from here.
-            SendOp::LocalInvalidate(_) => O::Acknowledge,
+            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => O::Acknowledge,
         }
     }
 }

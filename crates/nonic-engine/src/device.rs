@@ -16,7 +16,7 @@ use crate::socket::{ROCE_PORT, WireSocket};
 use nonic_core::{
     Arm, Completion, CompletionQueue, Counters, CqId, CqOverflow, CreateError, Endpoint, Event, Key,
     KeyError, KeySpec, KeyTable, ModifyError, Nic, NicConfig, PathMtu, PdId, PostError, Psn, QpAttributes,
-    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId, Time,
+    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId, Time, WindowKind,
 };
 use std::io;
 use std::net::IpAddr;
@@ -182,6 +182,26 @@ impl Device {
         // Accesses are made under the shard's lock: whoever has it after us sees the revocation.
         drop(self.inner.progress.lock());
         revoked
+    }
+
+    /// Revokes a key as [`Device::revoke`] does, unless memory windows are bound to it.
+    pub fn revoke_unbound(&self, key: u32) -> Result<(), KeyError> {
+        self.inner.keys.revoke_unbound(key)?;
+        drop(self.inner.progress.lock());
+        Ok(())
+    }
+
+    /// Allocates a memory window; its first key.
+    pub fn alloc_window(&self, pd: PdId, kind: WindowKind) -> Result<u32, KeyError> {
+        self.inner.progress.lock().nic.alloc_window(pd, kind)
+    }
+
+    /// Frees the memory window that `rkey` belongs to. When this returns, no access through it is under way
+    /// and none will begin. Answers whether it was there.
+    pub fn free_window(&self, rkey: u32) -> bool {
+        let freed = self.inner.keys.free_window(rkey);
+        drop(self.inner.progress.lock());
+        freed
     }
 
     /// Creates a completion queue. With a listener, an armed queue's notification goes there.

@@ -7,11 +7,15 @@
 //! Revocation is immediate for every later access: holders of an `Arc<Key>` ask [`Key::check`] again for
 //! each packet, and a revoked key answers [`KeyError::Revoked`]. An access under way on another thread is
 //! the engine's to wait for (it takes the NIC's lock once).
+//!
+//! A memory window's key is a key like any other, with the region's key as its parent: it works while both
+//! live. How windows are bound and unbound is in the `windows` module beside this one.
 
 use super::Region;
+use super::windows::Window;
 use crate::entropy::Entropy;
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use bitflags::bitflags;
 use nonic_wire::Qpn;
 use std::collections::HashMap;
@@ -74,11 +78,25 @@ pub struct KeySpec {
 /// A registered key.
 pub struct Key {
     value: u32,
-    spec: KeySpec,
+    pub(super) spec: KeySpec,
     live: AtomicBool,
+    /// For a window: the key of the region it is bound to.
+    pub(super) parent: Option<Arc<Key>>,
+    /// Windows bound to it.
+    pub(super) windows: AtomicU32,
 }
 
 impl Key {
+    pub(super) fn new(value: u32, spec: KeySpec, parent: Option<Arc<Key>>) -> Self {
+        Key {
+            value,
+            spec,
+            live: AtomicBool::new(true),
+            parent,
+            windows: AtomicU32::new(0),
+        }
+    }
+
     /// The number that names it: lkey and rkey in one.
     pub fn value(&self) -> u32 {
         self.value
@@ -104,9 +122,25 @@ impl Key {
         &*self.spec.region
     }
 
+    /// How many windows are bound to it at this moment.
+    pub fn bound_windows(&self) -> u32 {
+        self.windows.load(Ordering::Acquire)
+    }
+
+    /// Whether it is a window's. Such a key is for peers; work requests cannot name it as an lkey.
+    pub fn is_window(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Whether it, and the region's key if it is a window's, have not been revoked.
+    fn is_live(&self) -> bool {
+        let live = |key: &Key| key.live.load(Ordering::Acquire);
+        live(self) && self.parent.as_deref().is_none_or(live)
+    }
+
     /// Whether `length` bytes at `va` may be accessed with `needed` rights now; the offset in the region.
     pub fn check(&self, va: u64, length: u64, needed: Access) -> Result<usize, KeyError> {
-        if !self.live.load(Ordering::Acquire) {
+        if !self.is_live() {
             return Err(KeyError::Revoked);
         }
         if !self.spec.access.contains(needed) {
@@ -160,13 +194,50 @@ pub enum KeyError {
     /// The combination of rights is not allowed (remote write or atomic without local write).
     #[error("remote write and atomic rights need local write as well")]
     InvalidRights,
+    /// It is a window that is bound already, or a region that windows are bound to.
+    #[error("memory windows are bound: invalidate or free them first")]
+    Bound,
+    /// No number is free.
+    #[error("no memory key is free")]
+    Exhausted,
 }
 
 /// All keys of a device. Shared by its shards; reading does not block reading.
 #[derive(Debug, Default)]
 pub struct KeyTable {
-    keys: RwLock<HashMap<u32, Arc<Key>, BuildHasherDefault<KeyHasher>>>,
+    tables: RwLock<Tables>,
     next_pd: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub(super) keys: HashMap<u32, Arc<Key>, BuildHasherDefault<KeyHasher>>,
+    /// By the upper 24 bits of their keys, which are theirs alone.
+    pub(super) windows: HashMap<u32, Window, BuildHasherDefault<KeyHasher>>,
+}
+
+impl Tables {
+    /// Finds a key for use by a queue pair of domain `pd`.
+    pub(super) fn find(&self, value: u32, pd: PdId, qpn: Qpn) -> Result<&Arc<Key>, KeyError> {
+        let key = self.keys.get(&value).ok_or(KeyError::Unknown)?;
+        if key.spec.pd != pd || key.spec.bound_qp.is_some_and(|bound| bound != qpn) {
+            return Err(KeyError::Domain);
+        }
+        Ok(key)
+    }
+
+    /// Ends a key, whatever it is of, and takes it out.
+    pub(super) fn remove(&mut self, value: u32) -> Option<Arc<Key>> {
+        let key = self.keys.remove(&value)?;
+        key.live.store(false, Ordering::Release);
+        if let Some(parent) = &key.parent {
+            parent.windows.fetch_sub(1, Ordering::AcqRel);
+            if let Some(window) = self.windows.get_mut(&(value >> 8)) {
+                window.bound = None;
+            }
+        }
+        Some(key)
+    }
 }
 
 impl KeyTable {
@@ -208,15 +279,14 @@ impl KeyTable {
         if !in_region || spec.iova.checked_add(spec.length).is_none() {
             return Err(KeyError::Bounds);
         }
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(match keys.entry(value) {
+        let mut tables = self.write();
+        if tables.windows.contains_key(&(value >> 8)) {
+            return Ok(None);
+        }
+        Ok(match tables.keys.entry(value) {
             Entry::Occupied(_) => None,
             Entry::Vacant(slot) => {
-                let key = Arc::new(Key {
-                    value,
-                    spec,
-                    live: AtomicBool::new(true),
-                });
+                let key = Arc::new(Key::new(value, spec, None));
                 Some(Arc::clone(slot.insert(key)))
             }
         })
@@ -224,48 +294,54 @@ impl KeyTable {
 
     /// Finds a key for use by a queue pair of domain `pd`.
     pub fn find(&self, value: u32, pd: PdId, qpn: Qpn) -> Result<Arc<Key>, KeyError> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let key = keys.get(&value).ok_or(KeyError::Unknown)?;
-        if key.spec.pd != pd || key.spec.bound_qp.is_some_and(|bound| bound != qpn) {
-            return Err(KeyError::Domain);
-        }
-        Ok(Arc::clone(key))
+        self.read().find(value, pd, qpn).map(Arc::clone)
     }
 
-    /// Revokes a key. Answers whether it was there.
+    /// Revokes a key. Answers whether it was there. Windows bound to it die with it.
     pub fn revoke(&self, value: u32) -> bool {
-        let removed = self
-            .keys
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&value);
-        match removed {
-            Some(key) => {
-                key.live.store(false, Ordering::Release);
-                true
-            }
-            None => false,
+        // What it was of may be freed with it, better not under the lock.
+        let removed = self.write().remove(value);
+        removed.is_some()
+    }
+
+    /// Revokes a key unless windows are bound to it, as a polite deregistration does.
+    pub fn revoke_unbound(&self, value: u32) -> Result<(), KeyError> {
+        let mut tables = self.write();
+        let key = tables.keys.get(&value).ok_or(KeyError::Unknown)?;
+        // Binding counts under the same lock, so the answer cannot age before the key is gone.
+        if key.bound_windows() > 0 {
+            return Err(KeyError::Bound);
         }
+        tables.remove(value);
+        Ok(())
     }
 
     /// Revokes a key on behalf of a work request (LOCAL_INV) or a peer (SEND_WITH_INV).
     pub fn invalidate(&self, value: u32, pd: PdId, qpn: Qpn) -> Result<(), KeyError> {
-        let key = self.find(value, pd, qpn)?;
-        if !key.spec.invalidatable {
+        let mut tables = self.write();
+        if !tables.find(value, pd, qpn)?.spec.invalidatable {
             return Err(KeyError::NotInvalidatable);
         }
-        self.revoke(value);
+        tables.remove(value);
         Ok(())
     }
 
-    /// How many keys are registered.
+    /// How many keys are registered, those of bound windows among them.
     pub fn len(&self) -> usize {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.read().keys.len()
     }
 
     /// Whether no key is registered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,12 +11,14 @@
 mod heap;
 mod keys;
 mod sg;
+mod windows;
 
 pub use heap::HeapRegion;
 pub(crate) use keys::KeyHasher;
 pub use keys::{Access, Key, KeyError, KeySpec, KeyTable, PdId};
 pub(crate) use sg::SgFault;
 pub use sg::{SgList, Sge};
+pub use windows::{WindowBind, WindowKind};
 
 /// The memory was there when it was registered and is not any more (an unmapped page, say).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

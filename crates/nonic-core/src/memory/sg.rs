@@ -55,6 +55,8 @@ impl SgList {
                 continue;
             }
             match keys.find(sge.lkey, pd, qpn) {
+                // A window's key is for peers.
+                Ok(key) if key.is_window() => list.broken = true,
                 Ok(key) => list.parts.push(Part {
                     key,
                     addr: sge.addr,

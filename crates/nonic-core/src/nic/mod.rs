@@ -26,7 +26,7 @@ use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqId, Published};
 use crate::entropy::Entropy;
 use crate::event::Event;
-use crate::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable};
+use crate::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable, PdId, WindowKind};
 use crate::peer::{Peer, PeerId, PeerTable};
 use crate::qp::{AttributeMask, Common};
 use crate::qp::{
@@ -131,6 +131,11 @@ impl Nic {
     /// Registers memory under a fresh key.
     pub fn register(&mut self, spec: KeySpec) -> Result<Arc<Key>, KeyError> {
         self.keys.register(spec, &mut *self.entropy)
+    }
+
+    /// Allocates a memory window; its first key.
+    pub fn alloc_window(&mut self, pd: PdId, kind: WindowKind) -> Result<u32, KeyError> {
+        self.keys.alloc_window(pd, kind, &mut *self.entropy)
     }
 
     /// A starting PSN nobody can guess.

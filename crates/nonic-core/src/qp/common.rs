@@ -137,6 +137,20 @@ impl Common {
         }
     }
 
+    /// Carries out a request that concerns this NIC alone.
+    pub(crate) fn run_local(&self, context: &Context<'_>, op: SendOp) -> Result<(), Status> {
+        let keys = context.keys;
+        match op {
+            SendOp::LocalInvalidate(rkey) => keys
+                .invalidate(rkey, self.pd, self.qpn)
+                .map_err(|_| Status::LocalQpOperation),
+            SendOp::BindWindow(bind) => keys
+                .bind_window(&bind, self.pd, self.qpn)
+                .map_err(|_| Status::WindowBind),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends a send-queue request.
     pub(crate) fn complete_send(&self, context: &mut Context<'_>, wqe: &SendWqe, status: Status) {
         let signaled = self.signal_all || wqe.flags.contains(SendFlags::SIGNALED);

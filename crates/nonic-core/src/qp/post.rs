@@ -99,7 +99,7 @@ fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> R
     let length = payload.length();
     let fits = match request.op {
         op if op.is_atomic() => length == 8,
-        SendOp::LocalInvalidate(_) => length == 0,
+        op if op.is_local() => length == 0,
         _ if common.service == Service::Ud => length <= u64::from(common.mtu),
         _ => length <= u64::from(MAX_MESSAGE),
     };
@@ -108,7 +108,7 @@ fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> R
     }
     let length = length as u32;
     let packets = match request.op {
-        SendOp::LocalInvalidate(_) => 0,
+        op if op.is_local() => 0,
         op if op.is_atomic() => 1,
         _ => packets_for(length, common.mtu),
     };
@@ -126,7 +126,7 @@ fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> R
 }
 
 fn check_service(common: &Common, op: SendOp) -> Result<(), PostError> {
-    if let SendOp::LocalInvalidate(_) = op {
+    if op.is_local() {
         return if common.service == Service::Ud {
             Err(PostError::Unsupported)
         } else {

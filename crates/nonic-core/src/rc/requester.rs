@@ -151,17 +151,13 @@ impl Requester {
         let Some(wqe) = self.queue.pop_front() else {
             return Emit::Idle;
         };
-        let result = match wqe.op {
-            SendOp::LocalInvalidate(rkey) => context.keys.invalidate(rkey, common.pd, common.qpn),
-            _ => Ok(()),
-        };
-        match result {
+        match common.run_local(context, wqe.op) {
             Ok(()) => {
                 common.complete_send(context, &wqe, Status::Success);
                 Emit::Packet(0)
             }
-            Err(_) => {
-                common.complete_send(context, &wqe, Status::LocalQpOperation);
+            Err(status) => {
+                common.complete_send(context, &wqe, status);
                 Emit::Failed
             }
         }

@@ -3,7 +3,7 @@
 use crate::memory::Access;
 use crate::qp::{Batch, Common, Context, Emit, QpState};
 use crate::request_packet::RequestPacket;
-use crate::work::{SendOp, Status};
+use crate::work::Status;
 use crate::wqe::SendWqe;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT};
 use std::collections::VecDeque;
@@ -69,20 +69,16 @@ impl Sender {
         let Some(wqe) = self.queue.pop_front() else {
             return Emit::Idle;
         };
-        let valid = match wqe.op {
-            SendOp::LocalInvalidate(rkey) => context.keys.invalidate(rkey, common.pd, common.qpn).is_ok(),
-            _ => true,
-        };
-        common.complete_send(
-            context,
-            &wqe,
-            if valid {
-                Status::Success
-            } else {
-                Status::LocalQpOperation
-            },
-        );
-        if valid { Emit::Idle } else { Emit::Failed }
+        match common.run_local(context, wqe.op) {
+            Ok(()) => {
+                common.complete_send(context, &wqe, Status::Success);
+                Emit::Idle
+            }
+            Err(status) => {
+                common.complete_send(context, &wqe, status);
+                Emit::Failed
+            }
+        }
     }
 
     fn emit_packet(

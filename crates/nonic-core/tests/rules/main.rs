@@ -15,6 +15,7 @@ mod duplicates;
 mod flushing;
 mod lost_answers;
 mod memory_keys;
+mod memory_windows;
 mod order_and_limits;
 mod posting;
 mod rc_operations;
