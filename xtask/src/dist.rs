@@ -7,6 +7,7 @@ use std::process::Command;
 
 /// How to build.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "dist")]
 pub(crate) struct Options {
     /// Unoptimised and quickly built, in `nonic-debug/` instead.
     #[arg(long)]

@@ -34,8 +34,8 @@ pub(crate) struct Options {
     #[arg(long, default_value = "/usr/share/doc/rdma-core/tests")]
     tests: PathBuf,
     /// Do not build; use this folder, as made by `dist`.
-    #[arg(long)]
-    dist: Option<PathBuf>,
+    #[arg(long = "dist", value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// For scripts.
     #[arg(long)]
     json: bool,
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
         ("/usr/share/doc/rdma-core/tests", "rdma-core"),
     ])?;
-    let dist = match &options.dist {
+    let dist = match &options.folder {
         Some(root) => Dist { root: root.clone() },
         None => Dist::build(&options.build)?,
     };

@@ -28,8 +28,8 @@ pub(crate) struct Options {
     #[arg(long)]
     write: bool,
     /// Do not build; use this folder, as made by `dist`.
-    #[arg(long)]
-    dist: Option<PathBuf>,
+    #[arg(long = "dist", value_name = "DIR")]
+    folder: Option<PathBuf>,
 }
 
 /// What became of a case, on loopback and between namespaces: the complaint, if any.
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("/usr/bin/ib_write_bw", "perftest"),
         ("/usr/bin/qperf", "qperf"),
     ])?;
-    let built = match &options.dist {
+    let built = match &options.folder {
         Some(root) => Dist { root: root.clone() },
         None => Dist::build(&options.build)?,
     };

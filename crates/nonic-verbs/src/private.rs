@@ -1,0 +1,122 @@
+//! The private side of libibverbs: names that are no API, but that other libraries of rdma-core import.
+//!
+//! perftest, UCX and libfabric link libmlx5 and libefa. Those bind every symbol when they are loaded, so each
+//! name must exist at its version or the program does not start; then their constructors offer us a driver.
+//! There is no hardware for a driver to drive, so offers are ignored and nothing below is ever called. Should it
+//! be, it refuses. What really works is what programs use: [`ibv_query_gid_type`].
+//!
+//! Read with `libibverbs.map` (which name at which version) and [`crate::compat`] (several versions of a name).
+
+use libc::{c_int, c_uint, c_void};
+
+unsafe extern "C" {
+    /// The public function, by way of which the GID table is asked.
+    fn ibv_query_gid(context: *mut c_void, port: u8, index: c_int, gid: *mut [u8; 16]) -> c_int;
+}
+
+/// `IBV_GID_TYPE_SYSFS_ROCE_V2`: the only kind of GID there is.
+const GID_TYPE_ROCE_V2: c_uint = 1;
+
+/// What kind of address an entry of the GID table is. `ibv_devinfo` and pyverbs ask it.
+///
+/// # Safety
+/// `context` is an open device's, `kind` can be written.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut c_void,
+    port: u8,
+    index: c_uint,
+    kind: *mut c_uint,
+) -> c_int {
+    let Ok(index) = c_int::try_from(index) else {
+        return fail(libc::EINVAL);
+    };
+    let mut gid = [0; 16];
+    // SAFETY: the context is the caller's promise, the GID is ours.
+    if unsafe { ibv_query_gid(context, port, index, &raw mut gid) } != 0 {
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { kind.write(GID_TYPE_ROCE_V2) };
+    0
+}
+
+/// Whether destroying an object of a device that is gone succeeds: a switch of the provider interface.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is the interface")]
+static verbs_allow_disassociate_destroy: std::sync::atomic::AtomicBool =
+    std::sync::atomic::AtomicBool::new(false);
+
+/// Refuses with an errno as the answer.
+pub(crate) extern "C" fn answers_errno() -> c_int {
+    fail(libc::EOPNOTSUPP);
+    libc::EOPNOTSUPP
+}
+
+/// Refuses with −1.
+pub(crate) extern "C" fn answers_minus_one() -> c_int {
+    fail(libc::EOPNOTSUPP)
+}
+
+/// Refuses with NULL.
+pub(crate) extern "C" fn answers_null() -> *mut c_void {
+    fail(libc::EOPNOTSUPP);
+    std::ptr::null_mut()
+}
+
+/// Does nothing: for functions that answer nothing, such as the offer of a driver.
+pub(crate) extern "C" fn ignores() {}
+
+/// Sets `errno`; −1.
+pub(crate) fn fail(errno: c_int) -> c_int {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Defines a refusing function for each name.
+macro_rules! refuse {
+    ($answer:ty, $with:ident: $($name:ident)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`, for providers; refuses.")]
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> $answer {
+            $with()
+        }
+    )*};
+}
+
+/// The names at every private node whose functions answer an errno, given to a macro.
+macro_rules! names_that_answer_errno {
+    ($macro:ident $($arguments:tt)*) => {
+        $macro! { $($arguments)*
+            execute_ioctl ibv_cmd_advise_mr ibv_cmd_alloc_dm ibv_cmd_alloc_mw ibv_cmd_alloc_pd
+            ibv_cmd_attach_mcast ibv_cmd_close_xrcd ibv_cmd_create_ah ibv_cmd_create_counters ibv_cmd_create_cq
+            ibv_cmd_create_cq_ex ibv_cmd_create_flow ibv_cmd_create_flow_action_esp ibv_cmd_create_qp
+            ibv_cmd_create_qp_ex ibv_cmd_create_qp_ex2 ibv_cmd_create_rwq_ind_table ibv_cmd_create_srq
+            ibv_cmd_create_srq_ex ibv_cmd_create_wq ibv_cmd_dealloc_mw ibv_cmd_dealloc_pd ibv_cmd_dereg_mr
+            ibv_cmd_destroy_ah ibv_cmd_destroy_counters ibv_cmd_destroy_cq ibv_cmd_destroy_flow
+            ibv_cmd_destroy_flow_action ibv_cmd_destroy_qp ibv_cmd_destroy_rwq_ind_table ibv_cmd_destroy_srq
+            ibv_cmd_destroy_wq ibv_cmd_detach_mcast ibv_cmd_free_dm ibv_cmd_get_context ibv_cmd_modify_cq
+            ibv_cmd_modify_flow_action_esp ibv_cmd_modify_qp ibv_cmd_modify_qp_ex ibv_cmd_modify_srq
+            ibv_cmd_modify_wq ibv_cmd_open_qp ibv_cmd_open_xrcd ibv_cmd_poll_cq ibv_cmd_post_recv
+            ibv_cmd_post_send ibv_cmd_post_srq_recv ibv_cmd_query_context ibv_cmd_query_device_any
+            ibv_cmd_query_mr ibv_cmd_query_port ibv_cmd_query_qp ibv_cmd_query_srq ibv_cmd_read_counters
+            ibv_cmd_reg_dm_mr ibv_cmd_reg_dmabuf_mr ibv_cmd_reg_mr ibv_cmd_req_notify_cq ibv_cmd_rereg_mr
+            ibv_cmd_resize_cq
+        }
+    };
+}
+pub(crate) use names_that_answer_errno;
+
+names_that_answer_errno! { refuse c_int, answers_errno: }
+refuse! { c_int, answers_minus_one: ibv_read_ibdev_sysfs_file }
+refuse! { *mut c_void, answers_null: _verbs_init_and_alloc_context verbs_open_device }
+refuse! { (), ignores:
+    __verbs_log verbs_init_cq verbs_register_driver_34 verbs_set_ops verbs_uninit_context
+}
+
+/// How many attributes an ioctl of a provider has; there is no ioctl.
+#[unsafe(no_mangle)]
+extern "C" fn __ioctl_final_num_attrs() -> c_uint {
+    0
+}
