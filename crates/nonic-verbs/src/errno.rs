@@ -70,8 +70,12 @@ pub(crate) fn of_modify(_error: ModifyError) -> Errno {
     libc::EINVAL
 }
 
-pub(crate) fn of_key(_error: KeyError) -> Errno {
-    libc::EINVAL
+pub(crate) fn of_key(error: KeyError) -> Errno {
+    match error {
+        KeyError::Bound => libc::EBUSY,
+        KeyError::Exhausted => libc::ENOMEM,
+        _ => libc::EINVAL,
+    }
 }
 
 pub(crate) fn of_post(error: PostError) -> Errno {

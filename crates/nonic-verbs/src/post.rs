@@ -6,7 +6,8 @@
 use crate::abi::*;
 use crate::address::Ah;
 use crate::errno::{self, Errno};
-use crate::object::object;
+use crate::memory::binding;
+use crate::object::{argument, object};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use libc::c_int;
@@ -36,6 +37,10 @@ pub(crate) unsafe extern "C" fn post_send(
         while let Some(wr) = unsafe { current.as_ref() } {
             // SAFETY: the element's own lists are as valid as itself.
             unsafe { with_request(qp, wr, |request| poster.post(request).map_err(errno::of_post)) }?;
+            if wr.opcode == IBV_WR_BIND_MW {
+                // SAFETY: posting checked that there is a window.
+                unsafe { (*wr.extra.bind_mw.mw).rkey = wr.extra.bind_mw.rkey };
+            }
             current = wr.next;
         }
         Ok(())
@@ -64,7 +69,7 @@ unsafe fn with_request(
     post: impl FnOnce(&SendRequest<'_>) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    let (op, list) = unsafe { (operation(qp, wr)?, sge_list(wr.sg_list, wr.num_sge)?) };
+    let (op, list) = unsafe { (operation(wr)?, sge_list(wr.sg_list, wr.num_sge)?) };
     // SAFETY: the caller's promise.
     let destination = unsafe { destination(qp, wr) }?;
     let request = |data| SendRequest {
@@ -108,7 +113,7 @@ pub(crate) unsafe fn append(qp: &Qp, bytes: &mut Bytes, address: u64, length: us
 
 /// Operations that need no bytes of the program.
 fn op_is_local(op: SendOp) -> bool {
-    matches!(op, SendOp::LocalInvalidate(_))
+    matches!(op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_))
 }
 
 /// Operations whose bytes come back; they cannot be inline.
@@ -147,7 +152,7 @@ pub(crate) unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int) -> Result<
 /// # Safety
 ///
 /// The union's field that goes with the opcode is the one that was filled in.
-unsafe fn operation(_qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     let rdma = || {
         // SAFETY: used for the RDMA opcodes only.
         let rdma = unsafe { wr.wr.rdma };
@@ -185,8 +190,26 @@ unsafe fn operation(_qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         }
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(wr.imm_data),
         IBV_WR_SEND_WITH_INV => SendOp::SendWithInvalidate(wr.imm_data),
+        // SAFETY: a binding's own field; the objects it names are live.
+        IBV_WR_BIND_MW => unsafe { bind_window(wr) }?,
         _ => return Err(libc::EINVAL),
     })
+}
+
+/// # Safety
+///
+/// The request is a binding, and what it names is live.
+unsafe fn bind_window(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+    // SAFETY: the caller's promise.
+    let bind = unsafe { wr.extra.bind_mw };
+    // SAFETY: the caller's promise.
+    match unsafe { argument(bind.mw) } {
+        Ok(mw) if mw.mw_type == IBV_MW_TYPE_2 => {}
+        // Windows of type 1 have a verb of their own.
+        _ => return Err(libc::EINVAL),
+    }
+    // SAFETY: the caller's promise.
+    unsafe { binding(bind.mw, bind.rkey, &bind.bind_info) }.map(SendOp::BindWindow)
 }
 
 /// Where a datagram goes; connected queue pairs know already.

@@ -41,6 +41,8 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         | IBV_DEVICE_SYS_IMAGE_GUID
         | IBV_DEVICE_RC_RNR_NAK_GEN
         | IBV_DEVICE_SRQ_RESIZE
+        | IBV_DEVICE_MEM_WINDOW
+        | IBV_DEVICE_MEM_WINDOW_TYPE_2B
         | IBV_DEVICE_MEM_MGT_EXTENSIONS;
     attr.max_sge = config.max_sge.cast_signed();
     attr.max_sge_rd = config.max_sge.cast_signed();
@@ -52,6 +54,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
     attr.max_res_rd_atom = PLENTY;
     attr.max_qp_init_rd_atom = c_int::from(config.max_rd_atomic);
     attr.atomic_cap = IBV_ATOMIC_GLOB;
+    attr.max_mw = PLENTY;
     attr.max_mcast_grp = 8192;
     attr.max_mcast_qp_attach = 56;
     attr.max_total_mcast_qp_attach = 8192 * 56;

@@ -7,7 +7,8 @@ use super::CallLock;
 use crate::abi::*;
 use crate::context::context;
 use crate::errno::{self, Errno};
-use crate::object::{argument_mut, object};
+use crate::memory::binding;
+use crate::object::{argument, argument_mut, object};
 use crate::post::{Bytes, append, core_sge, datagram};
 use crate::qp::{Qp, create};
 use libc::{c_int, c_void, size_t};
@@ -84,7 +85,7 @@ impl Batch {
 fn offered(service: Service) -> u64 {
     let send = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     let write = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-    let local = IBV_QP_EX_WITH_LOCAL_INV;
+    let local = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
     match service {
         Service::Ud => send,
         Service::Uc => send | write | local,
@@ -154,6 +155,7 @@ unsafe fn create_extended(
 fn fill_calls(c: &mut ibv_qp_ex) {
     c.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     c.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    c.wr_bind_mw = Some(wr_bind_mw);
     c.wr_local_inv = Some(wr_local_inv);
     c.wr_rdma_read = Some(wr_rdma_read);
     c.wr_rdma_write = Some(wr_rdma_write);
@@ -234,6 +236,27 @@ operations! {
         SendOp::CompareSwap { remote: RemoteAddress { va, rkey }, compare, swap };
     wr_atomic_fetch_add(rkey: u32, va: u64, add: u64) =
         SendOp::FetchAdd { remote: RemoteAddress { va, rkey }, add };
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    c_qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the program passes live objects and its structure.
+    let bind = unsafe { argument(info).and_then(|info| binding(mw, rkey, info)) };
+    // SAFETY: the program calls this between start and complete.
+    unsafe {
+        match (bind, batch(c_qp)) {
+            (Ok(bind), Some(_)) => {
+                begin(c_qp, SendOp::BindWindow(bind));
+                (*mw).rkey = rkey;
+            }
+            (Err(errno), Some((_, batch))) => batch.mistake = Some(errno),
+            _ => {}
+        }
+    }
 }
 
 unsafe extern "C" fn wr_set_ud_addr(c_qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {

@@ -12,4 +12,4 @@ mod window;
 
 pub(crate) use dm::{ExportedDm, MAX_DEVICE_MEMORY, alloc_dm, free_dm, reg_dm_mr};
 pub(crate) use mr::{ExportedMr, advise_mr, alloc_null_mr};
-pub(crate) use window::{alloc_mw, bind_mw, dealloc_mw};
+pub(crate) use window::{alloc_mw, bind_mw, binding, dealloc_mw};

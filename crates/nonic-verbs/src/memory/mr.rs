@@ -5,7 +5,7 @@
 use super::region::{Null, OnDemand, probe};
 use crate::abi::*;
 use crate::errno::{self, Errno};
-use crate::object::{Object, Users, argument, next_handle, object, reclaim};
+use crate::object::{Object, argument, next_handle, object, reclaim};
 use crate::pd::Pd;
 use libc::{c_int, c_void, size_t};
 use nonic_core::{Access, KeySpec, Region};
@@ -20,8 +20,6 @@ pub(crate) struct Mr {
     c: UnsafeCell<ibv_mr>,
     /// What it was last registered as.
     spec: Mutex<KeySpec>,
-    /// Memory windows bound to it.
-    pub(crate) windows: Users,
     /// What goes with it: the device memory it shows.
     keeps: Option<Box<dyn std::any::Any>>,
 }
@@ -89,7 +87,6 @@ impl Mr {
         Ok(Mr {
             c: UnsafeCell::new(c),
             spec: Mutex::new(spec),
-            windows: Users::default(),
             keeps,
         })
     }
@@ -213,10 +210,9 @@ unsafe extern "C" fn ibv_reg_dmabuf_mr(
 unsafe fn deregister(c_mr: *mut ibv_mr) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let mr = unsafe { object::<Mr>(c_mr) }?;
-    mr.windows.none()?;
     // SAFETY: a region keeps its domain from being destroyed.
     let pd = unsafe { object::<Pd>(mr.view().pd) }?;
-    pd.shared.device.revoke(mr.key());
+    pd.shared.device.revoke_unbound(mr.key()).map_err(errno::of_key)?;
     pd.shared.objects().mrs.remove(&mr.view().handle);
     pd.users.leave();
     // SAFETY: the program does not use it again.
@@ -271,9 +267,10 @@ unsafe fn reregister(
         spec.iova = addr.addr() as u64;
     }
     let command = |errno| (IBV_REREG_MR_ERR_CMD, errno);
-    mr.windows.none().map_err(input)?;
     let device = &old_pd.shared.device;
-    device.revoke(mr.key());
+    device
+        .revoke_unbound(mr.key())
+        .map_err(|error| input(errno::of_key(error)))?;
     let registered = device.keys().register_as(mr.key(), spec.clone());
     if !matches!(registered, Ok(Some(_))) {
         return Err(command(libc::ENOMEM));
