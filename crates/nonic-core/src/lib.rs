@@ -48,6 +48,6 @@ pub use qp::{
 pub use rq::{ReceiveQueue, RecvRefused, SrqId};
 pub use time::Time;
 pub use work::{
-    Completion, CompletionOpcode, Data, Destination, RecvRequest, RemoteAddress, SendFlags, SendOp,
-    SendRequest, Status,
+    Completion, CompletionOpcode, Data, Destination, Flush, FlushRange, Placement, RecvRequest,
+    RemoteAddress, SendFlags, SendOp, SendRequest, Status,
 };

@@ -4,7 +4,7 @@ use crate::memory::SgFault;
 use crate::qp::Common;
 use crate::work::{SendFlags, SendOp};
 use crate::wqe::{Segment, SendWqe};
-use nonic_wire::{AtomicEth, Deth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, pad_len};
+use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, pad_len};
 
 /// A packet of a request, before it is written.
 #[derive(Copy, Clone, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct RequestPacket {
 }
 
 impl RequestPacket {
-    /// Packet `index` of a SEND, WRITE or atomic.
+    /// Packet `index` of anything but a READ.
     pub(crate) fn of_message(wqe: &SendWqe, index: u32, mtu: u32) -> Self {
         let segment = wqe.segment(index, mtu);
         RequestPacket {
@@ -69,7 +69,7 @@ impl RequestPacket {
             SendOp::Send | SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => {}
             SendOp::SendWithImmediate(immediate) => headers.immediate = immediate,
             SendOp::SendWithInvalidate(rkey) => headers.invalidate_rkey = rkey,
-            SendOp::Write(remote) => {
+            SendOp::Write(remote) | SendOp::AtomicWrite(remote) => {
                 headers.reth = Reth {
                     va: remote.va,
                     rkey: remote.rkey,
@@ -83,6 +83,17 @@ impl RequestPacket {
                     dma_len: wqe.length,
                 };
                 headers.immediate = immediate;
+            }
+            SendOp::Flush(flush) => {
+                headers.reth = Reth {
+                    va: flush.remote.va,
+                    rkey: flush.remote.rkey,
+                    dma_len: flush.length,
+                };
+                headers.feth = Feth {
+                    placement: flush.placement.bits(),
+                    selectivity: flush.range as u8,
+                };
             }
             SendOp::Read(remote) => {
                 let va = remote.va.wrapping_add(self.segment.offset);

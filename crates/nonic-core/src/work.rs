@@ -48,6 +48,10 @@ pub enum SendOp {
         /// What to add.
         add: u64,
     },
+    /// Replace the peer's 8-byte word by the request's 8 bytes, so that nobody sees half of them.
+    AtomicWrite(RemoteAddress),
+    /// Have the peer make sure that what was written to its memory before has the effect asked for.
+    Flush(Flush),
     /// Revoke a local key, in order with the other requests.
     LocalInvalidate(u32),
     /// Bind a memory window, in order with the other requests.
@@ -58,6 +62,11 @@ impl SendOp {
     /// Operations that concern this NIC alone.
     pub(crate) fn is_local(self) -> bool {
         matches!(self, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_))
+    }
+
+    /// Operations that the peer answers each on its own: the number of those under way is limited.
+    pub(crate) fn is_answered(self) -> bool {
+        self.fetches() || matches!(self, SendOp::AtomicWrite(_) | SendOp::Flush(_))
     }
 
     /// READ and atomics: operations whose answer carries data.
@@ -78,9 +87,45 @@ impl SendOp {
             SendOp::Read(_) => CompletionOpcode::Read,
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            SendOp::AtomicWrite(_) => CompletionOpcode::AtomicWrite,
+            SendOp::Flush(_) => CompletionOpcode::Flush,
             SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
             SendOp::BindWindow(_) => CompletionOpcode::BindWindow,
         }
+    }
+}
+
+/// What to flush, and what for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Flush {
+    /// Where the range begins; with [`FlushRange::WholeKey`] only the key counts.
+    pub remote: RemoteAddress,
+    /// How many bytes.
+    pub length: u32,
+    /// What the flush is to achieve: at least one effect.
+    pub placement: Placement,
+    /// How much is flushed.
+    pub range: FlushRange,
+}
+
+/// How much a FLUSH is about. Values are those on the wire.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum FlushRange {
+    /// The range that is named.
+    Named = 0,
+    /// All that the key covers.
+    WholeKey = 1,
+}
+
+bitflags! {
+    /// What a FLUSH is to achieve. Bit values are those on the wire.
+    #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+    pub struct Placement: u8 {
+        /// Everybody sees what was written.
+        const GLOBAL = 1;
+        /// What was written survives a loss of power.
+        const PERSISTENT = 1 << 1;
     }
 }
 
@@ -204,6 +249,10 @@ pub enum CompletionOpcode {
     BindWindow = 5,
     /// A LOCAL_INV.
     LocalInvalidate = 6,
+    /// A FLUSH.
+    Flush = 8,
+    /// An ATOMIC_WRITE.
+    AtomicWrite = 9,
     /// A receive, by a SEND.
     Recv = 128,
     /// A receive, by a WRITE_WITH_IMM.

@@ -133,6 +133,8 @@ impl Segment {
             SendOp::Read(_) => O::ReadRequest,
             SendOp::CompareSwap { .. } => O::CompareSwap,
             SendOp::FetchAdd { .. } => O::FetchAdd,
+            SendOp::AtomicWrite(_) => O::AtomicWrite,
+            SendOp::Flush(_) => O::Flush,
             // Local operations have no packets; `packets == 0` keeps them from here.
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => O::Acknowledge,
         }

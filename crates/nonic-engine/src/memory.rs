@@ -98,6 +98,11 @@ impl Region for RawRegion {
     fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault> {
         Ok(self.word(offset)?.fetch_add(add, Ordering::AcqRel))
     }
+
+    fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
+        self.word(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
 }
 
 /// From this length on, starting up a string move pays.
@@ -262,6 +267,10 @@ impl Region for Pages {
     fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault> {
         self.region.fetch_add(offset, add)
     }
+
+    fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
+        self.region.store(offset, value)
+    }
 }
 
 impl Drop for Pages {
@@ -312,5 +321,8 @@ mod tests {
         assert_eq!(pages.fetch_add(8, 5), Ok(0));
         assert_eq!(pages.compare_swap(8, 5, 9), Ok(5));
         assert_eq!(pages.compare_swap(8, 5, 1), Ok(9));
+        assert_eq!(pages.store(4, 1), Err(Fault));
+        assert_eq!(pages.store(8, 3), Ok(()));
+        assert_eq!(pages.fetch_add(8, 0), Ok(3));
     }
 }

@@ -51,6 +51,10 @@ bitflags! {
         const MW_BIND = 1 << 4;
         /// Addresses count from zero instead of from the virtual address.
         const ZERO_BASED = 1 << 5;
+        /// A peer may FLUSH it so that everybody sees what was written.
+        const FLUSH_GLOBAL = 1 << 8;
+        /// A peer may FLUSH it so that what was written survives a loss of power.
+        const FLUSH_PERSISTENT = 1 << 9;
     }
 }
 

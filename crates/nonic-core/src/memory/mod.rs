@@ -49,4 +49,21 @@ pub trait Region: Send + Sync {
 
     /// Atomically adds `add` (wrapping) to the 8-byte word at `offset`; returns what was there.
     fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault>;
+
+    /// Stores the 8-byte word at `offset` so that nobody sees half of it.
+    fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
+        let mut expected = self.fetch_add(offset, 0)?;
+        loop {
+            // Whenever this fails, somebody else has changed the word meanwhile.
+            match self.compare_swap(offset, expected, value)? {
+                found if found == expected => return Ok(()),
+                found => expected = found,
+            }
+        }
+    }
+
+    /// Makes what was written to the range survive a loss of power. Ordinary memory cannot.
+    fn persist(&self, _offset: usize, _length: usize) -> Result<(), Fault> {
+        Err(Fault)
+    }
 }

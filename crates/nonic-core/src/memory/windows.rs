@@ -52,7 +52,9 @@ pub(super) struct Window {
 /// The rights a window can pass on.
 const REMOTE: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC);
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT);
 
 impl KeyTable {
     /// Allocates a window, unbound. Answers its first key, which is not good for anything yet.

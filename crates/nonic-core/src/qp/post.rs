@@ -36,14 +36,14 @@ pub enum PostError {
     /// More inline data than the queue was created for, or inline data where an answer should land.
     #[error("inline data is longer than the queue was created for, or cannot be used with this operation")]
     Inline,
-    /// The length is not possible: above 2 GiB, above the path MTU for a datagram, or not 8 for an atomic.
+    /// The length is not possible: above 2 GiB, above the path MTU for a datagram, or not 8 for an atomic or an ATOMIC_WRITE.
     #[error("the message length is not possible for this operation")]
     Length,
     /// A datagram needs a destination with a valid address index; a connected service takes none.
     #[error("the destination is missing, not allowed here, or names no local address")]
     Destination,
-    /// READs and atomics need `max_rd_atomic` above zero.
-    #[error("the queue pair was connected with max_rd_atomic 0: it can neither READ nor use atomics")]
+    /// READs, atomics, ATOMIC_WRITEs and FLUSHes need `max_rd_atomic` above zero.
+    #[error("the queue pair was connected with max_rd_atomic 0: it can neither READ, FLUSH nor use atomics")]
     NoFetches,
 }
 
@@ -98,6 +98,8 @@ fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> R
     let payload = gather_payload(common, context, request)?;
     let length = payload.length();
     let fits = match request.op {
+        SendOp::AtomicWrite(_) => length == 8,
+        SendOp::Flush(_) => length == 0,
         op if op.is_atomic() => length == 8,
         op if op.is_local() => length == 0,
         _ if common.service == Service::Ud => length <= u64::from(common.mtu),
@@ -142,7 +144,10 @@ fn check_service(common: &Common, op: SendOp) -> Result<(), PostError> {
     if Opcode::new(common.service, only.operation(op)).is_none() {
         return Err(PostError::Unsupported);
     }
-    if op.fetches() && common.max_rd_atomic == 0 {
+    if matches!(op, SendOp::Flush(flush) if flush.placement.is_empty()) {
+        return Err(PostError::Unsupported);
+    }
+    if op.is_answered() && common.max_rd_atomic == 0 {
         return Err(PostError::NoFetches);
     }
     Ok(())
@@ -175,7 +180,12 @@ fn gather_payload(
 ) -> Result<Payload, PostError> {
     match request.data {
         Data::Inline(bytes) => {
-            if request.op.fetches() || bytes.len() > common.capacity.max_inline_data as usize {
+            // The bytes of an ATOMIC_WRITE are part of the request itself.
+            let limit = match request.op {
+                SendOp::AtomicWrite(_) => 8,
+                _ => common.capacity.max_inline_data as usize,
+            };
+            if request.op.fetches() || bytes.len() > limit {
                 return Err(PostError::Inline);
             }
             Ok(Payload::Inline(bytes.into()))

@@ -24,8 +24,20 @@ const MAX_QUEUED: usize = 512;
 
 #[derive(Debug)]
 enum Reply {
-    Aeth { psn: Psn, aeth: Aeth },
-    Atomic { psn: Psn, msn: u32, original: u64 },
+    Aeth {
+        psn: Psn,
+        aeth: Aeth,
+    },
+    Atomic {
+        psn: Psn,
+        msn: u32,
+        original: u64,
+    },
+    /// An ATOMIC_WRITE or a FLUSH is done: a READ response without data.
+    Done {
+        psn: Psn,
+        msn: u32,
+    },
     Read(ReadReply),
 }
 
@@ -124,6 +136,15 @@ impl Replies {
         self.queue.push_back(Reply::Atomic { psn, msn, original });
     }
 
+    pub(crate) fn done(&mut self, psn: Psn, msn: u32) {
+        self.queue.push_back(Reply::Done { psn, msn });
+    }
+
+    /// Whether the queue is longer than even a peer with few manners should make it.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.queue.len() >= MAX_QUEUED
+    }
+
     pub(crate) fn read(&mut self, reply: ReadReply) {
         self.reads += u32::from(!reply.repeated);
         self.queue.push_back(Reply::Read(reply));
@@ -133,7 +154,7 @@ impl Replies {
     pub(crate) fn will_answer(&self, psn: Psn, mtu: u32) -> bool {
         self.queue.iter().any(|reply| match reply {
             Reply::Aeth { .. } => false,
-            Reply::Atomic { psn: waiting, .. } => *waiting == psn,
+            Reply::Atomic { psn: waiting, .. } | Reply::Done { psn: waiting, .. } => *waiting == psn,
             Reply::Read(read) => read.will_send(psn, mtu),
         })
     }
@@ -175,6 +196,7 @@ impl Replies {
         let (operation, payload) = match reply {
             Reply::Aeth { .. } => (Operation::Acknowledge, 0),
             Reply::Atomic { .. } => (Operation::AtomicAcknowledge, 0),
+            Reply::Done { .. } => (Operation::ReadResponseOnly, 0),
             Reply::Read(read) => (read.operation(common.mtu), read.payload_len(common.mtu)),
         };
         let opcode = Opcode::new(common.service, operation).expect("every reliable service answers");
@@ -197,6 +219,15 @@ impl Replies {
                     msn: *msn,
                 };
                 headers.atomic_original = *original;
+                headers.emit(out);
+                true
+            }
+            Reply::Done { psn, msn } => {
+                let mut headers = Headers::new(common.bth(operation, *psn));
+                headers.aeth = Aeth {
+                    syndrome: Syndrome::ack(),
+                    msn: *msn,
+                };
                 headers.emit(out);
                 true
             }

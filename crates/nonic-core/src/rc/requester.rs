@@ -41,7 +41,7 @@ pub(crate) struct Requester {
     sent: u64,
     /// Index in the queue of the request that `next` lies in.
     cursor: usize,
-    /// READ and atomic requests under way.
+    /// Requests under way that are answered each on its own: READs, atomics, ATOMIC_WRITEs and FLUSHes.
     fetches: u32,
     since_ack_request: u32,
     /// One past the furthest place an answer was asked for since the last rewind.
@@ -124,7 +124,7 @@ impl Requester {
             if index == 0 && !self.may_start(common, wqe) {
                 return Emit::Idle;
             }
-            if wqe.op.fetches() && self.fetches >= u32::from(common.max_rd_atomic) {
+            if wqe.op.is_answered() && self.fetches >= u32::from(common.max_rd_atomic) {
                 return Emit::Idle;
             }
             return self.emit_packet(common, context, index, batch, out);
@@ -239,7 +239,7 @@ impl Requester {
             context.counters.retransmitted_packets += 1;
         }
         let wqe = &self.queue[self.cursor];
-        self.fetches += u32::from(wqe.op.fetches());
+        self.fetches += u32::from(wqe.op.is_answered());
         self.next += u64::from(packet.places);
         self.sent = self.sent.max(self.next);
         if self.next == wqe.end() {
@@ -354,7 +354,7 @@ impl Requester {
         let mut answer_lost = false;
         while self.una < up_to {
             let Some(wqe) = self.queue.front() else { break };
-            if wqe.op.fetches() {
+            if wqe.op.is_answered() {
                 answer_lost = true;
                 break;
             }
@@ -373,7 +373,7 @@ impl Requester {
         }
     }
 
-    /// A READ response or an atomic's answer arrived.
+    /// A READ response or an atomic's answer arrived. The former also answers ATOMIC_WRITEs and FLUSHes.
     fn handle_fetched(
         &mut self,
         common: &Common,
@@ -387,14 +387,21 @@ impl Requester {
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
-        if self.una != place || !wqe.op.fetches() || wqe.op.is_atomic() != atomic {
+        if self.una != place || !wqe.op.is_answered() || wqe.op.is_atomic() != atomic {
             return Ok(());
         }
         let index = (place - wqe.first) as u32;
         let segment = wqe.segment(index, common.mtu);
-        let expected = if atomic { 8 } else { segment.length as usize };
+        let expected = match wqe.op {
+            _ if atomic => 8,
+            SendOp::Read(_) => segment.length as usize,
+            // The answer to an ATOMIC_WRITE or a FLUSH is an empty READ response.
+            _ => 0,
+        };
         let placed = if data.len() != expected {
             Err(Status::BadResponse)
+        } else if !wqe.op.fetches() {
+            Ok(())
         } else {
             wqe.payload
                 .scatter(segment.offset, data)

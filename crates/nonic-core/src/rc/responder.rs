@@ -3,7 +3,7 @@
 //! Read before touching:
 //! - `expected` is the only PSN that is executed. A later one proves a gap: one NAK, then silence until the
 //!   gap is filled. An earlier one is a duplicate: a SEND or WRITE is acknowledged again, a READ is read
-//!   again, an atomic is answered from memory (never executed again).
+//!   again, an atomic is answered from memory (never executed again), and so are ATOMIC_WRITE and FLUSH.
 //! - Nothing changes before everything about a packet has been checked; then bytes are placed; then the
 //!   answer is queued; then the completion. The engine sends answers before it publishes completions.
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::memory::{Access, Key, SgFault};
 use crate::qp::{Batch, Common, Context, Emit};
 use crate::rq::RecvWqe;
-use crate::work::{CompletionOpcode, Status};
+use crate::work::{CompletionOpcode, FlushRange, Placement, Status};
 use crate::wqe::packets_for;
 use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use std::collections::VecDeque;
@@ -174,6 +174,8 @@ impl Responder {
         match operation {
             Operation::ReadRequest => self.read(common, context, packet)?,
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(common, context, packet)?,
+            Operation::AtomicWrite => self.atomic_write(common, context, packet)?,
+            Operation::Flush => self.flush_memory(common, context, packet)?,
             operation if operation.is_send() => {
                 self.send(common, context, packet)?;
                 self.executed_packet(packet, operation);
@@ -374,6 +376,74 @@ impl Responder {
         Ok(())
     }
 
+    fn atomic_write(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let reth = packet.headers.reth;
+        let value = packet.payload.try_into().map_err(|_| INVALID)?;
+        if !common.access.contains(Access::REMOTE_WRITE)
+            || reth.dma_len != 8
+            || !reth.va.is_multiple_of(8)
+            || common.max_dest_rd_atomic == 0
+            || self.replies.is_full(common)
+        {
+            return Err(INVALID);
+        }
+        let key = find_remote(common, context, packet, Access::REMOTE_WRITE)?.ok_or(INVALID)?;
+        let at = key.check(reth.va, 8, Access::REMOTE_WRITE).map_err(|_| ACCESS)?;
+        key.region()
+            .store(at, u64::from_ne_bytes(value))
+            .map_err(|_| ACCESS)?;
+        self.done();
+        Ok(())
+    }
+
+    /// Everything before was executed in order, and the processor's caches are coherent: only persistence
+    /// asks for work.
+    fn flush_memory(
+        &mut self,
+        common: &Common,
+        context: &mut Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let (reth, feth) = (packet.headers.reth, packet.headers.feth);
+        if self.replies.is_overrun() {
+            // Linux does not count these among those it may have outstanding. As good as lost; it comes again.
+            return Ok(());
+        }
+        let placement = Placement::from_bits(feth.placement).ok_or(INVALID)?;
+        let needed = flush_rights(placement);
+        if needed.is_empty() || !common.access.contains(needed) || common.max_dest_rd_atomic == 0 {
+            return Err(INVALID);
+        }
+        let key = context
+            .keys
+            .find(reth.rkey, common.pd, common.qpn)
+            .map_err(|_| ACCESS)?;
+        let (va, length) = match feth.selectivity {
+            selectivity if selectivity == FlushRange::Named as u8 => (reth.va, u64::from(reth.dma_len)),
+            selectivity if selectivity == FlushRange::WholeKey as u8 => (key.iova(), key.length()),
+            _ => return Err(INVALID),
+        };
+        let at = key.check(va, length, needed).map_err(|_| ACCESS)?;
+        if placement.contains(Placement::PERSISTENT) {
+            // A key's length is that of memory, so it fits.
+            key.region().persist(at, length as usize).map_err(|_| ACCESS)?;
+        }
+        self.done();
+        Ok(())
+    }
+
+    /// An operation with a READ response without data was executed.
+    fn done(&mut self) {
+        self.msn = self.next_msn();
+        self.replies.done(self.expected, self.msn);
+        self.expected = self.expected.next();
+    }
+
     fn handle_duplicate(&mut self, common: &Common, context: &mut Context<'_>, packet: &Packet<'_>) {
         let psn = packet.headers.bth.psn;
         let operation = packet.headers.bth.opcode.operation();
@@ -385,6 +455,11 @@ impl Responder {
             return;
         }
         if self.replies.is_full(common) || self.replies.will_answer(psn, common.mtu) {
+            return;
+        }
+        if matches!(operation, Operation::AtomicWrite | Operation::Flush) {
+            // Like everything before `expected` it was executed, and its answer says no more than that.
+            self.replies.done(psn, self.msn);
             return;
         }
         let mtu = common.mtu;
@@ -458,6 +533,16 @@ impl Executed {
         let into = packet.headers.bth.psn.distance_from(*first).max(0) as u64 * u64::from(mtu);
         reth.va == va.wrapping_add(into) && into + u64::from(reth.dma_len) <= u64::from(*length)
     }
+}
+
+fn flush_rights(placement: Placement) -> Access {
+    let mut needed = Access::empty();
+    needed.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
+    needed.set(
+        Access::FLUSH_PERSISTENT,
+        placement.contains(Placement::PERSISTENT),
+    );
+    needed
 }
 
 /// First and middle packets are full, last ones not empty, and none is longer than the path MTU.

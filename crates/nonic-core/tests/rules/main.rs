@@ -8,6 +8,7 @@ mod support;
 
 mod acknowledgements;
 mod arrivals;
+mod atomic_write_and_flush;
 mod completion_queues;
 mod datagrams;
 mod draining;
