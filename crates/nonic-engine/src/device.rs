@@ -429,6 +429,11 @@ pub struct SendPoster<'a> {
 }
 
 impl SendPoster<'_> {
+    /// How many more fit.
+    pub fn room(&self) -> usize {
+        self.nic.send_room(self.qpn).unwrap_or(0)
+    }
+
     /// Posts one.
     pub fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.nic.post_send(self.now, self.qpn, request)

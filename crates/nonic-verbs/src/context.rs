@@ -7,6 +7,7 @@
 use crate::abi::{ibv_context, ibv_cq, ibv_device, ibv_qp, ibv_srq, verbs_context};
 use crate::device::verbs_device;
 use crate::errno::{self, Errno};
+use crate::fork::Birth;
 use crate::memory::{self, ExportedDm, ExportedMr};
 use crate::object::zeroed;
 use crate::{async_event, cq, extended, pd, poll, post, query, srq};
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) objects: Mutex<Objects>,
     identity: FileIdentity,
-    process: u32,
+    birth: Birth,
 }
 
 /// Objects by the numbers that events and imports use. Pointers are to live objects: each object removes
@@ -60,6 +61,11 @@ static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 impl Shared {
     pub(crate) fn objects(&self) -> MutexGuard<'_, Objects> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is a child of the process that opened the device: nothing of it may be touched here.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.birth.is_elsewhere()
     }
 }
 
@@ -180,7 +186,7 @@ unsafe fn open(c_device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
         device,
         objects: Mutex::default(),
         identity,
-        process: std::process::id(),
+        birth: Birth::now(),
     });
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|other| other.strong_count() > 0);
@@ -202,7 +208,7 @@ unsafe extern "C" fn ibv_close_device(pointer: *mut ibv_context) -> c_int {
     }
     // SAFETY: the program passes an open context and will not use it again.
     let context = unsafe { Box::from_raw(base_of(pointer)) };
-    if context.shared.process != std::process::id() {
+    if context.shared.is_elsewhere() {
         // A child of fork has none of the threads that closing would wait for.
         std::mem::forget(context);
     }

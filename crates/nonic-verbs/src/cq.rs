@@ -134,6 +134,9 @@ unsafe extern "C" fn ibv_create_cq(
 unsafe fn destroy(c_cq: *mut ibv_cq) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let cq = unsafe { object::<Cq>(c_cq) }?;
+    if cq.shared.is_elsewhere() {
+        return Ok(());
+    }
     cq.users.none()?;
     cq.device.forget_cq(cq.queue.id());
     cq.shared.objects().cqs.remove(&cq.queue.id());

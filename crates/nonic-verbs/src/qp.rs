@@ -191,6 +191,9 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr)
 pub(crate) unsafe fn destroy(c_qp: *mut ibv_qp) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let qp = unsafe { object::<Qp>(c_qp) }?;
+    if qp.shared.is_elsewhere() {
+        return Ok(());
+    }
     if !qp
         .groups
         .lock()

@@ -148,6 +148,9 @@ unsafe extern "C" fn ibv_query_srq(c_srq: *mut ibv_srq, attr: *mut ibv_srq_attr)
 unsafe fn destroy(c_srq: *mut ibv_srq) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let srq = unsafe { object::<Srq>(c_srq) }?;
+    if srq.shared.is_elsewhere() {
+        return Ok(());
+    }
     srq.users.none()?;
     srq.shared.objects().srqs.remove(&srq.id());
     srq.acks.wait();

@@ -343,6 +343,13 @@ impl Nic {
         self.slot(qpn).map(|slot| self.qps[slot].common.attributes())
     }
 
+    /// How many more send requests a queue pair takes at this moment.
+    pub fn send_room(&self, qpn: Qpn) -> Option<usize> {
+        let qp = &self.qps[self.slot(qpn)?];
+        let depth = qp.common.capacity.max_send_wr as usize;
+        Some(depth.saturating_sub(qp.send_queue_len()))
+    }
+
     /// Queues a send request.
     pub fn post_send(&mut self, now: Time, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let slot = self.slot(qpn).ok_or(PostError::NoSuchQp)?;

@@ -342,6 +342,10 @@ unsafe extern "C" fn wr_complete(c_qp: *mut ibv_qp_ex) -> c_int {
     let result = match batch.mistake {
         Some(mistake) => Err(mistake),
         None => qp.device.post_each_send(qp.qpn, |poster| {
+            // All of them or none.
+            if batch.drafts.len() > poster.room() {
+                return Err(libc::ENOMEM);
+            }
             let mut drafts = batch.drafts.iter();
             drafts.try_for_each(|draft| poster.post(&batch.request(draft)).map_err(errno::of_post))
         }),

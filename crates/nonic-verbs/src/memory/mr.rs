@@ -212,6 +212,9 @@ unsafe fn deregister(c_mr: *mut ibv_mr) -> Result<(), Errno> {
     let mr = unsafe { object::<Mr>(c_mr) }?;
     // SAFETY: a region keeps its domain from being destroyed.
     let pd = unsafe { object::<Pd>(mr.view().pd) }?;
+    if pd.shared.is_elsewhere() {
+        return Ok(());
+    }
     pd.shared.device.revoke_unbound(mr.key()).map_err(errno::of_key)?;
     pd.shared.objects().mrs.remove(&mr.view().handle);
     pd.users.leave();

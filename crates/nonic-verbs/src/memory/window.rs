@@ -57,6 +57,9 @@ pub(crate) unsafe extern "C" fn dealloc_mw(c_mw: *mut ibv_mw) -> c_int {
     // SAFETY: the program passes a live window.
     let mw = unsafe { object::<Mw>(c_mw) };
     errno::code(mw.and_then(|mw| {
+        if mw.shared.is_elsewhere() {
+            return Ok(());
+        }
         // SAFETY: the program uses the window in no other call meanwhile; a window keeps its domain from being
         // destroyed.
         let (rkey, pd) = unsafe { ((*c_mw).rkey, object::<Pd>((*c_mw).pd)?) };
