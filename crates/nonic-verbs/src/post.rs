@@ -189,6 +189,7 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
             SendOp::FetchAdd { remote, add }
         }
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(wr.imm_data),
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite(rdma()),
         IBV_WR_SEND_WITH_INV => SendOp::SendWithInvalidate(wr.imm_data),
         // SAFETY: a binding's own field; the objects it names are live.
         IBV_WR_BIND_MW => unsafe { bind_window(wr) }?,

@@ -71,7 +71,8 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
 fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
     let mut attr: ibv_device_attr_ex = zeroed();
     attr.orig_attr = device_attributes(context);
-    attr.device_cap_flags_ex = u64::from(attr.orig_attr.device_cap_flags);
+    attr.device_cap_flags_ex =
+        u64::from(attr.orig_attr.device_cap_flags) | IBV_DEVICE_FLUSH_GLOBAL | IBV_DEVICE_ATOMIC_WRITE;
     let datagram = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     let connected = datagram | IBV_ODP_SUPPORT_WRITE;
     let reliable = connected | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;

@@ -33,6 +33,10 @@ pub const IBV_DEVICE_XRC: u32 = 1 << 20;
 pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 
+/// Later than rdma-core 44, as is the next.
+pub const IBV_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+pub const IBV_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+
 pub const IBV_ATOMIC_HCA: c_int = 1;
 pub const IBV_ATOMIC_GLOB: c_int = 2;
 

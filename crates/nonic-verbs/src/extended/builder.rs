@@ -12,7 +12,10 @@ use crate::object::{argument, argument_mut, object};
 use crate::post::{Bytes, append, core_sge, datagram};
 use crate::qp::{Qp, create};
 use libc::{c_int, c_void, size_t};
-use nonic_core::{Data, Destination, RemoteAddress, SendFlags, SendOp, SendRequest, Service, Sge};
+use nonic_core::{
+    Data, Destination, Flush, FlushRange, Placement, RemoteAddress, SendFlags, SendOp, SendRequest, Service,
+    Sge,
+};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 
@@ -96,6 +99,8 @@ fn offered(service: Service) -> u64 {
                 | IBV_QP_EX_WITH_RDMA_READ
                 | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
                 | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+                | IBV_QP_EX_WITH_ATOMIC_WRITE
+                | IBV_QP_EX_WITH_FLUSH
         }
     }
 }
@@ -147,7 +152,9 @@ unsafe fn create_extended(
             unsafe { crate::qp::destroy(Box::into_raw(qp).cast()) }?;
             return Err(libc::EOPNOTSUPP);
         }
-        fill_calls(&mut qp.c.get_mut().base);
+        let c = qp.c.get_mut();
+        fill_calls(&mut c.base);
+        c.wr_flush = Some(wr_flush);
     }
     Ok(Box::into_raw(qp).cast())
 }
@@ -171,6 +178,7 @@ fn fill_calls(c: &mut ibv_qp_ex) {
     c.wr_start = Some(wr_start);
     c.wr_complete = Some(wr_complete);
     c.wr_abort = Some(wr_abort);
+    c.wr_atomic_write = Some(wr_atomic_write);
 }
 
 pub(crate) unsafe extern "C" fn create_qp_ex(
@@ -257,6 +265,35 @@ unsafe extern "C" fn wr_bind_mw(
             _ => {}
         }
     }
+}
+
+/// The request's eight bytes come with the call.
+unsafe extern "C" fn wr_atomic_write(c_qp: *mut ibv_qp_ex, rkey: u32, va: u64, data: *const c_void) {
+    // SAFETY: the program calls this between start and complete, with eight readable bytes.
+    unsafe {
+        begin(c_qp, SendOp::AtomicWrite(RemoteAddress { va, rkey }));
+        let (Some((_, batch)), Ok(data)) = (batch(c_qp), argument(data.cast::<[u8; 8]>())) else {
+            return;
+        };
+        let start = batch.bytes.len();
+        batch.bytes.extend_from_slice(data);
+        batch.set_content(Content::Inline(start..batch.bytes.len()));
+    }
+}
+
+unsafe extern "C" fn wr_flush(c_qp: *mut ibv_qp_ex, rkey: u32, va: u64, length: size_t, kind: u8, level: u8) {
+    let flush = Flush {
+        remote: RemoteAddress { va, rkey },
+        length: u32::try_from(length).unwrap_or(u32::MAX),
+        placement: Placement::from_bits_truncate(kind),
+        range: if level == 0 {
+            FlushRange::Named
+        } else {
+            FlushRange::WholeKey
+        },
+    };
+    // SAFETY: the program calls this between start and complete.
+    unsafe { begin(c_qp, SendOp::Flush(flush)) };
 }
 
 unsafe extern "C" fn wr_set_ud_addr(c_qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {

@@ -142,6 +142,11 @@ impl Region for OnDemand {
     fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault> {
         Ok(self.word(offset)?.fetch_add(add, Ordering::AcqRel))
     }
+
+    fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
+        self.word(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
 }
 
 fn whole(copied: isize, expected: usize) -> Result<(), Fault> {
@@ -176,6 +181,10 @@ impl Region for Null {
 
     fn fetch_add(&self, _offset: usize, _add: u64) -> Result<u64, Fault> {
         Ok(0)
+    }
+
+    fn store(&self, _offset: usize, _value: u64) -> Result<(), Fault> {
+        Ok(())
     }
 }
 
