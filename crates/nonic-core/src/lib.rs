@@ -30,6 +30,7 @@ mod timer;
 mod unreliable;
 mod work;
 mod wqe;
+mod xrc;
 
 pub use counters::Counters;
 pub use cq::{Arm, CompletionQueue, CqId, CqOverflow};
@@ -51,3 +52,4 @@ pub use work::{
     Completion, CompletionOpcode, Data, Destination, Flush, FlushRange, Placement, RecvRequest,
     RemoteAddress, SendFlags, SendOp, SendRequest, Status,
 };
+pub use xrc::XrcDomain;

@@ -4,7 +4,7 @@ use crate::memory::SgFault;
 use crate::qp::Common;
 use crate::work::{SendFlags, SendOp};
 use crate::wqe::{Segment, SendWqe};
-use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, pad_len};
+use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len};
 
 /// A packet of a request, before it is written.
 #[derive(Copy, Clone, Debug)]
@@ -124,7 +124,9 @@ impl RequestPacket {
                 };
             }
         }
-        if let Some(destination) = &wqe.destination {
+        if let (Service::Xrc, Some(destination)) = (common.service, &wqe.destination) {
+            headers.xrc_srqn = destination.qpn.value();
+        } else if let Some(destination) = &wqe.destination {
             headers.bth.dest_qp = destination.qpn;
             // A Q_Key with its top bit set stands for the queue pair's own.
             let own = destination.qkey & 0x8000_0000 != 0;

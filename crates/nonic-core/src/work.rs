@@ -6,7 +6,7 @@
 use crate::memory::{Sge, WindowBind};
 use bitflags::bitflags;
 use nonic_wire::Qpn;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A span of the peer's memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -151,7 +151,8 @@ pub enum Data<'a> {
     Inline(&'a [u8]),
 }
 
-/// A datagram's destination: what an address handle and the request say together.
+/// A datagram's destination: what an address handle and the request say together. For XRC, the SRQ a request
+/// is for: see [`Destination::srq`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Destination {
     /// Which of the NIC's own addresses to send from: an index in its GID table.
@@ -162,6 +163,19 @@ pub struct Destination {
     pub qpn: Qpn,
     /// The key the peer's queue pair expects.
     pub qkey: u32,
+}
+
+impl Destination {
+    /// The destination of an XRC request: a shared receive queue at the connected peer, by its number. Only
+    /// the number counts, which stands where a datagram's queue pair does.
+    pub fn srq(number: u32) -> Self {
+        Destination {
+            gid_index: 0,
+            ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            qpn: Qpn::new(number),
+            qkey: 0,
+        }
+    }
 }
 
 /// A work request for the send queue.
@@ -175,7 +189,7 @@ pub struct SendRequest<'a> {
     pub data: Data<'a>,
     /// How.
     pub flags: SendFlags,
-    /// Where to; only for datagram queue pairs.
+    /// Where to; only for datagram and XRC queue pairs.
     pub destination: Option<Destination>,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct SendWqe {
     pub(crate) flags: SendFlags,
     pub(crate) payload: Payload,
     pub(crate) length: u32,
-    /// Boxed: only datagrams have one, and every queued request would pay for it.
+    /// Boxed: only datagrams and XRC requests have one, and every queued request would pay for it.
     pub(crate) destination: Option<Box<Destination>>,
     /// The position of its first packet in the send queue's packet sequence, which is the PSN without its
     /// wrap. A READ occupies the places of its responses.

@@ -46,7 +46,7 @@ impl Default for NicConfig {
 /// What a queue pair is created from.
 #[derive(Clone, Debug)]
 pub struct QpInit {
-    /// RC, UC or UD.
+    /// RC, UC, UD, or XRC for an initiator (a target is created by [`Nic::create_xrc_target`](crate::Nic)).
     pub service: Service,
     /// Its protection domain.
     pub pd: PdId,
@@ -81,11 +81,17 @@ pub enum CreateError {
     /// No queue pair number is free.
     #[error("no queue pair number is free")]
     NoQpn,
+    /// No shared receive queue number is free.
+    #[error("no shared receive queue number is free")]
+    NoSrqNumber,
 }
 
 impl QpInit {
     pub(super) fn check(&self, config: &NicConfig) -> Result<(), CreateError> {
-        if !matches!(self.service, Service::Rc | Service::Uc | Service::Ud) {
+        if !matches!(
+            self.service,
+            Service::Rc | Service::Uc | Service::Ud | Service::Xrc
+        ) {
             return Err(CreateError::Unsupported);
         }
         let capacity = &self.capacity;
@@ -102,6 +108,9 @@ impl QpInit {
         ];
         if let Some((_, _, name)) = limits.into_iter().find(|(asked, limit, _)| asked > limit) {
             return Err(CreateError::Limit(name));
+        }
+        if self.service == Service::Xrc && self.srq.is_some() {
+            return Err(CreateError::Unsupported);
         }
         if self.srq.as_ref().is_some_and(|srq| srq.pd() != self.pd) {
             return Err(CreateError::Domain);
@@ -123,6 +132,7 @@ impl QpInit {
         Common {
             qpn,
             service: self.service,
+            domain: None,
             state: QpState::Reset,
             pd: self.pd,
             send_cq: self.send_cq,

@@ -17,6 +17,7 @@
 mod config;
 mod receive;
 mod transmit;
+mod xrc;
 
 pub use config::{CreateError, NicConfig, QpInit};
 pub use receive::Arrival;
@@ -36,6 +37,7 @@ use crate::qp::{
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
 use crate::work::{RecvRequest, SendRequest};
+use crate::xrc::XrcTable;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
@@ -60,6 +62,7 @@ pub struct Nic {
     events: VecDeque<Event>,
     counters: Counters,
     peers: PeerTable,
+    xrc: XrcTable,
     generation: u32,
 }
 
@@ -74,6 +77,7 @@ macro_rules! context {
             counters: &mut $nic.counters,
             peers: &mut $nic.peers,
             endpoints: &$nic.endpoints,
+            xrc: &$nic.xrc,
         }
     };
 }
@@ -97,6 +101,7 @@ impl Nic {
             events: VecDeque::new(),
             counters: Counters::default(),
             peers: PeerTable::default(),
+            xrc: XrcTable::default(),
             generation: 0,
         }
     }
@@ -203,9 +208,12 @@ impl Nic {
         self.reset_qp(Time::ZERO, slot);
         let qp = self.qps.remove(slot);
         self.ready.retain(|ready| *ready != slot);
-        self.outbox.retain(|pending| pending.completion.qpn != qpn);
-        qp.common.send_cq.purge(qpn);
-        qp.common.recv_cq.purge(qpn);
+        // Receives that an XRC target took belong to their SRQs and are reported all the same.
+        if qp.common.domain.is_none() {
+            self.outbox.retain(|pending| pending.completion.qpn != qpn);
+            qp.common.send_cq.purge(qpn);
+            qp.common.recv_cq.purge(qpn);
+        }
         for members in self.groups.values_mut() {
             members.retain(|member| *member != qpn);
         }
@@ -432,11 +440,13 @@ impl Nic {
     fn cq_overflowed(&mut self, cq: &Arc<CompletionQueue>) {
         let id: CqId = cq.id();
         self.events.push_back(Event::CqError(id));
+        let domains = self.xrc.domains_of(cq);
         let nic = &mut *self;
         let mut context = context!(nic, Time::ZERO);
         let mut failed = Vec::new();
         for (slot, qp) in &mut nic.qps {
-            if Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq) {
+            let reports_there = Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq);
+            if reports_there || qp.common.domain.is_some_and(|domain| domains.contains(&domain)) {
                 context.events.push_back(Event::QpFatal(qp.common.qpn));
                 qp.enter_error(&mut context);
                 failed.push(slot);

@@ -12,6 +12,7 @@ use crate::rq::{ReceiveQueue, RecvWqe};
 use crate::time::Time;
 use crate::work::{Completion, CompletionOpcode, SendFlags, SendOp, Status};
 use crate::wqe::SendWqe;
+use crate::xrc::{XrcDomain, XrcTable};
 use nonic_wire::{Bth, Flow, Opcode, Operation, Psn, Qpn, Service};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -53,6 +54,28 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) peers: &'a mut PeerTable,
     pub(crate) endpoints: &'a [Endpoint],
+    pub(crate) xrc: &'a XrcTable,
+}
+
+impl Context<'_> {
+    /// Takes the next receive of a queue, reporting an SRQ's limit.
+    pub(crate) fn take_recv(&mut self, rq: &ReceiveQueue) -> Option<RecvWqe> {
+        let (wqe, below_limit) = rq.take()?;
+        if let (true, Some(srq)) = (below_limit, rq.srq_id()) {
+            self.events.push_back(Event::SrqLimit(srq));
+        }
+        Some(wqe)
+    }
+
+    /// Reports the end of a receive.
+    pub(crate) fn complete_recv(&mut self, cq: &Arc<CompletionQueue>, received: Received) {
+        let wakes = received.solicited || received.completion.status != Status::Success;
+        self.outbox.push(Pending {
+            cq: Arc::clone(cq),
+            completion: received.completion,
+            wakes,
+        });
+    }
 }
 
 /// One of the NIC's own addresses.
@@ -77,6 +100,8 @@ pub(crate) struct Pending {
 pub(crate) struct Common {
     pub(crate) qpn: Qpn,
     pub(crate) service: Service,
+    /// For an XRC target: whose SRQs it serves.
+    pub(crate) domain: Option<XrcDomain>,
     pub(crate) state: QpState,
     pub(crate) pd: PdId,
     pub(crate) send_cq: Arc<CompletionQueue>,
@@ -105,6 +130,11 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// Whether it is the half of an XRC connection that only sends.
+    pub(crate) fn is_initiator(&self) -> bool {
+        self.service == Service::Xrc && self.domain.is_none()
+    }
+
     /// A base transport header to the connected peer.
     pub(crate) fn bth(&self, operation: Operation, psn: Psn) -> Bth {
         let opcode = Opcode::new(self.service, operation).expect("the service offers what was posted");
@@ -172,12 +202,7 @@ impl Common {
 
     /// Ends a receive.
     pub(crate) fn complete_recv(&self, context: &mut Context<'_>, received: Received) {
-        let wakes = received.solicited || received.completion.status != Status::Success;
-        context.outbox.push(Pending {
-            cq: Arc::clone(&self.recv_cq),
-            completion: received.completion,
-            wakes,
-        });
+        context.complete_recv(&self.recv_cq, received);
     }
 
     /// A receive's completion, to be refined by the caller.
@@ -191,11 +216,7 @@ impl Common {
 
     /// Takes the next receive, reporting the SRQ's limit.
     pub(crate) fn take_recv(&self, context: &mut Context<'_>) -> Option<RecvWqe> {
-        let (wqe, below_limit) = self.rq.take()?;
-        if let (true, Some(srq)) = (below_limit, self.rq.srq_id()) {
-            context.events.push_back(Event::SrqLimit(srq));
-        }
-        Some(wqe)
+        context.take_recv(&self.rq)
     }
 
     fn completion(&self, wr_id: u64, status: Status, opcode: CompletionOpcode, byte_len: u32) -> Completion {

@@ -6,7 +6,7 @@ mod post;
 mod state;
 
 pub use attributes::{AckTimeout, AttributeMask, Path, PathMtu, QpAttributes, RnrTimer};
-pub(crate) use common::{Batch, Common, Context, Emit, Pending};
+pub(crate) use common::{Batch, Common, Context, Emit, Pending, Received};
 pub use common::{Endpoint, QpCapacity};
 pub use post::PostError;
 pub(crate) use state::check as check_transition;
@@ -135,6 +135,9 @@ impl QueuePair {
                     } else {
                         Ok(())
                     }
+                } else if common.is_initiator() {
+                    context.counters.rx_unclaimed += 1;
+                    Ok(())
                 } else {
                     responder.handle(common, context, packet)
                 }
@@ -215,7 +218,7 @@ impl QueuePair {
             Machine::Ud { sender, .. } => sender.flush(common, context),
         }
         self.flush_receives(context);
-        if self.common.rq.srq_id().is_some() {
+        if self.common.rq.srq_id().is_some() || self.common.domain.is_some() {
             context.events.push_back(Event::LastWqeReached(self.common.qpn));
         }
     }

@@ -39,7 +39,8 @@ pub enum PostError {
     /// The length is not possible: above 2 GiB, above the path MTU for a datagram, or not 8 for an atomic or an ATOMIC_WRITE.
     #[error("the message length is not possible for this operation")]
     Length,
-    /// A datagram needs a destination with a valid address index; a connected service takes none.
+    /// A datagram needs a destination with a valid address index, an XRC request one with an SRQ; other
+    /// services take none.
     #[error("the destination is missing, not allowed here, or names no local address")]
     Destination,
     /// READs, atomics, ATOMIC_WRITEs and FLUSHes need `max_rd_atomic` above zero.
@@ -54,6 +55,10 @@ impl QueuePair {
         context: &mut Context<'_>,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
+        if self.common.domain.is_some() {
+            // The target of an XRC connection has no send queue.
+            return Err(PostError::Unsupported);
+        }
         if matches!(self.common.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::State(self.common.state));
         }
@@ -78,6 +83,9 @@ impl QueuePair {
         context: &mut Context<'_>,
         request: &RecvRequest<'_>,
     ) -> Result<(), PostError> {
+        if self.common.service == Service::Xrc {
+            return Err(PostError::Unsupported);
+        }
         if self.common.rq.srq_id().is_some() {
             return Err(PostError::SharedReceiveQueue);
         }
@@ -164,6 +172,7 @@ fn check_destination(
             own.is_some_and(|own| own.ip.is_ipv4() == to.ip.is_ipv4())
         }
         (Service::Ud, None) => false,
+        (Service::Xrc, destination) => request.op.is_local() || destination.is_some(),
         (_, destination) => destination.is_none(),
     };
     if valid {

@@ -137,7 +137,8 @@ pub fn transition(service: Service, from: QpState, to: QpState) -> Option<Transi
         });
     }
     let (required, optional) = match service {
-        Service::Rc | Service::Xrc => reliable(from, to),
+        Service::Rc => reliable(from, to),
+        Service::Xrc => extended(from, to),
         Service::Uc => unreliable(from, to),
         Service::Ud => datagram(from, to),
         _ => None,
@@ -215,6 +216,17 @@ fn reliable(from: QpState, to: QpState) -> Row {
         ),
         _ => return None,
     })
+}
+
+/// As [`reliable`], but what only one of the two halves has any use for may be left out.
+fn extended(from: QpState, to: QpState) -> Row {
+    let (required, optional) = reliable(from, to)?;
+    let dispensable = match (from, to) {
+        (QpState::Init, QpState::Rtr) => Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER,
+        (QpState::Rtr, QpState::Rts) => Mask::RETRY_CNT | Mask::RNR_RETRY | Mask::MAX_RD_ATOMIC,
+        _ => Mask::empty(),
+    };
+    Some((required - dispensable, optional | (required & dispensable)))
 }
 
 fn unreliable(from: QpState, to: QpState) -> Row {

@@ -16,6 +16,7 @@ use crate::qp::{Batch, Common, Context, Emit};
 use crate::rq::RecvWqe;
 use crate::work::{CompletionOpcode, FlushRange, Placement, Status};
 use crate::wqe::packets_for;
+use crate::xrc::{Served, XrcSrq};
 use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Responder {
     /// The latest READs and atomics, for duplicates.
     history: VecDeque<Executed>,
     replies: Replies,
+    /// With XRC: the SRQ that the message in progress, or the latest one, is for.
+    srq: Option<Arc<XrcSrq>>,
 }
 
 /// The message whose packets are arriving.
@@ -88,6 +91,7 @@ impl Responder {
             inbound: Inbound::None,
             history: VecDeque::new(),
             replies: Replies::default(),
+            srq: None,
         }
     }
 
@@ -136,7 +140,10 @@ impl Responder {
             return Ok(());
         }
         self.refused = false;
-        match self.execute(common, context, packet) {
+        let executed = self
+            .choose_srq(common, context, packet)
+            .and_then(|()| self.execute(common, context, packet));
+        match executed {
             Ok(()) => Ok(()),
             Err(Refusal::NotReady) => {
                 self.refused = true;
@@ -154,12 +161,40 @@ impl Responder {
 
     fn report_refusal(&mut self, common: &Common, context: &mut Context<'_>, code: NakCode, status: Status) {
         if let Inbound::Send { wqe, received } = std::mem::replace(&mut self.inbound, Inbound::None) {
-            common.complete_recv(context, common.received(&wqe, status, received));
+            let served = self.served(common);
+            served.complete_recv(context, common.received(&wqe, status, received));
         } else if code == NakCode::RemoteAccessError {
             context.events.push_back(Event::QpAccessError(common.qpn));
         } else {
             context.events.push_back(Event::QpRequestError(common.qpn));
         }
+    }
+
+    /// On whose behalf the message in progress is executed.
+    fn served<'a>(&'a self, common: &'a Common) -> Served<'a> {
+        Served {
+            common,
+            srq: self.srq.as_deref(),
+        }
+    }
+
+    /// With XRC, finds the SRQ that a request names. All packets of a message name the same one.
+    fn choose_srq(
+        &mut self,
+        common: &Common,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(domain) = common.domain else {
+            return Ok(());
+        };
+        let number = packet.headers.xrc_srqn;
+        if let Inbound::None = self.inbound {
+            self.srq = Some(context.xrc.find(number, domain).ok_or(INVALID)?);
+        } else if self.srq.as_ref().is_none_or(|srq| srq.number != number) {
+            return Err(INVALID);
+        }
+        Ok(())
     }
 
     fn execute(
@@ -219,9 +254,13 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
         if let Inbound::None = self.inbound {
-            let wqe = common.take_recv(context).ok_or(Refusal::NotReady)?;
+            let wqe = self.served(common).take_recv(context).ok_or(Refusal::NotReady)?;
             self.inbound = Inbound::Send { wqe, received: 0 };
         }
+        let served = Served {
+            common,
+            srq: self.srq.as_deref(),
+        };
         let Inbound::Send { wqe, received } = &mut self.inbound else {
             return Err(INVALID);
         };
@@ -240,7 +279,7 @@ impl Responder {
         if let Some(rkey) = invalidated {
             context
                 .keys
-                .invalidate(rkey, common.pd, common.qpn)
+                .invalidate(rkey, served.pd(), common.qpn)
                 .map_err(|_| ACCESS)?;
         }
         let mut done = common.received(wqe, Status::Success, *received);
@@ -248,7 +287,7 @@ impl Responder {
         done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
         done.solicited = packet.headers.bth.solicited;
         self.inbound = Inbound::None;
-        common.complete_recv(context, done);
+        served.complete_recv(context, done);
         Ok(())
     }
 
@@ -260,8 +299,12 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
         let ends = operation.is_last() || operation.is_only();
+        let served = Served {
+            common,
+            srq: self.srq.as_deref(),
+        };
         if let Inbound::None = self.inbound {
-            self.inbound = Inbound::Write(begin_write(common, context, packet)?);
+            self.inbound = Inbound::Write(begin_write(&served, context, packet)?);
         }
         let Inbound::Write(write) = &mut self.inbound else {
             return Err(INVALID);
@@ -270,7 +313,7 @@ impl Responder {
         let result = check_write(write, packet.payload.len(), ends).and_then(|()| {
             let at = locate(write, packet.payload)?;
             let wqe = if operation.has_immediate() {
-                Some(common.take_recv(context).ok_or(Refusal::NotReady)?)
+                Some(served.take_recv(context).ok_or(Refusal::NotReady)?)
             } else {
                 None
             };
@@ -301,7 +344,7 @@ impl Responder {
                 done.completion.opcode = CompletionOpcode::RecvWriteWithImmediate;
                 done.completion.immediate = Some(packet.headers.immediate);
                 done.solicited = packet.headers.bth.solicited;
-                common.complete_recv(context, done);
+                served.complete_recv(context, done);
             }
         }
         Ok(())
@@ -320,7 +363,7 @@ impl Responder {
         {
             return Err(INVALID);
         }
-        let reply = begin_read(common, context, packet, self.next_msn())?;
+        let reply = begin_read(&self.served(common), context, packet, self.next_msn())?;
         let packets = packets_for(reth.dma_len, common.mtu);
         self.remember(
             common,
@@ -353,7 +396,7 @@ impl Responder {
         }
         let key = context
             .keys
-            .find(request.rkey, common.pd, common.qpn)
+            .find(request.rkey, self.served(common).pd(), common.qpn)
             .map_err(|_| ACCESS)?;
         let at = key
             .check(request.va, 8, Access::REMOTE_ATOMIC)
@@ -392,7 +435,8 @@ impl Responder {
         {
             return Err(INVALID);
         }
-        let key = find_remote(common, context, packet, Access::REMOTE_WRITE)?.ok_or(INVALID)?;
+        let served = self.served(common);
+        let key = find_remote(&served, context, packet, Access::REMOTE_WRITE)?.ok_or(INVALID)?;
         let at = key.check(reth.va, 8, Access::REMOTE_WRITE).map_err(|_| ACCESS)?;
         key.region()
             .store(at, u64::from_ne_bytes(value))
@@ -421,7 +465,7 @@ impl Responder {
         }
         let key = context
             .keys
-            .find(reth.rkey, common.pd, common.qpn)
+            .find(reth.rkey, self.served(common).pd(), common.qpn)
             .map_err(|_| ACCESS)?;
         let (va, length) = match feth.selectivity {
             selectivity if selectivity == FlushRange::Named as u8 => (reth.va, u64::from(reth.dma_len)),
@@ -472,7 +516,13 @@ impl Responder {
             {
                 // The memory is read again, with its key as it stands now. One that was revoked meanwhile
                 // is not a fresh violation: the requester will time out.
-                if let Ok(reply) = begin_read(common, context, packet, self.msn) {
+                let domain = common.domain;
+                let srq = domain.and_then(|domain| context.xrc.find(packet.headers.xrc_srqn, domain));
+                let served = Served {
+                    common,
+                    srq: srq.as_deref(),
+                };
+                if let Ok(reply) = begin_read(&served, context, packet, self.msn) {
                     self.replies.read(ReadReply {
                         repeated: true,
                         ..reply
@@ -497,7 +547,8 @@ impl Responder {
     /// Ends the receive in progress as flushed, on the way to the error state.
     pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
         if let Inbound::Send { wqe, .. } = std::mem::replace(&mut self.inbound, Inbound::None) {
-            common.complete_recv(context, common.received(&wqe, Status::Flushed, 0));
+            let served = self.served(common);
+            served.complete_recv(context, common.received(&wqe, Status::Flushed, 0));
         }
         self.history = VecDeque::new();
     }
@@ -505,6 +556,7 @@ impl Responder {
     /// Drops everything, answers included.
     pub(crate) fn forget(&mut self) {
         self.inbound = Inbound::None;
+        self.srq = None;
         self.history = VecDeque::new();
         self.replies.clear();
     }
@@ -561,15 +613,15 @@ fn check_length(operation: Operation, length: usize, mtu: u32) -> Result<(), Ref
 }
 
 fn begin_write(
-    common: &Common,
+    served: &Served<'_>,
     context: &mut Context<'_>,
     packet: &Packet<'_>,
 ) -> Result<InboundWrite, Refusal> {
     let reth = packet.headers.reth;
-    if !common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
+    if !served.common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
         return Err(INVALID);
     }
-    let key = find_remote(common, context, packet, Access::REMOTE_WRITE)?;
+    let key = find_remote(served, context, packet, Access::REMOTE_WRITE)?;
     Ok(InboundWrite {
         key,
         va: reth.va,
@@ -579,13 +631,13 @@ fn begin_write(
 }
 
 fn begin_read(
-    common: &Common,
+    served: &Served<'_>,
     context: &mut Context<'_>,
     packet: &Packet<'_>,
     msn: u32,
 ) -> Result<ReadReply, Refusal> {
     let reth = packet.headers.reth;
-    let key = find_remote(common, context, packet, Access::REMOTE_READ)?;
+    let key = find_remote(served, context, packet, Access::REMOTE_READ)?;
     Ok(ReadReply {
         psn: packet.headers.bth.psn,
         msn,
@@ -599,7 +651,7 @@ fn begin_read(
 
 /// The key a request names, checked for its whole range. A request for zero bytes needs none.
 fn find_remote(
-    common: &Common,
+    served: &Served<'_>,
     context: &mut Context<'_>,
     packet: &Packet<'_>,
     needed: Access,
@@ -610,7 +662,7 @@ fn find_remote(
     }
     let key = context
         .keys
-        .find(reth.rkey, common.pd, common.qpn)
+        .find(reth.rkey, served.pd(), served.common.qpn)
         .map_err(|_| ACCESS)?;
     key.check(reth.va, u64::from(reth.dma_len), needed)
         .map_err(|_| ACCESS)?;

@@ -13,6 +13,7 @@ mod completion_queues;
 mod datagrams;
 mod draining;
 mod duplicates;
+mod extended_connections;
 mod flushing;
 mod lost_answers;
 mod memory_keys;

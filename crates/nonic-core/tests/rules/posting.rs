@@ -127,7 +127,7 @@ fn sizes_above_the_nics_limits_are_refused_by_name() {
         assert_eq!(node.nic.create_qp(init), Err(CreateError::Limit(name)));
     }
     let mut xrc = node.qp_init();
-    xrc.service = Service::Xrc;
+    xrc.service = Service::Cnp;
     assert_eq!(node.nic.create_qp(xrc), Err(CreateError::Unsupported));
 }
 

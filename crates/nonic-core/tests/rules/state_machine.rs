@@ -12,7 +12,12 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-const SERVICES: [(Service, &str); 3] = [(Service::Rc, "RC"), (Service::Uc, "UC"), (Service::Ud, "UD")];
+const SERVICES: [(Service, &str); 4] = [
+    (Service::Rc, "RC"),
+    (Service::Uc, "UC"),
+    (Service::Ud, "UD"),
+    (Service::Xrc, "XRC"),
+];
 
 #[test]
 fn the_table_is_as_written_down() {

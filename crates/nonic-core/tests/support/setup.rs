@@ -120,7 +120,7 @@ impl Setup {
         if self.service == Service::Ud {
             return rtr;
         }
-        let reliable = self.service == Service::Rc;
+        let reliable = matches!(self.service, Service::Rc | Service::Xrc);
         QpAttributes {
             path: Some(nonic_core::Path {
                 gid_index: 0,
@@ -140,7 +140,7 @@ impl Setup {
     }
 
     pub fn to_rts(&self, sq_psn: Psn) -> QpAttributes {
-        let reliable = self.service == Service::Rc;
+        let reliable = matches!(self.service, Service::Rc | Service::Xrc);
         QpAttributes {
             state: Some(QpState::Rts),
             sq_psn: Some(sq_psn),

@@ -1,0 +1,68 @@
+//! What a NIC adds for extended reliable connections: SRQs that peers can name, and target queue pairs.
+
+use super::{CreateError, Nic, QpInit};
+use crate::cq::{CompletionQueue, CqId};
+use crate::qp::QpCapacity;
+use crate::rq::ReceiveQueue;
+use crate::xrc::{XrcDomain, XrcSrq, XrcTable};
+use nonic_wire::{Qpn, Service};
+use std::sync::Arc;
+
+impl Nic {
+    /// Lets the target queue pairs of `domain` serve an SRQ, whose receives complete to `cq`. Answers the
+    /// number by which peers name it: 24 bits that nobody can guess.
+    pub fn add_xrc_srq(
+        &mut self,
+        domain: XrcDomain,
+        rq: Arc<ReceiveQueue>,
+        cq: Arc<CompletionQueue>,
+    ) -> Result<u32, CreateError> {
+        const TRIES: usize = 64;
+        if self.xrc.len() >= XrcTable::MAX {
+            return Err(CreateError::NoSrqNumber);
+        }
+        for _ in 0..TRIES {
+            let number = self.entropy.next_u32() & 0xff_ffff;
+            if number != 0 && !self.xrc.contains(number) {
+                self.xrc.insert(XrcSrq {
+                    number,
+                    domain,
+                    rq,
+                    cq,
+                });
+                return Ok(number);
+            }
+        }
+        Err(CreateError::NoSrqNumber)
+    }
+
+    /// Ends the service of an SRQ: peers that name it are refused from now on. Answers whether it was there.
+    pub fn remove_xrc_srq(&mut self, number: u32) -> bool {
+        self.xrc.remove(number)
+    }
+
+    /// Creates the receiving half of an extended reliable connection, in RESET. It has no queues of its own.
+    pub fn create_xrc_target(&mut self, domain: XrcDomain) -> Result<Qpn, CreateError> {
+        // Never used: an SRQ brings its own.
+        let cq = Arc::new(CompletionQueue::new(CqId(0), 1));
+        let qpn = self.create_qp(QpInit {
+            service: Service::Xrc,
+            pd: self.keys.alloc_pd(),
+            send_cq: Arc::clone(&cq),
+            recv_cq: cq,
+            srq: None,
+            capacity: QpCapacity {
+                max_send_wr: 0,
+                max_recv_wr: 0,
+                max_send_sge: 0,
+                max_recv_sge: 0,
+                max_inline_data: 0,
+            },
+            signal_all: false,
+        })?;
+        if let Some(slot) = self.slot(qpn) {
+            self.qps[slot].common.domain = Some(domain);
+        }
+        Ok(qpn)
+    }
+}
