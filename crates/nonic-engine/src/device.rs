@@ -16,7 +16,7 @@ use crate::socket::{ROCE_PORT, WireSocket};
 use nonic_core::{
     Arm, Completion, CompletionQueue, Counters, CqId, CqOverflow, CreateError, Endpoint, Event, Key,
     KeyError, KeySpec, KeyTable, ModifyError, Nic, NicConfig, PathMtu, PdId, PostError, Psn, QpAttributes,
-    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId, Time, WindowKind,
+    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId, Time, WindowKind, XrcDomain,
 };
 use std::io;
 use std::net::IpAddr;
@@ -226,8 +226,43 @@ impl Device {
 
     /// Creates a queue pair in RESET.
     pub fn create_qp(&self, init: QpInit) -> Result<Qpn, CreateError> {
+        self.create_with(|nic| nic.create_qp(init.clone()))
+    }
+
+    /// A fresh domain for extended reliable connections.
+    pub fn alloc_xrc_domain(&self) -> XrcDomain {
+        XrcDomain(self.inner.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Creates a shared receive queue for the target queue pairs of a domain, which completes to `cq`; and
+    /// the number by which peers name it.
+    pub fn create_xrc_srq(
+        &self,
+        domain: XrcDomain,
+        pd: PdId,
+        cq: &Arc<CompletionQueue>,
+        capacity: usize,
+        max_sge: usize,
+    ) -> Result<(Arc<ReceiveQueue>, u32), CreateError> {
+        let srq = self.create_srq(pd, capacity, max_sge);
         let mut shard = self.inner.progress.lock();
-        match shard.nic.create_qp(init.clone()) {
+        let number = shard.nic.add_xrc_srq(domain, Arc::clone(&srq), Arc::clone(cq))?;
+        Ok((srq, number))
+    }
+
+    /// Ends the service of an XRC SRQ. Answers whether it was there.
+    pub fn remove_xrc_srq(&self, number: u32) -> bool {
+        self.inner.progress.lock().nic.remove_xrc_srq(number)
+    }
+
+    /// Creates the receiving half of an extended reliable connection, in RESET.
+    pub fn create_xrc_target(&self, domain: XrcDomain) -> Result<Qpn, CreateError> {
+        self.create_with(|nic| nic.create_xrc_target(domain))
+    }
+
+    fn create_with(&self, create: impl Fn(&mut Nic) -> Result<Qpn, CreateError>) -> Result<Qpn, CreateError> {
+        let mut shard = self.inner.progress.lock();
+        match create(&mut shard.nic) {
             Err(CreateError::NoQpn) => {}
             result => return result,
         }
@@ -238,7 +273,7 @@ impl Device {
                 self.inner.progress.watch(claim).map_err(|_| CreateError::NoQpn)?;
             }
         }
-        shard.nic.create_qp(init)
+        create(&mut shard.nic)
     }
 
     /// Destroys a queue pair. Answers whether it existed.

@@ -126,9 +126,9 @@ fn sizes_above_the_nics_limits_are_refused_by_name() {
         init.capacity = capacity;
         assert_eq!(node.nic.create_qp(init), Err(CreateError::Limit(name)));
     }
-    let mut xrc = node.qp_init();
-    xrc.service = Service::Cnp;
-    assert_eq!(node.nic.create_qp(xrc), Err(CreateError::Unsupported));
+    let mut other = node.qp_init();
+    other.service = Service::Cnp;
+    assert_eq!(node.nic.create_qp(other), Err(CreateError::Unsupported));
 }
 
 #[test]
