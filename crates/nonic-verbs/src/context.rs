@@ -10,7 +10,8 @@ use crate::errno::{self, Errno};
 use crate::fork::Birth;
 use crate::memory::{self, ExportedDm, ExportedMr};
 use crate::object::zeroed;
-use crate::{async_event, cq, extended, pd, poll, post, query, srq};
+use crate::xrc::NamedDomains;
+use crate::{async_event, cq, extended, pd, poll, post, qp, query, srq, xrc};
 use libc::c_int;
 use nonic_core::{CqId, PdId, Qpn, SrqId};
 use nonic_engine::Device;
@@ -46,6 +47,7 @@ pub(crate) struct Objects {
     pub(crate) pds: HashMap<u32, PdId>,
     pub(crate) mrs: HashMap<u32, ExportedMr>,
     pub(crate) dms: HashMap<u32, ExportedDm>,
+    pub(crate) domains: NamedDomains,
 }
 
 // SAFETY: the pointers are followed only while the lock around them is held, and their targets may be used from
@@ -53,7 +55,7 @@ pub(crate) struct Objects {
 unsafe impl Send for Objects {}
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct FileIdentity(libc::dev_t, libc::ino_t);
+pub(crate) struct FileIdentity(libc::dev_t, libc::ino_t);
 
 /// Every open device of this process, for imports.
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
@@ -149,6 +151,9 @@ fn fill_operations(verbs: &mut verbs_context) {
     verbs.create_qp_ex = Some(extended::create_qp_ex);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
     verbs.get_srq_num = Some(srq::get_srq_num);
+    verbs.open_xrcd = Some(xrc::open_xrcd);
+    verbs.close_xrcd = Some(xrc::close_xrcd);
+    verbs.open_qp = Some(qp::open_qp);
 }
 
 /// A file of no content, whose only use is that it can be recognised.
@@ -164,7 +169,7 @@ fn new_identity() -> Result<(OwnedFd, FileIdentity), Errno> {
     Ok((fd, identity))
 }
 
-fn identity_of(fd: c_int) -> Result<FileIdentity, Errno> {
+pub(crate) fn identity_of(fd: c_int) -> Result<FileIdentity, Errno> {
     let mut stat: libc::stat = zeroed();
     // SAFETY: any descriptor may be asked about; the answer goes into our own structure.
     if unsafe { libc::fstat(fd, &raw mut stat) } < 0 {

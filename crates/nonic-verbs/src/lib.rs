@@ -36,3 +36,4 @@ mod srq;
 mod strings;
 mod sysfs;
 mod unsupported;
+mod xrc;

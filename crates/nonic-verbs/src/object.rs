@@ -163,6 +163,7 @@ zero_valid!(
     crate::abi::ibv_cq_ex,
     crate::abi::ibv_qp_ex_with_flush,
     crate::abi::ibv_qp_attr,
+    crate::abi::ibv_qp_init_attr,
     crate::abi::ibv_ah_attr,
     crate::abi::ibv_srq,
     crate::abi::ibv_wc,

@@ -11,7 +11,9 @@ use crate::object::{argument, object};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use libc::c_int;
-use nonic_core::{Data, Destination, Qpn, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Sge};
+use nonic_core::{
+    Data, Destination, Qpn, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Service, Sge,
+};
 use smallvec::SmallVec;
 
 /// No device offers longer lists.
@@ -213,14 +215,16 @@ unsafe fn bind_window(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     unsafe { binding(bind.mw, bind.rkey, &bind.bind_info) }.map(SendOp::BindWindow)
 }
 
-/// Where a datagram goes; connected queue pairs know already.
+/// Where a request goes, if the queue pair does not know already.
 ///
 /// # Safety
 ///
 /// The address handle of a datagram is live.
 unsafe fn destination(qp: &Qp, wr: &ibv_send_wr) -> Result<Option<Destination>, Errno> {
-    if !qp.is_datagram() {
-        return Ok(None);
+    match qp.service() {
+        Service::Ud => {}
+        Service::Xrc => return Ok(Some(Destination::srq(wr.remote_srqn))),
+        _ => return Ok(None),
     }
     // SAFETY: a datagram's request has this field filled in.
     let ud = unsafe { wr.wr.ud };

@@ -42,6 +42,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         | IBV_DEVICE_RC_RNR_NAK_GEN
         | IBV_DEVICE_SRQ_RESIZE
         | IBV_DEVICE_MEM_WINDOW
+        | IBV_DEVICE_XRC
         | IBV_DEVICE_MEM_WINDOW_TYPE_2B
         | IBV_DEVICE_MEM_MGT_EXTENSIONS;
     attr.max_sge = config.max_sge.cast_signed();

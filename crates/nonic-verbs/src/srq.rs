@@ -2,10 +2,12 @@
 
 use crate::abi::*;
 use crate::context::{Shared, context};
+use crate::cq::Cq;
 use crate::errno::{self, Errno};
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::Pd;
 use crate::query::MAX_SRQ_WR;
+use crate::xrc::Xrcd;
 use libc::{c_int, c_void};
 use nonic_core::{ReceiveQueue, SrqId};
 use nonic_engine::Device;
@@ -21,6 +23,15 @@ pub(crate) struct Srq {
     pub(crate) acks: Acks,
     pub(crate) users: Users,
     shared: Arc<Shared>,
+    /// For one that peers can name.
+    xrc: Option<XrcPart>,
+}
+
+/// What an XRC shared receive queue has besides.
+struct XrcPart {
+    number: u32,
+    xrcd: *mut ibv_xrcd,
+    cq: *mut ibv_cq,
 }
 
 // SAFETY: `repr(C)`, and the C structure is first.
@@ -41,6 +52,7 @@ unsafe fn create(
     c_pd: *mut ibv_pd,
     srq_context: *mut c_void,
     attr: &mut ibv_srq_attr,
+    xrc: Option<(*mut ibv_xrcd, *mut ibv_cq)>,
 ) -> Result<*mut ibv_srq, Errno> {
     // SAFETY: the caller's promise.
     let pd = unsafe { object::<Pd>(c_pd) }?;
@@ -50,7 +62,20 @@ unsafe fn create(
         return Err(libc::EINVAL);
     }
     attr.max_sge = attr.max_sge.max(1);
-    let queue = device.create_srq(pd.id, attr.max_wr as usize, attr.max_sge as usize);
+    let (depth, width) = (attr.max_wr as usize, attr.max_sge as usize);
+    let (queue, xrc) = match xrc {
+        None => (device.create_srq(pd.id, depth, width), None),
+        Some((c_xrcd, c_cq)) => {
+            // SAFETY: the caller's promise.
+            let (xrcd, cq) = unsafe { (object::<Xrcd>(c_xrcd)?, object::<Cq>(c_cq)?) };
+            let made = device.create_xrc_srq(xrcd.domain(), pd.id, &cq.queue, depth, width);
+            let (queue, number) = made.map_err(errno::of_create)?;
+            xrcd.users.join();
+            cq.users.join();
+            let (xrcd, cq) = (c_xrcd, c_cq);
+            (queue, Some(XrcPart { number, xrcd, cq }))
+        }
+    };
     pd.users.join();
     let mut c: ibv_srq = zeroed();
     c.context = pd.c_context();
@@ -64,6 +89,7 @@ unsafe fn create(
         acks: Acks::default(),
         users: Users::default(),
         shared: Arc::clone(&pd.shared),
+        xrc,
     });
     pd.shared.objects().srqs.insert(srq.id(), srq.as_c());
     Ok(Box::into_raw(srq).cast())
@@ -73,7 +99,7 @@ unsafe fn create(
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: the program passes a live domain and its structure.
     errno::pointer(unsafe {
-        argument_mut(init).and_then(|init| create(pd, init.srq_context, &mut init.attr))
+        argument_mut(init).and_then(|init| create(pd, init.srq_context, &mut init.attr, None))
     })
 }
 
@@ -85,15 +111,22 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     let (context, init) = unsafe { (context(c_context), argument_mut(init)) };
     errno::pointer(context.and_then(|_| {
         let init = init?;
-        let basic = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
-        if !basic {
-            return Err(libc::EOPNOTSUPP);
-        }
-        if init.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 {
+        let has_type = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
+        let kind = if has_type { init.srq_type } else { IBV_SRQT_BASIC };
+        let (needed, xrc) = match kind {
+            IBV_SRQT_BASIC => (IBV_SRQ_INIT_ATTR_PD, None),
+            IBV_SRQT_XRC => (
+                IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+                Some((init.xrcd, init.cq)),
+            ),
+            IBV_SRQT_TM => return Err(libc::EOPNOTSUPP),
+            _ => return Err(libc::EINVAL),
+        };
+        if init.comp_mask & !IBV_SRQ_INIT_ATTR_TYPE != needed {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the program passes a live domain.
-        unsafe { create(init.pd, init.srq_context, &mut init.attr) }
+        // SAFETY: the program passes live objects.
+        unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) }
     }))
 }
 
@@ -152,11 +185,18 @@ unsafe fn destroy(c_srq: *mut ibv_srq) -> Result<(), Errno> {
         return Ok(());
     }
     srq.users.none()?;
+    if let Some(xrc) = &srq.xrc {
+        srq.device.remove_xrc_srq(xrc.number);
+    }
     srq.shared.objects().srqs.remove(&srq.id());
     srq.acks.wait();
-    // SAFETY: a queue keeps its domain from being destroyed; the program does not use the queue again.
+    // SAFETY: a queue keeps what it uses from being destroyed; the program does not use the queue again.
     unsafe {
         object::<Pd>((*srq.c.get()).pd)?.users.leave();
+        if let Some(xrc) = &srq.xrc {
+            object::<Xrcd>(xrc.xrcd)?.users.leave();
+            object::<Cq>(xrc.cq)?.users.leave();
+        }
         drop(reclaim::<Srq>(c_srq));
     }
     Ok(())
@@ -172,7 +212,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(c_srq: *mut ibv_srq, number: *mut u3
     // SAFETY: the program passes a live queue and where to put the answer.
     let (srq, number) = unsafe { (object::<Srq>(c_srq), argument_mut(number)) };
     errno::code(srq.and_then(|srq| {
-        *number? = srq.id().0;
+        *number? = srq.xrc.as_ref().map_or(srq.id().0, |xrc| xrc.number);
         Ok(())
     }))
 }

@@ -10,7 +10,7 @@ use crate::errno::{self, Errno};
 use crate::memory::binding;
 use crate::object::{argument, argument_mut, object};
 use crate::post::{Bytes, append, core_sge, datagram};
-use crate::qp::{Qp, create};
+use crate::qp::{Qp, create, create_target};
 use libc::{c_int, c_void, size_t};
 use nonic_core::{
     Data, Destination, Flush, FlushRange, Placement, RemoteAddress, SendFlags, SendOp, SendRequest, Service,
@@ -133,17 +133,24 @@ unsafe fn create_extended(
     if given(unoffered) || (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0) {
         return Err(libc::EOPNOTSUPP);
     }
-    if !given(IBV_QP_INIT_ATTR_PD) {
-        return Err(if given(IBV_QP_INIT_ATTR_XRCD) {
-            libc::EOPNOTSUPP
-        } else {
-            libc::EINVAL
-        });
+    let is_target = init.qp_type == IBV_QPT_XRC_RECV;
+    let owner = if is_target {
+        IBV_QP_INIT_ATTR_XRCD
+    } else {
+        IBV_QP_INIT_ATTR_PD
+    };
+    if !given(owner) {
+        return Err(libc::EINVAL);
     }
     let is_extended = given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
-    let pd = init.pd;
+    let (pd, xrcd) = (init.pd, init.xrcd);
     // SAFETY: the extended structure begins with the fields of the short one.
     let short = unsafe { &mut *std::ptr::from_mut(init).cast::<ibv_qp_init_attr>() };
+    if is_target {
+        // SAFETY: the caller's promise.
+        let qp = unsafe { create_target(xrcd, short) }?;
+        return Ok(Box::into_raw(qp).cast());
+    }
     // SAFETY: the caller's promise.
     let mut qp = unsafe { create(pd, short, is_extended) }?;
     if is_extended {
@@ -171,6 +178,7 @@ fn fill_calls(c: &mut ibv_qp_ex) {
     c.wr_send_imm = Some(wr_send_imm);
     c.wr_send_inv = Some(wr_send_inv);
     c.wr_set_ud_addr = Some(wr_set_ud_addr);
+    c.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     c.wr_set_inline_data = Some(wr_set_inline_data);
     c.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     c.wr_set_sge = Some(wr_set_sge);
@@ -305,6 +313,17 @@ unsafe extern "C" fn wr_set_ud_addr(c_qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: 
     match (unsafe { datagram(qp, ah, qpn, qkey) }, batch.drafts.last_mut()) {
         (Ok(destination), Some(draft)) => draft.destination = Some(destination),
         _ => batch.mistake = Some(libc::EINVAL),
+    }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(c_qp: *mut ibv_qp_ex, number: u32) {
+    // SAFETY: the program calls this between start and complete.
+    let Some((_, batch)) = (unsafe { batch(c_qp) }) else {
+        return;
+    };
+    match batch.drafts.last_mut() {
+        Some(draft) => draft.destination = Some(Destination::srq(number)),
+        None => batch.mistake = Some(libc::EINVAL),
     }
 }
 

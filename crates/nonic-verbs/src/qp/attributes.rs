@@ -1,0 +1,172 @@
+//! What a queue pair is told, and what it tells: `ibv_modify_qp` and `ibv_query_qp`.
+
+use super::Qp;
+use crate::abi::*;
+use crate::address::path;
+use crate::context::{Context, context};
+use crate::cq::Cq;
+use crate::errno::{self, Errno};
+use crate::object::{argument, argument_mut, object, zeroed};
+use libc::c_int;
+use nonic_core::{Access, AckTimeout, PathMtu, Psn, QpAttributes, QpState, Qpn, RnrTimer};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+fn state_of(value: c_int) -> Result<QpState, Errno> {
+    let found = QpState::ALL.into_iter().find(|state| *state as c_int == value);
+    found.ok_or(libc::EINVAL)
+}
+
+fn mtu_of(value: c_int) -> Result<PathMtu, Errno> {
+    let bytes = u32::try_from(value)
+        .ok()
+        .and_then(|code| 128_u32.checked_shl(code));
+    bytes.and_then(PathMtu::from_bytes).ok_or(libc::EINVAL)
+}
+
+/// The attributes that `mask` names.
+fn attributes(context: &Context, attr: &ibv_qp_attr, mask: u32) -> Result<QpAttributes, Errno> {
+    let given = |bit: u32| mask & bit != 0;
+    let mut set = QpAttributes::default();
+    if given(IBV_QP_STATE) {
+        set.state = Some(state_of(attr.qp_state)?);
+    }
+    if given(IBV_QP_AV) {
+        if attr.ah_attr.port_num > 1 {
+            return Err(libc::EINVAL);
+        }
+        set.path = Some(path(context, &attr.ah_attr)?);
+    }
+    if given(IBV_QP_PATH_MTU) {
+        set.path_mtu = Some(mtu_of(attr.path_mtu)?);
+    }
+    if given(IBV_QP_TIMEOUT) {
+        set.timeout = Some(AckTimeout::from_exponent(attr.timeout).ok_or(libc::EINVAL)?);
+    }
+    if given(IBV_QP_MIN_RNR_TIMER) {
+        set.min_rnr_timer = Some(RnrTimer::from_code(attr.min_rnr_timer).ok_or(libc::EINVAL)?);
+    }
+    set.access = given(IBV_QP_ACCESS_FLAGS).then_some(Access::from_bits_truncate(attr.qp_access_flags));
+    set.pkey_index = given(IBV_QP_PKEY_INDEX).then_some(attr.pkey_index);
+    set.port = given(IBV_QP_PORT).then_some(attr.port_num);
+    set.qkey = given(IBV_QP_QKEY).then_some(attr.qkey);
+    set.retry_count = given(IBV_QP_RETRY_CNT).then_some(attr.retry_cnt);
+    set.rnr_retry = given(IBV_QP_RNR_RETRY).then_some(attr.rnr_retry);
+    set.rq_psn = given(IBV_QP_RQ_PSN).then_some(Psn::new(attr.rq_psn));
+    set.sq_psn = given(IBV_QP_SQ_PSN).then_some(Psn::new(attr.sq_psn));
+    set.max_rd_atomic = given(IBV_QP_MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic);
+    set.max_dest_rd_atomic = given(IBV_QP_MAX_DEST_RD_ATOMIC).then_some(attr.max_dest_rd_atomic);
+    set.dest_qpn = given(IBV_QP_DEST_QPN).then_some(Qpn::new(attr.dest_qp_num));
+    Ok(set)
+}
+
+/// Attributes that have a meaning here; path migration and rate limits have none.
+const KNOWN_ATTRIBUTES: u32 = ((1 << 21) - 1) & !(IBV_QP_ALT_PATH | IBV_QP_CAP);
+
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn modify(c_qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+    // SAFETY: the caller's promise; a queue pair's context is open.
+    let (qp, attr, context) = unsafe {
+        let qp = object::<Qp>(c_qp)?;
+        (qp, argument(attr)?, context(qp.base().context)?)
+    };
+    if mask & !KNOWN_ATTRIBUTES != 0 {
+        return Err(libc::EINVAL);
+    }
+    if mask & IBV_QP_CUR_STATE != 0 {
+        let expected = state_of(attr.cur_qp_state)?;
+        if qp.device.qp_state(qp.qpn) != Some(expected) {
+            return Err(libc::EINVAL);
+        }
+    }
+    let set = attributes(context, attr, mask)?;
+    qp.device.modify_qp(qp.qpn, &set).map_err(errno::of_modify)?;
+    if let Some(qkey) = set.qkey {
+        qp.qkey.store(qkey, Ordering::Relaxed);
+    }
+    if set.path.is_some() {
+        *qp.route.lock().unwrap_or_else(PoisonError::into_inner) = attr.ah_attr;
+    }
+    if set.state == Some(QpState::Reset) {
+        forget_completions(qp);
+    }
+    if let Some(state) = set.state {
+        // SAFETY: programs modify one queue pair from one thread at a time, and only read the field.
+        unsafe { (*c_qp).state = state as c_int };
+    }
+    Ok(())
+}
+
+/// A queue pair that begins anew has no completions from its former life.
+fn forget_completions(qp: &Qp) {
+    for cq in [qp.base().send_cq, qp.base().recv_cq] {
+        // SAFETY: a queue pair keeps its completion queues from being destroyed.
+        if let Ok(cq) = unsafe { object::<Cq>(cq) } {
+            cq.queue.purge(qp.qpn);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    // SAFETY: the program passes a live queue pair and its structure.
+    errno::code(unsafe { modify(qp, attr, mask.cast_unsigned()) })
+}
+
+/// The attributes in force, as C sees them.
+fn answer(qp: &Qp, now: &QpAttributes) -> ibv_qp_attr {
+    let mut attr: ibv_qp_attr = zeroed();
+    let state = now.state.unwrap_or_default() as c_int;
+    attr.qp_state = state;
+    attr.cur_qp_state = state;
+    attr.path_mtu = now.path_mtu.map_or(0, |mtu| mtu as c_int);
+    attr.qkey = now.qkey.unwrap_or_default();
+    attr.rq_psn = now.rq_psn.unwrap_or_default().value();
+    attr.sq_psn = now.sq_psn.unwrap_or_default().value();
+    attr.dest_qp_num = now.dest_qpn.unwrap_or_default().value();
+    attr.qp_access_flags = now.access.map_or(0, |access| access.bits());
+    attr.cap = qp.cap;
+    attr.ah_attr = *qp.route.lock().unwrap_or_else(PoisonError::into_inner);
+    attr.pkey_index = now.pkey_index.unwrap_or_default();
+    attr.max_rd_atomic = now.max_rd_atomic.unwrap_or_default();
+    attr.max_dest_rd_atomic = now.max_dest_rd_atomic.unwrap_or_default();
+    attr.min_rnr_timer = now.min_rnr_timer.map_or(0, RnrTimer::code);
+    attr.port_num = now.port.unwrap_or_default();
+    attr.timeout = now.timeout.map_or(0, AckTimeout::exponent);
+    attr.retry_cnt = now.retry_count.unwrap_or_default();
+    attr.rnr_retry = now.rnr_retry.unwrap_or_default();
+    attr
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_qp(
+    c_qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the program passes a live queue pair and where to put the answers.
+    let (qp, attr, init) = unsafe { (object::<Qp>(c_qp), argument_mut(attr), argument_mut(init)) };
+    errno::code(qp.and_then(|qp| {
+        let now = qp.device.query_qp(qp.qpn).ok_or(libc::EINVAL)?;
+        let attr = attr?;
+        *attr = answer(qp, &now);
+        let base = qp.base();
+        if let Ok(init) = init {
+            *init = ibv_qp_init_attr {
+                qp_context: base.qp_context,
+                send_cq: base.send_cq,
+                recv_cq: base.recv_cq,
+                srq: base.srq,
+                cap: qp.cap,
+                qp_type: base.qp_type,
+                sq_sig_all: c_int::from(qp.signal_all),
+            };
+        }
+        // SAFETY: as in `modify`.
+        unsafe { (*c_qp).state = attr.qp_state };
+        Ok(())
+    }))
+}
