@@ -2,7 +2,7 @@
 
 use super::completions::difference;
 use super::content::{Pieces, is_overlay};
-use super::model::{Bad, Kind, Life, Mark, Target};
+use super::model::{Bad, Kind, Life, Mark, Target, Writing};
 use super::ops::GRH_LEN;
 use super::post::{RECEIVE, SHARED, from_wr_id};
 use super::{Check, World};
@@ -214,7 +214,10 @@ impl World {
         let mut invalidated = None;
         let (opcode, immediate) = match kind {
             Kind::Send { immediate } => (CompletionOpcode::Recv, immediate),
-            Kind::Write { immediate, .. } => (CompletionOpcode::RecvWriteWithImmediate, immediate),
+            Kind::Write {
+                how: Writing::WithImmediate(immediate),
+                ..
+            } => (CompletionOpcode::RecvWriteWithImmediate, Some(immediate)),
             Kind::SendInvalidate { export } => {
                 invalidated = Some(self.exports[export].key);
                 (CompletionOpcode::Recv, None)

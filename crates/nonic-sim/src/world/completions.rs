@@ -2,7 +2,7 @@
 //! bytes where they belong by the time it is seen.
 
 use super::content::is_overlay;
-use super::model::{Bad, Expect, Kind, Life, Mark, Qp, Source};
+use super::model::{Bad, Expect, Kind, Life, Mark, Qp, Source, Writing};
 use super::post::from_wr_id;
 use super::{Check, World};
 use nonic_core::{Completion, CompletionOpcode, Service, Status};
@@ -198,6 +198,10 @@ impl World {
                 self.revoked(export);
                 Ok(())
             }
+            Kind::BindWindow { export } => {
+                self.exports[export].bound = true;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -299,7 +303,12 @@ fn opcode_of(kind: Kind) -> CompletionOpcode {
     use super::model::Change;
     match kind {
         Kind::Send { .. } | Kind::SendInvalidate { .. } | Kind::Datagram { .. } => CompletionOpcode::Send,
+        Kind::Write {
+            how: Writing::Atomic, ..
+        } => CompletionOpcode::AtomicWrite,
         Kind::Write { .. } => CompletionOpcode::Write,
+        Kind::Flush { .. } => CompletionOpcode::Flush,
+        Kind::BindWindow { .. } => CompletionOpcode::BindWindow,
         Kind::ReadPool { .. } | Kind::ReadCell { .. } => CompletionOpcode::Read,
         Kind::Atomic {
             change: Change::Add(_),

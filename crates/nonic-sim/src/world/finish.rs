@@ -186,15 +186,27 @@ impl World {
                 .filter(|arena| arena.host == number && arena.region.is_some());
             let live = |export: &&super::model::Export| {
                 let arena = &self.arenas[export.arena];
-                arena.host == number && arena.region.is_some() && export.revoked_ns.is_none()
+                let there = !export.bound_later || export.bound;
+                arena.host == number && arena.region.is_some() && export.revoked_ns.is_none() && there
             };
             let expected = 1 + host.secret_keys + arenas.count() + self.exports.iter().filter(live).count();
             let actual = self.fabric.nic(host.station).keys().len();
-            if actual > expected || actual + self.uncertain_invalidations() < expected {
+            if actual > expected + self.uncertain_bindings()
+                || actual + self.uncertain_invalidations() < expected
+            {
                 return Err(format!("host {number} has {actual} keys instead of {expected}"));
             }
         }
         Ok(())
+    }
+
+    /// Windows that may have been bound though nobody heard of it.
+    fn uncertain_bindings(&self) -> usize {
+        let posted = self.qps.iter().flat_map(|qp| &qp.ops[..qp.next_op]);
+        posted
+            .filter(|op| matches!(op.kind, Kind::BindWindow { .. }))
+            .filter(|op| op.outcome != Some(Status::Success))
+            .count()
     }
 
     /// Invalidations that may have happened though nobody heard of it.

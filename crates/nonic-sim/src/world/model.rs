@@ -72,8 +72,12 @@ pub(crate) struct Export {
     pub(crate) arena: usize,
     pub(crate) offset: usize,
     pub(crate) length: u32,
-    /// Only this queue pair may use it.
+    /// Only this queue pair may use it: it is a memory window.
     pub(crate) bound_to: Option<usize>,
+    /// Whether a request of the queue pair binds the window; otherwise it is bound from the start.
+    pub(crate) bound_later: bool,
+    /// Whether the request that binds it succeeded.
+    pub(crate) bound: bool,
     pub(crate) key: u32,
     /// Somebody will revoke it at a time of their own choosing.
     pub(crate) revocable: bool,
@@ -160,7 +164,11 @@ pub(crate) enum Kind {
     Write {
         cell: usize,
         version: usize,
-        immediate: Option<u32>,
+        how: Writing,
+    },
+    /// Has the peer flush a cell.
+    Flush {
+        cell: usize,
     },
     /// From the peer's pool, at this offset.
     ReadPool {
@@ -177,6 +185,10 @@ pub(crate) enum Kind {
         guess: bool,
         entry: usize,
     },
+    /// Binds an own window.
+    BindWindow {
+        export: usize,
+    },
     LocalInvalidate {
         export: usize,
     },
@@ -186,6 +198,14 @@ pub(crate) enum Kind {
         wrong_qkey: bool,
     },
     Bad(Bad),
+}
+
+/// The kinds of WRITE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Writing {
+    Plain,
+    WithImmediate(u32),
+    Atomic,
 }
 
 /// Where a datagram goes.
@@ -348,7 +368,7 @@ impl Qp {
             Kind::Send { .. }
                 | Kind::SendInvalidate { .. }
                 | Kind::Write {
-                    immediate: Some(_),
+                    how: Writing::WithImmediate(_),
                     ..
                 }
                 | Kind::Bad(Bad::SendInvalidateUnknownKey)

@@ -1,7 +1,7 @@
 //! What the queue pairs of a plan will do: their send requests, and the receives the other side needs.
 
 use super::content::{Pieces, draw_content};
-use super::model::{Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source};
+use super::model::{Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source, Writing};
 use super::plan::Plan;
 use crate::prng::Prng;
 use nonic_core::{SendFlags, Service};
@@ -143,6 +143,8 @@ impl<'a> Planner<'a> {
             offset,
             length,
             bound_to: bound.then_some(self.peer),
+            bound_later: false,
+            bound: false,
             key: 0,
             revocable,
             revoked_ns: None,
@@ -156,10 +158,10 @@ impl<'a> Planner<'a> {
         match self.prng.below(100) {
             0..=19 => self.send(),
             20..=26 => self.send_immediate(),
-            27..=46 => self.write(None),
+            27..=46 => self.write(Writing::Plain),
             47..=53 => {
-                let immediate = Some(self.prng.next_u32());
-                self.write(immediate);
+                let how = Writing::WithImmediate(self.prng.next_u32());
+                self.write(how);
             }
             54..=69 => self.read_pool(),
             70..=83 => self.atomic(),
@@ -176,10 +178,10 @@ impl<'a> Planner<'a> {
         match self.prng.below(100) {
             0..=39 => self.send(),
             40..=54 => self.send_immediate(),
-            55..=79 => self.write(None),
+            55..=79 => self.write(Writing::Plain),
             80..=97 => {
-                let immediate = Some(self.prng.next_u32());
-                self.write(immediate);
+                let how = Writing::WithImmediate(self.prng.next_u32());
+                self.write(how);
             }
             _ => self.local_invalidate(),
         }
@@ -285,6 +287,18 @@ impl<'a> Planner<'a> {
         if let Some(export) = export {
             self.plan.exports[export].cells.push(number);
         }
+        self.push_cell(arena, offset, length, export)
+    }
+
+    /// A cell that ATOMIC_WRITE can write.
+    fn add_word_cell(&mut self) -> usize {
+        let arena = self.plan.qps[self.peer].arena;
+        let offset = self.plan.arenas[arena].allocate_word();
+        self.push_cell(arena, offset, 8, None)
+    }
+
+    fn push_cell(&mut self, arena: usize, offset: usize, length: u32, export: Option<usize>) -> usize {
+        let number = self.plan.cells.len();
         let initial = self.plan.arenas[arena].initial(offset, length);
         self.plan.cells.push(Cell {
             arena,
@@ -300,28 +314,24 @@ impl<'a> Planner<'a> {
         number
     }
 
-    fn write(&mut self, immediate: Option<u32>) {
+    fn write(&mut self, how: Writing) {
         let length = self.draw_length();
         let cell = self.add_cell(length);
-        self.write_cell(cell, immediate, SendFlags::empty());
+        self.write_cell(cell, how, SendFlags::empty());
     }
 
-    fn write_cell(&mut self, cell: usize, immediate: Option<u32>, flags: SendFlags) {
+    fn write_cell(&mut self, cell: usize, how: Writing, flags: SendFlags) {
         let length = self.plan.cells[cell].length;
         let source = self.source(length);
-        self.write_cell_from(cell, immediate, flags, source);
+        self.write_cell_from(cell, how, flags, source);
     }
 
-    fn write_cell_from(&mut self, cell: usize, immediate: Option<u32>, flags: SendFlags, source: Source) {
+    fn write_cell_from(&mut self, cell: usize, how: Writing, flags: SendFlags, source: Source) {
         let versions = &mut self.plan.cells[cell].versions;
         let version = versions.len();
         versions.push(source.content().clone());
         let length = self.plan.cells[cell].length;
-        let kind = Kind::Write {
-            cell,
-            version,
-            immediate,
-        };
+        let kind = Kind::Write { cell, version, how };
         self.push(kind, length, source, flags, Expect::Success);
     }
 
@@ -364,7 +374,7 @@ impl<'a> Planner<'a> {
     fn write_then_read(&mut self) {
         let length = self.draw_length();
         let cell = self.add_cell(length);
-        self.write_cell(cell, None, SendFlags::empty());
+        self.write_cell(cell, Writing::Plain, SendFlags::empty());
         self.read_cell(cell);
     }
 
@@ -373,10 +383,10 @@ impl<'a> Planner<'a> {
         let length = self.draw_length();
         let cell = self.add_cell(length);
         if self.prng.percent(50) {
-            self.write_cell(cell, None, SendFlags::empty());
+            self.write_cell(cell, Writing::Plain, SendFlags::empty());
         }
         self.read_cell(cell);
-        self.write_cell(cell, None, SendFlags::FENCE);
+        self.write_cell(cell, Writing::Plain, SendFlags::FENCE);
     }
 
     /// What the fenced request sends is what the READ before it brought.
@@ -384,7 +394,7 @@ impl<'a> Planner<'a> {
         let length = self.message_length();
         let cell = self.add_cell(length);
         if self.prng.percent(50) {
-            self.write_cell(cell, None, SendFlags::empty());
+            self.write_cell(cell, Writing::Plain, SendFlags::empty());
         }
         let content = self.plan.cells[cell]
             .versions
@@ -398,16 +408,39 @@ impl<'a> Planner<'a> {
             self.push(kind, length, source, SendFlags::FENCE, Expect::Success);
         } else {
             let target = self.add_cell(length);
-            self.write_cell_from(target, None, SendFlags::FENCE, source);
+            self.write_cell_from(target, Writing::Plain, SendFlags::FENCE, source);
         }
     }
 
     /// Several WRITEs to one place: a repeated one must not undo a later one.
     fn write_over(&mut self) {
+        if self.prng.percent(50) {
+            return self.write_word_over();
+        }
         let length = self.draw_length();
         let cell = self.add_cell(length);
         for _ in 0..self.prng.range(2, 4) {
-            self.write_cell(cell, None, SendFlags::empty());
+            self.write_cell(cell, Writing::Plain, SendFlags::empty());
+        }
+    }
+
+    /// The same with atomic WRITEs, a FLUSH and a READ among them.
+    fn write_word_over(&mut self) {
+        let cell = self.add_word_cell();
+        for _ in 0..self.prng.range(2, 5) {
+            let how = self
+                .prng
+                .pick(&[Writing::Atomic, Writing::Atomic, Writing::Plain]);
+            self.write_cell(cell, how, SendFlags::empty());
+            if self.prng.percent(20) {
+                let nothing = Source::Pool(Pieces::default());
+                let kind = Kind::Flush { cell };
+                self.push(kind, 0, nothing, SendFlags::empty(), Expect::Success);
+            }
+        }
+        // A READ must not see what a WRITE after it writes, so there is none.
+        if self.prng.percent(50) {
+            self.read_cell(cell);
         }
     }
 
@@ -464,8 +497,10 @@ impl<'a> Planner<'a> {
         self.push(kind, length, source, SendFlags::FENCE, Expect::Success);
     }
 
-    /// Invalidates an own export that nobody uses.
+    /// Invalidates an own export that nobody uses, sometimes a window that it binds itself.
     fn local_invalidate(&mut self) {
+        // An unreliable send queue may fail and recover between the two requests.
+        let window = self.service == Service::Rc && self.prng.percent(50);
         let arena = self.plan.qps[self.qp].arena;
         let offset = self.plan.arenas[arena].allocate(64, self.prng);
         let export = self.plan.exports.len();
@@ -473,15 +508,24 @@ impl<'a> Planner<'a> {
             arena,
             offset,
             length: 64,
-            bound_to: None,
+            bound_to: window.then_some(self.qp),
+            bound_later: window,
+            bound: false,
             key: 0,
             revocable: false,
             revoked_ns: None,
             cells: Vec::new(),
         });
         self.plan.qps[self.qp].exports.push(export);
-        let kind = Kind::LocalInvalidate { export };
         let nothing = Source::Pool(Pieces::default());
+        if window {
+            let kind = Kind::BindWindow { export };
+            self.push(kind, 0, nothing.clone(), SendFlags::empty(), Expect::Success);
+            if self.prng.percent(30) {
+                return;
+            }
+        }
+        let kind = Kind::LocalInvalidate { export };
         self.push(kind, 0, nothing, SendFlags::empty(), Expect::Success);
     }
 }

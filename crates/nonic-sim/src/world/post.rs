@@ -1,11 +1,11 @@
 //! Posts what was planned: send requests and receives, and notes what they may lead to.
 
 use super::content::{POOL_COVERED, Pieces};
-use super::model::{Bad, Change, Expect, Kind, Life, Mark, Qp, Source, Target};
+use super::model::{Bad, Change, Expect, Kind, Life, Mark, Qp, Source, Target, Writing};
 use super::{Check, World};
 use nonic_core::{
-    Data, Destination, PostError, Qpn, RecvRefused, RecvRequest, RemoteAddress, SendOp, SendRequest, Service,
-    Sge,
+    Data, Destination, Flush, FlushRange, Placement, PostError, Qpn, RecvRefused, RecvRequest, RemoteAddress,
+    SendOp, SendRequest, Service, Sge,
 };
 
 /// Tells receives from sends in a `wr_id`.
@@ -176,10 +176,19 @@ impl World {
                 Some(immediate) => SendOp::SendWithImmediate(immediate),
             },
             Kind::SendInvalidate { export } => SendOp::SendWithInvalidate(self.exports[export].key),
-            Kind::Write { cell, immediate, .. } => match immediate {
-                None => SendOp::Write(self.cell_address(cell)),
-                Some(immediate) => SendOp::WriteWithImmediate(self.cell_address(cell), immediate),
+            Kind::Write { cell, how, .. } => match how {
+                Writing::Plain => SendOp::Write(self.cell_address(cell)),
+                Writing::WithImmediate(immediate) => {
+                    SendOp::WriteWithImmediate(self.cell_address(cell), immediate)
+                }
+                Writing::Atomic => SendOp::AtomicWrite(self.cell_address(cell)),
             },
+            Kind::Flush { cell } => SendOp::Flush(Flush {
+                remote: self.cell_address(cell),
+                length: self.cells[cell].length,
+                placement: Placement::GLOBAL,
+                range: FlushRange::Named,
+            }),
             Kind::ReadPool { offset } => SendOp::Read(RemoteAddress {
                 va: u64::from(offset),
                 rkey: self.peer_pool_key(number),
@@ -201,6 +210,7 @@ impl World {
                     },
                 }
             }
+            Kind::BindWindow { export } => SendOp::BindWindow(self.window_bind(export)),
             Kind::LocalInvalidate { export } => SendOp::LocalInvalidate(self.exports[export].key),
             Kind::Bad(bad) => self.bad_op(number, bad, length),
         }
@@ -270,9 +280,13 @@ impl World {
         let op = &qp.ops[index];
         let pool_key = self.hosts[qp.host].pool_key;
         match (&op.source, op.kind) {
-            (_, Kind::LocalInvalidate { .. } | Kind::Bad(Bad::LocalInvalidateForbidden)) => {
-                (Vec::new(), None)
-            }
+            (
+                _,
+                Kind::LocalInvalidate { .. }
+                | Kind::BindWindow { .. }
+                | Kind::Flush { .. }
+                | Kind::Bad(Bad::LocalInvalidateForbidden),
+            ) => (Vec::new(), None),
             (Source::Pool(content), Kind::Bad(Bad::LocalUnknownKey)) => {
                 (sges(content, 0, pool_key ^ 0x55), None)
             }

@@ -6,14 +6,17 @@ use super::ops::{MAX_INLINE, MAX_SGE};
 use super::{Check, World};
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Endpoint, KeySpec, KeyTable, Nic, NicConfig, Path,
-    QpAttributes, QpCapacity, QpInit, QpState, Qpn, ReceiveQueue, Region, SeededEntropy, Service, SrqId,
+    QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, SeededEntropy, Service, SrqId,
+    WindowBind, WindowKind,
 };
 use std::sync::Arc;
 
 const EVERYTHING: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC);
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::MW_BIND);
 
 impl World {
     /// A NIC without queue pairs for a host.
@@ -77,7 +80,7 @@ impl World {
     fn build_arena(&mut self, arena: usize) -> Check {
         self.arenas[arena].build();
         let (covered, iova) = (self.arenas[arena].covered(), self.arenas[arena].iova);
-        self.arenas[arena].key = self.register_part(arena, 0, covered as u32, iova, None, false)?;
+        self.arenas[arena].key = self.register_part(arena, 0, covered as u32, iova, false)?;
         Ok(())
     }
 
@@ -87,7 +90,6 @@ impl World {
         offset: usize,
         length: u32,
         iova: u64,
-        bound_qp: Option<Qpn>,
         invalidatable: bool,
     ) -> Result<u32, String> {
         let host = self.arenas[arena].host;
@@ -102,7 +104,7 @@ impl World {
             length: u64::from(length),
             iova,
             access: EVERYTHING,
-            bound_qp,
+            bound_qp: None,
             invalidatable,
         };
         self.register(host, spec)
@@ -174,13 +176,46 @@ impl World {
         Ok(())
     }
 
-    /// Registers an export's memory under a new key.
+    /// Registers an export's memory under a new key, or makes a memory window for it.
     pub(super) fn register_export(&mut self, number: usize) -> Result<u32, String> {
         let export = &self.exports[number];
         let (arena, offset, length) = (export.arena, export.offset, export.length);
-        let bound_qpn = export.bound_to.map(|qp| self.qps[qp].qpn);
-        let iova = self.arenas[arena].iova + offset as u64;
-        self.register_part(arena, offset, length, iova, bound_qpn, true)
+        let Some(qp) = export.bound_to else {
+            let iova = self.arenas[arena].iova + offset as u64;
+            return self.register_part(arena, offset, length, iova, true);
+        };
+        let host = self.arenas[arena].host;
+        let pd = self.hosts[host].pd.ok_or("the host is not up")?;
+        let (qpn, bound_later) = (self.qps[qp].qpn, export.bound_later);
+        let nic = self.fabric.nic_mut(self.hosts[host].station);
+        let window = nic
+            .alloc_window(pd, WindowKind::Type2)
+            .map_err(|error| format!("no window: {error}"))?;
+        let keys = Arc::clone(nic.keys());
+        if !bound_later {
+            let bind = WindowBind {
+                window,
+                rkey: window,
+                ..self.window_bind(number)
+            };
+            keys.bind_window(&bind, pd, qpn)
+                .map_err(|error| format!("the window is not bound: {error}"))?;
+        }
+        Ok(window)
+    }
+
+    /// How an export's window is bound, under the key it has.
+    pub(super) fn window_bind(&self, number: usize) -> WindowBind {
+        let export = &self.exports[number];
+        let arena = &self.arenas[export.arena];
+        WindowBind {
+            window: export.key,
+            rkey: export.key,
+            lkey: arena.key,
+            va: arena.iova + export.offset as u64,
+            length: u64::from(export.length),
+            access: EVERYTHING,
+        }
     }
 
     fn connect(&mut self, number: usize) -> Check {
@@ -211,7 +246,7 @@ impl World {
         let reliable = qp.service == Service::Rc;
         let init = QpAttributes {
             state: Some(QpState::Init),
-            access: Some(EVERYTHING - Access::LOCAL_WRITE),
+            access: Some(EVERYTHING - Access::LOCAL_WRITE - Access::MW_BIND),
             pkey_index: Some(0),
             port: Some(1),
             ..QpAttributes::default()
