@@ -75,6 +75,12 @@ impl<W: Wake> Attention<W> {
         self.aside.store(aside, Ordering::SeqCst);
     }
 
+    /// Whether the background thread keeps away. If so, it has yet to take the shard's lock and look at
+    /// everything, after a short rest: it does so each time it comes back.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.load(Ordering::SeqCst)
+    }
+
     /// The background thread will sleep until then. Called with the shard's lock held, after the timers were
     /// read: whoever sets an earlier one has the lock later and sees this.
     pub(crate) fn fall_asleep(&self, until_ns: u64) {

@@ -278,12 +278,16 @@ impl Device {
 
     /// Destroys a queue pair. Answers whether it existed.
     pub fn destroy_qp(&self, qpn: Qpn) -> bool {
-        self.inner.progress.lock().nic.destroy_qp(qpn)
+        let mut shard = self.inner.progress.lock();
+        // What it still owes its peer leaves first.
+        shard.flush_deferred();
+        shard.nic.destroy_qp(qpn)
     }
 
     /// Changes a queue pair's attributes.
     pub fn modify_qp(&self, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
         let mut shard = self.inner.progress.lock();
+        shard.flush_deferred();
         let now = shard.clock.now();
         shard.nic.modify_qp(now, qpn, set)?;
         shard.flush(now);
@@ -506,6 +510,7 @@ impl Drop for Inner {
             let _ = thread.join();
         }
         let mut shard = self.progress.lock();
+        shard.flush_deferred();
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }

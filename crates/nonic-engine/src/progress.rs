@@ -90,7 +90,8 @@ impl Progress {
         if shard.calls.is_multiple_of(POLLS_PER_SEAT_CHECK) {
             self.attend_seats(shard);
         }
-        let worked = shard.drive(Effort::Light);
+        let backed = self.attention.is_aside();
+        let worked = shard.drive(Effort::Light { backed });
         if worked {
             self.check_alarm(shard);
         }
@@ -110,6 +111,7 @@ impl Progress {
 
     /// The program is about to sleep: the background thread must watch the descriptors now.
     pub(crate) fn resume(&self) {
+        self.lock().flush_deferred();
         self.attention.call_back();
     }
 

@@ -4,6 +4,10 @@
 //! background thread otherwise. Every call does a bounded amount of work. The order within one is always
 //! the same: receive, timers, transmit, publish, notify — so an acknowledgement is on the wire before the
 //! completion it belongs to can be seen.
+//!
+//! One exception: while the program polls, a plain acknowledgement may wait for its next call
+//! ([`Effort::Light`]). A program that answers what it received then sends answer and acknowledgement in one
+//! system call, which is what half the time of a short message goes into. See ARCHITECTURE.md for the price.
 
 use crate::attachment::Attachment;
 use crate::capture::Capture;
@@ -70,6 +74,10 @@ pub(crate) struct Shard {
     hot: Source,
     /// How often it was driven; wraps.
     pub(crate) calls: u32,
+    /// Whether acknowledgements may wait for the program's next call at all.
+    may_defer: bool,
+    /// Acknowledgements wait for the next call.
+    deferred: bool,
 }
 
 /// Where batches are written. It begins so that the payload behind a base transport header, in every packet of
@@ -117,7 +125,10 @@ enum Source {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Effort {
     /// Mostly the socket that was busy last: what a polling program's thread does.
-    Light,
+    Light {
+        /// Whether the background thread is sure to look soon, should the program not call again.
+        backed: bool,
+    },
     /// Every socket and inbox.
     Full,
 }
@@ -144,6 +155,8 @@ impl Shard {
             unsent: false,
             hot: Source::Own(0),
             calls: 0,
+            may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
+            deferred: false,
         }
     }
 
@@ -162,15 +175,36 @@ impl Shard {
         }
         self.buffers = Some(buffers);
         self.nic.handle_timeout(now);
+        let may_defer = self.may_defer && effort == (Effort::Light { backed: true });
+        if may_defer && worked && !self.deferred && self.stalled.is_none() && self.nic.only_acknowledges() {
+            self.deferred = true;
+            self.publish();
+            return true;
+        }
         worked | self.flush(now)
     }
 
     /// Sends what there is to send, then shows what completed. Whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         let worked = self.transmit(now);
+        self.deferred = false;
         if self.stalled.is_none() {
-            self.nic.publish();
+            self.publish();
         }
+        worked
+    }
+
+    /// Sends the acknowledgements that wait for the program's next call, if any: there may be none.
+    pub(crate) fn flush_deferred(&mut self) {
+        if self.deferred {
+            let now = self.clock.now();
+            self.flush(now);
+        }
+    }
+
+    /// Shows what completed and passes on what else happened.
+    fn publish(&mut self) {
+        self.nic.publish();
         while let Some(event) = self.nic.poll_event() {
             match event {
                 Event::Completion(cq) => {
@@ -181,7 +215,6 @@ impl Shard {
                 other => self.events.push(other),
             }
         }
-        worked
     }
 
     /// Whether packets wait to be sent: for room in the kernel, or because a call had sent enough.

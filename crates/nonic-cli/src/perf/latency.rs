@@ -30,6 +30,8 @@ pub(crate) struct Prober<'a> {
     patience: Duration,
     next: u64,
     taken: Vec<Completion>,
+    /// Receives to post again.
+    spent: Vec<Completion>,
     /// Answers with wrong contents.
     pub(crate) corrupt: u64,
 }
@@ -42,6 +44,7 @@ impl<'a> Prober<'a> {
             patience,
             next: 0,
             taken: Vec::with_capacity(16),
+            spent: Vec::with_capacity(16),
             corrupt: 0,
         }
     }
@@ -62,8 +65,11 @@ impl<'a> Prober<'a> {
         loop {
             let taken = self.reap(sequence)?;
             if taken == Some(true) || (self.rig.run.polls_memory() && written(self.rig, sequence)?) {
-                return Ok(Some(start.elapsed()));
+                let elapsed = start.elapsed();
+                self.replenish()?;
+                return Ok(Some(elapsed));
             }
+            self.replenish()?;
             rounds += 1;
             if taken.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.rig.run.events) {
                 self.look_around()?;
@@ -99,7 +105,7 @@ impl<'a> Prober<'a> {
                     answered = true;
                     self.corrupt += u64::from(!arrived_right(self.rig, sequence, length, &completion)?);
                 }
-                self.rig.flows[0].pair.recv(0, completion.buffers)?;
+                self.spent.push(completion);
                 continue;
             }
             for lease in completion.buffers {
@@ -111,6 +117,14 @@ impl<'a> Prober<'a> {
             }
         }
         Ok(Some(answered))
+    }
+
+    /// Posts the receives that were used. Several wait, so this has time until the clock stands still.
+    fn replenish(&mut self) -> Result<()> {
+        for completion in self.spent.drain(..) {
+            self.rig.flows[0].pair.recv(0, completion.buffers)?;
+        }
+        Ok(())
     }
 
     /// A buffer to send from. All are in use only if acknowledgements are late.

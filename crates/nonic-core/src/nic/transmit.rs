@@ -33,6 +33,7 @@ impl Nic {
             self.qps[slot].ready = false;
             let before = self.qps[slot].in_flight();
             let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
+            self.qps[slot].end_batch();
             self.schedule_timers(slot);
             if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
                 self.end_turn(slot);
@@ -52,6 +53,15 @@ impl Nic {
             }
         }
         None
+    }
+
+    /// Whether there is nothing to transmit but plain acknowledgements. They may wait a moment for something
+    /// to travel with.
+    pub fn only_acknowledges(&self) -> bool {
+        /// Beyond so many, looking costs more than sending.
+        const LOOKED_AT: usize = 4;
+        let all_quiet = |slot: &usize| self.qps[*slot].only_acknowledges();
+        self.ready.len() <= LOOKED_AT && self.ready.iter().all(all_quiet)
     }
 
     /// Fills a batch from one queue pair; and what to do with it next.

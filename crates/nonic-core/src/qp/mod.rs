@@ -36,6 +36,8 @@ pub(crate) struct QueuePair {
     /// The earliest entry in the wheel for each timer.
     pub(crate) scheduled: [Option<Time>; Timer::ALL.len()],
     drain_reported: bool,
+    /// The next batch begins with answers to the peer.
+    replies_first: bool,
 }
 
 #[derive(Debug)]
@@ -80,6 +82,7 @@ impl QueuePair {
             generation,
             scheduled,
             drain_reported: false,
+            replies_first: false,
         }
     }
 
@@ -171,9 +174,22 @@ impl QueuePair {
         let common = &self.common;
         let (emitted, flow, dest_qpn) = match &mut self.machine {
             Machine::Rc { requester, responder } => {
-                let emitted = match responder.emit(common, context, batch, out) {
-                    Emit::Idle => requester.emit(common, context, batch, out),
-                    other => other,
+                // An acknowledgement is shorter than most requests, so it fits behind them in one batch but
+                // not before them. If the last batch left no room, the answers go first.
+                let emitted = if self.replies_first {
+                    match responder.emit(common, context, batch, out) {
+                        Emit::Idle => requester.emit(common, context, batch, out),
+                        other => other,
+                    }
+                } else {
+                    match requester.emit(common, context, batch, out) {
+                        Emit::Packet(length) => Emit::Packet(length),
+                        Emit::Failed => Emit::Failed,
+                        blocked => match responder.emit(common, context, batch, out) {
+                            Emit::Idle => blocked,
+                            other => other,
+                        },
+                    }
                 };
                 (emitted, common.flow, common.dest_qpn)
             }
@@ -292,6 +308,19 @@ impl QueuePair {
         if drained {
             self.drain_reported = true;
             context.events.push_back(Event::SqDrained(self.common.qpn));
+        }
+    }
+
+    /// A batch of it is complete: whoever found no room begins the next one.
+    pub(crate) fn end_batch(&mut self) {
+        self.replies_first = self.has_replies();
+    }
+
+    /// Whether it has nothing to send but plain acknowledgements.
+    pub(crate) fn only_acknowledges(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { requester, responder } => !requester.has_unsent() && responder.only_acknowledges(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len() == 0,
         }
     }
 

@@ -84,6 +84,15 @@ impl Replies {
         self.queue.is_empty()
     }
 
+    /// Whether nothing but plain acknowledgements waits. Adjacent ones are merged, so there is at most one.
+    pub(crate) fn only_acknowledge(&self) -> bool {
+        match (self.queue.front(), self.queue.len()) {
+            (None, _) => true,
+            (Some(Reply::Aeth { aeth, .. }), 1) => matches!(aeth.syndrome.kind(), AethKind::Ack { .. }),
+            _ => false,
+        }
+    }
+
     /// How many READs are being answered, repetitions aside.
     pub(crate) fn reads(&self) -> u32 {
         self.reads

@@ -79,6 +79,11 @@ impl Requester {
         self.queue.len()
     }
 
+    /// Whether a request has not been sent yet, or must be sent again.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.cursor < self.queue.len()
+    }
+
     /// Bytes the peer's window counts for this queue pair.
     pub(crate) fn counted(&self) -> u64 {
         self.counted

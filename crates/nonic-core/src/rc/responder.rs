@@ -107,6 +107,11 @@ impl Responder {
         !self.replies.is_empty()
     }
 
+    /// Whether what it owes the peer is plain acknowledgements, if anything.
+    pub(crate) fn only_acknowledges(&self) -> bool {
+        self.replies.only_acknowledge()
+    }
+
     pub(crate) fn emit(
         &mut self,
         common: &Common,

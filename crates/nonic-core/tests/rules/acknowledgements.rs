@@ -147,3 +147,41 @@ fn a_packet_that_fills_the_window_asks() {
     pair.exchange();
     completed!(pair.a, [(1, Status::Success)]);
 }
+
+#[test]
+fn an_acknowledgement_travels_behind_the_answer_in_one_batch() {
+    let mut pair = Pair::rc();
+    recv!(pair.b, 1, 0, 64);
+    recv!(pair.a, 2, 0, 64);
+    post!(pair.a, 3, SendOp::Send, 0, 64);
+    let question = sent!(pair.a, [RC_SEND_ONLY]);
+    pair.b.receive_all(&question);
+    assert!(pair.b.nic.only_acknowledges());
+    post!(pair.b, 4, SendOp::Send, 0, 64);
+    assert!(!pair.b.nic.only_acknowledges());
+    let answer = sent!(pair.b, [RC_SEND_ONLY, RC_ACKNOWLEDGE]);
+    // The place in the batch.
+    assert_eq!((answer[0].identification, answer[1].identification), (0, 1));
+    pair.a.receive_all(&answer);
+    completed!(pair.a, [(3, Status::Success)]);
+}
+
+#[test]
+fn requests_without_end_do_not_keep_answers_waiting() {
+    let mut pair = Pair::new(&Setup {
+        max_segments: 4,
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    let back = pair.a.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 64);
+    let request = sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+    pair.b.receive_all(&request);
+    post!(pair.b, 2, SendOp::Write(back), 0, 64 * 1024);
+    let packets = pair.b.transmit();
+    let acknowledged = packets
+        .iter()
+        .position(|wire| wire.headers().bth.opcode == Opcode::RC_ACKNOWLEDGE);
+    // One batch found no room for it; the next begins with it.
+    assert!(acknowledged.is_some_and(|at| at <= 5), "{acknowledged:?}");
+}

@@ -23,6 +23,53 @@ pub(super) fn send(socket: &impl AsFd, destination: SocketAddr, contents: &[u8])
     Ok(())
 }
 
+/// Sends several datagrams of `segment_size` (the last may be shorter) as one batch.
+pub(super) fn send_segments(
+    socket: &impl AsFd,
+    destination: SocketAddr,
+    contents: &[u8],
+    segment_size: u16,
+) -> io::Result<()> {
+    /// One note of two bytes with its header, in words for its alignment.
+    const SEGMENT_WORDS: usize = 3;
+    let destination = SockAddr::from(destination);
+    let mut control = [0_u64; SEGMENT_WORDS];
+    let mut slice = libc::iovec {
+        iov_base: contents.as_ptr().cast_mut().cast(),
+        iov_len: contents.len(),
+    };
+    // SAFETY: all-zero is a valid msghdr: no name, no buffers, no control.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = destination.as_ptr().cast_mut().cast();
+    header.msg_namelen = destination.len();
+    header.msg_iov = &raw mut slice;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: the control buffer has room for one aligned header and two bytes, so the first header is not null
+    // and its data lies within the buffer.
+    unsafe {
+        let note = libc::CMSG_FIRSTHDR(&raw const header);
+        (*note).cmsg_level = libc::SOL_UDP;
+        (*note).cmsg_type = libc::UDP_SEGMENT;
+        (*note).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as _) as _;
+        libc::CMSG_DATA(note).cast::<u16>().write_unaligned(segment_size);
+    }
+    loop {
+        // SAFETY: the descriptor is open for the length of the borrow; the header points to memory of the stated
+        // lengths that outlives the call, of which the kernel only reads.
+        let sent =
+            unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, libc::MSG_DONTWAIT) };
+        if sent >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 /// Receives one datagram, or several coalesced ones, into `buffer`.
 pub(super) fn recv(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<RecvMeta> {
     let mut source = SockAddrStorage::zeroed();
