@@ -204,3 +204,35 @@ unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         Ok(())
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grh(bytes: [u8; 40]) -> ibv_grh {
+        // SAFETY: a structure of integers and bytes, of this size.
+        unsafe { std::mem::transmute(bytes) }
+    }
+
+    #[test]
+    fn an_ipv4_header_stands_in_the_last_twenty_bytes() {
+        let mut bytes = [0; 40];
+        bytes[20] = 0x45;
+        bytes[32..36].copy_from_slice(&[192, 0, 2, 1]);
+        bytes[36..].copy_from_slice(&[192, 0, 2, 9]);
+        let expected = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 9]));
+        assert_eq!(addresses(&grh(bytes)), expected);
+    }
+
+    #[test]
+    fn an_ipv6_header_is_all_forty() {
+        let mut bytes = [0; 40];
+        bytes[0] = 0x60;
+        bytes[8] = 0xfd;
+        bytes[23] = 1;
+        bytes[24] = 0xfd;
+        bytes[39] = 2;
+        let address = |text: &str| text.parse::<IpAddr>().expect("a literal address");
+        assert_eq!(addresses(&grh(bytes)), (address("fd00::1"), address("fd00::2")));
+    }
+}

@@ -170,3 +170,40 @@ pub(crate) fn find(interface: &str) -> Option<*mut ibv_device> {
     let device = known.iter().find(|device| device.netdev().name == interface)?;
     Some(device.as_c())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback() -> NetDevice {
+        let devices = Device::list().expect("rtnetlink answers");
+        devices
+            .into_iter()
+            .find(|device| device.loopback)
+            .expect("a loopback interface")
+    }
+
+    #[test]
+    fn guids_are_made_of_the_ethernet_address_or_of_the_index() {
+        let mut netdev = loopback();
+        netdev.mac = Some([0x02, 0xfc, 0, 0, 0, 1]);
+        assert_eq!(guid(&netdev), 0x00fc_00ff_fe00_0001);
+        netdev.mac = Some([0; 6]);
+        netdev.index = 0x0102;
+        assert_eq!(guid(&netdev), 0x0200_00ff_fe00_0102);
+    }
+
+    #[test]
+    fn text_that_does_not_fit_is_cut_and_stays_terminated() {
+        let mut array = [0; 4];
+        copy_text(&mut array, "abcdef");
+        assert_eq!(array, [b'a', b'b', b'c', 0].map(u8::cast_signed));
+    }
+
+    #[test]
+    fn a_device_listed_twice_is_the_same() {
+        let (first, second) = (list().expect("a list"), list().expect("a list"));
+        assert!(!first.is_empty());
+        assert_eq!(first, second);
+    }
+}

@@ -170,3 +170,40 @@ zero_valid!(
     libc::stat,
     libc::timespec,
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn users_keep_an_object_busy() {
+        let users = Users::default();
+        assert_eq!(users.none(), Ok(()));
+        users.join();
+        assert_eq!(users.none(), Err(libc::EBUSY));
+        users.leave();
+        assert_eq!(users.none(), Ok(()));
+    }
+
+    #[test]
+    fn destruction_waits_for_acknowledgements() {
+        let acks = Arc::new(Acks::default());
+        acks.wait();
+        acks.report();
+        acks.report();
+        acks.acknowledge(1);
+        let acknowledged = Arc::new(AtomicBool::new(false));
+        let waiter = {
+            let (acks, acknowledged) = (Arc::clone(&acks), Arc::clone(&acknowledged));
+            std::thread::spawn(move || {
+                acks.wait();
+                assert!(acknowledged.load(Ordering::SeqCst), "it waited for the last one");
+            })
+        };
+        acknowledged.store(true, Ordering::SeqCst);
+        acks.acknowledge(1);
+        waiter.join().expect("the waiter's assertion holds");
+    }
+}

@@ -35,8 +35,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
     attr.vendor_id = VENDOR_ID;
     attr.max_qp = PLENTY;
     attr.max_qp_wr = config.max_wr.cast_signed();
-    attr.device_cap_flags = IBV_DEVICE_RESIZE_MAX_WR
-        | IBV_DEVICE_BAD_QKEY_CNTR
+    attr.device_cap_flags = IBV_DEVICE_BAD_QKEY_CNTR
         | IBV_DEVICE_CURR_QP_STATE_MOD
         | IBV_DEVICE_SYS_IMAGE_GUID
         | IBV_DEVICE_RC_RNR_NAK_GEN

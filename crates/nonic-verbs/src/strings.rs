@@ -159,3 +159,53 @@ extern "C" fn ibv_rate_to_mbps(code: c_int) -> c_int {
 extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_int {
     find_rate(|rate| rate.mbps == mbps).map_or(0, |rate| rate.code)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: *const c_char) -> &'static str {
+        // SAFETY: the names are literals.
+        unsafe { CStr::from_ptr(name) }.to_str().expect("ASCII")
+    }
+
+    #[test]
+    fn values_outside_the_tables_are_unknown() {
+        for value in [-1, 1000, c_int::MIN, c_int::MAX] {
+            assert_eq!(text(ibv_wc_status_str(value)), "unknown");
+            assert_eq!(text(ibv_node_type_str(value)), "unknown");
+            assert_eq!(text(ibv_port_state_str(value)), "unknown");
+            assert_eq!(text(ibv_event_type_str(value)), "unknown");
+            assert_eq!(ibv_rate_to_mult(value), -1);
+            assert_eq!(ibv_rate_to_mbps(value), -1);
+            assert_eq!(mult_to_ibv_rate(value), 0);
+            assert_eq!(mbps_to_ibv_rate(value), 0);
+        }
+    }
+
+    #[test]
+    fn statuses_have_the_names_of_their_numbers() {
+        use nonic_core::Status;
+        let expected = [
+            (Status::Success, "success"),
+            (Status::LocalProtection, "local protection error"),
+            (Status::Flushed, "Work Request Flushed Error"),
+            (Status::WindowBind, "memory management operation error"),
+            (Status::RemoteAccess, "remote access error"),
+            (Status::RnrRetryExceeded, "RNR retry counter exceeded"),
+        ];
+        for (status, name) in expected {
+            assert_eq!(text(ibv_wc_status_str(status as c_int)), name);
+        }
+    }
+
+    #[test]
+    fn every_rate_is_found_by_its_speed_and_its_multiple() {
+        for rate in &RATES {
+            assert_eq!(mbps_to_ibv_rate(ibv_rate_to_mbps(rate.code)), rate.code);
+            if rate.multiple > 0 {
+                assert_eq!(mult_to_ibv_rate(ibv_rate_to_mult(rate.code)), rate.code);
+            }
+        }
+    }
+}

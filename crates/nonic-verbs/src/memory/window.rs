@@ -130,3 +130,15 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, info: 
     // SAFETY: the program passes live objects and its structure.
     errno::code(unsafe { bind(qp, mw, info) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::next_rkey;
+
+    #[test]
+    fn the_next_key_of_a_window_stays_the_windows() {
+        assert_eq!(next_rkey(0x1234_5600), 0x1234_5601);
+        assert_eq!(next_rkey(0x1234_56ff), 0x1234_5600);
+        assert_eq!(next_rkey(u32::MAX), 0xffff_ff00);
+    }
+}

@@ -147,9 +147,9 @@ pub(crate) unsafe fn create(
     init: &mut ibv_qp_init_attr,
     is_extended: bool,
 ) -> Result<Box<Qp>, Errno> {
-    let service = service_of(init.qp_type)?;
     // SAFETY: the caller's promise.
     let (pd, send_cq) = unsafe { (object::<Pd>(c_pd)?, object::<Cq>(init.send_cq)?) };
+    let service = service_of(init.qp_type)?;
     if service == Service::Xrc {
         // It only sends.
         init.srq = std::ptr::null_mut();
