@@ -68,9 +68,6 @@ fn kill_the_holder_during(service: &str, op: &str, environment: &[(&str, &str)])
         op,
         "--duration",
         "2s",
-        // On a machine so busy that even dying takes half a second, patience must be longer.
-        "--ack-timeout",
-        "400ms",
     ];
     let mut client = Client::start(&place, &arguments);
     let begun = server.next_event();
