@@ -9,12 +9,15 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use nonic_core::{
-    Access, AckTimeout, Arrival, Completion, CompletionQueue, CqId, Data, Destination, Endpoint, HeapRegion,
-    KeySpec, KeyTable, MAX_BATCH_LEN, Nic, NicConfig, Path, PathMtu, PdId, Psn, QpAttributes, QpCapacity,
-    QpInit, QpState, Qpn, RecvRequest, RemoteAddress, RnrTimer, SeededEntropy, SendFlags, SendOp,
-    SendRequest, Service, Sge, Time,
+    Access, AckTimeout, Arrival, Completion, CompletionQueue, CqId, Data, Destination, Endpoint, Flush,
+    FlushRange, HeapRegion, KeySpec, KeyTable, MAX_BATCH_LEN, Nic, NicConfig, Path, PathMtu, PdId, Placement,
+    Psn, QpAttributes, QpCapacity, QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, RemoteAddress, RnrTimer,
+    SeededEntropy, SendFlags, SendOp, SendRequest, Service, Sge, SrqId, Time, WindowBind, WindowKind,
+    XrcDomain,
 };
-use nonic_wire::{Aeth, AtomicEth, Bth, Deth, Flow, Headers, Opcode, Packet, ROCE_PORT, Reth, Syndrome};
+use nonic_wire::{
+    Aeth, AtomicEth, Bth, Deth, Feth, Flow, Headers, Opcode, Packet, ROCE_PORT, Reth, Syndrome,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +46,21 @@ pub fn run(bytes: &[u8], max_actions: usize) {
 const US: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 /// The queue pairs, by index.
-const SERVICES: [Service; 4] = [Service::Rc, Service::Rc, Service::Uc, Service::Ud];
+const SERVICES: [Service; 6] = [
+    Service::Rc,
+    Service::Rc,
+    Service::Uc,
+    Service::Ud,
+    Service::Xrc,
+    Service::Xrc,
+];
+/// The index of the datagram queue pair.
+const DATAGRAM: usize = 3;
+/// The index of the one that sends to the peer's SRQs.
+const INITIATOR: usize = 4;
+/// The index of the one that serves our SRQ.
+const TARGET: usize = 5;
+const DOMAIN: XrcDomain = XrcDomain(1);
 const QKEY: u32 = 0x1111;
 const MTU: usize = 256;
 const START_PSN: u32 = 0xff_fffa;
@@ -56,7 +73,12 @@ const UNTOUCHED: u8 = 0xa5;
 
 const KEY: u32 = 0x100;
 const READ_ONLY_KEY: u32 = 0x200;
-const WINDOW_KEY: u32 = 0x300;
+const INVALIDATABLE_KEY: u32 = 0x300;
+
+const REMOTE: Access = Access::REMOTE_READ
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL);
 
 /// More timers than queue pairs need; a few are left over when deadlines move.
 const MAX_TIMERS: usize = 200;
@@ -107,6 +129,9 @@ enum Operation {
     CompareSwap,
     FetchAdd,
     LocalInvalidate,
+    BindWindow,
+    AtomicWrite,
+    Flush,
 }
 
 /// A well-formed packet.
@@ -143,6 +168,7 @@ enum PsnChoice {
 enum KeyChoice {
     Good,
     ReadOnly,
+    Invalidatable,
     Window,
     Any(u32),
 }
@@ -161,6 +187,10 @@ struct World {
     read_only: Arc<HeapRegion>,
     keys: Arc<KeyTable>,
     qps: Vec<Side>,
+    /// The key of a window that requests bind.
+    window: u32,
+    srq: Arc<ReceiveQueue>,
+    srq_number: u32,
 }
 
 /// A queue pair and what the peer and the program remember of it.
@@ -194,11 +224,11 @@ impl World {
             offset: MARGIN,
             length: RANGE as u64,
             iova: IOVA,
-            access: Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            access: REMOTE | Access::LOCAL_WRITE | Access::MW_BIND,
             bound_qp: None,
             invalidatable: false,
         };
-        let window = KeySpec {
+        let invalidatable = KeySpec {
             invalidatable: true,
             ..spec.clone()
         };
@@ -208,10 +238,16 @@ impl World {
             access: Access::REMOTE_READ,
             ..spec.clone()
         };
-        for (value, spec) in [(KEY, spec), (WINDOW_KEY, window), (READ_ONLY_KEY, other)] {
+        for (value, spec) in [
+            (KEY, spec),
+            (INVALIDATABLE_KEY, invalidatable),
+            (READ_ONLY_KEY, other),
+        ] {
             let registered = keys.register_as(value, spec);
             assert!(matches!(registered, Ok(Some(_))));
         }
+        let window = nic.alloc_window(pd, WindowKind::Type1).expect("a window");
+        let srq = Arc::new(ReceiveQueue::shared(SrqId(1), pd, QUEUE_DEPTH as usize, 4));
         let mut world = World {
             nic,
             now: Time::from_ns(1),
@@ -219,6 +255,9 @@ impl World {
             read_only,
             keys,
             qps: Vec::new(),
+            window,
+            srq,
+            srq_number: 0,
         };
         for service in SERVICES {
             world.connect(service, pd);
@@ -244,8 +283,14 @@ impl World {
             capacity,
             signal_all: true,
         };
-        let qpn = Qpn::new(0x10 + index);
-        self.nic.create_qp_with(qpn, init).expect("the number is free");
+        let qpn = if index as usize == TARGET {
+            let added = self.nic.add_xrc_srq(DOMAIN, self.srq.clone(), recv_cq.clone());
+            self.srq_number = added.expect("a number");
+            self.nic.create_xrc_target(DOMAIN).expect("a target")
+        } else {
+            let qpn = Qpn::new(0x10 + index);
+            self.nic.create_qp_with(qpn, init).expect("the number is free")
+        };
         for set in bring_up(service, Qpn::new(0x90 + index)) {
             self.nic
                 .modify_qp(self.now, qpn, &set)
@@ -283,7 +328,7 @@ impl World {
             Action::Publish => self.nic.publish(),
             Action::Move { qp, to } => self.move_to(*qp, *to),
             Action::Revoke => {
-                self.keys.revoke(WINDOW_KEY);
+                self.keys.revoke(INVALIDATABLE_KEY);
             }
         }
     }
@@ -305,7 +350,10 @@ impl World {
         } else {
             usize::from(crafted.payload / 0xff00)
         };
-        fill_headers(&mut headers, crafted, payload_len);
+        fill_headers(&mut headers, crafted, payload_len, self.window);
+        if crafted.value & 7 != 7 {
+            headers.xrc_srqn = self.srq_number;
+        }
         if let PsnChoice::Next = crafted.psn {
             side.next_psn = psn.add(places(&headers));
         }
@@ -358,7 +406,7 @@ impl World {
         let index = usize::from(qp) % self.qps.len();
         let side = &mut self.qps[index];
         let remote = RemoteAddress { va: 0x4000, rkey: 1 };
-        let datagram = index == 3;
+        let datagram = index == DATAGRAM;
         let op = match op {
             _ if datagram => SendOp::Send,
             Operation::Send => SendOp::Send,
@@ -373,16 +421,31 @@ impl World {
                 swap: 2,
             },
             Operation::FetchAdd => SendOp::FetchAdd { remote, add: 1 },
-            Operation::LocalInvalidate => SendOp::LocalInvalidate(WINDOW_KEY),
+            Operation::LocalInvalidate => SendOp::LocalInvalidate(INVALIDATABLE_KEY),
+            Operation::BindWindow => SendOp::BindWindow(WindowBind {
+                window: self.window,
+                rkey: self.window,
+                lkey: if flags & 0x40 == 0 { KEY } else { READ_ONLY_KEY },
+                va: IOVA + u64::from(length),
+                length: u64::from(length),
+                access: REMOTE,
+            }),
+            Operation::AtomicWrite => SendOp::AtomicWrite(remote),
+            Operation::Flush => SendOp::Flush(Flush {
+                remote,
+                length: u32::from(length),
+                placement: Placement::GLOBAL,
+                range: FlushRange::Named,
+            }),
         };
         let length = match op {
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 8,
-            SendOp::LocalInvalidate(_) => 0,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => 8,
+            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) | SendOp::Flush(_) => 0,
             _ if datagram => u32::from(length) % (MTU as u32 + 1),
             // Now and then longer than the registered range, which must end in a protection error.
             _ => u32::from(length) % (RANGE as u32 + 64),
         };
-        let lkey = if flags & 0x80 == 0 { KEY } else { WINDOW_KEY };
+        let lkey = if flags & 0x80 == 0 { KEY } else { INVALIDATABLE_KEY };
         let request = SendRequest {
             wr_id: side.next_send,
             op,
@@ -392,12 +455,16 @@ impl World {
                 lkey,
             }]),
             flags: SendFlags::from_bits_truncate(u32::from(flags)),
-            destination: datagram.then_some(Destination {
-                gid_index: 0,
-                ip: PEER,
-                qpn: Qpn::new(9),
-                qkey: QKEY,
-            }),
+            destination: match index {
+                DATAGRAM => Some(Destination {
+                    gid_index: 0,
+                    ip: PEER,
+                    qpn: Qpn::new(9),
+                    qkey: QKEY,
+                }),
+                INITIATOR => Some(Destination::srq(9)),
+                _ => None,
+            },
         };
         if self.nic.post_send(self.now, side.qpn, &request).is_ok() {
             side.next_send += 1;
@@ -416,7 +483,12 @@ impl World {
             wr_id: side.next_recv,
             sges: &[sge],
         };
-        if self.nic.post_recv(side.qpn, &request).is_ok() {
+        let posted = if index == TARGET {
+            self.srq.post(&request, &self.keys).is_ok()
+        } else {
+            self.nic.post_recv(side.qpn, &request).is_ok()
+        };
+        if posted {
             side.next_recv += 1;
         }
     }
@@ -500,9 +572,15 @@ impl World {
             self.move_to(index as u8, 0);
         }
         self.poll();
-        for side in &self.qps {
+        for (index, side) in self.qps.iter().enumerate() {
             assert_eq!(side.done_sends, side.next_send, "a send did not complete");
-            assert_eq!(side.done_recvs, side.next_recv, "a receive did not complete");
+            // A shared receive queue keeps what nobody took.
+            let kept = if index == TARGET { self.srq.len() as u64 } else { 0 };
+            assert_eq!(
+                side.done_recvs + kept,
+                side.next_recv,
+                "a receive did not complete"
+            );
         }
         let usage = self.nic.usage();
         assert_eq!((usage.send_requests, usage.in_flight_bytes), (0, 0), "{usage:?}");
@@ -515,18 +593,19 @@ impl World {
 
 /// How many PSNs a request takes: a READ those of its answers.
 fn places(headers: &Headers) -> u32 {
-    if headers.bth.opcode == Opcode::RC_RDMA_READ_REQUEST {
+    if headers.bth.opcode.operation() == nonic_wire::Operation::ReadRequest {
         headers.reth.dma_len.div_ceil(MTU as u32).max(1)
     } else {
         1
     }
 }
 
-fn fill_headers(headers: &mut Headers, crafted: &Crafted, payload_len: usize) {
+fn fill_headers(headers: &mut Headers, crafted: &Crafted, payload_len: usize, window: u32) {
     let rkey = match crafted.key {
         KeyChoice::Good => KEY,
         KeyChoice::ReadOnly => READ_ONLY_KEY,
-        KeyChoice::Window => WINDOW_KEY,
+        KeyChoice::Invalidatable => INVALIDATABLE_KEY,
+        KeyChoice::Window => window,
         KeyChoice::Any(key) => key,
     };
     let dma_len = match crafted.length {
@@ -552,6 +631,11 @@ fn fill_headers(headers: &mut Headers, crafted: &Crafted, payload_len: usize) {
         qkey: QKEY,
         src_qp: Qpn::new(3),
     };
+    headers.feth = Feth {
+        placement: crafted.value as u8 & 0x0f,
+        selectivity: crafted.syndrome & 3,
+    };
+    headers.xrc_srqn = crafted.value as u32 & 0xff_ffff;
     headers.atomic_original = crafted.value;
     headers.immediate = crafted.value as u32;
     headers.invalidate_rkey = rkey;
@@ -559,8 +643,8 @@ fn fill_headers(headers: &mut Headers, crafted: &Crafted, payload_len: usize) {
 
 /// RESET to RTS. The peer of queue pair *i* is its number 0x90 + *i*, by which our requests are recognised.
 fn bring_up(service: Service, peer: Qpn) -> [QpAttributes; 3] {
-    let (connected, reliable) = (service != Service::Ud, service == Service::Rc);
-    let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let reliable = matches!(service, Service::Rc | Service::Xrc);
+    let connected = service != Service::Ud;
     let state = |state| QpAttributes {
         state: Some(state),
         ..QpAttributes::default()
@@ -568,7 +652,7 @@ fn bring_up(service: Service, peer: Qpn) -> [QpAttributes; 3] {
     let init = QpAttributes {
         pkey_index: Some(0),
         port: Some(1),
-        access: connected.then_some(access),
+        access: connected.then_some(REMOTE),
         qkey: (!connected).then_some(QKEY),
         ..state(QpState::Init)
     };
