@@ -5,12 +5,14 @@
 //! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our
 //! responder.
 
+mod remote;
 mod replies;
 mod requester;
 mod responder;
 
+pub(crate) use remote::MAX_MESSAGE;
 pub(crate) use requester::{Requester, RequesterTimers};
-pub(crate) use responder::{MAX_MESSAGE, Responder};
+pub(crate) use responder::Responder;
 
 /// The queue pair cannot go on: the caller moves it to the error state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

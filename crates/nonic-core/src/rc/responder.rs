@@ -9,9 +9,13 @@
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
 
 use super::Fatal;
+use super::remote::{
+    ACCESS, INVALID, InboundWrite, MAX_MESSAGE, Refusal, begin_read, begin_write, check_write, find_remote,
+    flush_rights, locate, place,
+};
 use super::replies::{ReadReply, Replies};
 use crate::event::Event;
-use crate::memory::{Access, Key, SgFault};
+use crate::memory::{Access, SgFault};
 use crate::qp::{Batch, Common, Context, Emit};
 use crate::rq::RecvWqe;
 use crate::work::{CompletionOpcode, FlushRange, Placement, Status};
@@ -20,9 +24,6 @@ use crate::xrc::{Served, XrcSrq};
 use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// The longest message there is.
-pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 
 /// The responder half.
 #[derive(Debug)]
@@ -49,15 +50,6 @@ enum Inbound {
 }
 
 #[derive(Debug)]
-struct InboundWrite {
-    /// `None` only for a WRITE of zero bytes.
-    key: Option<Arc<Key>>,
-    va: u64,
-    left: u32,
-    total: u32,
-}
-
-#[derive(Debug)]
 enum Executed {
     Read {
         first: Psn,
@@ -70,17 +62,6 @@ enum Executed {
         original: u64,
     },
 }
-
-/// Why a request is not executed.
-enum Refusal {
-    /// No receive is posted: come again.
-    NotReady,
-    /// Never. With what the receive in progress, if any, completes.
-    Nak(NakCode, Status),
-}
-
-const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, Status::LocalQpOperation);
-const ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccessError, Status::LocalQpOperation);
 
 impl Responder {
     pub(crate) fn new() -> Self {
@@ -592,16 +573,6 @@ impl Executed {
     }
 }
 
-fn flush_rights(placement: Placement) -> Access {
-    let mut needed = Access::empty();
-    needed.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
-    needed.set(
-        Access::FLUSH_PERSISTENT,
-        placement.contains(Placement::PERSISTENT),
-    );
-    needed
-}
-
 /// First and middle packets are full, last ones not empty, and none is longer than the path MTU.
 fn check_length(operation: Operation, length: usize, mtu: u32) -> Result<(), Refusal> {
     let mtu = mtu as usize;
@@ -615,90 +586,6 @@ fn check_length(operation: Operation, length: usize, mtu: u32) -> Result<(), Ref
         length <= mtu
     };
     if fits { Ok(()) } else { Err(INVALID) }
-}
-
-fn begin_write(
-    served: &Served<'_>,
-    context: &mut Context<'_>,
-    packet: &Packet<'_>,
-) -> Result<InboundWrite, Refusal> {
-    let reth = packet.headers.reth;
-    if !served.common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
-        return Err(INVALID);
-    }
-    let key = find_remote(served, context, packet, Access::REMOTE_WRITE)?;
-    Ok(InboundWrite {
-        key,
-        va: reth.va,
-        left: reth.dma_len,
-        total: reth.dma_len,
-    })
-}
-
-fn begin_read(
-    served: &Served<'_>,
-    context: &mut Context<'_>,
-    packet: &Packet<'_>,
-    msn: u32,
-) -> Result<ReadReply, Refusal> {
-    let reth = packet.headers.reth;
-    let key = find_remote(served, context, packet, Access::REMOTE_READ)?;
-    Ok(ReadReply {
-        psn: packet.headers.bth.psn,
-        msn,
-        key,
-        va: reth.va,
-        left: reth.dma_len,
-        fresh: true,
-        repeated: false,
-    })
-}
-
-/// The key a request names, checked for its whole range. A request for zero bytes needs none.
-fn find_remote(
-    served: &Served<'_>,
-    context: &mut Context<'_>,
-    packet: &Packet<'_>,
-    needed: Access,
-) -> Result<Option<Arc<Key>>, Refusal> {
-    let reth = packet.headers.reth;
-    if reth.dma_len == 0 {
-        return Ok(None);
-    }
-    let key = context
-        .keys
-        .find(reth.rkey, served.pd(), served.common.qpn)
-        .map_err(|_| ACCESS)?;
-    key.check(reth.va, u64::from(reth.dma_len), needed)
-        .map_err(|_| ACCESS)?;
-    Ok(Some(key))
-}
-
-/// The lengths of a WRITE's packets must add up to what its first one announced.
-fn check_write(write: &InboundWrite, length: usize, ends: bool) -> Result<(), Refusal> {
-    let length = length as u64;
-    let left = u64::from(write.left);
-    let fits = if ends { length == left } else { length < left };
-    if fits { Ok(()) } else { Err(INVALID) }
-}
-
-/// Where in its region the next bytes of a WRITE go, if its key still permits that.
-fn locate(write: &InboundWrite, payload: &[u8]) -> Result<usize, Refusal> {
-    if payload.is_empty() {
-        return Ok(0);
-    }
-    let key = write.key.as_ref().ok_or(INVALID)?;
-    key.check(write.va, payload.len() as u64, Access::REMOTE_WRITE)
-        .map_err(|_| ACCESS)
-}
-
-fn place(write: &mut InboundWrite, at: usize, payload: &[u8]) -> Result<(), Refusal> {
-    if let (Some(key), false) = (&write.key, payload.is_empty()) {
-        key.region().write(at, payload).map_err(|_| ACCESS)?;
-    }
-    write.va = write.va.wrapping_add(payload.len() as u64);
-    write.left -= payload.len() as u32;
-    Ok(())
 }
 
 /// A receive that cannot take the message: what the peer hears, and how the receive ends.

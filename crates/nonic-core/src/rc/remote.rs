@@ -1,0 +1,130 @@
+//! What a request may do to this side's memory: keys looked up, rights and ranges checked, bytes placed.
+//!
+//! Nothing here knows the order of requests or answers them: see [`super::responder`].
+
+use super::replies::ReadReply;
+use crate::memory::{Access, Key};
+use crate::qp::Context;
+use crate::work::{Placement, Status};
+use crate::xrc::Served;
+use nonic_wire::{NakCode, Packet};
+use std::sync::Arc;
+
+/// The longest message there is.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// Why a request is not executed.
+pub(super) enum Refusal {
+    /// No receive is posted: come again.
+    NotReady,
+    /// Never. With what the receive in progress, if any, completes.
+    Nak(NakCode, Status),
+}
+
+pub(super) const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, Status::LocalQpOperation);
+pub(super) const ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccessError, Status::LocalQpOperation);
+
+/// A WRITE whose packets are arriving.
+#[derive(Debug)]
+pub(super) struct InboundWrite {
+    /// `None` only for a WRITE of zero bytes.
+    pub(super) key: Option<Arc<Key>>,
+    pub(super) va: u64,
+    pub(super) left: u32,
+    pub(super) total: u32,
+}
+
+pub(super) fn begin_write(
+    served: &Served<'_>,
+    context: &mut Context<'_>,
+    packet: &Packet<'_>,
+) -> Result<InboundWrite, Refusal> {
+    let reth = packet.headers.reth;
+    if !served.common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
+        return Err(INVALID);
+    }
+    let key = find_remote(served, context, packet, Access::REMOTE_WRITE)?;
+    Ok(InboundWrite {
+        key,
+        va: reth.va,
+        left: reth.dma_len,
+        total: reth.dma_len,
+    })
+}
+
+pub(super) fn begin_read(
+    served: &Served<'_>,
+    context: &mut Context<'_>,
+    packet: &Packet<'_>,
+    msn: u32,
+) -> Result<ReadReply, Refusal> {
+    let reth = packet.headers.reth;
+    let key = find_remote(served, context, packet, Access::REMOTE_READ)?;
+    Ok(ReadReply {
+        psn: packet.headers.bth.psn,
+        msn,
+        key,
+        va: reth.va,
+        left: reth.dma_len,
+        fresh: true,
+        repeated: false,
+    })
+}
+
+/// The key a request names, checked for its whole range. A request for zero bytes needs none.
+pub(super) fn find_remote(
+    served: &Served<'_>,
+    context: &mut Context<'_>,
+    packet: &Packet<'_>,
+    needed: Access,
+) -> Result<Option<Arc<Key>>, Refusal> {
+    let reth = packet.headers.reth;
+    if reth.dma_len == 0 {
+        return Ok(None);
+    }
+    let key = context
+        .keys
+        .find(reth.rkey, served.pd(), served.common.qpn)
+        .map_err(|_| ACCESS)?;
+    key.check(reth.va, u64::from(reth.dma_len), needed)
+        .map_err(|_| ACCESS)?;
+    Ok(Some(key))
+}
+
+/// The lengths of a WRITE's packets must add up to what its first one announced.
+pub(super) fn check_write(write: &InboundWrite, length: usize, ends: bool) -> Result<(), Refusal> {
+    let length = length as u64;
+    let left = u64::from(write.left);
+    let fits = if ends { length == left } else { length < left };
+    if fits { Ok(()) } else { Err(INVALID) }
+}
+
+/// Where in its region the next bytes of a WRITE go, if its key still permits that.
+pub(super) fn locate(write: &InboundWrite, payload: &[u8]) -> Result<usize, Refusal> {
+    if payload.is_empty() {
+        return Ok(0);
+    }
+    let key = write.key.as_ref().ok_or(INVALID)?;
+    key.check(write.va, payload.len() as u64, Access::REMOTE_WRITE)
+        .map_err(|_| ACCESS)
+}
+
+pub(super) fn place(write: &mut InboundWrite, at: usize, payload: &[u8]) -> Result<(), Refusal> {
+    if let (Some(key), false) = (&write.key, payload.is_empty()) {
+        key.region().write(at, payload).map_err(|_| ACCESS)?;
+    }
+    write.va = write.va.wrapping_add(payload.len() as u64);
+    write.left -= payload.len() as u32;
+    Ok(())
+}
+
+/// The rights a FLUSH needs.
+pub(super) fn flush_rights(placement: Placement) -> Access {
+    let mut needed = Access::empty();
+    needed.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
+    needed.set(
+        Access::FLUSH_PERSISTENT,
+        placement.contains(Placement::PERSISTENT),
+    );
+    needed
+}
