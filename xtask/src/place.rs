@@ -93,6 +93,31 @@ impl Place<'_> {
     }
 }
 
+/// A number of the system that is raised for a while, where we may; put back at the end.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    path: &'static str,
+    before: Option<String>,
+}
+
+impl Setting {
+    pub(crate) fn at_least(path: &'static str, wanted: u64) -> Self {
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        let enough = found.trim().parse().is_ok_and(|number: u64| number >= wanted);
+        let raised = !enough && std::fs::write(path, wanted.to_string()).is_ok();
+        let before = raised.then_some(found);
+        Self { path, before }
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = std::fs::write(self.path, before);
+        }
+    }
+}
+
 /// Whether we may do what only root may.
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -10,7 +10,7 @@
 mod report;
 
 use crate::dist::{self, Dist};
-use crate::place::{Cable, Place, install, is_root};
+use crate::place::{Cable, Place, Setting, install, is_root};
 use anyhow::{Context, Result, bail, ensure};
 use report::{Outcome, Report, Skips};
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let scratch = dist.root.join("conformance");
     unpack(&options.tests, &scratch.join("tests"))?;
     let skips = Skips::read(&dist::workspace().join("crates/nonic-verbs/conformance/skipped.txt"))?;
-    let _pages = HugePages::provide();
+    let _huge_pages = huge_pages();
     let cable = if is_root() { Some(Cable::new()?) } else { None };
     let mut differences = 0;
     for round in 1..=options.repeat {
@@ -198,29 +198,14 @@ fn unpack(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Some tests register huge pages. The system's setting is put back at the end.
-struct HugePages {
-    before: Option<String>,
-}
-
-impl HugePages {
-    const SETTING: &str = "/proc/sys/vm/nr_hugepages";
-    const WANTED: u32 = 16;
-
-    fn provide() -> Self {
-        let found = std::fs::read_to_string(Self::SETTING).unwrap_or_default();
-        let enough = found.trim().parse().is_ok_and(|count: u32| count >= Self::WANTED);
-        if enough || std::fs::write(Self::SETTING, Self::WANTED.to_string()).is_err() {
-            return Self { before: None };
-        }
-        Self { before: Some(found) }
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = std::fs::write(Self::SETTING, before);
-        }
-    }
+/// Some tests register huge pages: a few that are free, whoever else on this machine uses how many.
+fn huge_pages() -> Setting {
+    const WANTED: u64 = 32;
+    let number = |name: &str| {
+        let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    };
+    let used = number("nr_hugepages") - number("free_hugepages").min(number("nr_hugepages"));
+    Setting::at_least("/proc/sys/vm/nr_hugepages", used + WANTED)
 }

@@ -10,7 +10,7 @@ mod pair;
 mod table;
 
 use crate::dist::{self, Dist};
-use crate::place::{Cable, Place, install, is_root};
+use crate::place::{Cable, Place, Setting, install, is_root};
 use anyhow::{Context, Result, ensure};
 use cases::{Case, Shape};
 use pair::Site;
@@ -54,6 +54,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => Dist::build(&options.build)?,
     };
     let readable = Readable::copy(&built)?;
+    // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
+    let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     let cable = Cable::new()?;
     let place = |namespace| Place {
         namespace: Some(namespace),

@@ -20,7 +20,7 @@ pub(super) struct Site<'a> {
     pub(super) client: Place<'a>,
 }
 
-/// Longer than any case takes, even on a busy machine.
+/// Longer than any case takes, even on a busy machine: perftest calibrates its clock for every size it prints.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One process that looks and ends, and names our device.
