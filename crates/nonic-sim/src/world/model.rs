@@ -200,6 +200,13 @@ pub(crate) enum Kind {
     Bad(Bad),
 }
 
+/// The two halves of an extended reliable connection. In all else they behave like RC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Half {
+    Initiator,
+    Target,
+}
+
 /// The kinds of WRITE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Writing {
@@ -308,6 +315,10 @@ pub(crate) struct Qp {
     pub(crate) send_cq: usize,
     pub(crate) recv_cq: usize,
     pub(crate) srq: Option<usize>,
+    /// Which half of an extended reliable connection it is, if it is one.
+    pub(crate) half: Option<Half>,
+    /// A target's SRQ, as its peer names it.
+    pub(crate) srq_number: u32,
     pub(crate) arena: usize,
     pub(crate) exports: Vec<usize>,
     pub(crate) signal_all: bool,

@@ -1,7 +1,7 @@
 //! What the queue pairs of a plan will do: their send requests, and the receives the other side needs.
 
 use super::content::{Pieces, draw_content};
-use super::model::{Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source, Writing};
+use super::model::{Cell, Change, Expect, Export, Half, Kind, Op, Qp, Receive, Source, Writing};
 use super::plan::Plan;
 use crate::prng::Prng;
 use nonic_core::{SendFlags, Service};
@@ -23,6 +23,9 @@ pub(super) fn plan_pair(plan: &mut Plan, first: usize, prng: &mut Prng) {
         _ => 6,
     };
     for qp in [first, first + 1] {
+        if plan.qps[qp].half == Some(Half::Target) {
+            continue;
+        }
         let count = if prng.percent(15) { 0 } else { prng.range(1, busy) };
         Planner::new(plan, qp, prng).plan(count);
     }
@@ -34,6 +37,9 @@ pub(super) fn plan_pair(plan: &mut Plan, first: usize, prng: &mut Prng) {
 /// The receives a queue pair needs for what its peer sends.
 fn plan_receives(plan: &mut Plan, qp: usize, prng: &mut Prng) {
     let Some(peer) = plan.qps[qp].peer else { return };
+    if plan.qps[qp].half == Some(Half::Initiator) {
+        return;
+    }
     let lengths: Vec<u32> = plan.qps[peer]
         .ops
         .iter()
@@ -414,7 +420,8 @@ impl<'a> Planner<'a> {
 
     /// Several WRITEs to one place: a repeated one must not undo a later one.
     fn write_over(&mut self) {
-        if self.prng.percent(50) {
+        // XRC has neither ATOMIC_WRITE nor FLUSH.
+        if self.plan.qps[self.qp].half.is_none() && self.prng.percent(50) {
             return self.write_word_over();
         }
         let length = self.draw_length();

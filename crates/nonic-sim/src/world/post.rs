@@ -1,7 +1,7 @@
 //! Posts what was planned: send requests and receives, and notes what they may lead to.
 
 use super::content::{POOL_COVERED, Pieces};
-use super::model::{Bad, Change, Expect, Kind, Life, Mark, Qp, Source, Target, Writing};
+use super::model::{Bad, Change, Expect, Half, Kind, Life, Mark, Qp, Source, Target, Writing};
 use super::{Check, World};
 use nonic_core::{
     Data, Destination, Flush, FlushRange, Placement, PostError, Qpn, RecvRefused, RecvRequest, RemoteAddress,
@@ -308,7 +308,11 @@ impl World {
     }
 
     fn destination(&self, number: usize, index: usize) -> Option<Destination> {
-        if self.qps[number].service != Service::Ud {
+        let qp = &self.qps[number];
+        if let (Some(Half::Initiator), Some(peer)) = (qp.half, qp.peer) {
+            return Some(Destination::srq(self.qps[peer].srq_number));
+        }
+        if qp.service != Service::Ud {
             return None;
         }
         let (to, wrong_qkey) = match self.qps[number].ops[index].kind {

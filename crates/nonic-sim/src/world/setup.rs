@@ -1,13 +1,13 @@
 //! Brings planned things to life: NICs, memory, queues and connections.
 
 use super::content::{POOL_COVERED, PoolRegion};
-use super::model::{Life, Mark};
+use super::model::{Half, Life, Mark};
 use super::ops::{MAX_INLINE, MAX_SGE};
 use super::{Check, World};
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Endpoint, KeySpec, KeyTable, Nic, NicConfig, Path,
     QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, SeededEntropy, Service, SrqId,
-    WindowBind, WindowKind,
+    WindowBind, WindowKind, XrcDomain,
 };
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl World {
         for qp in members {
             let delay = self.prng.below(2_000);
             self.fabric.mark(delay, Mark::Post(qp));
-            if self.qps[qp].srq.is_none() {
+            if self.qps[qp].srq.is_none() && self.qps[qp].half.is_none() {
                 let delay = self.prng.below(1 + self.qps[qp].recv_pace_ns);
                 self.fabric.mark(delay, Mark::Receive(qp));
             }
@@ -165,7 +165,28 @@ impl World {
             },
             signal_all: qp.signal_all,
         };
-        let created = self.fabric.nic_mut(station).create_qp(init);
+        let (half, nic) = (qp.half, self.fabric.nic_mut(station));
+        let created = match (half, init) {
+            (
+                Some(Half::Target),
+                QpInit {
+                    srq: Some(srq),
+                    recv_cq,
+                    ..
+                },
+            ) => {
+                // A domain of its own, so that the failure of one target says nothing about others.
+                let domain = XrcDomain(number as u32);
+                let added = nic.add_xrc_srq(domain, srq, recv_cq);
+                self.qps[number].srq_number = added.map_err(|error| format!("no SRQ number: {error}"))?;
+                nic.create_xrc_target(domain)
+            }
+            (Some(_), init) => nic.create_qp(QpInit {
+                service: Service::Xrc,
+                ..init
+            }),
+            (None, init) => nic.create_qp(init),
+        };
         let qpn = created.map_err(|error| format!("create_qp refused: {error}"))?;
         self.qps[number].qpn = qpn;
         self.by_qpn.insert((host, qpn.value()), number);
