@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::cm::CmMad;
 use crate::{Flow, ICRC_LEN, Packet, ROCE_PORT, Verdict, icrc, pcap};
 
 /// Feeds `bytes` to every parser of this crate.
@@ -12,6 +13,7 @@ use crate::{Flow, ICRC_LEN, Packet, ROCE_PORT, Verdict, icrc, pcap};
 /// If an invariant of this crate is broken, which is a bug of the crate whatever the bytes are.
 pub fn any_bytes(bytes: &[u8]) {
     packet_survives_a_round_trip(bytes);
+    message_survives_a_round_trip(bytes);
     solved_identification_verifies(bytes);
     if let Ok(reader) = pcap::Reader::new(bytes) {
         for frame in reader.flatten() {
@@ -32,6 +34,12 @@ fn packet_survives_a_round_trip(datagram: &[u8]) {
     assert_eq!(emitted.len(), datagram.len(), "length changed: {packet:?}");
     let again = Packet::parse(&emitted).expect("what was emitted can be parsed");
     assert_eq!(again, packet, "value changed");
+}
+
+fn message_survives_a_round_trip(bytes: &[u8]) {
+    if let Ok(mad) = CmMad::parse(bytes) {
+        assert_eq!(CmMad::parse(&mad.emit()), Ok(mad), "value changed");
+    }
 }
 
 fn solved_identification_verifies(datagram: &[u8]) {

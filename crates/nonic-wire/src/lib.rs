@@ -7,6 +7,7 @@
 //! Read first:
 //! - [`Packet`] and [`Headers`]: one datagram, as a value;
 //! - [`Opcode`]: the byte that decides which headers a packet has;
+//! - [`cm`]: the messages of the connection manager, which travel as [`mad`]s;
 //! - [`icrc`]: the invariant checksum, and how a receiver that cannot see the IP header still checks it;
 //! - [`pcap`] and [`pcapng`]: captures, in and out, for tests and tools;
 //! - [`check`]: what holds for any bytes, ready for a fuzzer.
@@ -37,10 +38,12 @@
 mod aeth;
 mod bth;
 pub mod check;
+pub mod cm;
 mod extension;
 mod header_set;
 pub mod icrc;
 mod ids;
+pub mod mad;
 mod opcode;
 mod operation;
 mod packet;
