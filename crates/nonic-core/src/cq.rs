@@ -188,6 +188,7 @@ mod models {
             qpn: Qpn::new(5),
             src_qp: Qpn::new(0),
             grh: false,
+            ipv4: false,
         }
     }
 

@@ -294,4 +294,6 @@ pub struct Completion {
     pub src_qp: Qpn,
     /// Whether the buffer's first 40 bytes hold the network header; only for datagrams.
     pub grh: bool,
+    /// Whether that header is IPv4's, in its last 20 bytes.
+    pub ipv4: bool,
 }

@@ -44,7 +44,7 @@ pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
         wc_flags: flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: packet_type(completion),
         dlid_path_bits: 0,
     }
 }
@@ -55,6 +55,16 @@ pub(crate) fn immediate(completion: &Completion) -> u32 {
         (Some(immediate), _) => immediate.to_be(),
         (None, Some(rkey)) => rkey,
         (None, None) => 0,
+    }
+}
+
+/// On RoCE, devices tell in place of a service level what stood in front of a datagram, and programs such as UCX
+/// rely on it: UDP (8) over IPv6 (1) or IPv4 (2).
+fn packet_type(completion: &Completion) -> u8 {
+    match (completion.grh, completion.ipv4) {
+        (true, true) => 8 | 2,
+        (true, false) => 8 | 1,
+        (false, _) => 0,
     }
 }
 

@@ -230,6 +230,7 @@ impl Common {
             qpn: self.qpn,
             src_qp: Qpn::new(0),
             grh: false,
+            ipv4: false,
         }
     }
 }

@@ -55,6 +55,7 @@ impl UdReceiver {
         let mut done = common.received(&wqe, status, length);
         done.completion.src_qp = packet.headers.deth.src_qp;
         done.completion.grh = true;
+        done.completion.ipv4 = flow.src.is_ipv4();
         done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
         done.solicited = packet.headers.bth.solicited;
         common.complete_recv(context, done);

@@ -27,6 +27,7 @@ fn datagrams_of_every_size_up_to_the_mtu() {
         let got = received!(pair.b, [(2, Status::Success)]);
         assert_eq!(got[0].byte_len, size + GRH as u32);
         assert_eq!((got[0].immediate, got[0].grh), (Some(size), true));
+        assert!(got[0].ipv4, "the pair has IPv4 addresses");
         assert_eq!(got[0].src_qp, pair.a.qpn);
         assert_eq!(pair.b.bytes(GRH, size as usize), bytes);
     }
