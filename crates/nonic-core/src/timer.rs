@@ -42,6 +42,8 @@ pub(crate) struct TimerWheel {
     /// Every entry due at or before this tick has fired.
     elapsed: u64,
     entries: usize,
+    /// No entry is due before this tick. Kept, because it is asked for with every packet.
+    earliest: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl TimerWheel {
             levels,
             elapsed: 0,
             entries: 0,
+            earliest: None,
         }
     }
 
@@ -85,8 +88,7 @@ impl TimerWheel {
 
     /// When [`TimerWheel::expire`] should next be called. May be early, never late.
     pub(crate) fn next(&self) -> Option<Time> {
-        self.next_slot()
-            .map(|(_, _, tick)| Time::from_ns(tick << TICK_SHIFT))
+        self.earliest.map(|tick| Time::from_ns(tick << TICK_SHIFT))
     }
 
     /// Moves time to `now` and reports every entry that is due.
@@ -113,6 +115,7 @@ impl TimerWheel {
             }
         }
         self.elapsed = self.elapsed.max(target);
+        self.earliest = self.next_slot().map(|(_, _, tick)| tick);
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -120,6 +123,7 @@ impl TimerWheel {
         // Half the span at most: a full circle would land in the slot time stands in, for ever.
         let span = 1u64 << (SLOT_BITS * LEVELS as u32 - 1);
         let tick = entry.tick.min(self.elapsed + span);
+        self.earliest = Some(self.earliest.map_or(tick, |earliest| earliest.min(tick)));
         let differing = (tick ^ self.elapsed) | 1;
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (level * SLOT_BITS)) as usize % SLOTS;

@@ -31,9 +31,6 @@ pub const ROCE_PORT: u16 = 4791;
 /// The most bytes one datagram, or one batch of segments, can hold.
 pub const MAX_BATCH_BYTES: usize = 65_507;
 
-/// Batches up to this length leave without `quinn-udp`: they are messages somebody waits for.
-const SHORT_BATCH_BYTES: usize = 2048;
-
 /// What is asked for as send and receive buffer; the kernel grants what its limits allow.
 const BUFFER_BYTES: usize = 4 << 20;
 
@@ -130,8 +127,10 @@ impl WireSocket {
             return single::send(&self.socket, destination, contents);
         };
         self.check_segments(contents.len(), size)?;
-        if contents.len() <= SHORT_BATCH_BYTES {
-            return single::send_segments(&self.socket, destination, contents, size as u16);
+        match single::send_segments(&self.socket, destination, contents, size as u16) {
+            // What a kernel or device that cannot segment says; `quinn-udp` knows what to make of it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {}
+            sent => return sent,
         }
         let transmit = Transmit {
             destination,

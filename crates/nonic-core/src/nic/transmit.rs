@@ -1,7 +1,7 @@
 //! From queue pairs with something to say to batches on the wire.
 
 use super::{Nic, context};
-use crate::qp::{Batch, Context, Emit};
+use crate::qp::{Batch, Context, Emit, QueuePair};
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, icrc};
 
@@ -55,13 +55,15 @@ impl Nic {
         None
     }
 
-    /// Whether there is nothing to transmit but plain acknowledgements. They may wait a moment for something
-    /// to travel with.
+    /// Whether plain acknowledgements, and nothing else, are to be transmitted. They may wait a moment for
+    /// something to travel with.
     pub fn only_acknowledges(&self) -> bool {
         /// Beyond so many, looking costs more than sending.
         const LOOKED_AT: usize = 4;
-        let all_quiet = |slot: &usize| self.qps[*slot].only_acknowledges();
-        self.ready.len() <= LOOKED_AT && self.ready.iter().all(all_quiet)
+        let mut waiting = self.ready.iter().map(|slot| &self.qps[*slot]);
+        self.ready.len() <= LOOKED_AT
+            && waiting.clone().all(QueuePair::only_acknowledges)
+            && waiting.any(QueuePair::has_replies)
     }
 
     /// Fills a batch from one queue pair; and what to do with it next.

@@ -155,6 +155,7 @@ fn an_acknowledgement_travels_behind_the_answer_in_one_batch() {
     recv!(pair.a, 2, 0, 64);
     post!(pair.a, 3, SendOp::Send, 0, 64);
     let question = sent!(pair.a, [RC_SEND_ONLY]);
+    assert!(!pair.b.nic.only_acknowledges(), "there is nothing to send");
     pair.b.receive_all(&question);
     assert!(pair.b.nic.only_acknowledges());
     post!(pair.b, 4, SendOp::Send, 0, 64);

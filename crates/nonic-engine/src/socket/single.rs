@@ -1,8 +1,11 @@
 //! One receive and one send without the batching machinery.
 //!
 //! `quinn-udp` prepares thirty-two message headers for every receive and a control message for every send.
-//! For a lone small packet that is a tenth of the whole trip, so the latency path has its own two system
+//! For a lone small packet that is a tenth of the whole trip, so the latency path has its own three system
 //! calls. They do what `quinn-udp` does, for sockets bound to a known address.
+//!
+//! They go to the kernel directly: libc's are cancellation points, and a thread that `pthread_cancel` ends here
+//! would end holding the NIC's lock.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,7 +13,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use quinn_udp::{EcnCodepoint, RecvMeta};
-use rustix::net::SendFlags;
 use socket2::{SockAddr, SockAddrStorage};
 
 /// Room for the two notes that arrive with a packet, each an integer with its header: the traffic class
@@ -19,8 +21,23 @@ const CONTROL_WORDS: usize = 6;
 
 /// Sends one datagram. Without a control message the kernel takes the socket's traffic class, which is 0.
 pub(super) fn send(socket: &impl AsFd, destination: SocketAddr, contents: &[u8]) -> io::Result<()> {
-    rustix::io::retry_on_intr(|| rustix::net::sendto(socket, contents, SendFlags::empty(), &destination))?;
-    Ok(())
+    let destination = SockAddr::from(destination);
+    retry(|| {
+        // SAFETY: the descriptor is open for the length of the borrow; contents and address are readable for the
+        // stated lengths.
+        unsafe {
+            libc::syscall(
+                libc::SYS_sendto,
+                socket.as_fd().as_raw_fd(),
+                contents.as_ptr(),
+                contents.len(),
+                libc::MSG_DONTWAIT,
+                destination.as_ptr(),
+                destination.len(),
+            )
+        }
+    })
+    .map(drop)
 }
 
 /// Sends several datagrams of `segment_size` (the last may be shorter) as one batch.
@@ -55,19 +72,19 @@ pub(super) fn send_segments(
         (*note).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as _) as _;
         libc::CMSG_DATA(note).cast::<u16>().write_unaligned(segment_size);
     }
-    loop {
+    retry(|| {
         // SAFETY: the descriptor is open for the length of the borrow; the header points to memory of the stated
         // lengths that outlives the call, of which the kernel only reads.
-        let sent =
-            unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, libc::MSG_DONTWAIT) };
-        if sent >= 0 {
-            return Ok(());
+        unsafe {
+            libc::syscall(
+                libc::SYS_sendmsg,
+                socket.as_fd().as_raw_fd(),
+                &raw const header,
+                libc::MSG_DONTWAIT,
+            )
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    })
+    .map(drop)
 }
 
 /// Receives one datagram, or several coalesced ones, into `buffer`.
@@ -84,21 +101,20 @@ pub(super) fn recv(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<RecvMeta
     header.msg_namelen = source.size_of();
     header.msg_iov = &raw mut slice;
     header.msg_iovlen = 1;
-    let length = loop {
+    let length = retry(|| {
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = size_of_val(&control) as _;
         // SAFETY: the descriptor is open for the length of the borrow; name, buffer and control of the
         // header point to writable memory of the stated lengths that outlives the call.
-        let length =
-            unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
-        if let Ok(length) = usize::try_from(length) {
-            break length;
+        unsafe {
+            libc::syscall(
+                libc::SYS_recvmsg,
+                socket.as_fd().as_raw_fd(),
+                &raw mut header,
+                libc::MSG_DONTWAIT,
+            )
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    };
+    })?;
     // SAFETY: the kernel wrote an address of this length into the storage.
     let source = unsafe { SockAddr::new(source, header.msg_namelen) };
     let src = source
@@ -110,6 +126,20 @@ pub(super) fn recv(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<RecvMeta
     meta.stride = length;
     read_notes(&header, &mut meta);
     Ok(meta)
+}
+
+/// Makes a system call until it is not interrupted.
+#[inline]
+fn retry(mut call: impl FnMut() -> libc::c_long) -> io::Result<usize> {
+    loop {
+        if let Ok(result) = usize::try_from(call()) {
+            return Ok(result);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
 }
 
 fn read_notes(header: &libc::msghdr, meta: &mut RecvMeta) {
