@@ -305,6 +305,18 @@ impl Device {
         Ok(())
     }
 
+    /// Finds the way to a queue pair before the first datagram goes there.
+    ///
+    /// A connected queue pair does this when it is connected. Datagrams that set out before a same-host peer's
+    /// answer take the detour over port 4791, where a burst of them overruns the inbox and nobody repeats them.
+    pub fn find_way(&self, gid_index: u8, remote: IpAddr, peer: Qpn) {
+        let mut shard = self.inner.progress.lock();
+        if !remote.is_multicast() && shard.refresh_route(gid_index, remote, peer.value()) {
+            drop(shard);
+            self.await_route(gid_index, remote, peer);
+        }
+    }
+
     /// Waits briefly for a same-host peer's answer, so that its packets never change their way.
     fn await_route(&self, gid_index: u8, remote: IpAddr, peer: Qpn) {
         let deadline = Instant::now() + ROUTE_PATIENCE;

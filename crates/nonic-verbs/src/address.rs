@@ -6,10 +6,13 @@ use crate::errno::{self, Errno};
 use crate::object::{Object, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::Pd;
 use libc::c_int;
-use nonic_core::Path;
+use nonic_core::{Path, Qpn};
+use nonic_engine::Device;
 use nonic_engine::netdev::Gid;
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// An address handle.
 #[repr(C)]
@@ -17,6 +20,18 @@ pub(crate) struct Ah {
     c: UnsafeCell<ibv_ah>,
     pub(crate) gid_index: u8,
     pub(crate) ip: IpAddr,
+    /// The queue pair the last datagram went to; its way is known.
+    familiar: AtomicU32,
+}
+
+impl Ah {
+    /// Before a datagram to a queue pair other than the last one's: finds the way there. Not under the engine's lock.
+    pub(crate) fn find_way(&self, device: &Device, qpn: u32) {
+        if self.familiar.load(Relaxed) != qpn {
+            device.find_way(self.gid_index, self.ip, Qpn::new(qpn));
+            self.familiar.store(qpn, Relaxed);
+        }
+    }
 }
 
 // SAFETY: `repr(C)`, and the C structure is first.
@@ -62,6 +77,7 @@ unsafe fn create(c_pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, E
         c: UnsafeCell::new(c),
         gid_index: path.gid_index,
         ip: path.remote,
+        familiar: AtomicU32::new(u32::MAX),
     };
     Ok(ah.leak())
 }

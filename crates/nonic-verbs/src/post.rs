@@ -33,6 +33,8 @@ pub(crate) unsafe extern "C" fn post_send(
     let Ok(qp) = (unsafe { object::<Qp>(c_qp) }) else {
         return libc::EINVAL;
     };
+    // SAFETY: the program's list, of datagrams if the queue pair sends such.
+    unsafe { find_ways(qp, first) };
     let mut current = first;
     let result = qp.device.post_each_send(qp.qpn, |poster| {
         // SAFETY: the program's list: each element valid, the last one's `next` NULL.
@@ -48,6 +50,29 @@ pub(crate) unsafe extern "C" fn post_send(
         Ok(())
     });
     report(result, current, bad)
+}
+
+/// Before datagrams are posted: finds the ways to queue pairs that are new to their address handles.
+///
+/// # Safety
+///
+/// The list is as for [`post_send`].
+unsafe fn find_ways(qp: &Qp, first: *mut ibv_send_wr) {
+    if qp.service() != Service::Ud {
+        return;
+    }
+    let mut current = first;
+    // SAFETY: the caller's promise.
+    while let Some(wr) = unsafe { current.as_ref() } {
+        // SAFETY: a datagram's request has this field filled in, with a live handle or NULL.
+        unsafe {
+            let ud = wr.wr.ud;
+            if let Ok(ah) = object::<Ah>(ud.ah) {
+                ah.find_way(&qp.device, ud.remote_qpn);
+            }
+        }
+        current = wr.next;
+    }
 }
 
 /// Tells the program which request was refused, and why.

@@ -5,6 +5,7 @@
 
 use super::CallLock;
 use crate::abi::*;
+use crate::address::Ah;
 use crate::context::context;
 use crate::errno::{self, Errno};
 use crate::memory::binding;
@@ -309,6 +310,10 @@ unsafe extern "C" fn wr_set_ud_addr(c_qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: 
     let Some((qp, batch)) = (unsafe { batch(c_qp) }) else {
         return;
     };
+    // SAFETY: the program passes a live handle.
+    if let Ok(ah) = unsafe { object::<Ah>(ah) } {
+        ah.find_way(&qp.device, qpn);
+    }
     // SAFETY: the program passes a live handle.
     match (unsafe { datagram(qp, ah, qpn, qkey) }, batch.drafts.last_mut()) {
         (Ok(destination), Some(draft)) => draft.destination = Some(destination),
