@@ -8,6 +8,7 @@ use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::context::context;
 use crate::cq::Cq;
 use crate::errno::{self, Errno};
+use crate::fork::Birth;
 use crate::object::{Object, Users, object, reclaim};
 use libc::{c_int, c_void};
 use nonic_core::CqId;
@@ -24,6 +25,7 @@ pub(crate) struct CompChannel {
     c: UnsafeCell<ibv_comp_channel>,
     pub(crate) queue: Arc<EventQueue>,
     pub(crate) users: Users,
+    birth: Birth,
 }
 
 // SAFETY: `repr(C)`, and the C structure is first.
@@ -155,6 +157,7 @@ unsafe extern "C" fn ibv_create_comp_channel(c_context: *mut ibv_context) -> *mu
             c: UnsafeCell::new(c),
             queue,
             users: Users::default(),
+            birth: Birth::now(),
         };
         Ok(channel.leak())
     }))
@@ -163,10 +166,15 @@ unsafe extern "C" fn ibv_create_comp_channel(c_context: *mut ibv_context) -> *mu
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: the program passes a live channel.
-    let free = unsafe { object::<CompChannel>(channel) }.and_then(|channel| channel.users.none());
-    errno::code(free.map(|()| {
+    let object = unsafe { object::<CompChannel>(channel) };
+    errno::code(object.and_then(|object| {
+        if object.birth.is_elsewhere() {
+            return Ok(());
+        }
+        object.users.none()?;
         // SAFETY: the program does not use it again.
         drop(unsafe { reclaim::<CompChannel>(channel) });
+        Ok(())
     }))
 }
 

@@ -131,6 +131,9 @@ unsafe extern "C" fn ibv_alloc_pd(c_context: *mut ibv_context) -> *mut ibv_pd {
 unsafe fn dealloc(c_pd: *mut ibv_pd) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let pd = unsafe { object::<Pd>(c_pd) }?;
+    if pd.shared.is_elsewhere() {
+        return Ok(());
+    }
     pd.users.none()?;
     // SAFETY: the caller's promise; nobody needs it any more.
     let pd = unsafe { reclaim::<Pd>(c_pd) };

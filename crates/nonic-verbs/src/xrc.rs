@@ -95,9 +95,14 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 
 pub(crate) unsafe extern "C" fn close_xrcd(c_xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: the program passes an open domain.
-    let free = unsafe { object::<Xrcd>(c_xrcd) }.and_then(|xrcd| xrcd.users.none());
-    errno::code(free.map(|()| {
+    let xrcd = unsafe { object::<Xrcd>(c_xrcd) };
+    errno::code(xrcd.and_then(|xrcd| {
+        if xrcd.shared.is_elsewhere() {
+            return Ok(());
+        }
+        xrcd.users.none()?;
         // SAFETY: the program does not use it again.
         drop(unsafe { reclaim::<Xrcd>(c_xrcd) });
+        Ok(())
     }))
 }

@@ -24,6 +24,7 @@ struct objects {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
+	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 };
@@ -34,20 +35,20 @@ static struct objects make(struct ibv_device *device)
 	CHECK(made.context);
 	made.pd = ibv_alloc_pd(made.context);
 	made.mr = ibv_reg_mr(made.pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
-	made.cq = ibv_create_cq(made.context, 10, NULL, NULL, 0);
+	made.channel = ibv_create_comp_channel(made.context);
+	made.cq = ibv_create_cq(made.context, 10, NULL, made.channel, 0);
 	struct ibv_qp_init_attr init = {
 		.send_cq = made.cq, .recv_cq = made.cq, .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 },
 	};
 	made.qp = ibv_create_qp(made.pd, &init);
-	CHECK(made.pd && made.mr && made.cq && made.qp);
+	CHECK(made.pd && made.mr && made.channel && made.cq && made.qp);
 	return made;
 }
 
 static void let_go(struct objects made)
 {
 	CHECK(!ibv_destroy_qp(made.qp) && !ibv_destroy_cq(made.cq) && !ibv_dereg_mr(made.mr));
-	ibv_dealloc_pd(made.pd);
-	CHECK(!ibv_close_device(made.context));
+	CHECK(!ibv_destroy_comp_channel(made.channel) && !ibv_dealloc_pd(made.pd) && !ibv_close_device(made.context));
 }
 
 int main(void)
