@@ -522,7 +522,8 @@ impl Drop for Inner {
             let _ = thread.join();
         }
         let mut shard = self.progress.lock();
-        shard.flush_deferred();
+        // What came to port 4791 for other processes must not end with us.
+        shard.drive(crate::shard::Effort::Full);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }
