@@ -70,7 +70,7 @@ unsafe fn modify(c_qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: u32) -> Result
     // SAFETY: the caller's promise; a queue pair's context is open.
     let (qp, attr, context) = unsafe {
         let qp = object::<Qp>(c_qp)?;
-        (qp, argument(attr)?, context(qp.base().context)?)
+        (qp, argument(attr)?, context(qp.links().context)?)
     };
     if mask & !KNOWN_ATTRIBUTES != 0 {
         return Err(libc::EINVAL);
@@ -101,7 +101,7 @@ unsafe fn modify(c_qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: u32) -> Result
 
 /// A queue pair that begins anew has no completions from its former life.
 fn forget_completions(qp: &Qp) {
-    for cq in [qp.base().send_cq, qp.base().recv_cq] {
+    for cq in [qp.links().send_cq, qp.links().recv_cq] {
         // SAFETY: a queue pair keeps its completion queues from being destroyed.
         if let Ok(cq) = unsafe { object::<Cq>(cq) } {
             cq.queue.purge(qp.qpn);
@@ -153,15 +153,15 @@ unsafe extern "C" fn ibv_query_qp(
         let now = qp.device.query_qp(qp.qpn).ok_or(libc::EINVAL)?;
         let attr = attr?;
         *attr = answer(qp, &now);
-        let base = qp.base();
+        let links = qp.links();
         if let Ok(init) = init {
             *init = ibv_qp_init_attr {
-                qp_context: base.qp_context,
-                send_cq: base.send_cq,
-                recv_cq: base.recv_cq,
-                srq: base.srq,
+                qp_context: links.qp_context,
+                send_cq: links.send_cq,
+                recv_cq: links.recv_cq,
+                srq: links.srq,
                 cap: qp.cap,
-                qp_type: base.qp_type,
+                qp_type: links.qp_type,
                 sq_sig_all: c_int::from(qp.signal_all),
             };
         }

@@ -50,6 +50,17 @@ pub(crate) struct Qp {
 /// The queue pair in the NIC.
 struct Handle(Qpn);
 
+/// The fields of a queue pair that never change.
+struct Links {
+    context: *mut ibv_context,
+    qp_context: *mut libc::c_void,
+    pd: *mut ibv_pd,
+    send_cq: *mut ibv_cq,
+    recv_cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
+    qp_type: c_int,
+}
+
 // SAFETY: `repr(C)`, and what is first begins with `ibv_qp`.
 unsafe impl Object for Qp {
     type C = ibv_qp;
@@ -106,20 +117,33 @@ impl Qp {
 
     /// Calls `act` for each object it uses.
     fn for_each_used(&self, act: impl Fn(&Users)) {
-        let base = self.base();
+        let links = self.links();
         // SAFETY: a queue pair keeps what it uses from being destroyed. What it has not got is NULL.
         unsafe {
-            let _ = object::<Pd>(base.pd).map(|pd| act(&pd.users));
-            let _ = object::<Cq>(base.send_cq).map(|cq| act(&cq.users));
-            let _ = object::<Cq>(base.recv_cq).map(|cq| act(&cq.users));
-            let _ = object::<Srq>(base.srq).map(|srq| act(&srq.users));
+            let _ = object::<Pd>(links.pd).map(|pd| act(&pd.users));
+            let _ = object::<Cq>(links.send_cq).map(|cq| act(&cq.users));
+            let _ = object::<Cq>(links.recv_cq).map(|cq| act(&cq.users));
+            let _ = object::<Srq>(links.srq).map(|srq| act(&srq.users));
             let _ = object::<Xrcd>(self.xrcd).map(|xrcd| act(&xrcd.users));
         }
     }
 
-    fn base(&self) -> &ibv_qp {
-        // SAFETY: these fields are set when the queue pair is made; `state`, which changes, is only written.
-        unsafe { &(*self.c.get()).base.qp_base }
+    /// What it is connected with inside this library.
+    fn links(&self) -> Links {
+        // Not a reference to the structure: `state` in it changes, and the program sets fields of its own.
+        let base = self.c.get().cast::<ibv_qp>();
+        // SAFETY: these fields are set when the queue pair is made, and never again.
+        unsafe {
+            Links {
+                context: (*base).context,
+                qp_context: (*base).qp_context,
+                pd: (*base).pd,
+                send_cq: (*base).send_cq,
+                recv_cq: (*base).recv_cq,
+                srq: (*base).srq,
+                qp_type: (*base).qp_type,
+            }
+        }
     }
 }
 
