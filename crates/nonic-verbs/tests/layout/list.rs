@@ -73,6 +73,7 @@ pub(crate) fn all_structures() -> Vec<Structure> {
 }
 
 /// The constants.
+#[expect(clippy::cast_lossless, reason = "they are of several types")]
 pub(crate) fn all_constants() -> Vec<Constant> {
     constants! {
         IBV_GID_TYPE_ROCE_V2
@@ -99,6 +100,8 @@ pub(crate) fn all_constants() -> Vec<Constant> {
         IBV_DEVICE_XRC
         IBV_DEVICE_MEM_MGT_EXTENSIONS
         IBV_DEVICE_MEM_WINDOW_TYPE_2B
+        IBV_DEVICE_FLUSH_GLOBAL
+        IBV_DEVICE_ATOMIC_WRITE
         IBV_ATOMIC_HCA
         IBV_ATOMIC_GLOB
         IBV_ODP_SUPPORT
