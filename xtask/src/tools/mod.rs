@@ -56,6 +56,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let readable = Readable::copy(&built)?;
     // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
     let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
+    // perftest leaves these behind; those of another user are in our way.
+    for file in ["/tmp/xrc_domain_client", "/tmp/xrc_domain_server"] {
+        let _ = std::fs::remove_file(file);
+    }
     let cable = Cable::new()?;
     let place = |namespace| Place {
         namespace: Some(namespace),
