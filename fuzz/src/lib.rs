@@ -4,6 +4,7 @@
 //! the modules by path and call them with the checked-in corpus, so that a finding stays found.
 #![forbid(unsafe_code)]
 
+pub mod cm;
 pub mod nic;
 pub mod registry;
 pub mod wire;

@@ -8,11 +8,14 @@
 //! Read first: [`Nic`] (the vocabulary), then [`memory`] (who may touch which bytes), then the module docs of
 //! `rc::requester` and `rc::responder` (the hard part).
 //!
+//! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs.
+//!
 //! Three kinds of trouble are kept apart: a peer's fault becomes a NAK or a completion [`Status`]; a caller's
 //! misuse becomes a typed error ([`PostError`], [`ModifyError`], …); a bug panics. No packet can cause a panic.
 
 #![cfg_attr(not(loom), forbid(unsafe_code))]
 
+pub mod cm;
 mod counters;
 mod cq;
 mod entropy;

@@ -1,5 +1,8 @@
 //! Runs the fuzzers' corpora through the fuzzers' own checks, so that a finding stays found.
 
+#[path = "../../../fuzz/src/cm.rs"]
+#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
+mod cm;
 #[path = "../../../fuzz/src/nic.rs"]
 #[expect(unreachable_pub, reason = "shared with the fuzz crate")]
 mod nic;
@@ -38,6 +41,11 @@ fn icrc() {
 #[test]
 fn pcap() {
     replay("pcap", wire::pcap);
+}
+
+#[test]
+fn connection_manager() {
+    replay("cm", cm::messages);
 }
 
 #[test]

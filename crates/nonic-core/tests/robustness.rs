@@ -1,6 +1,9 @@
-//! No input from the network, and no order of calls, can make the NIC panic, hang, pile up memory, touch
+//! No input from the network, and no order of calls, can make the NIC or the connection manager panic, hang, pile up memory, touch
 //! memory it was not given or lose a completion. The checks are the fuzzer's; here they run for every build.
 
+#[path = "../../../fuzz/src/cm.rs"]
+#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
+mod cm;
 #[path = "../../../fuzz/src/nic.rs"]
 #[expect(unreachable_pub, reason = "shared with the fuzz crate")]
 mod nic;
@@ -14,6 +17,11 @@ proptest! {
     #[test]
     fn any_script_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
         nic::packets(&bytes);
+    }
+
+    #[test]
+    fn any_script_is_survived_by_the_connection_manager(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        cm::messages(&bytes);
     }
 }
 
@@ -31,5 +39,16 @@ fn long_storms_are_survived() {
             })
             .collect();
         nic::run(&script, usize::MAX);
+    }
+}
+
+#[test]
+fn long_storms_are_survived_by_the_connection_manager() {
+    for seed in 0..40 {
+        let mut entropy = SeededEntropy::new(seed);
+        let script: Vec<u8> = (0..20_000)
+            .flat_map(|_| entropy.next_u32().to_ne_bytes())
+            .collect();
+        cm::run(&script, usize::MAX);
     }
 }

@@ -1,0 +1,124 @@
+//! Limits of the connection manager, and what it counts.
+
+use crate::qp::AckTimeout;
+use std::time::Duration;
+
+/// Limits and habits. Times that go over the wire are exponents: 4.096 µs × 2^n.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CmConfig {
+    /// Names the adapter in messages.
+    pub ca_guid: u64,
+    /// The upper 12 bits of every local identifier, so that several processes at one address can tell whose a
+    /// message is: the process's block of queue pair numbers. `None` leaves them random.
+    pub id_block: Option<u16>,
+    /// How long either side may take to answer (exponent).
+    pub response_timeout: u8,
+    /// How often a message is repeated before the peer is given up.
+    pub max_cm_retries: u8,
+    /// How long a packet may be under way (exponent).
+    pub packet_lifetime: u8,
+    /// How much time an MRA asks for (exponent).
+    pub service_timeout: u8,
+    /// No exponent a peer names is taken for more than this.
+    pub max_timeout: u8,
+    /// The least time a finished connection is remembered; more if acknowledgements may take longer.
+    pub timewait_min: Duration,
+    /// How long a last word is remembered, after it was said and after it had to be said again.
+    pub linger: Duration,
+    /// Connections at a time, finished ones that are remembered included.
+    pub max_connections: usize,
+    /// Last words remembered at a time.
+    pub max_lingering: usize,
+    /// Listeners.
+    pub max_listeners: usize,
+    /// Answers to the network that wait to be sent; more are dropped, and asked for again.
+    pub max_queued_answers: usize,
+    /// With so many events waiting to be taken, requests are dropped as with a full backlog.
+    pub max_queued_events: usize,
+}
+
+impl Default for CmConfig {
+    /// As Linux has it, except where Linux waits for seconds without need.
+    fn default() -> Self {
+        CmConfig {
+            ca_guid: 0,
+            id_block: None,
+            response_timeout: 20,
+            max_cm_retries: 15,
+            packet_lifetime: 14,
+            service_timeout: 24,
+            max_timeout: 24,
+            timewait_min: Duration::from_millis(250),
+            linger: Duration::from_secs(10),
+            max_connections: 1 << 20,
+            max_lingering: 1 << 14,
+            max_listeners: 1 << 16,
+            max_queued_answers: 4096,
+            max_queued_events: 1 << 16,
+        }
+    }
+}
+
+impl CmConfig {
+    /// An exponent as a time, limited.
+    pub(super) fn time(&self, exponent: u8) -> Duration {
+        let exponent = exponent.min(self.max_timeout).clamp(1, 31);
+        AckTimeout::from_exponent(exponent)
+            .and_then(AckTimeout::duration)
+            .unwrap_or(Duration::MAX)
+    }
+
+    /// How long to wait for the answer of somebody who may take `exponent`.
+    pub(super) fn patience(&self, exponent: u8) -> Duration {
+        self.time(exponent) + 2 * self.time(self.packet_lifetime)
+    }
+
+    /// How long a connection whose acknowledgements may take `exponent` is remembered.
+    pub(super) fn timewait(&self, exponent: u8) -> Duration {
+        self.time(exponent).max(self.timewait_min)
+    }
+}
+
+/// What there is at the moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct CmUsage {
+    /// Connections in any state, and services being resolved.
+    pub connections: usize,
+    /// Of these, those kept only to repeat a last word.
+    pub lingering: usize,
+    /// Peers' identifiers known.
+    pub remote_ids: usize,
+    /// Peers' queue pairs known.
+    pub remote_qpns: usize,
+    /// Timers running.
+    pub timers: usize,
+    /// Listeners.
+    pub listeners: usize,
+    /// Requests that wait for their program.
+    pub pending: usize,
+    /// Messages waiting to be sent.
+    pub queued: usize,
+}
+
+/// What happened so far.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct CmCounters {
+    /// Datagrams that arrived.
+    pub received: u64,
+    /// Of these, not messages of the connection manager.
+    pub malformed: u64,
+    /// Messages that meant nothing in the state they found.
+    pub ignored: u64,
+    /// Messages for connections that are not known.
+    pub unknown: u64,
+    /// Requests dropped because a backlog was full.
+    pub backlog_full: u64,
+    /// Requests refused without asking the program.
+    pub refused: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Of these, repeated for want of an answer.
+    pub retries: u64,
+    /// Answers dropped because too many waited already.
+    pub dropped: u64,
+}

@@ -1,0 +1,200 @@
+//! One connection: what must be known of it to write its messages.
+
+use super::config::CmConfig;
+use super::params::{AcceptParams, CmError, ConnectParams, ListenerId, RejectParams, Route};
+use super::state::CmState;
+use crate::time::Time;
+use nonic_wire::cm::{
+    CmMad, Dreq, INFO_LEN, IpHeader, Message, Mra, PrivateData, Rej, RejectReason, Rep, Req, ReqPath, Rtu,
+    ServiceId, Subject, gid_of,
+};
+use nonic_wire::{Qpn, Service};
+use std::time::Duration;
+
+/// Who began.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    Active,
+    Passive,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) state: CmState,
+    pub(super) role: Role,
+    pub(super) route: Route,
+    pub(super) local_id: u32,
+    /// Zero until the peer has told.
+    pub(super) remote_id: u32,
+    /// Of the exchange that began it.
+    pub(super) transaction_id: u64,
+    /// What was asked for.
+    pub(super) service_id: ServiceId,
+    pub(super) service: Service,
+    pub(super) local_qpn: Qpn,
+    pub(super) remote_qpn: Qpn,
+    /// Who was asked, if anybody.
+    pub(super) listener: Option<ListenerId>,
+    /// Whether this is about a datagram service.
+    pub(super) datagram: bool,
+    /// Nobody wants to hear of it.
+    pub(super) orphan: bool,
+    /// What to send again.
+    pub(super) last: Option<Box<CmMad>>,
+    /// How long to wait for an answer.
+    pub(super) patience: Duration,
+    pub(super) max_retries: u8,
+    pub(super) retries_left: u8,
+    pub(super) timewait: Duration,
+    pub(super) deadline: Option<Time>,
+}
+
+impl Connection {
+    /// A REJ about it.
+    pub(super) fn rej(&self, reason: RejectReason) -> Rej {
+        let subject = match self.role {
+            Role::Passive if self.state.is_pending() || self.state == CmState::TimeWait => Subject::Req,
+            Role::Passive => Subject::Other,
+            Role::Active if self.remote_id != 0 => Subject::Rep,
+            Role::Active => Subject::Other,
+        };
+        Rej::new(self.local_id, self.remote_id, subject, reason)
+    }
+
+    pub(super) fn mra(&self, config: &CmConfig) -> Mra {
+        Mra {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id,
+            subject: match self.role {
+                Role::Active => Subject::Rep,
+                Role::Passive => Subject::Req,
+            },
+            service_timeout: config.service_timeout,
+            private_data: PrivateData::default(),
+        }
+    }
+
+    pub(super) fn dreq(&self, private_data: &[u8]) -> Result<Dreq, CmError> {
+        Ok(Dreq {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id,
+            remote_qpn: self.remote_qpn,
+            private_data: fit(private_data)?,
+        })
+    }
+
+    pub(super) fn rtu(&self, private_data: &[u8]) -> Result<Rtu, CmError> {
+        Ok(Rtu {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id,
+            private_data: fit(private_data)?,
+        })
+    }
+
+    pub(super) fn rej_with(&self, params: &RejectParams<'_>) -> Result<Message, CmError> {
+        let mut rej = self.rej(params.reason);
+        (rej.info, rej.info_len) = info(params.info)?;
+        rej.private_data = fit(params.private_data)?;
+        Ok(Message::Rej(rej))
+    }
+
+    pub(super) fn rep(&self, config: &CmConfig, params: &AcceptParams<'_>) -> Result<Message, CmError> {
+        let extended = self.service == Service::Xrc;
+        Ok(Message::Rep(Rep {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id,
+            local_qkey: 0,
+            local_qpn: if extended { Qpn::default() } else { params.qpn },
+            local_eecn: if extended { params.qpn.value() } else { 0 },
+            starting_psn: params.starting_psn,
+            responder_resources: params.responder_resources,
+            initiator_depth: params.initiator_depth,
+            target_ack_delay: params.target_ack_delay,
+            failover_accepted: 0,
+            flow_control: params.flow_control,
+            rnr_retry_count: params.rnr_retry_count,
+            srq: params.srq || extended,
+            local_ca_guid: config.ca_guid,
+            private_data: fit(params.private_data)?,
+        }))
+    }
+}
+
+/// The REQ of a call to connect.
+pub(super) fn req(local_id: u32, config: &CmConfig, params: &ConnectParams<'_>) -> Result<Message, CmError> {
+    let (transport, extended_transport) = match params.service {
+        Service::Rc => (0, 0),
+        Service::Uc => (1, 0),
+        Service::Xrc => (3, 1),
+        other => return Err(CmError::Service(other)),
+    };
+    Ok(Message::Req(Req {
+        local_comm_id: local_id,
+        service_id: params.service_id,
+        local_ca_guid: config.ca_guid,
+        local_qkey: 0,
+        local_qpn: params.qpn,
+        responder_resources: params.responder_resources,
+        local_eecn: 0,
+        initiator_depth: params.initiator_depth,
+        remote_eecn: 0,
+        remote_cm_response_timeout: config.response_timeout,
+        transport,
+        flow_control: params.flow_control,
+        starting_psn: params.starting_psn,
+        local_cm_response_timeout: config.response_timeout,
+        retry_count: params.retry_count,
+        pkey: 0xffff,
+        path_mtu: params.path_mtu as u8,
+        rdc_exists: false,
+        rnr_retry_count: params.rnr_retry_count,
+        max_cm_retries: config.max_cm_retries,
+        srq: params.srq,
+        extended_transport,
+        primary: ReqPath {
+            // RoCE has no local identifiers; all ones say so.
+            local_lid: 0xffff,
+            remote_lid: 0xffff,
+            local_gid: gid_of(params.route.local),
+            remote_gid: gid_of(params.route.remote),
+            flow_label: params.flow_label,
+            packet_rate: 0,
+            traffic_class: params.traffic_class,
+            hop_limit: 64,
+            service_level: 0,
+            subnet_local: false,
+            local_ack_timeout: params.ack_timeout.exponent(),
+        },
+        alternate: ReqPath::default(),
+        private_data: behind_header(params.ip, params.private_data)?,
+    }))
+}
+
+/// Private data as it stands in a message, if there is room.
+pub(super) fn fit<const N: usize>(bytes: &[u8]) -> Result<PrivateData<N>, CmError> {
+    PrivateData::new(bytes).ok_or(CmError::TooLong {
+        given: bytes.len(),
+        room: N,
+    })
+}
+
+/// Private data behind the IP header, if there is one.
+pub(super) fn behind_header<const N: usize>(
+    header: Option<IpHeader>,
+    bytes: &[u8],
+) -> Result<PrivateData<N>, CmError> {
+    let Some(header) = header else {
+        return fit(bytes);
+    };
+    let whole = [&header.emit()[..], bytes].concat();
+    PrivateData::new(&whole).ok_or(CmError::TooLong {
+        given: bytes.len(),
+        room: N - IpHeader::LEN,
+    })
+}
+
+/// Additional information as it stands in a message.
+pub(super) fn info(bytes: &[u8]) -> Result<([u8; INFO_LEN], u8), CmError> {
+    let data = fit::<INFO_LEN>(bytes)?;
+    Ok((data.0, bytes.len() as u8))
+}

@@ -1,0 +1,182 @@
+//! What the owner of the connection manager is told, with all it needs to move its queue pairs.
+//!
+//! Numbers of READs and atomics are from our point of view: `responder_resources` is what we are asked to
+//! answer at a time, `initiator_depth` what we may have under way. (On the wire it is the sender's.)
+
+use super::params::{ConnectionId, ListenerId, Route};
+use crate::qp::{AckTimeout, PathMtu};
+use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
+use nonic_wire::{Psn, Qpn, Service};
+
+/// Something happened to a connection.
+///
+/// A connection that the owner knows of ends with exactly one of `Rejected`, `Unreachable`, `TimewaitExit`,
+/// `SidrResponse`, or with the owner's own `reject`, `answer` or `abandon`; nothing is told after that.
+/// `TimewaitExit` always comes after `Disconnected`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CmEvent {
+    /// Passive: somebody wants to connect. Accept or reject.
+    Request(Box<ConnectRequest>),
+    /// Active: the peer accepted. Bring the queue pair to RTS, then establish (or reject).
+    Response(Box<ConnectResponse>),
+    /// Passive: the peer is ready.
+    Established {
+        /// Which.
+        connection: ConnectionId,
+        /// What the peer's program said; empty if its message was overtaken by data.
+        private_data: Vec<u8>,
+    },
+    /// The peer does not want it (any more).
+    Rejected {
+        /// Which.
+        connection: ConnectionId,
+        /// Why.
+        reason: RejectReason,
+        /// More about why.
+        info: Vec<u8>,
+        /// What the peer's program said.
+        private_data: Vec<u8>,
+    },
+    /// The peer did not answer.
+    Unreachable {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// It is over. The queue pair should go to the error state.
+    Disconnected {
+        /// Which.
+        connection: ConnectionId,
+        /// How it ended.
+        cause: Disconnect,
+        /// What the peer's program said.
+        private_data: Vec<u8>,
+    },
+    /// Nothing of the connection is under way any more: its queue pair may be used again.
+    TimewaitExit {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Passive: somebody looks for a datagram service. Answer.
+    SidrRequest(Box<SidrRequest>),
+    /// Active: the answer. Only `VALID` names a queue pair.
+    SidrResponse(Box<SidrResponse>),
+}
+
+/// How a connection ended.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Disconnect {
+    /// The peer asked for it.
+    Remote,
+    /// We asked for it, and the peer confirmed.
+    Local,
+    /// We asked for it, and the peer did not answer.
+    TimedOut,
+    /// The peer holds that there is no such connection.
+    Unknown,
+}
+
+/// A request to connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectRequest {
+    /// Its name from now on.
+    pub connection: ConnectionId,
+    /// Who was asked.
+    pub listener: ListenerId,
+    /// For what.
+    pub service_id: ServiceId,
+    /// Between which addresses.
+    pub route: Route,
+    /// Ports and addresses, if the service is at an IP address.
+    pub ip: Option<IpHeader>,
+    /// RC, UC or XRC.
+    pub service: Service,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// The peer's first sequence number.
+    pub remote_psn: Psn,
+    /// READs and atomics we are asked to answer at a time.
+    pub responder_resources: u8,
+    /// READs and atomics we may have under way at a time.
+    pub initiator_depth: u8,
+    /// Whether the peer does end-to-end flow control.
+    pub flow_control: bool,
+    /// Retries our queue pair should make.
+    pub retry_count: u8,
+    /// The same after "receiver not ready".
+    pub rnr_retry_count: u8,
+    /// Whether the peer has a shared receive queue.
+    pub srq: bool,
+    /// The path MTU to use, at most.
+    pub path_mtu: PathMtu,
+    /// How long our queue pair should wait for acknowledgements.
+    pub ack_timeout: AckTimeout,
+    /// Flow label of the path.
+    pub flow_label: u32,
+    /// Traffic class of the path.
+    pub traffic_class: u8,
+    /// Names the peer's adapter.
+    pub remote_ca_guid: u64,
+    /// What the peer's program said, without the IP header.
+    pub private_data: Vec<u8>,
+}
+
+/// A peer that accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectResponse {
+    /// Which.
+    pub connection: ConnectionId,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// The peer's first sequence number.
+    pub remote_psn: Psn,
+    /// READs and atomics we are asked to answer at a time.
+    pub responder_resources: u8,
+    /// READs and atomics we may have under way at a time.
+    pub initiator_depth: u8,
+    /// Whether the peer does end-to-end flow control.
+    pub flow_control: bool,
+    /// Retries after "receiver not ready" that our queue pair should make.
+    pub rnr_retry_count: u8,
+    /// How long the peer may take to acknowledge (exponent).
+    pub target_ack_delay: u8,
+    /// Whether the peer has a shared receive queue.
+    pub srq: bool,
+    /// Names the peer's adapter.
+    pub remote_ca_guid: u64,
+    /// What the peer's program said.
+    pub private_data: Vec<u8>,
+}
+
+/// A request to resolve a datagram service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SidrRequest {
+    /// Its name from now on.
+    pub connection: ConnectionId,
+    /// Who was asked.
+    pub listener: ListenerId,
+    /// For what.
+    pub service_id: ServiceId,
+    /// Between which addresses.
+    pub route: Route,
+    /// Ports and addresses, if the service is at an IP address.
+    pub ip: Option<IpHeader>,
+    /// What the peer's program said, without the IP header.
+    pub private_data: Vec<u8>,
+}
+
+/// Where a datagram service is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SidrResponse {
+    /// Which request this answers.
+    pub connection: ConnectionId,
+    /// Whether the rest counts.
+    pub status: SidrStatus,
+    /// The queue pair that serves.
+    pub qpn: Qpn,
+    /// Its key.
+    pub qkey: u32,
+    /// More about a refusal.
+    pub info: Vec<u8>,
+    /// What the peer's program said.
+    pub private_data: Vec<u8>,
+}

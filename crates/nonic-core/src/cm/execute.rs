@@ -1,0 +1,376 @@
+//! Carries out what the table says: sends, tells, enters the next state, and keeps the timers.
+
+use super::connection::{Connection, Role};
+use super::event::{CmEvent, ConnectResponse, Disconnect, SidrResponse};
+use super::params::{ConnectionId, Route};
+use super::state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
+use super::{Cm, CmTransmit, RemoteId};
+use crate::time::Time;
+use nonic_wire::cm::{CmMad, Drep, INFO_LEN, Message, PrivateData, RejectReason, Rep, SidrRep, SidrStatus};
+use nonic_wire::{Qpn, Service};
+
+impl Cm {
+    /// A connection that we begin.
+    pub(super) fn start(&mut self, now: Time, mut connection: Connection, message: Message) {
+        let id = connection.local_id;
+        connection.transaction_id = self.fresh_transaction();
+        let mad = CmMad {
+            transaction_id: connection.transaction_id,
+            message,
+        };
+        let deadline = now + connection.patience;
+        let route = connection.route;
+        connection.last = Some(Box::new(mad));
+        self.connections.insert(id, connection);
+        self.set_deadline(id, Some(deadline));
+        self.transmit(route, mad);
+    }
+
+    /// A timer fired. Its entry is gone from the set already.
+    pub(super) fn expire(&mut self, now: Time, id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        connection.deadline = None;
+        let input = match connection.state {
+            CmState::TimeWait | CmState::Answered => Input::Expired,
+            _ if connection.retries_left == 0 => Input::Exhausted,
+            _ => {
+                connection.retries_left -= 1;
+                self.counters.retries += 1;
+                Input::Timeout
+            }
+        };
+        self.apply(now, id, input, None, None);
+    }
+
+    /// Does what the table says about this input; answers whether it says anything.
+    pub(super) fn apply(
+        &mut self,
+        now: Time,
+        id: u32,
+        input: Input,
+        incoming: Option<&CmMad>,
+        given: Option<Message>,
+    ) -> bool {
+        let Some(row) = self
+            .connections
+            .get(&id)
+            .and_then(|c| cm_transition(c.state, input))
+        else {
+            return false;
+        };
+        let outgoing = self.outgoing(id, row.send, incoming, given);
+        let event = self.event(id, row.tell, input, incoming);
+        self.remember(id, row, outgoing);
+        if let (Some(mad), Some(connection)) = (outgoing, self.connections.get(&id)) {
+            let route = connection.route;
+            if incoming.is_some() {
+                self.answer_network(route, mad);
+            } else {
+                self.transmit(route, mad);
+            }
+        }
+        self.events.extend(event);
+        self.enter(now, id, row.next, input, incoming);
+        true
+    }
+
+    /// The message to send, whole.
+    fn outgoing(
+        &mut self,
+        id: u32,
+        send: Send,
+        incoming: Option<&CmMad>,
+        given: Option<Message>,
+    ) -> Option<CmMad> {
+        let connection = self.connections.get(&id)?;
+        let message = match send {
+            Send::Nothing => return None,
+            Send::Again => return connection.last.as_deref().copied(),
+            Send::Given => given?,
+            Send::Mra => Message::Mra(connection.mra(&self.config)),
+            Send::RejConsumer => Message::Rej(connection.rej(RejectReason::CONSUMER_DEFINED)),
+            Send::RejStale => Message::Rej(connection.rej(RejectReason::STALE_CONN)),
+            Send::RejUnknown => Message::Rej(connection.rej(RejectReason::INVALID_COMM_ID)),
+            Send::RejTimeout => {
+                // The peer may not have told its identifier: our adapter and ours name the connection then.
+                let mut rej = connection.rej(RejectReason::TIMEOUT);
+                rej.info[..8].copy_from_slice(&self.config.ca_guid.to_be_bytes());
+                rej.info_len = 8;
+                Message::Rej(rej)
+            }
+            Send::Dreq => Message::Dreq(connection.dreq(&[]).ok()?),
+            Send::Drep => Message::Drep(Drep {
+                local_comm_id: connection.local_id,
+                remote_comm_id: connection.remote_id,
+                private_data: PrivateData::default(),
+            }),
+            Send::SidrReject => Message::SidrRep(SidrRep {
+                request_id: connection.remote_id,
+                status: SidrStatus::REJECT,
+                info_len: 0,
+                qpn: Qpn::default(),
+                service_id: connection.service_id,
+                qkey: 0,
+                info: [0; INFO_LEN],
+                private_data: PrivateData::default(),
+            }),
+        };
+        // A request of the passive side begins an exchange of its own; answers belong to what they answer.
+        let begins = matches!(message, Message::Dreq(_)) && connection.role == Role::Passive;
+        let transaction_id = match incoming {
+            _ if begins => self.fresh_transaction(),
+            Some(mad) if !matches!(message, Message::Dreq(_)) => mad.transaction_id,
+            _ => connection.transaction_id,
+        };
+        Some(CmMad {
+            transaction_id,
+            message,
+        })
+    }
+
+    /// Keeps what may have to be sent again, and nothing else.
+    fn remember(&mut self, id: u32, row: CmTransition, outgoing: Option<CmMad>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let drop_it = match row.next {
+            CmState::TimeWait | CmState::Closed => true,
+            // A REP is not sent again once its RTU is here.
+            CmState::Established | CmState::Answered => {
+                row.send == Send::Nothing && connection.state != row.next
+            }
+            _ => false,
+        };
+        let keep_it = matches!(
+            row.send,
+            Send::Given | Send::Dreq | Send::RejConsumer | Send::RejTimeout | Send::SidrReject
+        );
+        if drop_it {
+            connection.last = None;
+        } else if keep_it {
+            connection.last = outgoing.map(Box::new);
+        }
+    }
+
+    /// What to tell, unless nobody listens.
+    fn event(&self, id: u32, tell: Tell, input: Input, incoming: Option<&CmMad>) -> Option<CmEvent> {
+        let connection = self
+            .connections
+            .get(&id)
+            .filter(|connection| !connection.orphan)?;
+        let service = connection.service;
+        let connection = ConnectionId(id);
+        let message = incoming.map(|mad| mad.message);
+        Some(match (tell, message) {
+            (Tell::Nothing, _) => return None,
+            (Tell::Response, Some(Message::Rep(rep))) => {
+                CmEvent::Response(Box::new(response(connection, service, &rep)))
+            }
+            (Tell::Response, _) => return None,
+            (Tell::Established, message) => CmEvent::Established {
+                connection,
+                private_data: match message {
+                    Some(Message::Rtu(rtu)) => rtu.private_data.0.to_vec(),
+                    _ => Vec::new(),
+                },
+            },
+            (Tell::Rejected, Some(Message::Rej(rej))) => CmEvent::Rejected {
+                connection,
+                reason: rej.reason,
+                info: rej.info().to_vec(),
+                private_data: rej.private_data.0.to_vec(),
+            },
+            // We rejected it ourselves: the peer's queue pair is taken.
+            (Tell::Rejected, _) => CmEvent::Rejected {
+                connection,
+                reason: RejectReason::STALE_CONN,
+                info: Vec::new(),
+                private_data: Vec::new(),
+            },
+            (Tell::Unreachable, _) => CmEvent::Unreachable { connection },
+            (Tell::Disconnected, message) => CmEvent::Disconnected {
+                connection,
+                cause: match input {
+                    Input::Dreq => Disconnect::Remote,
+                    Input::Drep => Disconnect::Local,
+                    Input::Rej => Disconnect::Unknown,
+                    _ => Disconnect::TimedOut,
+                },
+                private_data: match message {
+                    Some(Message::Dreq(dreq)) => dreq.private_data.0.to_vec(),
+                    Some(Message::Drep(drep)) => drep.private_data.0.to_vec(),
+                    _ => Vec::new(),
+                },
+            },
+            (Tell::TimewaitExit, _) => CmEvent::TimewaitExit { connection },
+            (Tell::SidrResponse, Some(Message::SidrRep(rep))) => {
+                CmEvent::SidrResponse(Box::new(sidr_response(connection, &rep)))
+            }
+            (Tell::SidrResponse, _) => return None,
+        })
+    }
+
+    /// Moves to the next state: limits, counts and timers.
+    fn enter(&mut self, now: Time, id: u32, next: CmState, input: Input, incoming: Option<&CmMad>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut connection.state, next);
+        let changed = before != next;
+        if before.is_pending() && !next.is_pending() {
+            self.pending -= 1;
+            if let Some(listener) = connection.listener {
+                self.listeners.end(listener);
+            }
+        }
+        if changed && before == CmState::Answered {
+            self.lingering -= 1;
+        }
+        if changed && next == CmState::Answered {
+            self.lingering += 1;
+            // Its queue pair never was connected, or is the program's to use again.
+            unlink_qpn(&mut self.by_qpn, connection);
+            connection.retries_left = connection.max_retries;
+        }
+        let deadline = match next {
+            CmState::ReqSent | CmState::RepSent | CmState::DreqSent | CmState::SidrReqSent => {
+                if input == Input::Timeout {
+                    Some(now + connection.patience)
+                } else if changed {
+                    connection.retries_left = connection.max_retries;
+                    Some(now + connection.patience)
+                } else {
+                    connection.deadline
+                }
+            }
+            CmState::MraReqReceived | CmState::MraRepReceived => {
+                // Each costs an attempt: nobody is kept waiting for ever.
+                connection.retries_left = connection.retries_left.saturating_sub(1);
+                let exponent = match incoming.map(|mad| mad.message) {
+                    Some(Message::Mra(mra)) => mra.service_timeout,
+                    _ => 0,
+                };
+                Some(now + self.config.time(exponent) + connection.patience)
+            }
+            CmState::TimeWait if changed => Some(now + connection.timewait),
+            CmState::TimeWait => connection.deadline,
+            CmState::Answered if changed => Some(now + self.config.linger),
+            CmState::Answered if incoming.is_some() && connection.retries_left > 0 => {
+                connection.retries_left -= 1;
+                Some(now + self.config.linger)
+            }
+            CmState::Answered => connection.deadline,
+            _ => None,
+        };
+        self.set_deadline(id, deadline);
+        if next == CmState::Closed
+            || (next == CmState::Answered && self.lingering > self.config.max_lingering)
+        {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.set_deadline(id, None);
+        let Some(connection) = self.connections.remove(&id) else {
+            return;
+        };
+        if connection.state == CmState::Answered {
+            self.lingering -= 1;
+        }
+        unlink_qpn(&mut self.by_qpn, &connection);
+        if connection.role == Role::Passive {
+            self.by_remote.remove(&RemoteId {
+                ip: connection.route.remote,
+                id: connection.remote_id,
+                datagram: connection.datagram,
+            });
+        }
+    }
+
+    pub(super) fn set_deadline(&mut self, id: u32, deadline: Option<Time>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        if connection.deadline == deadline && deadline.is_some_and(|at| self.timers.contains(&(at, id))) {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut connection.deadline, deadline) {
+            self.timers.remove(&(old, id));
+        }
+        self.timers.extend(deadline.map(|at| (at, id)));
+    }
+
+    /// Sends an answer to something that arrived, unless too many wait already.
+    pub(super) fn answer_network(&mut self, route: Route, mad: CmMad) {
+        if self.outbox.len() >= self.config.max_queued_answers {
+            self.counters.dropped += 1;
+        } else {
+            self.transmit(route, mad);
+        }
+    }
+
+    fn transmit(&mut self, route: Route, mad: CmMad) {
+        self.counters.sent += 1;
+        self.outbox.push_back(CmTransmit {
+            route,
+            mad: mad.emit(),
+        });
+    }
+}
+
+fn response(connection: ConnectionId, service: Service, rep: &Rep) -> ConnectResponse {
+    ConnectResponse {
+        connection,
+        remote_qpn: match service {
+            Service::Xrc => Qpn::new(rep.local_eecn),
+            _ => rep.local_qpn,
+        },
+        remote_psn: rep.starting_psn,
+        responder_resources: rep.initiator_depth,
+        initiator_depth: rep.responder_resources,
+        flow_control: rep.flow_control,
+        rnr_retry_count: rep.rnr_retry_count,
+        target_ack_delay: rep.target_ack_delay,
+        srq: rep.srq,
+        remote_ca_guid: rep.local_ca_guid,
+        private_data: rep.private_data.0.to_vec(),
+    }
+}
+
+fn sidr_response(connection: ConnectionId, rep: &SidrRep) -> SidrResponse {
+    SidrResponse {
+        connection,
+        status: rep.status,
+        qpn: rep.qpn,
+        qkey: rep.qkey,
+        info: rep.info[..usize::from(rep.info_len).min(INFO_LEN)].to_vec(),
+        private_data: rep.private_data.0.to_vec(),
+    }
+}
+
+fn unlink_qpn(by_qpn: &mut std::collections::HashMap<(std::net::IpAddr, Qpn), u32>, connection: &Connection) {
+    let key = (connection.route.remote, connection.remote_qpn);
+    if by_qpn.get(&key) == Some(&connection.local_id) {
+        by_qpn.remove(&key);
+    }
+}
+
+impl CmEvent {
+    /// Which connection it is about.
+    pub fn connection(&self) -> ConnectionId {
+        match self {
+            CmEvent::Request(request) => request.connection,
+            CmEvent::Response(response) => response.connection,
+            CmEvent::SidrRequest(request) => request.connection,
+            CmEvent::SidrResponse(response) => response.connection,
+            CmEvent::Established { connection, .. }
+            | CmEvent::Rejected { connection, .. }
+            | CmEvent::Unreachable { connection }
+            | CmEvent::Disconnected { connection, .. }
+            | CmEvent::TimewaitExit { connection } => *connection,
+        }
+    }
+}

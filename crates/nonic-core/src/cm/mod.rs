@@ -1,0 +1,383 @@
+//! The connection manager: how two programs that know an address and a port come to two connected queue pairs.
+//!
+//! A [`Cm`] is a plain value, like [`Nic`](crate::Nic): it is fed messages, calls and the time, and asked what
+//! to transmit, what happened and when to be woken. It speaks the InfiniBand connection manager's protocol
+//! (REQ, REP, RTU; DREQ, DREP; SIDR for datagrams). It owns no queue pair and modifies none: its events carry
+//! what is needed to do so.
+//!
+//! Read first: [`CmState`] and the table in `state` (the whole protocol on one page), then [`Cm`], then
+//! [`CmEvent`].
+//!
+//! ```text
+//!   active                                passive
+//!   connect ───────── REQ ──────────────▶ Request ─▶ program: queue pair to RTR, RTS
+//!   Response ◀──────── REP ────────────── accept
+//!   program: queue pair to RTR, RTS
+//!   establish ─────── RTU ──────────────▶ Established
+//!      …                                     …
+//!   disconnect ────── DREQ ─────────────▶ Disconnected (DREP is sent at once)
+//!   Disconnected ◀──── DREP ─────────────
+//!   TimewaitExit                          TimewaitExit
+//! ```
+//!
+//! # Carrying the messages
+//! A message is a management datagram of 256 bytes that travels as a UD SEND from queue pair 1 to queue pair 1
+//! with the queue key [`GSI_QKEY`](nonic_wire::mad::GSI_QKEY). Whoever owns a `Cm` creates queue pair 1 on its NIC
+//! ([`Nic::create_qp_with`](crate::Nic::create_qp_with)), keeps receives of 40 + 256 bytes posted, hands what
+//! arrives to [`Cm::handle_mad`] (the addresses are in the 40 bytes of the routing header), and posts each answer
+//! of [`Cm::poll_transmit`] as an inline send. The simulator does so literally. An engine that shares an address
+//! between processes looks at [`Message::receiver_id`](nonic_wire::cm::Message::receiver_id) and
+//! [`Message::service_id`](nonic_wire::cm::Message::service_id) to find the process a message is for;
+//! [`CmConfig::id_block`] makes the former enough.
+//!
+//! # Choices
+//! - A DREQ is answered at once, not when the program gets round to it: a peer must not wait for a program that
+//!   is busy or gone.
+//! - A peer that repeats its REQ or REP because the program is slow is asked for time (MRA) without the program's
+//!   doing.
+//! - A last word (REJ, SIDR_REP) is remembered for a while, so that a repeated request gets the same answer
+//!   instead of reaching the program a second time.
+//! - A REP or RTU for a connection nobody knows is answered with a REJ, so that its sender need not wait for a
+//!   timeout.
+//! - A full backlog drops requests silently: the peer repeats them, as it would a TCP SYN.
+//!
+//! No message can panic, hang or grow memory without bound: every table has a limit in [`CmConfig`], every wait
+//! an end, and everything that arrives is checked against the identifiers, addresses and transaction it claims.
+
+mod arrive;
+mod config;
+mod connection;
+mod event;
+mod execute;
+mod listeners;
+mod params;
+mod request;
+mod state;
+
+pub use config::{CmConfig, CmCounters, CmUsage};
+pub use event::{CmEvent, ConnectRequest, ConnectResponse, Disconnect, SidrRequest, SidrResponse};
+pub use params::{
+    AcceptParams, AnswerParams, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams,
+    ResolveParams, Route,
+};
+pub use state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
+
+use crate::entropy::Entropy;
+use crate::time::Time;
+use connection::{Connection, Role, behind_header, fit, info, req};
+use listeners::Listeners;
+use nonic_wire::cm::{CmMad, Message, ServiceId, SidrRep, SidrReq};
+use nonic_wire::mad::MAD_LEN;
+use nonic_wire::{Qpn, Service};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A message to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CmTransmit {
+    /// Between which addresses.
+    pub route: Route,
+    /// The datagram.
+    pub mad: [u8; MAD_LEN],
+}
+
+/// The connection manager.
+pub struct Cm {
+    config: CmConfig,
+    entropy: Box<dyn Entropy>,
+    /// By local identifier.
+    connections: HashMap<u32, Connection>,
+    /// Requests by what their sender called them: a repeated one is recognised.
+    by_remote: HashMap<RemoteId, u32>,
+    /// Connections by the peer's queue pair: a queue pair has one at a time.
+    by_qpn: HashMap<(IpAddr, Qpn), u32>,
+    listeners: Listeners,
+    timers: BTreeSet<(Time, u32)>,
+    outbox: VecDeque<CmTransmit>,
+    events: VecDeque<CmEvent>,
+    /// Connections in the state `Answered`.
+    lingering: usize,
+    /// Connections that wait for their program.
+    pending: usize,
+    counters: CmCounters,
+}
+
+/// What a peer calls a connection, or a question about a datagram service.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+struct RemoteId {
+    ip: IpAddr,
+    id: u32,
+    datagram: bool,
+}
+
+impl Cm {
+    /// A connection manager without connections. Identifiers and transactions come from `entropy`.
+    pub fn new(config: CmConfig, entropy: Box<dyn Entropy>) -> Self {
+        Cm {
+            config,
+            entropy,
+            connections: HashMap::new(),
+            by_remote: HashMap::new(),
+            by_qpn: HashMap::new(),
+            listeners: Listeners::default(),
+            timers: BTreeSet::new(),
+            outbox: VecDeque::new(),
+            events: VecDeque::new(),
+            lingering: 0,
+            pending: 0,
+            counters: CmCounters::default(),
+        }
+    }
+
+    /// Its limits and habits.
+    pub fn config(&self) -> &CmConfig {
+        &self.config
+    }
+
+    /// Takes requests for a service: at one address, at all addresses of a family (the unspecified one), or at
+    /// every address. At most `backlog` wait for the program at a time.
+    pub fn listen(
+        &mut self,
+        service_id: ServiceId,
+        address: Option<IpAddr>,
+        backlog: usize,
+    ) -> Result<ListenerId, CmError> {
+        if self.listeners.len() >= self.config.max_listeners {
+            return Err(CmError::Limit);
+        }
+        self.listeners.add(service_id, address, backlog)
+    }
+
+    /// Takes no more requests. Those the program has been told of stay with it.
+    pub fn unlisten(&mut self, listener: ListenerId) -> bool {
+        self.listeners.remove(listener)
+    }
+
+    /// Asks for a connection. [`CmEvent::Response`] or a refusal follows.
+    pub fn connect(&mut self, now: Time, params: &ConnectParams<'_>) -> Result<ConnectionId, CmError> {
+        let local_id = self.fresh_id()?;
+        let message = req(local_id, &self.config, params)?;
+        let mut connection = self.connection(CmState::ReqSent, Role::Active, params.route, local_id);
+        connection.service = params.service;
+        connection.local_qpn = params.qpn;
+        connection.timewait = self.config.timewait(params.ack_timeout.exponent());
+        self.start(now, connection, message);
+        Ok(ConnectionId(local_id))
+    }
+
+    /// Accepts a request. [`CmEvent::Established`] follows, or word that it did not work out.
+    pub fn accept(&mut self, now: Time, id: ConnectionId, params: &AcceptParams<'_>) -> Result<(), CmError> {
+        let connection = self.checked(id, Input::Accept)?;
+        let message = connection.rep(&self.config, params)?;
+        let key = (connection.route.remote, connection.remote_qpn);
+        self.by_qpn.insert(key, id.0);
+        if let Some(connection) = self.connections.get_mut(&id.0) {
+            connection.local_qpn = params.qpn;
+        }
+        self.call(now, id, Input::Accept, Some(message))
+    }
+
+    /// Rejects a request, or a response. Nothing more is told of it.
+    pub fn reject(&mut self, now: Time, id: ConnectionId, params: &RejectParams<'_>) -> Result<(), CmError> {
+        let message = self.checked(id, Input::Reject)?.rej_with(params)?;
+        self.call(now, id, Input::Reject, Some(message))
+    }
+
+    /// Active, after a response: the queue pair is in RTS; the peer is told. Passive, after accepting: data
+    /// arrived, so the peer is ready although its word is missing.
+    pub fn establish(&mut self, now: Time, id: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
+        let message = Message::Rtu(self.checked(id, Input::Establish)?.rtu(private_data)?);
+        self.call(now, id, Input::Establish, Some(message))
+    }
+
+    /// Ends a connection. [`CmEvent::Disconnected`] follows, unless it was told already.
+    pub fn disconnect(&mut self, now: Time, id: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
+        let message = Message::Dreq(self.checked(id, Input::Disconnect)?.dreq(private_data)?);
+        self.call(now, id, Input::Disconnect, Some(message))
+    }
+
+    /// Gives a connection up in whatever state it is. What has to be said to the peer is said; the program hears
+    /// no more of it.
+    pub fn abandon(&mut self, now: Time, id: ConnectionId) -> Result<(), CmError> {
+        self.checked(id, Input::Abandon)?;
+        if let Some(connection) = self.connections.get_mut(&id.0) {
+            connection.orphan = true;
+        }
+        self.events.retain(|event| event.connection() != id);
+        self.call(now, id, Input::Abandon, None)
+    }
+
+    /// Asks for a datagram service. [`CmEvent::SidrResponse`] or [`CmEvent::Unreachable`] follows.
+    pub fn resolve(&mut self, now: Time, params: &ResolveParams<'_>) -> Result<ConnectionId, CmError> {
+        let local_id = self.fresh_id()?;
+        let message = Message::SidrReq(SidrReq {
+            request_id: local_id,
+            pkey: 0xffff,
+            service_id: params.service_id,
+            private_data: behind_header(params.ip, params.private_data)?,
+        });
+        let mut connection = self.connection(CmState::SidrReqSent, Role::Active, params.route, local_id);
+        connection.datagram = true;
+        connection.service = Service::Ud;
+        self.start(now, connection, message);
+        Ok(ConnectionId(local_id))
+    }
+
+    /// Answers a request for a datagram service. Nothing more is told of it.
+    pub fn answer(&mut self, now: Time, id: ConnectionId, params: &AnswerParams<'_>) -> Result<(), CmError> {
+        let connection = self.checked(id, Input::Answer)?;
+        let (info, info_len) = info(params.info)?;
+        let message = Message::SidrRep(SidrRep {
+            request_id: connection.remote_id,
+            status: params.status,
+            info_len,
+            qpn: params.qpn,
+            service_id: connection.service_id,
+            qkey: params.qkey,
+            info,
+            private_data: fit(params.private_data)?,
+        });
+        self.call(now, id, Input::Answer, Some(message))
+    }
+
+    /// A datagram arrived at queue pair 1.
+    pub fn handle_mad(&mut self, now: Time, route: Route, mad: &[u8]) {
+        self.counters.received += 1;
+        match CmMad::parse(mad) {
+            Ok(mad) => self.arrive(now, route, &mad),
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    /// The next message to send. There may be one after any call that takes the time.
+    pub fn poll_transmit(&mut self) -> Option<CmTransmit> {
+        self.outbox.pop_front()
+    }
+
+    /// The next thing to tell the program. There may be one after any call that takes the time.
+    pub fn poll_event(&mut self) -> Option<CmEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Cm::handle_timeout`]. Changes with any call that takes the time.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let later = self.timers.split_off(&(now + Duration::from_nanos(1), 0));
+        // Each is looked at once: what it schedules is in the future.
+        let due = std::mem::replace(&mut self.timers, later);
+        for (_, id) in due {
+            self.expire(now, id);
+        }
+    }
+
+    /// Where a connection stands; `None` once it is forgotten.
+    pub fn state(&self, id: ConnectionId) -> Option<CmState> {
+        self.connections.get(&id.0).map(|connection| connection.state)
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &CmCounters {
+        &self.counters
+    }
+
+    /// What there is at the moment.
+    pub fn usage(&self) -> CmUsage {
+        CmUsage {
+            connections: self.connections.len(),
+            lingering: self.lingering,
+            remote_ids: self.by_remote.len(),
+            remote_qpns: self.by_qpn.len(),
+            timers: self.timers.len(),
+            listeners: self.listeners.len(),
+            pending: self.pending,
+            queued: self.outbox.len(),
+        }
+    }
+
+    /// The connection, if it can take this input now.
+    fn checked(&self, id: ConnectionId, input: Input) -> Result<&Connection, CmError> {
+        let connection = self
+            .connections
+            .get(&id.0)
+            .filter(|connection| !connection.orphan);
+        let connection = connection.ok_or(CmError::NoSuchConnection)?;
+        match cm_transition(connection.state, input) {
+            Some(_) => Ok(connection),
+            None => Err(CmError::State(connection.state)),
+        }
+    }
+
+    fn call(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        input: Input,
+        given: Option<Message>,
+    ) -> Result<(), CmError> {
+        if self.apply(now, id.0, input, None, given) {
+            Ok(())
+        } else {
+            Err(CmError::NoSuchConnection)
+        }
+    }
+
+    /// An identifier nobody uses and nobody could have guessed.
+    fn fresh_id(&mut self) -> Result<u32, CmError> {
+        const ATTEMPTS: usize = 64;
+        if self.connections.len() >= self.config.max_connections {
+            return Err(CmError::Limit);
+        }
+        for _ in 0..ATTEMPTS {
+            let drawn = self.entropy.next_u32();
+            let id = match self.config.id_block {
+                Some(block) => u32::from(block) << 20 | drawn & 0xf_ffff,
+                None => drawn,
+            };
+            if id != 0 && !self.connections.contains_key(&id) {
+                return Ok(id);
+            }
+        }
+        Err(CmError::Limit)
+    }
+
+    fn fresh_transaction(&mut self) -> u64 {
+        u64::from(self.entropy.next_u32()) << 32 | u64::from(self.entropy.next_u32())
+    }
+
+    fn connection(&self, state: CmState, role: Role, route: Route, local_id: u32) -> Connection {
+        Connection {
+            state,
+            role,
+            route,
+            local_id,
+            remote_id: 0,
+            transaction_id: 0,
+            service_id: ServiceId::default(),
+            service: Service::Rc,
+            local_qpn: Qpn::default(),
+            remote_qpn: Qpn::default(),
+            listener: None,
+            datagram: false,
+            orphan: false,
+            last: None,
+            patience: self.config.patience(self.config.response_timeout),
+            max_retries: self.config.max_cm_retries,
+            retries_left: self.config.max_cm_retries,
+            timewait: self.config.timewait_min,
+            deadline: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Cm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cm")
+            .field("usage", &self.usage())
+            .finish_non_exhaustive()
+    }
+}
