@@ -53,6 +53,8 @@ pub struct Nic {
     endpoints: Vec<Endpoint>,
     qpn_blocks: Vec<u16>,
     qps: Slab<QueuePair>,
+    /// Numbers of queue pairs that were destroyed lately: a peer's connection manager may still remember them.
+    retired: VecDeque<u32>,
     by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     groups: HashMap<IpAddr, Vec<Qpn>>,
     /// Queue pairs that may have something to send.
@@ -93,6 +95,7 @@ impl Nic {
             endpoints: Vec::new(),
             qpn_blocks: Vec::new(),
             qps: Slab::new(),
+            retired: VecDeque::new(),
             by_qpn: HashMap::default(),
             groups: HashMap::new(),
             ready: VecDeque::new(),
@@ -192,7 +195,7 @@ impl Nic {
                 let block = self.qpn_blocks[(draw >> 12) as usize % self.qpn_blocks.len()];
                 (u32::from(block) << 12) | (draw & 0xfff)
             };
-            let reserved = value < 2 || value == Qpn::MULTICAST.value();
+            let reserved = value < 2 || value == Qpn::MULTICAST.value() || self.retired.contains(&value);
             if !reserved && !self.by_qpn.contains_key(&value) {
                 return Ok(Qpn::new(value));
             }
@@ -202,9 +205,15 @@ impl Nic {
 
     /// Destroys a queue pair; its outstanding requests end without completions. Answers whether it existed.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
+        /// An eighth of the least that a NIC may have.
+        const MAX_RETIRED: usize = 512;
         let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
             return false;
         };
+        if self.retired.len() >= MAX_RETIRED {
+            self.retired.pop_front();
+        }
+        self.retired.push_back(qpn.value());
         self.reset_qp(Time::ZERO, slot);
         let qp = self.qps.remove(slot);
         self.ready.retain(|ready| *ready != slot);
