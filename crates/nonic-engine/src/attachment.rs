@@ -3,11 +3,15 @@
 //! - its *own* socket, on a port of the kernel's choice: all packets leave from here, and peers on this host
 //!   send here directly;
 //! - the *seat* at port 4791: held by one process per address, which passes on what is for others;
-//! - the *claims*: blocks of queue pair numbers that are ours, each with an inbox.
+//! - the *claims*: blocks of queue pair numbers that are ours, each with an inbox;
+//! - the *services*: what we listen on, each with an inbox for requests to connect.
 
 use crate::netdev::LocalAddress;
-use crate::registry::{Block, BlockClaim, BlockName, Delivery, Message, Outbox, Seat};
+use crate::registry::{
+    Block, BlockClaim, BlockName, Delivery, Inbox, Message, Outbox, Seat, ServiceClaim, ServiceName,
+};
 use crate::socket::{Datagrams, WireSocket};
+use nonic_core::cm::ListenerId;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,6 +22,7 @@ pub(crate) struct Attachment {
     pub(crate) own: WireSocket,
     pub(crate) seat: Seat,
     pub(crate) claims: Vec<BlockClaim>,
+    pub(crate) services: Vec<(ListenerId, ServiceClaim)>,
     pub(crate) outbox: Outbox,
 }
 
@@ -31,6 +36,7 @@ impl Attachment {
             own,
             seat: Seat::take(address, now_ns),
             claims: Vec::new(),
+            services: Vec::new(),
             outbox: Outbox::new()?,
         })
     }
@@ -69,12 +75,37 @@ impl Attachment {
         let _ = self.outbox.post(reply_to, &answer);
     }
 
+    /// Everything other processes of this host write to.
+    pub(crate) fn inboxes(&self) -> impl Iterator<Item = &Inbox> {
+        let blocks = self.claims.iter().map(BlockClaim::inbox);
+        blocks.chain(self.services.iter().map(|(_, claim)| claim.inbox()))
+    }
+
+    /// Gives a request that came to port 4791 to the process that listens on its service. Whether one took it.
+    pub(crate) fn hand_request_over(&self, service_id: u64, packets: &Datagrams<'_>) -> bool {
+        let to = ServiceName {
+            address: self.address,
+            service_id,
+        };
+        matches!(
+            self.outbox.post(&to, &Message::Handover(*packets)),
+            Ok(Delivery::Sent | Delivery::Full)
+        )
+    }
+
+    /// Whether we listen on a service here.
+    pub(crate) fn serves(&self, service_id: u64) -> bool {
+        self.services
+            .iter()
+            .any(|(_, claim)| claim.name().service_id == service_id)
+    }
+
     /// Descriptors whose readability means work.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let seat = [self.seat.fd(), self.seat.socket().map(AsFd::as_fd)];
-        let claims = self.claims.iter().map(AsFd::as_fd);
+        let inboxes = self.inboxes().map(AsFd::as_fd);
         std::iter::once(self.own.as_fd())
             .chain(seat.into_iter().flatten())
-            .chain(claims)
+            .chain(inboxes)
     }
 }

@@ -3,11 +3,16 @@
 //! [`Device`] is what both doors stand on: the safe Rust API and the C ABI. It checks nothing the core
 //! already checks, and adds only what needs an operating system: sockets, threads, descriptors.
 
+mod connections;
+
+pub use connections::ListenError;
+
 use crate::attachment::Attachment;
 use crate::capture::Capture;
 use crate::channel::{Channel, Notify};
 use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
+use crate::gsi::Gsi;
 use crate::netdev::{self, GidEntry, NetDevice};
 use crate::progress::Progress;
 use crate::registry::{Block, BlockClaim, ClaimError, Standing};
@@ -122,6 +127,9 @@ impl Device {
             return Err(OpenError::NoAddress(name));
         }
         claim_block(&mut shard)?;
+        // The holder of port 4791 finds us by our first block.
+        let block = shard.attachments[0].claims.first().map(|claim| claim.block());
+        shard.gsi = Gsi::new(guid_of(&netdev), block);
         let progress = Progress::new(shard).map_err(io)?;
         for attachment in &progress.lock().attachments {
             attachment
@@ -270,7 +278,10 @@ impl Device {
         claim_block(&mut shard).map_err(|_| CreateError::NoQpn)?;
         for attachment in &shard.attachments {
             if let Some(claim) = attachment.claims.last() {
-                self.inner.progress.watch(claim).map_err(|_| CreateError::NoQpn)?;
+                self.inner
+                    .progress
+                    .watch(claim.inbox())
+                    .map_err(|_| CreateError::NoQpn)?;
             }
         }
         create(&mut shard.nic)
@@ -528,6 +539,12 @@ impl Drop for Inner {
             capture.flush();
         }
     }
+}
+
+/// The interface's hardware address as a 64-bit identifier.
+fn guid_of(netdev: &NetDevice) -> u64 {
+    let [a, b, c, d, e, f] = netdev.mac.unwrap_or_default();
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 /// Binds every address of the interface that can be bound; in the order of the GID table.

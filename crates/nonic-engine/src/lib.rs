@@ -17,6 +17,7 @@ mod device;
 mod doorbell;
 mod entropy;
 pub mod eventfd;
+mod gsi;
 pub mod memory;
 pub mod netdev;
 pub mod pinning;
@@ -27,6 +28,6 @@ mod shard;
 pub mod socket;
 
 pub use channel::{Channel, Notify};
-pub use device::{Device, OpenError, RecvPoster, SendPoster};
+pub use device::{Device, ListenError, OpenError, RecvPoster, SendPoster};
 pub use doorbell::Doorbell;
-pub use shard::LinkCounters;
+pub use shard::{ConnectionSink, LinkCounters};

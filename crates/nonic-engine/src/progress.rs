@@ -3,8 +3,10 @@
 //! While the program polls, its own thread drives ([`Progress::inline`]): an operation costs no hand-over
 //! between threads. While it does not, a background thread sleeps on every descriptor the NIC has, and so
 //! serves peers without the program's help. The two must not both wake for every packet, so the background
-//! thread keeps away while it sees the program polling: it looks again every [`ASIDE`]. A program about to
-//! sleep on a channel calls it back at once ([`Progress::resume`]).
+//! thread keeps away while it sees the program polling, in naps that double from [`SHORTEST_NAP`] to
+//! [`LONGEST_NAP`]. A program about to sleep on a channel calls it back at once ([`Progress::resume`]). One that
+//! stops polling without a word, because it waits for bytes to change in memory, is noticed after a nap: then
+//! the background thread does not turn away for [`WATCHFUL`].
 //!
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.
@@ -12,6 +14,7 @@
 use crate::attention::{Attention, Wake};
 use crate::eventfd::EventFd;
 use crate::shard::{Effort, Shard};
+use nonic_core::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -19,8 +22,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// How long the background thread keeps away before it looks whether the program still polls.
-const ASIDE: Duration = Duration::from_millis(1);
+/// How long the background thread keeps away before it first looks whether the program still polls.
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
+/// How long it keeps away from a program that never does anything else.
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// How long it stays after packets had waited for it while the program did not poll.
+const WATCHFUL: Duration = Duration::from_millis(50);
 /// A polling program attends to the seats once in so many polls. The background thread does so too, but where
 /// the program's threads take the lock again and again it may wait for its turn for longer than peers have
 /// patience with a port whose holder has died.
@@ -45,6 +52,15 @@ pub(crate) struct Progress {
     /// Polls in a row that found nothing.
     idle: AtomicU32,
     stop: AtomicBool,
+}
+
+/// What the background thread found when it looked.
+struct Found {
+    at: Time,
+    /// Packets or messages had been waiting.
+    work: bool,
+    /// The program polled a moment ago.
+    program_polls: bool,
 }
 
 impl Progress {
@@ -104,7 +120,7 @@ impl Progress {
         if shard.is_behind() {
             self.attention.timer_set(0);
         }
-        if let Some(at) = shard.nic.poll_timeout() {
+        if let Some(at) = shard.next_timeout() {
             self.attention.timer_set(at.as_ns());
         }
     }
@@ -142,25 +158,43 @@ impl Progress {
     }
 
     fn run(&self) {
+        let mut nap = SHORTEST_NAP;
+        let mut watchful_until = Time::ZERO;
         while !self.stop.load(Ordering::SeqCst) {
-            if self.attention.program_polls() {
-                self.stand_aside();
+            let aside = self.attention.program_polls() && self.lock().clock.now() >= watchful_until;
+            if aside {
+                self.stand_aside(nap);
             } else {
                 let timeout = self.timeout();
                 self.sleep(timeout);
             }
             self.attention.woke();
-            self.serve();
+            let found = self.serve();
+            if found.program_polls {
+                nap = (2 * nap).min(LONGEST_NAP);
+            } else {
+                nap = SHORTEST_NAP;
+                if aside && found.work {
+                    watchful_until = found.at + WATCHFUL;
+                }
+            }
         }
     }
 
     /// Everything the program's thread seldom gets to: all sockets, seats and inboxes.
-    fn serve(&self) {
+    fn serve(&self) -> Found {
         let mut shard = self.lock();
         self.attend_seats(&mut shard);
-        shard.drive(Effort::Full);
+        let at = shard.clock.now();
+        let program_polls = shard.is_polled(at);
+        let work = shard.drive(Effort::Full);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
+        }
+        Found {
+            at,
+            work,
+            program_polls,
         }
     }
 
@@ -185,7 +219,7 @@ impl Progress {
     fn timeout(&self) -> Option<Duration> {
         let shard = self.lock();
         let now = shard.clock.now();
-        let timer = shard.nic.poll_timeout().map(|at| at.since(now));
+        let timer = shard.next_timeout().map(|at| at.since(now));
         let seats = shard
             .attachments
             .iter()
@@ -201,9 +235,9 @@ impl Progress {
         timeout
     }
 
-    fn stand_aside(&self) {
+    fn stand_aside(&self, nap: Duration) {
         self.attention.set_aside(true);
-        let timeout = timespec(ASIDE);
+        let timeout = timespec(nap);
         let _ = poll(
             &mut [PollFd::new(&self.attention.wake, PollFlags::IN)],
             Some(&timeout),

@@ -8,6 +8,7 @@
 //! | name | kind | whose |
 //! |---|---|---|
 //! | `nonic/1/<address>/block/<hex>` | datagram | the owner of 4096 queue pair numbers: its inbox |
+//! | `nonic/1/<address>/service/<hex>` | datagram | who listens on a service of the connection manager: an inbox |
 //! | `nonic/1/<address>/holder` | stream | the holder of UDP port 4791: a connection that ends when it dies |
 //!
 //! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
@@ -35,9 +36,10 @@
 //!
 //! # Services
 //!
-//! Connection-manager requests go to QP 1, which belongs to nobody: the holder must find the process that
-//! listens on a service. The place for that is a third name, `nonic/1/<address>/service/<service id>`, an
-//! inbox like a block's. It is not built yet.
+//! Messages of the connection manager go to QP 1, which belongs to nobody. The holder finds the process they
+//! are for: a request by the service it asks for ([`ServiceName`]), everything else by the identifier that its
+//! receiver chose, whose upper twelve bits are one of the receiver's blocks. A request for a service that
+//! nobody listens on is the holder's to refuse.
 
 mod inbox;
 mod message;
@@ -50,7 +52,7 @@ use rustix::net::SocketAddrUnix;
 
 use crate::netdev::LocalAddress;
 
-pub use inbox::{BlockClaim, ClaimError, InboxBuffer};
+pub use inbox::{BlockClaim, ClaimError, Inbox, InboxBuffer, ServiceClaim};
 pub use message::Message;
 pub use outbox::{Delivery, Outbox};
 pub use seat::{Occupant, RetryReason, Seat, Standing, occupant, try_hold};
@@ -101,19 +103,32 @@ pub struct BlockName {
     pub block: Block,
 }
 
-impl BlockName {
-    fn socket_name(&self) -> rustix::io::Result<SocketAddrUnix> {
-        abstract_name(self)
-    }
-}
-
 impl fmt::Display for BlockName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "nonic/1/{}/block/{:03x}", self.address, self.block.0)
     }
 }
 
-/// The longest name, `nonic/1/<IPv6>%<scope>/block/fff`, is well below the limit of 107 bytes.
+/// A service of the connection manager on an address: the name of an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServiceName {
+    /// Where it is offered.
+    pub address: LocalAddress,
+    /// What is offered: the 64-bit service identifier.
+    pub service_id: u64,
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "nonic/1/{}/service/{:016x}",
+            self.address, self.service_id
+        )
+    }
+}
+
+/// The longest name, `nonic/1/<IPv6>%<scope>/service/<16 digits>`, is well below the limit of 107 bytes.
 fn abstract_name(name: &impl fmt::Display) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.to_string().as_bytes())
 }
@@ -152,13 +167,11 @@ mod tests {
             ip: std::net::IpAddr::from([0xffff_u16; 8]),
             scope_id: u32::MAX,
         };
-        assert!(
-            BlockName {
-                address: longest,
-                block: Block::LAST
-            }
-            .socket_name()
-            .is_ok()
-        );
+        let service_id = u64::MAX;
+        let longest = ServiceName {
+            address: longest,
+            service_id,
+        };
+        assert!(abstract_name(&longest).is_ok());
     }
 }

@@ -14,16 +14,19 @@ use crate::capture::Capture;
 use crate::channel::{Channel, Notify};
 use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
+use crate::gsi::{self, Gsi, Owner};
 use crate::netdev::LocalAddress;
-use crate::registry::{Block, InboxBuffer, Message};
+use crate::registry::{InboxBuffer, Message};
 use crate::routes::{Asker, Routes};
 use crate::socket::{Datagrams, ROCE_PORT, RecvBatch, WireSocket};
+use nonic_core::cm::CmEvent;
 use nonic_core::{Arrival, CqId, Event, MAX_BATCH_LEN, Nic, Time, Transmit};
 use nonic_wire::Flow;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Receives per call and socket, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
@@ -31,6 +34,8 @@ const RECEIVES_PER_DRIVE: usize = 16;
 const SMALL_RECEIVE: usize = 4096;
 /// The sockets that were quiet lately are looked at every so many calls.
 const QUIET_SOCKET_INTERVAL: u32 = 128;
+/// A program that polls at all does so at least this often: it has completions to look at in between.
+const POLLING: Duration = Duration::from_micros(20);
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// Inbox messages per call.
@@ -54,6 +59,9 @@ pub struct LinkCounters {
 /// A NIC and its sockets.
 pub(crate) struct Shard {
     pub(crate) nic: Nic,
+    pub(crate) gsi: Gsi,
+    /// Who hears of connections.
+    pub(crate) connection_sink: Option<Arc<dyn ConnectionSink>>,
     pub(crate) clock: Clock,
     pub(crate) attachments: Vec<Attachment>,
     pub(crate) groups: Vec<(IpAddr, WireSocket)>,
@@ -74,6 +82,8 @@ pub(crate) struct Shard {
     hot: Source,
     /// How often it was driven; wraps.
     pub(crate) calls: u32,
+    /// When the program last drove it by polling.
+    polled_at: Time,
     /// Whether acknowledgements may wait for the program's next call at all.
     may_defer: bool,
     /// Acknowledgements wait for the next call.
@@ -121,6 +131,12 @@ enum Source {
     Group(usize),
 }
 
+/// Hears what becomes of connections. Called while the device is locked: it must not call the device.
+pub trait ConnectionSink: Send + Sync {
+    /// Something happened.
+    fn deliver(&self, event: CmEvent);
+}
+
 /// How thoroughly to look for work.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Effort {
@@ -137,6 +153,8 @@ impl Shard {
     pub(crate) fn new(nic: Nic, clock: Clock, events: Arc<Channel<Event>>, capture: Option<Capture>) -> Self {
         Shard {
             nic,
+            gsi: Gsi::new(0, None),
+            connection_sink: None,
             clock,
             attachments: Vec::new(),
             groups: Vec::new(),
@@ -155,6 +173,7 @@ impl Shard {
             unsent: false,
             hot: Source::Own(0),
             calls: 0,
+            polled_at: Time::ZERO,
             may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
             deferred: false,
         }
@@ -164,6 +183,9 @@ impl Shard {
     pub(crate) fn drive(&mut self, effort: Effort) -> bool {
         let now = self.clock.now();
         self.calls = self.calls.wrapping_add(1);
+        if effort != Effort::Full {
+            self.polled_at = now;
+        }
         let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOCKET_INTERVAL);
         let mut buffers = self
             .buffers
@@ -175,6 +197,9 @@ impl Shard {
         }
         self.buffers = Some(buffers);
         self.nic.handle_timeout(now);
+        if self.gsi.cm.poll_timeout().is_some_and(|at| at <= now) {
+            self.gsi.cm.handle_timeout(now);
+        }
         let may_defer = self.may_defer && effort == (Effort::Light { backed: true });
         if may_defer && worked && !self.deferred && self.stalled.is_none() && self.nic.only_acknowledges() {
             self.deferred = true;
@@ -215,6 +240,22 @@ impl Shard {
                 other => self.events.push(other),
             }
         }
+        while let Some(event) = self.gsi.cm.poll_event() {
+            if let Some(sink) = &self.connection_sink {
+                sink.deliver(event);
+            }
+        }
+    }
+
+    /// When [`Shard::drive`] is needed even if nothing happens.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        let timeouts = [self.nic.poll_timeout(), self.gsi.cm.poll_timeout()];
+        timeouts.into_iter().flatten().min()
+    }
+
+    /// Whether the program polls at this moment.
+    pub(crate) fn is_polled(&self, now: Time) -> bool {
+        now.since(self.polled_at) < POLLING
     }
 
     /// Whether packets wait to be sent: for room in the kernel, or because a call had sent enough.
@@ -274,11 +315,11 @@ impl Shard {
     fn sort(&mut self, now: Time, index: usize, datagrams: &Datagrams<'_>) {
         let mut rest = datagrams.bytes;
         while !rest.is_empty() {
-            let block = block_of(rest);
+            let owner = gsi::owner_of(&rest[..datagrams.stride.min(rest.len())]);
             // The longest run of packets for the same owner.
             let run = rest
                 .chunks(datagrams.stride)
-                .take_while(|packet| block_of(packet) == block)
+                .take_while(|packet| gsi::owner_of(packet) == owner)
                 .map(<[u8]>::len);
             let length = run.sum::<usize>().max(1).min(rest.len());
             let (head, tail) = rest.split_at(length);
@@ -287,12 +328,21 @@ impl Shard {
                 bytes: head,
                 ..*datagrams
             };
-            match block {
-                Some(block) if !self.attachments[index].owns(block) => {
-                    if self.attachments[index].hand_over(block, &run) {
+            let attachment = &self.attachments[index];
+            match owner {
+                Owner::Block(block) | Owner::Identifier(block) if !attachment.owns(block) => {
+                    if attachment.hand_over(block, &run) {
                         self.counters.handed_over += 1;
                     } else {
                         self.counters.nobody += 1;
+                    }
+                }
+                Owner::Service(service) if !attachment.serves(service) => {
+                    if attachment.hand_request_over(service, &run) {
+                        self.counters.handed_over += 1;
+                    } else {
+                        // Nobody listens: ours to refuse.
+                        self.take(now, &run);
                     }
                 }
                 _ => self.take(now, &run),
@@ -301,20 +351,26 @@ impl Shard {
     }
 
     fn take(&mut self, now: Time, datagrams: &Datagrams<'_>) {
+        let flow = Flow {
+            src: datagrams.src.ip(),
+            dst: datagrams.dst_ip,
+            src_port: datagrams.src.port(),
+            dst_port: ROCE_PORT,
+        };
+        if let Some(capture) = &mut self.capture {
+            capture.received(&flow, datagrams.stride, datagrams.bytes);
+        }
+        if gsi::is_for(datagrams.bytes) {
+            for (index, packet) in datagrams.segments().enumerate() {
+                self.gsi.receive(now, &flow, index, packet);
+            }
+            return;
+        }
         let arrival = Arrival {
             src: datagrams.src,
             dst: datagrams.dst_ip,
             stride: datagrams.stride,
         };
-        if let Some(capture) = &mut self.capture {
-            let flow = Flow {
-                src: arrival.src.ip(),
-                dst: arrival.dst,
-                src_port: arrival.src.port(),
-                dst_port: ROCE_PORT,
-            };
-            capture.received(&flow, datagrams.stride, datagrams.bytes);
-        }
         self.nic.handle_datagram(now, &arrival, datagrams.bytes);
     }
 
@@ -325,7 +381,7 @@ impl Shard {
             for _ in 0..MESSAGES_PER_DRIVE {
                 let attachment = &self.attachments[index];
                 let claim = &attachment.claims[claim];
-                let Ok(Some(message)) = claim.recv(inbox) else {
+                let Ok(Some(message)) = claim.inbox().recv(inbox) else {
                     break;
                 };
                 worked = true;
@@ -336,6 +392,20 @@ impl Shard {
                     }
                     Message::WhereAreYou { reply_to, token } => attachment.answer(claim, &reply_to, token),
                     Message::IAm { who, udp_port, token } => self.routes.answered(now, who, udp_port, token),
+                }
+            }
+        }
+        for service in 0..self.attachments[index].services.len() {
+            for _ in 0..MESSAGES_PER_DRIVE {
+                let (_, claim) = &self.attachments[index].services[service];
+                let Ok(Some(message)) = claim.inbox().recv(inbox) else {
+                    break;
+                };
+                worked = true;
+                // Nothing but requests is meant for a service.
+                if let Message::Handover(datagrams) = message {
+                    self.counters.handed_in += 1;
+                    self.take(now, &datagrams);
                 }
             }
         }
@@ -360,7 +430,8 @@ impl Shard {
                 .attachments
                 .first()
                 .map_or(1, |first| first.own.max_gso_segments());
-            let Some(transmit) = self.nic.poll_transmit(now, segments, self.out.bytes_mut()) else {
+            let batch = self.nic.poll_transmit(now, segments, self.out.bytes_mut());
+            let Some(transmit) = batch.or_else(|| self.next_message()) else {
                 self.unsent = false;
                 break;
             };
@@ -371,6 +442,18 @@ impl Shard {
             worked = true;
         }
         worked
+    }
+
+    /// The next message of the connection manager, written to the send buffer.
+    fn next_message(&mut self) -> Option<Transmit> {
+        let attachments = &self.attachments;
+        let port_of = |ip| {
+            let attachment = attachments
+                .iter()
+                .find(|attachment| attachment.address.ip == ip)?;
+            Some(attachment.own.local_addr().port())
+        };
+        self.gsi.transmit(port_of, self.out.bytes_mut())
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit) {
@@ -447,10 +530,4 @@ impl Shard {
             scope_id: if link_local { scope_id } else { 0 },
         }
     }
-}
-
-/// The block of the queue pair a packet is for; `None` for special numbers and what is no packet.
-fn block_of(packet: &[u8]) -> Option<Block> {
-    let qpn = packet.get(4..8)?;
-    Block::of_qpn(u32::from_be_bytes(qpn.try_into().ok()?) & 0xff_ffff)
 }

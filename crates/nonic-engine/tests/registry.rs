@@ -59,10 +59,10 @@ fn a_handover_brings_packets_and_where_they_came_from() {
     );
 
     let mut buffer = InboxBuffer::new();
-    assert!(readable(&claim));
-    assert_eq!(claim.recv(&mut buffer).expect("recv"), Some(message));
-    assert_eq!(claim.recv(&mut buffer).expect("recv"), None);
-    assert!(!readable(&claim));
+    assert!(readable(claim.inbox()));
+    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), Some(message));
+    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), None);
+    assert!(!readable(claim.inbox()));
     assert_eq!(buffer.junk(), 0);
 }
 
@@ -81,7 +81,8 @@ fn a_question_is_answered_across_addresses() {
         Delivery::Sent
     );
 
-    let Some(Message::WhereAreYou { reply_to, token }) = asked.recv(&mut buffer).expect("recv") else {
+    let Some(Message::WhereAreYou { reply_to, token }) = asked.inbox().recv(&mut buffer).expect("recv")
+    else {
         panic!("not the question");
     };
     let answer = Message::IAm {
@@ -90,7 +91,7 @@ fn a_question_is_answered_across_addresses() {
         token,
     };
     assert_eq!(outbox.post(&reply_to, &answer).expect("post"), Delivery::Sent);
-    assert_eq!(asker.recv(&mut buffer).expect("recv"), Some(answer));
+    assert_eq!(asker.inbox().recv(&mut buffer).expect("recv"), Some(answer));
 }
 
 #[test]
@@ -109,9 +110,9 @@ fn a_full_inbox_drops_and_counts() {
     assert_eq!(outbox.dropped(), 1);
     let mut buffer = InboxBuffer::new();
     for _ in 0..sent {
-        assert!(claim.recv(&mut buffer).expect("recv").is_some());
+        assert!(claim.inbox().recv(&mut buffer).expect("recv").is_some());
     }
-    assert_eq!(claim.recv(&mut buffer).expect("recv"), None);
+    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), None);
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn junk_in_an_inbox_is_skipped() {
         Delivery::Sent
     );
     let mut buffer = InboxBuffer::new();
-    assert_eq!(claim.recv(&mut buffer).expect("recv"), Some(message));
+    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), Some(message));
     assert_eq!(buffer.junk(), 6);
 }
 

@@ -197,7 +197,7 @@ fn a_packet_for_another_process_is_handed_over_by_the_holder() {
 
     assert_eq!(heard(&said).1, "Sent");
     let mut buffer = InboxBuffer::new();
-    let Some(Message::Handover(datagrams)) = claim.recv(&mut buffer).expect("recv") else {
+    let Some(Message::Handover(datagrams)) = claim.inbox().recv(&mut buffer).expect("recv") else {
         panic!("no handover");
     };
     assert_eq!(datagrams.src, sender.local_addr());

@@ -1,4 +1,4 @@
-//! Claiming a block of queue pair numbers, and reading what others write to it.
+//! Claiming a name, a block of queue pair numbers or a service, and reading what others write to it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,17 +7,30 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::message::{MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Message};
-use super::{Block, BlockName};
+use super::{Block, BlockName, ServiceName, abstract_name};
 use crate::netdev::LocalAddress;
 
-/// How many unreadable messages one [`BlockClaim::recv`] skips before it lets the caller do other work.
+/// How many unreadable messages one [`Inbox::recv`] skips before it lets the caller do other work.
 const MAX_JUNK_PER_RECV: usize = 16;
+
+/// Where other processes of this host write to us.
+#[derive(Debug)]
+pub struct Inbox {
+    socket: OwnedFd,
+}
 
 /// A block of queue pair numbers that is ours, and its inbox. Dropping it, or dying, gives both back.
 #[derive(Debug)]
 pub struct BlockClaim {
     name: BlockName,
-    socket: OwnedFd,
+    inbox: Inbox,
+}
+
+/// A service that we listen on, and its inbox. Dropping it, or dying, gives both back.
+#[derive(Debug)]
+pub struct ServiceClaim {
+    name: ServiceName,
+    inbox: Inbox,
 }
 
 /// Why no block could be claimed.
@@ -58,6 +71,55 @@ impl BlockClaim {
         self.name.block
     }
 
+    /// Where messages for it arrive.
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    fn claim_first_free(
+        address: LocalAddress,
+        blocks: impl Iterator<Item = Block>,
+    ) -> Result<Self, ClaimError> {
+        let socket = new_socket()?;
+        for block in blocks {
+            let name = BlockName { address, block };
+            let socket_name = abstract_name(&name).map_err(io::Error::from)?;
+            match rustix::net::bind(&socket, &socket_name) {
+                Ok(()) => {
+                    let inbox = Inbox { socket };
+                    return Ok(BlockClaim { name, inbox });
+                }
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        Err(ClaimError::Full(address))
+    }
+}
+
+impl ServiceClaim {
+    /// Listens on a service; [`io::ErrorKind::AddrInUse`] if somebody does.
+    pub fn claim(name: ServiceName) -> io::Result<Self> {
+        let socket = new_socket()?;
+        rustix::net::bind(&socket, &abstract_name(&name)?)?;
+        Ok(ServiceClaim {
+            name,
+            inbox: Inbox { socket },
+        })
+    }
+
+    /// The address and service.
+    pub fn name(&self) -> ServiceName {
+        self.name
+    }
+
+    /// Where requests for it arrive.
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+}
+
+impl Inbox {
     /// The next message, or `None` when there is nothing to read for now.
     ///
     /// What cannot be read as a message is dropped and counted in the buffer. After a run of it this
@@ -83,26 +145,9 @@ impl BlockClaim {
         }
         Ok(None)
     }
-
-    fn claim_first_free(
-        address: LocalAddress,
-        blocks: impl Iterator<Item = Block>,
-    ) -> Result<Self, ClaimError> {
-        let socket = new_socket()?;
-        for block in blocks {
-            let name = BlockName { address, block };
-            let socket_name = name.socket_name().map_err(io::Error::from)?;
-            match rustix::net::bind(&socket, &socket_name) {
-                Ok(()) => return Ok(BlockClaim { name, socket }),
-                Err(Errno::ADDRINUSE) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-        }
-        Err(ClaimError::Full(address))
-    }
 }
 
-impl AsFd for BlockClaim {
+impl AsFd for Inbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -1,5 +1,6 @@
 //! Writing to other processes' inboxes, without ever waiting for them.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg_addr};
 
 use super::message::Message;
-use super::{BlockName, inbox};
+use super::{abstract_name, inbox};
 use crate::socket::grow_buffers;
 
 /// Unread messages count against the sender's buffer, so it must hold full inboxes of several processes.
@@ -35,7 +36,7 @@ pub enum Delivery {
     Sent,
     /// The inbox, or our buffer, is full; the message is dropped and counted.
     Full,
-    /// Nobody owns the block.
+    /// Nobody owns the name.
     Gone,
 }
 
@@ -50,11 +51,12 @@ impl Outbox {
         })
     }
 
-    /// Sends a message to a block's owner. Errors are for what no peer can cause.
-    pub fn post(&self, to: &BlockName, message: &Message<'_>) -> io::Result<Delivery> {
+    /// Sends a message to the owner of a name, a [`BlockName`](super::BlockName) or a
+    /// [`ServiceName`](super::ServiceName). Errors are for what no peer can cause.
+    pub fn post(&self, to: &impl fmt::Display, message: &Message<'_>) -> io::Result<Delivery> {
         let (header, payload) = message.encode();
         let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
-        let name = to.socket_name()?;
+        let name = abstract_name(to)?;
         let sent = rustix::io::retry_on_intr(|| {
             let mut nothing = SendAncillaryBuffer::default();
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
