@@ -1,6 +1,7 @@
 //! Devices and protection domains.
 
 use crate::completion::CompletionQueue;
+use crate::connection::Switchboard;
 use crate::memory::{Lease, MemoryError};
 use crate::queue_pair::{Buffers, Prepared, QueuePairBuilder, Refused, post_receive};
 use crate::transport::Transport;
@@ -16,6 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(crate) engine: nonic_engine::Device,
+    pub(crate) switchboard: Arc<Switchboard>,
 }
 
 impl Device {
@@ -26,7 +28,10 @@ impl Device {
 
     /// Opens a device by name.
     pub fn open(name: &str) -> Result<Self, OpenError> {
-        nonic_engine::Device::open(name).map(|engine| Device { engine })
+        let engine = nonic_engine::Device::open(name)?;
+        let switchboard = Arc::new(Switchboard::default());
+        engine.set_connection_sink(switchboard.clone());
+        Ok(Device { engine, switchboard })
     }
 
     /// The interface it stands on.
@@ -66,6 +71,11 @@ impl Device {
     /// What happened so far: in the NIC, and at its sockets.
     pub fn counters(&self) -> (Counters, LinkCounters) {
         self.engine.counters()
+    }
+
+    /// Connections made by address and port that the device knows of, finished ones it still remembers included.
+    pub fn connection_count(&self) -> usize {
+        self.engine.connection_usage().connections
     }
 
     /// Waits for an asynchronous event, at most `timeout` (for ever without one).

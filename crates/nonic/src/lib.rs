@@ -33,6 +33,7 @@
 //!   into a request; exposed memory can be touched by peers at any time and is never a slice.
 //! - [`QueuePair`]: its two halves can live on different threads.
 //! - [`CompletionQueue`]: poll it, wait on it, or await it.
+//! - [`Listener`] and [`connect`]: queue pairs connected by address and port.
 //!
 //! # What cannot happen
 //!
@@ -41,6 +42,7 @@
 //! abandons nothing: the completion stays in its queue.
 
 mod completion;
+mod connection;
 mod device;
 mod endpoint;
 mod memory;
@@ -48,6 +50,9 @@ mod queue_pair;
 mod transport;
 
 pub use completion::{Completion, CompletionQueue, Next, WaitError};
+pub use connection::{
+    ConnectError, Connecting, Connection, Incoming, ListenError, Listener, connect, connect_with,
+};
 pub use device::{Device, Domain, SharedReceiveQueue};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use memory::{Exposed, Lease, MemoryError, ParseRemoteSliceError, RemoteSlice};
@@ -58,6 +63,7 @@ pub use nonic_core::{
 pub use nonic_engine::netdev::{Gid, GidEntry, LinkState, LocalAddress, NetDevice};
 pub use nonic_engine::registry::{Occupant, RetryReason, Standing, occupant};
 pub use nonic_engine::{LinkCounters, OpenError};
+pub use nonic_wire::cm::RejectReason;
 pub use queue_pair::{
     Buffers, ConnectOptions, Peer, Prepared, QueuePair, QueuePairBuilder, ReceiveQueue, Refused,
     RefusedBatch, SendQueue,

@@ -2,7 +2,7 @@
 
 use super::{Handle, QueuePair, ReceiveQueue, SendQueue};
 use crate::completion::CompletionQueue;
-use crate::device::{Domain, SharedReceiveQueue};
+use crate::device::{Device, Domain, SharedReceiveQueue};
 use crate::endpoint::Endpoint;
 use crate::transport::{Connected, Datagram, Transport};
 use nonic_core::{
@@ -37,6 +37,10 @@ impl<T: Transport> QueuePairBuilder<T> {
             gid_index: 0,
             transport: PhantomData,
         }
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.domain.device
     }
 
     /// Completes receives elsewhere than sends.

@@ -1,0 +1,139 @@
+//! Connecting by IP address and port, as programs on sockets do: [`Listener`], [`connect`], [`Connection`].
+//!
+//! The two ends find each other with the InfiniBand connection manager's protocol, which Linux and hardware
+//! speak too. Ports are those of rdma_cm's TCP port space: they have nothing to do with TCP itself.
+//!
+//! ```
+//! use nonic::{Device, Listener, Rc, connect};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::open("roce_lo")?;
+//! let (domain, queue) = (device.domain(), device.completion_queue(16)?);
+//! let listener = Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+//! let connecting = connect(domain.queue_pair_builder::<Rc>(&queue), listener.local_addr(), b"hi")?;
+//!
+//! let incoming = listener.accept()?;
+//! assert!(incoming.private_data().starts_with(b"hi"));
+//! let mut server = incoming.accept(domain.queue_pair_builder::<Rc>(&queue), b"welcome")?;
+//! let mut client = connecting.wait()?;
+//! assert!(client.private_data().starts_with(b"welcome"));
+//!
+//! server.pair.rq.recv(1, domain.lease(64)?)?;
+//! client.pair.sq.send(2, domain.lease_from(b"hello")?)?;
+//! # for _ in 0..2 { queue.wait(None)?.expect("no time limit was given").result?; }
+//! # Ok(()) }
+//! ```
+//!
+//! Everything that waits also works as a future, on any runtime.
+
+mod active;
+mod passive;
+mod switchboard;
+
+pub use active::{Connecting, connect, connect_with};
+pub use passive::{Incoming, ListenError, Listener};
+pub(crate) use switchboard::Switchboard;
+
+use crate::device::Device;
+use crate::queue_pair::QueuePair;
+use crate::transport::Transport;
+use nonic_core::cm::{CmError, CmEvent, ConnectionId};
+use nonic_core::{CreateError, ModifyError};
+use nonic_wire::cm::RejectReason;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use switchboard::Mailbox;
+
+/// READs and atomics under way at a time, in each direction, that both ends agree on at most.
+const MAX_FETCHES: u8 = 16;
+
+/// Why two ends did not come together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The peer said no.
+    #[error("the peer rejected the connection: {}", reason.text())]
+    Rejected {
+        /// Why: 28 is the program's own decision, 8 that nobody listens there.
+        reason: RejectReason,
+        /// What the peer's program said, with zeros behind it.
+        private_data: Vec<u8>,
+    },
+    /// The peer did not answer.
+    #[error("the peer does not answer; is its device up, and UDP port 4791 let through?")]
+    Unreachable,
+    /// The device has no address from which the peer can be reached.
+    #[error("{0} cannot be reached from an address of this device; open the device of the right interface")]
+    NoRoute(SocketAddr),
+    /// The queue pair could not be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The queue pair could not be brought to life.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    /// The connection manager refused.
+    #[error(transparent)]
+    Refused(#[from] CmError),
+    /// The operating system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A connected queue pair. Dropping it disconnects.
+pub struct Connection<T: Transport> {
+    /// The queue pair, ready for use.
+    pub pair: QueuePair<T>,
+    private_data: Vec<u8>,
+    peer: SocketAddr,
+    line: Line,
+}
+
+impl<T: Transport> Connection<T> {
+    /// What the peer's program said when it connected or accepted, with zeros behind it.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The peer's address, and its port as far as it told.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Waits until the peer has disconnected, at most `timeout` (for ever without one). Whether it has.
+    pub fn wait_disconnected(&self, timeout: Option<Duration>) -> bool {
+        let ended = |event: CmEvent| match event {
+            CmEvent::Disconnected { .. } | CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } => Some(()),
+            _ => None,
+        };
+        self.line.mailbox.wait(timeout, ended).is_some()
+    }
+
+    /// Ends the connection: the peer is told, the queue pair is destroyed.
+    pub fn disconnect(self) {}
+}
+
+impl<T: Transport> fmt::Debug for Connection<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One connection's line to the connection manager. Dropped, it is given up: a peer is told, whatever the state.
+struct Line {
+    device: Device,
+    id: ConnectionId,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.device.engine.abandon(self.id);
+        self.device.switchboard.forget(self.id);
+    }
+}

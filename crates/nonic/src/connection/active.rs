@@ -1,0 +1,163 @@
+//! The side that asks for a connection.
+
+use super::{ConnectError, Connection, Line, MAX_FETCHES};
+use crate::device::Device;
+use crate::endpoint::Endpoint;
+use crate::queue_pair::{ConnectOptions, Prepared, QueuePairBuilder};
+use crate::transport::Connected;
+use nonic_core::cm::{CmEvent, ConnectParams, ConnectResponse, Route};
+use nonic_wire::cm::{IpHeader, PortSpace, ServiceId};
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Asks the listener at `peer` for a connection. At most 56 bytes of private data reach its program.
+pub fn connect<T: Connected>(
+    builder: QueuePairBuilder<T>,
+    peer: SocketAddr,
+    private_data: &[u8],
+) -> Result<Connecting<T>, ConnectError> {
+    connect_with(builder, peer, &ConnectOptions::default(), private_data)
+}
+
+/// The same, with other than the usual options.
+pub fn connect_with<T: Connected>(
+    builder: QueuePairBuilder<T>,
+    peer: SocketAddr,
+    options: &ConnectOptions,
+    private_data: &[u8],
+) -> Result<Connecting<T>, ConnectError> {
+    let device = builder.device().clone();
+    let (gid_index, local) = route(&device, peer)?;
+    let prepared = builder.gid_index(gid_index).build()?;
+    let own = prepared.endpoint();
+    let port_mtu = device.port_mtu();
+    let fetches = options.fetches.min(MAX_FETCHES);
+    let route = Route {
+        local,
+        remote: peer.ip(),
+    };
+    let service_id = ServiceId::from_port(PortSpace::Tcp, peer.port());
+    let id = device.engine.connect(&ConnectParams {
+        service: T::SERVICE,
+        responder_resources: fetches,
+        initiator_depth: fetches,
+        retry_count: options.retries,
+        rnr_retry_count: options.rnr_retries,
+        path_mtu: options.mtu.unwrap_or(port_mtu).min(port_mtu),
+        ack_timeout: options.timeout,
+        ip: Some(IpHeader {
+            source_port: 0,
+            source: local,
+            destination: peer.ip(),
+        }),
+        private_data,
+        ..ConnectParams::new(route, service_id, own.qpn, own.psn)
+    })?;
+    let mailbox = device.switchboard.connection(id);
+    Ok(Connecting {
+        prepared: Some(prepared),
+        options: *options,
+        peer,
+        line: Some(Line { device, id, mailbox }),
+    })
+}
+
+/// A connection that the peer has not answered yet. Wait for it or await it; dropped, it is given up.
+#[must_use = "the connection is not there yet"]
+pub struct Connecting<T: Connected> {
+    /// Both are there until the connection is.
+    prepared: Option<Prepared<T>>,
+    line: Option<Line>,
+    options: ConnectOptions,
+    peer: SocketAddr,
+}
+
+impl<T: Connected> Connecting<T> {
+    /// Waits until the peer has answered, or is given up.
+    pub fn wait(mut self) -> Result<Connection<T>, ConnectError> {
+        let line = self.line.take().expect("not awaited to the end before");
+        let answer = line.mailbox.wait(None, answer).expect("no time limit was given");
+        self.finish(line, answer)
+    }
+
+    fn finish(&mut self, line: Line, answer: Answer) -> Result<Connection<T>, ConnectError> {
+        let response = answer?;
+        let prepared = self.prepared.take().expect("taken only here");
+        let endpoint = Endpoint {
+            ip: self.peer.ip(),
+            qpn: response.remote_qpn,
+            psn: response.remote_psn,
+            mtu: prepared.endpoint().mtu,
+            qkey: 0,
+        };
+        let fetches = self.options.fetches.min(MAX_FETCHES);
+        let options = ConnectOptions {
+            rnr_retries: response.rnr_retry_count,
+            fetches: response.initiator_depth.min(fetches),
+            ..self.options
+        };
+        let pair = prepared.connect_with(&endpoint, &options)?;
+        line.device.engine.establish(line.id, &[])?;
+        Ok(Connection {
+            pair,
+            private_data: response.private_data,
+            peer: self.peer,
+            line,
+        })
+    }
+}
+
+impl<T: Connected> Future for Connecting<T> {
+    type Output = Result<Connection<T>, ConnectError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let line = self.line.as_ref().expect("not polled after it was ready");
+        let Poll::Ready(answer) = line.mailbox.poll(context, answer) else {
+            return Poll::Pending;
+        };
+        let line = self.line.take().expect("just seen");
+        Poll::Ready(self.finish(line, answer))
+    }
+}
+
+// Nothing in it is ever borrowed by itself.
+impl<T: Connected> Unpin for Connecting<T> {}
+
+impl<T: Connected> std::fmt::Debug for Connecting<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connecting")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+type Answer = Result<Box<ConnectResponse>, ConnectError>;
+
+/// What an event means to somebody who waits for an answer.
+fn answer(event: CmEvent) -> Option<Answer> {
+    match event {
+        CmEvent::Response(response) => Some(Ok(response)),
+        CmEvent::Rejected {
+            reason, private_data, ..
+        } => Some(Err(ConnectError::Rejected { reason, private_data })),
+        CmEvent::Unreachable { .. } | CmEvent::Disconnected { .. } => Some(Err(ConnectError::Unreachable)),
+        _ => None,
+    }
+}
+
+/// Which of the device's addresses the kernel would send from.
+fn route(device: &Device, peer: SocketAddr) -> Result<(u8, IpAddr), ConnectError> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing; it only chooses a source address.
+    let probe = UdpSocket::bind((any, 0))?;
+    probe.connect(peer).map_err(|_| ConnectError::NoRoute(peer))?;
+    let local = probe.local_addr()?.ip();
+    let index = device.gids().iter().position(|gid| gid.address.ip == local);
+    let index = index.and_then(|index| u8::try_from(index).ok());
+    Ok((index.ok_or(ConnectError::NoRoute(peer))?, local))
+}

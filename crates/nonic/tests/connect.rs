@@ -1,0 +1,251 @@
+//! Connecting by address and port, on real loopback sockets.
+
+use nonic::{
+    CompletionQueue, ConnectError, Device, Domain, Incoming, ListenError, Listener, Rc, RejectReason, Uc,
+    connect,
+};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Bench {
+    device: Device,
+    domain: Domain,
+    queue: CompletionQueue,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let device = Device::open("roce_lo").expect("loopback is there");
+        let (domain, queue) = (device.domain(), device.completion_queue(256).expect("a queue"));
+        Bench {
+            device,
+            domain,
+            queue,
+        }
+    }
+
+    fn listen(&self, address: &str) -> Listener {
+        Listener::bind(&self.device, address.parse().expect("a literal address")).expect("free")
+    }
+
+    fn builder(&self) -> nonic::QueuePairBuilder<Rc> {
+        self.domain.queue_pair_builder(&self.queue)
+    }
+
+    /// Moves a message from one to the other.
+    fn exchange(&self, from: &mut nonic::Connection<Rc>, to: &mut nonic::Connection<Rc>, text: &[u8]) {
+        to.pair
+            .rq
+            .recv(1, self.domain.lease(text.len()).expect("memory"))
+            .expect("posted");
+        from.pair
+            .sq
+            .send(2, self.domain.lease_from(text).expect("memory"))
+            .expect("posted");
+        for _ in 0..2 {
+            let done = self
+                .queue
+                .wait(Some(PATIENCE))
+                .expect("no overflow")
+                .expect("in time");
+            done.result.expect("success");
+            if done.id == 1 {
+                assert_eq!(&done.buffers[0][..], text);
+            }
+        }
+    }
+}
+
+fn next(listener: &Listener) -> Incoming {
+    listener.accept_within(PATIENCE).expect("a request in time")
+}
+
+#[test]
+fn two_ends_meet_and_talk_over_both_families() {
+    let bench = Bench::new();
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = bench.listen(address);
+        let connecting = connect(bench.builder(), listener.local_addr(), b"knock").expect("asked");
+        let incoming = next(&listener);
+        assert!(incoming.private_data().starts_with(b"knock\0"));
+        assert_eq!(incoming.peer_addr().ip(), listener.local_addr().ip());
+        let mut server = incoming.accept(bench.builder(), b"come in").expect("accepted");
+        let mut client = connecting.wait().expect("connected");
+        assert!(client.private_data().starts_with(b"come in\0"));
+        bench.exchange(&mut client, &mut server, b"there");
+        bench.exchange(&mut server, &mut client, b"and back");
+    }
+}
+
+#[test]
+fn an_unreliable_connection_connects_too() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let builder = || bench.domain.queue_pair_builder::<Uc>(&bench.queue);
+    let connecting = connect(builder(), listener.local_addr(), &[]).expect("asked");
+    let _server = next(&listener).accept(builder(), &[]).expect("accepted");
+    connecting.wait().expect("connected");
+}
+
+#[test]
+fn accepting_with_another_service_is_an_error_and_the_peer_learns_of_it() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let builder = bench.domain.queue_pair_builder::<Uc>(&bench.queue);
+    assert!(matches!(
+        next(&listener).accept(builder, &[]),
+        Err(ConnectError::Refused(_))
+    ));
+    assert!(matches!(connecting.wait(), Err(ConnectError::Rejected { .. })));
+}
+
+#[test]
+fn a_rejection_carries_its_reason_and_words() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    next(&listener).reject(b"not today").expect("rejected");
+    let Err(ConnectError::Rejected { reason, private_data }) = connecting.wait() else {
+        panic!("it was rejected");
+    };
+    assert_eq!(reason, RejectReason::CONSUMER_DEFINED);
+    assert!(private_data.starts_with(b"not today\0"));
+}
+
+#[test]
+fn where_nobody_listens_the_answer_comes_at_once() {
+    let bench = Bench::new();
+    let address = bench.listen("127.0.0.1:0").local_addr();
+    let Err(ConnectError::Rejected { reason, .. }) =
+        connect(bench.builder(), address, &[]).expect("asked").wait()
+    else {
+        panic!("nobody listens any more");
+    };
+    assert_eq!(reason, RejectReason::INVALID_SERVICE_ID);
+}
+
+#[test]
+fn a_request_nobody_answers_is_rejected_when_the_listener_goes() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    drop(listener);
+    assert!(matches!(connecting.wait(), Err(ConnectError::Rejected { .. })));
+}
+
+#[test]
+fn a_port_has_one_listener_also_across_devices() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let listener = bench.listen("127.0.0.1:0");
+    let address = listener.local_addr();
+    for device in [&bench.device, &other.device] {
+        assert!(matches!(Listener::bind(device, address), Err(ListenError::InUse)));
+    }
+    drop(listener);
+    Listener::bind(&other.device, address).expect("free again");
+}
+
+#[test]
+fn an_address_of_another_device_cannot_be_listened_at() {
+    let bench = Bench::new();
+    let address: SocketAddr = "192.0.2.1:7".parse().expect("a literal address");
+    assert!(matches!(
+        Listener::bind(&bench.device, address),
+        Err(ListenError::NoAddress(_))
+    ));
+}
+
+#[test]
+fn dropping_a_connection_tells_the_peer() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let server = next(&listener).accept(bench.builder(), &[]).expect("accepted");
+    let client = connecting.wait().expect("connected");
+    assert!(!server.wait_disconnected(Some(Duration::ZERO)));
+    drop(client);
+    assert!(server.wait_disconnected(Some(PATIENCE)));
+}
+
+#[test]
+fn both_sides_can_be_awaited() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let incoming = block_on(listener.next());
+    let _server = incoming.accept(bench.builder(), &[]).expect("accepted");
+    block_on(connecting).expect("connected");
+}
+
+#[test]
+fn nothing_is_left_of_connections_that_ended() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    for _ in 0..50 {
+        let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+        let mut server = next(&listener).accept(bench.builder(), &[]).expect("accepted");
+        let mut client = connecting.wait().expect("connected");
+        bench.exchange(&mut client, &mut server, b"once");
+    }
+    // A finished connection is remembered for a while, then forgotten.
+    let start = std::time::Instant::now();
+    while bench.device.connection_count() > 0 {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{} left",
+            bench.device.connection_count()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The smallest runtime there is.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park_timeout(PATIENCE),
+        }
+    }
+}
+
+#[test]
+fn the_example_talks_between_two_processes() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    // Test programs stand in `deps`, examples beside it.
+    let own = std::env::current_exe().expect("we run");
+    let example = own
+        .parent()
+        .and_then(|deps| deps.parent())
+        .expect("a build folder");
+    let example = example.join("examples").join("connect");
+    let mut server = Command::new(&example)
+        .args(["serve", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("examples are built with the tests");
+    let mut said = BufReader::new(server.stdout.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it says where it listens");
+    let address = line.trim().strip_prefix("listening on ").expect("an address");
+    let client = Command::new(&example).args(["ask", address, "hello"]).output();
+    let client = client.expect("the same program");
+    assert_eq!(String::from_utf8_lossy(&client.stdout), "hello\n", "{client:?}");
+    assert!(server.wait().expect("it ends").success());
+}
