@@ -116,10 +116,11 @@ fn bandwidth(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
     if matches!(operation, "send" | "write") {
         variants.push(all_sizes(service));
     }
-    // XRC always has one; UC has none.
+    // XRC always has a shared receive queue; UC has none.
     if operation == "send" && matches!(service, "RC" | "UD") {
         variants.push(&["--use-srq"]);
     }
+    // On UD perftest posts one queue pair's worth of receives for all of them, and what finds none is lost.
     if operation == "send" && service == "RC" {
         variants.push(&["--use-srq", "-q", "4"]);
     }

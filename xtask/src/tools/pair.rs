@@ -21,7 +21,7 @@ pub(super) struct Site<'a> {
 }
 
 /// Longer than any case takes, even on a busy machine: perftest calibrates its clock for every size it prints.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One process that looks and ends, and names our device.
 pub(super) fn alone(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<()> {
