@@ -137,7 +137,7 @@ fn measure(options: &Options, binary: &Path, bare_first: bool) -> Result<Round> 
 }
 
 /// Runs `nonic perf` with both ends on loopback; its one run.
-fn perf(nonic: &Path, arguments: &[&str]) -> Result<Value> {
+pub(crate) fn perf(nonic: &Path, arguments: &[&str]) -> Result<Value> {
     let output = Command::new(nonic)
         .args(["perf", "--loopback", "--service", "rc", "--json"])
         .args(arguments)
@@ -155,7 +155,7 @@ fn perf(nonic: &Path, arguments: &[&str]) -> Result<Value> {
         .context("nonic perf reported no run")
 }
 
-fn figure(run: &Value, pointer: &str) -> Result<f64> {
+pub(crate) fn figure(run: &Value, pointer: &str) -> Result<f64> {
     run.pointer(pointer)
         .and_then(Value::as_f64)
         .with_context(|| format!("no figure {pointer} in {run}"))

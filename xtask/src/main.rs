@@ -4,6 +4,7 @@
 
 mod bare;
 mod bench;
+mod bench_verbs;
 mod conformance;
 mod dist;
 mod link;
@@ -50,6 +51,8 @@ enum Chore {
 enum Subject {
     /// nonic against bare UDP sockets on loopback, taking turns.
     Bare(bench::Options),
+    /// perftest on our libibverbs against `nonic perf` and bare sockets: what the C door costs.
+    Verbs(bench_verbs::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -57,6 +60,9 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench {
             subject: Subject::Bare(options),
         } => bench::run(options),
+        Chore::Bench {
+            subject: Subject::Verbs(options),
+        } => bench_verbs::run(&options),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Dist(options) => dist::run(&options),
         Chore::Loom => loom::run(),

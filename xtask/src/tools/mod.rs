@@ -39,6 +39,27 @@ struct Outcome {
     complaints: [Option<String>; 2],
 }
 
+/// Runs a program of perftest with both ends on loopback; what its client printed.
+pub(crate) fn perftest(nonic: &Path, program: &'static str, options: Vec<&'static str>) -> Result<String> {
+    let site = Site {
+        name: "loopback",
+        device: "roce_lo",
+        address: "127.0.0.1",
+        gid_index: 0,
+        server: Place::default(),
+        client: Place::default(),
+    };
+    let case = Case {
+        shape: Shape::Pair,
+        program,
+        service: "RC",
+        options,
+        limits: Vec::new(),
+        excuse: None,
+    };
+    pair::both(&site, nonic, &case)
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(
         is_root(),
@@ -111,7 +132,7 @@ fn everything(sites: &[Site<'_>; 2], nonic: &Path, only: &str) -> Result<Vec<Out
         for (site, complaint) in sites.iter().zip(&mut complaints) {
             *complaint = match case.shape {
                 Shape::Alone => pair::alone(site, nonic, &case),
-                Shape::Pair => pair::both(site, nonic, &case),
+                Shape::Pair => pair::both(site, nonic, &case).map(drop),
                 Shape::Qperf => pair::qperf(site, nonic, &case),
             }
             .err()

@@ -36,8 +36,8 @@ pub(super) fn alone(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// A server and a client with the same options.
-pub(super) fn both(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<()> {
+/// A server and a client with the same options; what the client printed.
+pub(super) fn both(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<String> {
     let port = fresh_port();
     let gid_index = site.gid_index.to_string();
     let is_example = case.program.starts_with("ibv_");
@@ -57,7 +57,7 @@ pub(super) fn both(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<()> {
     // If one side fails, what it says explains the other's failure too.
     let (client, server) = (client.finish(), server.finish());
     match (client, server) {
-        (Ok(_), Ok(_)) => Ok(()),
+        (Ok(printed), Ok(_)) => Ok(printed),
         (Err(client), Ok(_)) => Err(client.context("the client")),
         (Ok(_), Err(server)) => Err(server.context("the server")),
         (Err(client), Err(server)) => bail!("the client: {client:#}; the server: {server:#}"),
