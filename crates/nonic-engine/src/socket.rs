@@ -17,7 +17,7 @@ mod single;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use quinn_udp::{Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -57,6 +57,15 @@ impl WireSocket {
             socket.set_multicast_if_v4(address.ip())?;
         }
         socket.bind(&address.into())?;
+        Self::wrap(socket)
+    }
+
+    /// Takes over a socket that another process made by [`bind`](Self::bind), with what is queued in it.
+    pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
+        let socket = Socket::from(socket);
+        if socket.r#type()? != Type::DGRAM {
+            return Err(invalid("not a datagram socket"));
+        }
         Self::wrap(socket)
     }
 

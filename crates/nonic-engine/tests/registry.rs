@@ -384,3 +384,46 @@ fn ipv6_addresses_have_seats_and_blocks_too() {
         second.standing()
     );
 }
+
+#[test]
+fn what_a_leaving_holder_had_not_read_is_read_by_its_heir() {
+    let holder = Seat::take(address(30), 0);
+    let mut heir = Seat::take(address(30), 0);
+    assert_eq!(holder.standing(), Standing::Holder);
+    let sender = WireSocket::bind(address(30).with_port(0)).expect("a socket");
+    let port = address(30).with_port(4791);
+    sender.send(port, b"under way", None).expect("sent");
+    drop(holder);
+    // There was no moment at which the port was free.
+    sender.send(port, b"meanwhile", None).expect("sent");
+    assert!(heir.poll(1));
+    assert_eq!(heir.standing(), Standing::Holder);
+    let socket = heir.socket().expect("the port");
+    let mut batch = RecvBatch::new(1);
+    for expected in [b"under way", b"meanwhile"] {
+        socket.recv(&mut batch).expect("a packet waits");
+        let found = batch.iter().next().map(|datagrams| datagrams.bytes.to_vec());
+        assert_eq!(found.as_deref(), Some(&expected[..]));
+    }
+}
+
+#[test]
+fn a_socket_that_is_not_the_port_is_not_inherited() {
+    use std::os::linux::net::SocketAddrExt;
+    let door = UnixAddr::from_abstract_name(format!("nonic/1/{}/holder", address(31))).expect("a name");
+    let impostor = UnixListener::bind_addr(&door).expect("the name is free");
+    let port = WireSocket::bind(address(31).with_port(4791)).expect("the port is free");
+    let mut seat = Seat::take(address(31), 0);
+    assert!(matches!(seat.standing(), Standing::Waiting { .. }));
+    let (line, _) = impostor.accept().expect("the seat knocked");
+    let other = WireSocket::bind(address(31).with_port(0)).expect("another port");
+    let sockets = [other.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut notes = rustix::net::SendAncillaryBuffer::new(&mut space);
+    notes.push(rustix::net::SendAncillaryMessage::ScmRights(&sockets));
+    let flags = rustix::net::SendFlags::empty();
+    rustix::net::sendmsg(&line, &[std::io::IoSlice::new(b"!")], &mut notes, flags).expect("sent");
+    assert!(!seat.poll(1));
+    assert!(matches!(seat.standing(), Standing::Waiting { .. }));
+    drop(port);
+}

@@ -5,7 +5,7 @@
 
 use super::Device;
 use crate::registry::{ServiceClaim, ServiceName};
-use crate::shard::{ConnectionSink, Shard};
+use crate::shard::{ConnectionSink, Effort, Shard};
 use nonic_core::Time;
 use nonic_core::cm::{
     AcceptParams, AnswerParams, CmError, CmUsage, ConnectParams, ConnectionId, ListenerId, RejectParams,
@@ -85,6 +85,8 @@ impl Device {
     /// Takes no more requests. Those already told of stay to be answered. Answers whether there was a listener.
     pub fn unlisten(&self, listener: ListenerId) -> bool {
         let mut shard = self.inner.progress.lock();
+        // What lies in its inboxes would be lost with them.
+        shard.drive(Effort::Full);
         for attachment in &mut shard.attachments {
             attachment.services.retain(|(owner, _)| *owner != listener);
         }

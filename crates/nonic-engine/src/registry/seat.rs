@@ -2,7 +2,8 @@
 //!
 //! The holder also listens on an abstract stream socket, its *door*. Everybody else keeps a connection to
 //! the door, and the kernel ends it when the holder dies; then all try to bind the port, one wins, the rest
-//! connect to the winner's door.
+//! connect to the winner's door. A holder that leaves in good order does better: it sends the port's socket itself
+//! to one of those who wait, with everything that is queued in it, so that not a packet is lost.
 //!
 //! There is no moment at which nobody tries. A seat is always in one of three states, and each has
 //! something that ends it: a holder owns the port; a waiter has a connection to a process that owned the
@@ -14,11 +15,15 @@
 //! process: to the kernel that is a healthy owner of its port.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
 
 use super::abstract_name;
 use crate::netdev::LocalAddress;
@@ -149,14 +154,22 @@ impl Seat {
     pub fn poll(&mut self, now_ns: u64) -> bool {
         match &mut self.state {
             State::Holder { door, .. } => door.poll(self.address, now_ns),
-            State::Waiting { line, .. } => {
-                let ended = line_ended(line);
-                if ended {
+            State::Waiting { line, .. } => match news_of(line, self.address) {
+                News::Nothing => false,
+                News::Ended => {
                     self.refusals = 0;
                     self.attempt(now_ns);
+                    true
                 }
-                ended
-            }
+                News::Inherited(socket) => {
+                    self.refusals = 0;
+                    self.state = State::Holder {
+                        socket,
+                        door: Door::open(self.address, now_ns),
+                    };
+                    true
+                }
+            },
             State::Retry { at_ns, .. } => {
                 let due = now_ns >= *at_ns;
                 if due {
@@ -243,6 +256,14 @@ impl Seat {
     }
 }
 
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let State::Holder { socket, door } = &mut self.state {
+            door.bequeath(socket);
+        }
+    }
+}
+
 fn retry(now_ns: u64, wait_ns: u64, reason: RetryReason) -> State {
     State::Retry {
         at_ns: now_ns.saturating_add(wait_ns),
@@ -276,6 +297,19 @@ impl Door {
         };
         door.try_open(address, now_ns);
         door
+    }
+
+    /// Leaves the port to the first of those who wait that can be reached. The door is closed by then: the heir
+    /// opens its own under the same name.
+    fn bequeath(&mut self, port: &WireSocket) {
+        // Those who knocked and were not let in yet could inherit as well.
+        self.let_in(0);
+        self.listener = None;
+        for waiter in &self.waiters {
+            if send_socket(waiter, port).is_ok() {
+                return;
+            }
+        }
     }
 
     /// Returns true if the descriptor to wait on has changed.
@@ -363,8 +397,50 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Whether the other side is gone. Nothing is ever said on these connections, so whatever does arrive is
-/// read and forgotten, in bounded portions.
+/// What a connection to the holder brings.
+enum News {
+    Nothing,
+    Ended,
+    /// The holder left us the port.
+    Inherited(WireSocket),
+}
+
+fn news_of(line: &OwnedFd, address: LocalAddress) -> News {
+    let mut byte = [0; 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut notes = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    match rustix::net::recvmsg(line, &mut [IoSliceMut::new(&mut byte)], &mut notes, flags) {
+        Ok(message) if message.bytes == 0 => return News::Ended,
+        Ok(_) => {}
+        Err(Errno::AGAIN | Errno::INTR) => return News::Nothing,
+        Err(_) => return News::Ended,
+    }
+    let sockets = notes.drain().filter_map(|note| match note {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+        _ => None,
+    });
+    // Anybody may have opened a door under the holder's name: what is not our port is nothing to us.
+    let port = sockets
+        .flatten()
+        .find_map(|socket| WireSocket::adopt(socket).ok());
+    match port.filter(|port| port.local_addr() == address.with_port(ROCE_PORT)) {
+        Some(port) => News::Inherited(port),
+        None => News::Nothing,
+    }
+}
+
+fn send_socket(to: &OwnedFd, port: &WireSocket) -> rustix::io::Result<()> {
+    let sockets = [port.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut notes = SendAncillaryBuffer::new(&mut space);
+    notes.push(SendAncillaryMessage::ScmRights(&sockets));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(to, &[IoSlice::new(&[1])], &mut notes, flags).map(drop)
+}
+
+/// Whether the other side is gone. Those who wait never say anything, so whatever does arrive is read and
+/// forgotten, in bounded portions.
 fn line_ended(line: &OwnedFd) -> bool {
     let mut forgotten = [0; 256];
     match rustix::net::recv(line, &mut forgotten, RecvFlags::DONTWAIT) {
