@@ -5,7 +5,7 @@
 //! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our
 //! responder.
 
-mod remote;
+pub(crate) mod remote;
 mod replies;
 mod requester;
 mod responder;

@@ -1,40 +1,41 @@
 //! What a request may do to this side's memory: keys looked up, rights and ranges checked, bytes placed.
 //!
-//! Nothing here knows the order of requests or answers them: see [`super::responder`].
+//! Nothing here knows the order of requests or answers them: see [`super::responder`]. Receivers of unreliable
+//! connections place WRITEs by the same rules; they only take a refusal differently.
 
 use super::replies::ReadReply;
 use crate::memory::{Access, Key};
 use crate::qp::Context;
 use crate::work::{Placement, Status};
 use crate::xrc::Served;
-use nonic_wire::{NakCode, Packet};
+use nonic_wire::{NakCode, Operation, Packet};
 use std::sync::Arc;
 
 /// The longest message there is.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 
 /// Why a request is not executed.
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// No receive is posted: come again.
     NotReady,
     /// Never. With what the receive in progress, if any, completes.
     Nak(NakCode, Status),
 }
 
-pub(super) const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, Status::LocalQpOperation);
-pub(super) const ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccessError, Status::LocalQpOperation);
+pub(crate) const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, Status::LocalQpOperation);
+pub(crate) const ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccessError, Status::LocalQpOperation);
 
 /// A WRITE whose packets are arriving.
 #[derive(Debug)]
-pub(super) struct InboundWrite {
+pub(crate) struct InboundWrite {
     /// `None` only for a WRITE of zero bytes.
-    pub(super) key: Option<Arc<Key>>,
-    pub(super) va: u64,
-    pub(super) left: u32,
-    pub(super) total: u32,
+    pub(crate) key: Option<Arc<Key>>,
+    pub(crate) va: u64,
+    pub(crate) left: u32,
+    pub(crate) total: u32,
 }
 
-pub(super) fn begin_write(
+pub(crate) fn begin_write(
     served: &Served<'_>,
     context: &mut Context<'_>,
     packet: &Packet<'_>,
@@ -52,7 +53,7 @@ pub(super) fn begin_write(
     })
 }
 
-pub(super) fn begin_read(
+pub(crate) fn begin_read(
     served: &Served<'_>,
     context: &mut Context<'_>,
     packet: &Packet<'_>,
@@ -72,7 +73,7 @@ pub(super) fn begin_read(
 }
 
 /// The key a request names, checked for its whole range. A request for zero bytes needs none.
-pub(super) fn find_remote(
+pub(crate) fn find_remote(
     served: &Served<'_>,
     context: &mut Context<'_>,
     packet: &Packet<'_>,
@@ -92,7 +93,7 @@ pub(super) fn find_remote(
 }
 
 /// The lengths of a WRITE's packets must add up to what its first one announced.
-pub(super) fn check_write(write: &InboundWrite, length: usize, ends: bool) -> Result<(), Refusal> {
+pub(crate) fn check_write(write: &InboundWrite, length: usize, ends: bool) -> Result<(), Refusal> {
     let length = length as u64;
     let left = u64::from(write.left);
     let fits = if ends { length == left } else { length < left };
@@ -100,7 +101,7 @@ pub(super) fn check_write(write: &InboundWrite, length: usize, ends: bool) -> Re
 }
 
 /// Where in its region the next bytes of a WRITE go, if its key still permits that.
-pub(super) fn locate(write: &InboundWrite, payload: &[u8]) -> Result<usize, Refusal> {
+pub(crate) fn locate(write: &InboundWrite, payload: &[u8]) -> Result<usize, Refusal> {
     if payload.is_empty() {
         return Ok(0);
     }
@@ -109,7 +110,7 @@ pub(super) fn locate(write: &InboundWrite, payload: &[u8]) -> Result<usize, Refu
         .map_err(|_| ACCESS)
 }
 
-pub(super) fn place(write: &mut InboundWrite, at: usize, payload: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn place(write: &mut InboundWrite, at: usize, payload: &[u8]) -> Result<(), Refusal> {
     if let (Some(key), false) = (&write.key, payload.is_empty()) {
         key.region().write(at, payload).map_err(|_| ACCESS)?;
     }
@@ -119,7 +120,7 @@ pub(super) fn place(write: &mut InboundWrite, at: usize, payload: &[u8]) -> Resu
 }
 
 /// The rights a FLUSH needs.
-pub(super) fn flush_rights(placement: Placement) -> Access {
+pub(crate) fn flush_rights(placement: Placement) -> Access {
     let mut needed = Access::empty();
     needed.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
     needed.set(
@@ -127,4 +128,18 @@ pub(super) fn flush_rights(placement: Placement) -> Access {
         placement.contains(Placement::PERSISTENT),
     );
     needed
+}
+
+/// First and middle packets are full, last ones not empty, and none is longer than the path MTU.
+pub(crate) fn length_fits(operation: Operation, length: usize, mtu: u32) -> bool {
+    let mtu = mtu as usize;
+    if !operation.carries_payload() {
+        length == 0
+    } else if operation.is_first() || operation.is_middle() {
+        length == mtu
+    } else if operation.is_last() && !operation.is_only() {
+        (1..=mtu).contains(&length)
+    } else {
+        length <= mtu
+    }
 }

@@ -11,7 +11,7 @@
 use super::Fatal;
 use super::remote::{
     ACCESS, INVALID, InboundWrite, MAX_MESSAGE, Refusal, begin_read, begin_write, check_write, find_remote,
-    flush_rights, locate, place,
+    flush_rights, length_fits, locate, place,
 };
 use super::replies::{ReadReply, Replies};
 use crate::event::Event;
@@ -191,7 +191,9 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
         self.check_sequence(operation)?;
-        check_length(operation, packet.payload.len(), common.mtu)?;
+        if !length_fits(operation, packet.payload.len(), common.mtu) {
+            return Err(INVALID);
+        }
         match operation {
             Operation::ReadRequest => self.read(common, context, packet)?,
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(common, context, packet)?,
@@ -571,21 +573,6 @@ impl Executed {
         let into = packet.headers.bth.psn.distance_from(*first).max(0) as u64 * u64::from(mtu);
         reth.va == va.wrapping_add(into) && into + u64::from(reth.dma_len) <= u64::from(*length)
     }
-}
-
-/// First and middle packets are full, last ones not empty, and none is longer than the path MTU.
-fn check_length(operation: Operation, length: usize, mtu: u32) -> Result<(), Refusal> {
-    let mtu = mtu as usize;
-    let fits = if !operation.carries_payload() {
-        length == 0
-    } else if operation.is_first() || operation.is_middle() {
-        length == mtu
-    } else if operation.is_last() && !operation.is_only() {
-        (1..=mtu).contains(&length)
-    } else {
-        length <= mtu
-    };
-    if fits { Ok(()) } else { Err(INVALID) }
 }
 
 /// A receive that cannot take the message: what the peer hears, and how the receive ends.

@@ -4,13 +4,14 @@
 //! next First or Only packet starts afresh. A dropped SEND gives its receive back to the next one. Anything
 //! from before the expected PSN is late or a copy and is dropped too.
 
-use crate::memory::{Access, Key, SgFault};
+use crate::memory::SgFault;
 use crate::qp::{Common, Context};
+use crate::rc::remote::{InboundWrite, Refusal, begin_write, check_write, length_fits, locate, place};
 use crate::rc::{Fatal, MAX_MESSAGE};
 use crate::rq::RecvWqe;
 use crate::work::{CompletionOpcode, Status};
-use nonic_wire::{Operation, Packet, Psn};
-use std::sync::Arc;
+use crate::xrc::Served;
+use nonic_wire::{Packet, Psn};
 
 /// The receiving half.
 #[derive(Debug, Default)]
@@ -29,19 +30,21 @@ enum Inbound {
         wqe: RecvWqe,
         received: u32,
     },
-    Write {
-        key: Option<Arc<Key>>,
-        va: u64,
-        left: u32,
-        total: u32,
-    },
+    Write(InboundWrite),
 }
 
 /// Why a packet's message is dropped.
 enum Drop {
+    /// It is wrong, or there is no receive for it. Nobody is told.
     Silently,
     /// The receive failed; so does the queue pair.
     Failed(RecvWqe, Status),
+}
+
+impl From<Refusal> for Drop {
+    fn from(_: Refusal) -> Self {
+        Drop::Silently
+    }
 }
 
 impl UcReceiver {
@@ -95,7 +98,7 @@ impl UcReceiver {
         if starts {
             self.abandon();
         }
-        if !length_fits(operation, packet.payload.len(), common.mtu as usize) {
+        if !length_fits(operation, packet.payload.len(), common.mtu) {
             return Err(Drop::Silently);
         }
         if operation.is_send() {
@@ -157,26 +160,16 @@ impl UcReceiver {
         let operation = packet.headers.bth.opcode.operation();
         let ends = operation.is_last() || operation.is_only();
         if starts {
-            self.inbound = begin_write(common, context, packet)?;
+            let served = Served { common, srq: None };
+            self.inbound = Inbound::Write(begin_write(&served, context, packet)?);
         }
-        let Inbound::Write { key, va, left, total } = &mut self.inbound else {
+        let Inbound::Write(write) = &mut self.inbound else {
             return Err(Drop::Silently);
         };
-        let length = packet.payload.len() as u32;
-        if (ends && length != *left) || (!ends && length >= *left) {
-            return Err(Drop::Silently);
-        }
-        if let (Some(key), false) = (key, packet.payload.is_empty()) {
-            let at = key
-                .check(*va, u64::from(length), Access::REMOTE_WRITE)
-                .map_err(|_| Drop::Silently)?;
-            key.region()
-                .write(at, packet.payload)
-                .map_err(|_| Drop::Silently)?;
-        }
-        *va = va.wrapping_add(u64::from(length));
-        *left -= length;
-        let total = *total;
+        check_write(write, packet.payload.len(), ends)?;
+        let at = locate(write, packet.payload)?;
+        place(write, at, packet.payload)?;
+        let total = write.total;
         if ends {
             self.inbound = Inbound::None;
             if operation.has_immediate() {
@@ -208,39 +201,5 @@ impl UcReceiver {
 
     pub(crate) fn forget(&mut self) {
         *self = UcReceiver::default();
-    }
-}
-
-fn begin_write(common: &Common, context: &mut Context<'_>, packet: &Packet<'_>) -> Result<Inbound, Drop> {
-    let reth = packet.headers.reth;
-    if !common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
-        return Err(Drop::Silently);
-    }
-    let key = if reth.dma_len == 0 {
-        None
-    } else {
-        let key = context
-            .keys
-            .find(reth.rkey, common.pd, common.qpn)
-            .map_err(|_| Drop::Silently)?;
-        key.check(reth.va, u64::from(reth.dma_len), Access::REMOTE_WRITE)
-            .map_err(|_| Drop::Silently)?;
-        Some(key)
-    };
-    Ok(Inbound::Write {
-        key,
-        va: reth.va,
-        left: reth.dma_len,
-        total: reth.dma_len,
-    })
-}
-
-fn length_fits(operation: Operation, length: usize, mtu: usize) -> bool {
-    if operation.is_first() || operation.is_middle() {
-        length == mtu
-    } else if operation.is_last() {
-        (1..=mtu).contains(&length)
-    } else {
-        length <= mtu
     }
 }
