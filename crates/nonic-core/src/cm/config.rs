@@ -1,5 +1,6 @@
 //! Limits of the connection manager, and what it counts.
 
+use super::connection::Connection;
 use crate::qp::AckTimeout;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub struct CmConfig {
     pub max_timeout: u8,
     /// The least time a finished connection is remembered; more if acknowledgements may take longer.
     pub timewait_min: Duration,
-    /// How long a last word is remembered, after it was said and after it had to be said again.
+    /// The least time a last word is remembered; more if the peer may ask again for longer.
     pub linger: Duration,
     /// Connections at a time, finished ones that are remembered included.
     pub max_connections: usize,
@@ -49,7 +50,7 @@ impl Default for CmConfig {
             service_timeout: 24,
             max_timeout: 24,
             timewait_min: Duration::from_millis(250),
-            linger: Duration::from_secs(10),
+            linger: Duration::from_secs(1),
             max_connections: 1 << 20,
             max_lingering: 1 << 14,
             max_listeners: 1 << 16,
@@ -71,6 +72,17 @@ impl CmConfig {
     /// How long to wait for the answer of somebody who may take `exponent`.
     pub(super) fn patience(&self, exponent: u8) -> Duration {
         self.time(exponent) + 2 * self.time(self.packet_lifetime)
+    }
+
+    /// How long a last word is remembered: until the peer, should all its answers be lost, has given up asking.
+    pub(super) fn linger(&self, connection: &Connection, asked_for_time: bool) -> Duration {
+        let asking = connection.patience * (u32::from(connection.max_retries) + 2);
+        let waiting = if asked_for_time {
+            self.time(self.service_timeout)
+        } else {
+            Duration::ZERO
+        };
+        (asking + waiting).max(self.linger)
     }
 
     /// How long a connection whose acknowledgements may take `exponent` is remembered.

@@ -232,7 +232,6 @@ impl Cm {
             self.lingering += 1;
             // Its queue pair never was connected, or is the program's to use again.
             unlink_qpn(&mut self.by_qpn, connection);
-            connection.retries_left = connection.max_retries;
         }
         let deadline = match next {
             CmState::ReqSent | CmState::RepSent | CmState::DreqSent | CmState::SidrReqSent => {
@@ -256,10 +255,9 @@ impl Cm {
             }
             CmState::TimeWait if changed => Some(now + connection.timewait),
             CmState::TimeWait => connection.deadline,
-            CmState::Answered if changed => Some(now + self.config.linger),
-            CmState::Answered if incoming.is_some() && connection.retries_left > 0 => {
-                connection.retries_left -= 1;
-                Some(now + self.config.linger)
+            CmState::Answered if changed => {
+                let asked_for_time = matches!(before, CmState::MraReqSent | CmState::MraRepSent);
+                Some(now + self.config.linger(connection, asked_for_time))
             }
             CmState::Answered => connection.deadline,
             _ => None,

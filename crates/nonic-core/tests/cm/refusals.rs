@@ -148,6 +148,27 @@ fn a_rejected_request_is_rejected_again_when_repeated_without_asking_the_program
 }
 
 #[test]
+fn a_peer_that_was_asked_for_time_gets_its_rejection_however_late_it_asks_again() {
+    let (mut pair, _, theirs) = Pair::requested();
+    pair.client.pass(PATIENCE);
+    let req = pair.client.sent_one();
+    pair.server.receive(&req);
+    let mra = pair.server.sent_one();
+    pair.client.receive(&mra);
+    pair.server.reject(theirs);
+    let lost = pair.server.sent_one();
+    // Longer than last words are remembered otherwise, but what was asked for.
+    let asked_for = Duration::from_nanos(4096 << 14) + PATIENCE;
+    assert!(asked_for > config().linger);
+    pair.client.pass(asked_for);
+    pair.server.pass(asked_for);
+    let again = pair.client.sent_one();
+    pair.server.receive(&again);
+    assert_eq!(pair.server.events(), []);
+    assert_eq!(pair.server.sent_one(), lost);
+}
+
+#[test]
 fn a_withdrawn_request_is_taken_back_from_the_program() {
     let (mut pair, ours, theirs) = Pair::requested();
     pair.client.cm.abandon(pair.client.now, ours).unwrap();
