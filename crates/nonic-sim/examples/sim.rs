@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p nonic-sim --example sim -- --seeds 1000`, or `--seed 17 --pcap 17.pcapng`.
 
-use nonic_sim::{Options, run_many, run_seed};
+use nonic_sim::{Options, Workload, run_many_of, run_seed};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -13,6 +13,10 @@ fn main() -> ExitCode {
     while let Some(name) = arguments.next() {
         if name == "--narrate" {
             options.narrate = true;
+            continue;
+        }
+        if name == "--connections" {
+            options.workload = Workload::Connections;
             continue;
         }
         let Some(value) = arguments.next() else {
@@ -29,7 +33,7 @@ fn main() -> ExitCode {
             "--pcap" => options.pcap = Some(value.into()),
             _ => {
                 eprintln!(
-                    "usage: sim [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
+                    "usage: sim [--connections] [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
                 );
                 return ExitCode::from(2);
             }
@@ -48,7 +52,9 @@ fn main() -> ExitCode {
         };
     }
     let start = Instant::now();
-    let summary = run_many(first, count, threads, |_, failed| failed < failures);
+    let summary = run_many_of(options.workload, first, count, threads, |_, failed| {
+        failed < failures
+    });
     for failure in &summary.failures {
         println!("{failure}");
     }

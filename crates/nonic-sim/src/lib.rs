@@ -4,7 +4,7 @@
 //! - [`Fabric`] moves packets between any number of [`nonic_core::Nic`]s over [`Link`]s with [`Faults`], and
 //!   drives each as the real engine does. It is a library for tests of anything that runs on the core.
 //! - [`run_seed`] draws a whole workload from a number, runs it and checks every completion and every byte
-//!   against a model. [`run_many`] does so for a range of seeds, on several threads.
+//!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect. [`run_many`] does so for a range of seeds, on several threads.
 //!
 //! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with
 //! other runs. What a seed means may change between versions; what it means within one never does.
@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod connections;
 mod fabric;
 mod faults;
 mod link;
@@ -26,5 +27,5 @@ pub use fabric::{Batching, Fabric, FabricConfig, Step};
 pub use faults::{FaultCounts, FaultInjector, Faults};
 pub use link::{Link, LinkProfile};
 pub use prng::Prng;
-pub use run::{Failure, Options, Report, Summary, run_many, run_seed};
+pub use run::{Failure, Options, Report, Summary, Workload, run_many, run_many_of, run_seed};
 pub use train::Train;

@@ -1,6 +1,7 @@
 //! Runs seeds and says what came of them.
 
 use crate::capture::Capture;
+use crate::connections::Connections;
 use crate::faults::FaultCounts;
 use crate::world::World;
 use std::fmt;
@@ -19,6 +20,18 @@ pub struct Options {
     pub pcap: Option<PathBuf>,
     /// Tells what happens on standard error: packets, marks, completions and events.
     pub narrate: bool,
+    /// What the hosts do.
+    pub workload: Workload,
+}
+
+/// What the hosts of a run do.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Workload {
+    /// They move data over queue pairs that are connected from the start.
+    #[default]
+    Traffic,
+    /// They connect and disconnect through their connection managers.
+    Connections,
 }
 
 /// What a run did. Two runs of one seed give equal reports.
@@ -34,11 +47,11 @@ pub struct Report {
     pub steps: u64,
     /// Packets sent.
     pub packets: u64,
-    /// Work requests posted to send queues.
+    /// Work requests posted to send queues; connections asked for.
     pub operations: u64,
-    /// Successful completions checked.
+    /// Successful completions checked; connections established.
     pub completions: u64,
-    /// Work requests that failed, as they should or may.
+    /// Work requests that failed, as they should or may; connections refused or given up.
     pub failures: u64,
     /// Of these, for want of an answer.
     pub retries_exceeded: u64,
@@ -51,6 +64,8 @@ pub struct Report {
 pub struct Failure {
     /// The seed.
     pub seed: u64,
+    /// What the hosts did.
+    pub workload: Workload,
     /// When, in virtual time.
     pub virtual_ns: u64,
     /// What.
@@ -59,9 +74,13 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flag = match self.workload {
+            Workload::Traffic => "",
+            Workload::Connections => " --connections",
+        };
         write!(
             f,
-            "nonic sim --seed {}   # at {} ns: {}",
+            "nonic sim{flag} --seed {}   # at {} ns: {}",
             self.seed, self.virtual_ns, self.what
         )
     }
@@ -71,6 +90,50 @@ impl std::error::Error for Failure {}
 
 /// Runs the workload of a seed with all checks.
 pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
+    match options.workload {
+        Workload::Traffic => run_traffic(seed, options),
+        Workload::Connections => run_connections(seed, options),
+    }
+}
+
+fn run_connections(seed: u64, options: &Options) -> Result<Report, Failure> {
+    let mut world = Connections::draw(seed);
+    world.narrate(options.narrate);
+    let outcome = match open_capture(options) {
+        Err(error) => Err(format!("cannot write the capture: {error}")),
+        Ok(capture) => {
+            if let Some(capture) = capture {
+                world.capture(capture);
+            }
+            catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| Err(message_of(&*panic)))
+        }
+    };
+    let finished = world.fabric.take_capture().map_or(Ok(()), Capture::finish);
+    let outcome =
+        outcome.and_then(|()| finished.map_err(|error| format!("cannot write the capture: {error}")));
+    let virtual_ns = world.fabric.now().as_ns();
+    outcome.map_err(|what| Failure {
+        seed,
+        workload: Workload::Connections,
+        virtual_ns,
+        what,
+    })?;
+    let tally = world.tally;
+    Ok(Report {
+        seed,
+        trace_hash: world.fabric.trace_hash(),
+        virtual_ns,
+        steps: world.steps,
+        packets: world.fabric.packets(),
+        operations: tally.attempts,
+        completions: tally.established,
+        failures: tally.refused + tally.unreachable,
+        retries_exceeded: tally.unreachable,
+        faults: world.fabric.fault_counts(),
+    })
+}
+
+fn run_traffic(seed: u64, options: &Options) -> Result<Report, Failure> {
     let mut world = World::draw(seed);
     world.narrate(options.narrate);
     let outcome = match open_capture(options) {
@@ -89,6 +152,7 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
     let virtual_ns = world.fabric.now().as_ns();
     outcome.map_err(|what| Failure {
         seed,
+        workload: Workload::Traffic,
         virtual_ns,
         what,
     })?;
@@ -141,6 +205,17 @@ pub fn run_many(
     threads: usize,
     progress: impl Fn(u64, u64) -> bool + Sync,
 ) -> Summary {
+    run_many_of(Workload::Traffic, first, count, threads, progress)
+}
+
+/// As [`run_many`], with a workload of the caller's choice.
+pub fn run_many_of(
+    workload: Workload,
+    first: u64,
+    count: u64,
+    threads: usize,
+    progress: impl Fn(u64, u64) -> bool + Sync,
+) -> Summary {
     const CHUNK: u64 = 16;
     let next = AtomicU64::new(0);
     let summary = Mutex::new(Summary::default());
@@ -153,7 +228,11 @@ pub fn run_many(
             let seeds = first + start..first + (start + CHUNK).min(count);
             let mut part = Summary::default();
             for seed in seeds {
-                part.add(run_seed(seed, &Options::default()));
+                let options = Options {
+                    workload,
+                    ..Options::default()
+                };
+                part.add(run_seed(seed, &options));
             }
             let mut whole = summary.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             whole.merge(part);
