@@ -41,7 +41,7 @@ impl Dist {
         let status = cargo.status().context("cannot start cargo")?;
         ensure!(status.success(), "it does not build");
 
-        let root = target.join(if options.debug { "nonic-debug" } else { "nonic" });
+        let root = root(options)?;
         let (bin, lib) = (root.join("bin"), root.join("lib"));
         for folder in [&bin, &lib] {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -57,6 +57,11 @@ impl Dist {
         Ok(Self { root })
     }
 
+    /// The one built before.
+    pub(crate) fn built(options: &Options) -> Result<Self> {
+        Ok(Self { root: root(options)? })
+    }
+
     /// The command.
     pub(crate) fn nonic(&self) -> PathBuf {
         self.root.join("bin/nonic")
@@ -68,6 +73,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let dist = Dist::build(options)?;
     println!("{}", dist.root.display());
     Ok(())
+}
+
+fn root(options: &Options) -> Result<PathBuf> {
+    Ok(target_directory()?.join(if options.debug { "nonic-debug" } else { "nonic" }))
 }
 
 /// The folder of the workspace.

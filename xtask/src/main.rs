@@ -7,6 +7,8 @@ mod bench;
 mod bench_verbs;
 mod conformance;
 mod dist;
+mod interop;
+mod lab;
 mod link;
 mod loom;
 mod mutants;
@@ -33,6 +35,10 @@ enum Chore {
     Conformance(conformance::Options),
     /// Build what is installed: the command and the libraries programs run on.
     Dist(dist::Options),
+    /// Run programs between nonic and Linux's own soft-RDMA driver.
+    Interop(interop::Options),
+    /// Boot guests that run Linux's own soft-RDMA driver, and run a command there.
+    Lab(lab::Options),
     /// Explore the interleavings of what threads share.
     Loom,
     /// Break the NIC on purpose and expect the simulator to notice.
@@ -65,6 +71,8 @@ fn main() -> anyhow::Result<()> {
         } => bench_verbs::run(&options),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Dist(options) => dist::run(&options),
+        Chore::Interop(options) => interop::run(&options),
+        Chore::Lab(options) => lab::run(&options),
         Chore::Loom => loom::run(),
         Chore::Mutants(options) => mutants::run(&options),
         Chore::Tools(options) => tools::run(&options),

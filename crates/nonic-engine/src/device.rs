@@ -16,6 +16,7 @@ use crate::gsi::Gsi;
 use crate::netdev::{self, GidEntry, NetDevice};
 use crate::progress::Progress;
 use crate::registry::{Block, BlockClaim, ClaimError, Standing};
+use crate::settings::Settings;
 use crate::shard::{LinkCounters, Shard};
 use crate::socket::{ROCE_PORT, WireSocket};
 use nonic_core::{
@@ -47,6 +48,7 @@ struct Inner {
     progress: Arc<Progress>,
     events: Arc<Channel<Event>>,
     next_id: AtomicU32,
+    settings: Settings,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -108,20 +110,23 @@ impl Device {
 
     /// Opens a device found by [`Device::list`].
     pub fn open_netdev(netdev: NetDevice) -> Result<Self, OpenError> {
-        let config = NicConfig {
-            port_mtu: PathMtu::from_bytes(u32::from(netdev.path_mtu())).expect("one of the five MTUs"),
-            ..NicConfig::default()
-        };
         let name = netdev.device_name();
         let io = |error| OpenError::Io {
             name: name.clone(),
             error,
+        };
+        let settings = Settings::from_environment().map_err(io)?;
+        let config = NicConfig {
+            port_mtu: PathMtu::from_bytes(u32::from(netdev.path_mtu())).expect("one of the five MTUs"),
+            lenient_icrc: !settings.strict_icrc,
+            ..NicConfig::default()
         };
         let keys = Arc::new(KeyTable::new());
         let nic = Nic::new(config.clone(), Arc::clone(&keys), Box::new(KernelEntropy::new()));
         let events = Arc::new(Channel::new().map_err(io)?);
         let capture = Capture::from_environment().map_err(io)?;
         let mut shard = Shard::new(nic, Clock::new(), Arc::clone(&events), capture);
+        shard.single_packets = settings.single_packets;
         let gids = attach(&mut shard, &netdev).map_err(io)?;
         if gids.is_empty() {
             return Err(OpenError::NoAddress(name));
@@ -147,6 +152,7 @@ impl Device {
             progress,
             events,
             next_id,
+            settings,
             thread: Some(thread),
         };
         Ok(Device {
@@ -538,6 +544,7 @@ impl Drop for Inner {
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }
+        self.settings.report(shard.nic.counters(), &shard.counters);
     }
 }
 

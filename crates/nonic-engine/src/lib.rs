@@ -24,6 +24,7 @@ pub mod pinning;
 mod progress;
 pub mod registry;
 mod routes;
+mod settings;
 mod shard;
 pub mod socket;
 

@@ -71,6 +71,8 @@ pub(crate) struct Shard {
     pub(crate) entropy: KernelEntropy,
     pub(crate) capture: Option<Capture>,
     pub(crate) counters: LinkCounters,
+    /// Whether every packet goes alone, though the kernel would take batches.
+    pub(crate) single_packets: bool,
     /// Taken out while received packets, which live in it, are worked on.
     buffers: Option<Box<Buffers>>,
     out: SendBuffer,
@@ -164,6 +166,7 @@ impl Shard {
             entropy: KernelEntropy::new(),
             capture,
             counters: LinkCounters::default(),
+            single_packets: false,
             buffers: Some(Box::new(Buffers {
                 batch: RecvBatch::new(1),
                 inbox: InboxBuffer::new(),
@@ -429,6 +432,7 @@ impl Shard {
             let segments = self
                 .attachments
                 .first()
+                .filter(|_| !self.single_packets)
                 .map_or(1, |first| first.own.max_gso_segments());
             let batch = self.nic.poll_transmit(now, segments, self.out.bytes_mut());
             let Some(transmit) = batch.or_else(|| self.next_message()) else {

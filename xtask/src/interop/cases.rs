@@ -1,0 +1,259 @@
+//! The rows of the matrix: which programs, with which options, over which kind of wire.
+
+/// Which IP versions a row makes sense for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Families {
+    Both,
+    OnlyIpv6,
+}
+
+/// What is run on both sides.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// rdma-core's examples: `-g` is the GID index, `-m` the MTU.
+    Example,
+    /// perftest: `-x` is the GID index.
+    Perftest,
+    /// Our own `peer.py`.
+    Script,
+    /// Known to be missing; the table says so.
+    NotYet,
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) group: &'static str,
+    pub(super) kind: Kind,
+    pub(super) program: &'static str,
+    /// The options the table shows.
+    pub(super) options: Vec<&'static str>,
+    /// Options that only keep the run short.
+    pub(super) limits: Vec<&'static str>,
+    /// What netem does to everything the guest sends and receives.
+    pub(super) fault: Option<&'static str>,
+    /// Wishes to nonic.
+    pub(super) environment: Option<(&'static str, &'static str)>,
+    pub(super) families: Families,
+    /// Part of the short run.
+    pub(super) core: bool,
+}
+
+impl Case {
+    /// The row's name.
+    pub(super) fn name(&self) -> String {
+        let mut words = Vec::new();
+        let wish = self.environment.map(|(name, value)| format!("{name}={value}"));
+        words.extend(wish.as_deref());
+        words.push(self.program);
+        words.extend(&self.options);
+        let name = words.join(" ");
+        match self.fault {
+            Some(fault) => format!("{name}, {fault}"),
+            None => name,
+        }
+    }
+
+    fn new(group: &'static str, kind: Kind, program: &'static str, options: &[&'static str]) -> Self {
+        let limits: &[&str] = match kind {
+            Kind::Example => &["-n", "100"],
+            Kind::Perftest if options.contains(&"-a") => &["-F", "-n", "5"],
+            Kind::Perftest => &["-F", "-n", "100"],
+            Kind::Script | Kind::NotYet => &[],
+        };
+        Self {
+            group,
+            kind,
+            program,
+            options: options.to_vec(),
+            limits: limits.to_vec(),
+            fault: None,
+            environment: None,
+            families: Families::Both,
+            core: false,
+        }
+    }
+
+    fn core(self) -> Self {
+        Self { core: true, ..self }
+    }
+
+    fn wish(self, name: &'static str, value: &'static str) -> Self {
+        Self {
+            environment: Some((name, value)),
+            ..self
+        }
+    }
+
+    fn fault(self, fault: &'static str) -> Self {
+        Self {
+            fault: Some(fault),
+            ..self
+        }
+    }
+}
+
+/// The errors `peer.py` knows.
+const ERRORS: [&str; 13] = [
+    "write-wrong-key",
+    "read-wrong-key",
+    "atomic-wrong-key",
+    "write-out-of-bounds",
+    "read-out-of-bounds",
+    "write-forbidden",
+    "read-forbidden",
+    "atomic-misaligned",
+    "send-too-long",
+    "no-receive",
+    "late-receive",
+    "peer-killed",
+    "qp-destroyed",
+];
+
+/// netem's words.
+const FAULTS: [&str; 5] = [
+    "loss 1%",
+    "loss 5%",
+    "delay 2ms reorder 75%",
+    "duplicate 5%",
+    "corrupt 2%",
+];
+
+/// Everything, in the order of the table.
+pub(super) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    examples(&mut cases);
+    for (operation, services) in [
+        ("send", &["RC", "UC", "UD"][..]),
+        ("write", &["RC", "UC"][..]),
+        ("read", &["RC"][..]),
+        ("atomic", &["RC"][..]),
+    ] {
+        for service in services {
+            perftest(&mut cases, operation, service);
+        }
+    }
+    cases.push(Case::new("every byte compared", Kind::Script, "peer.py", &["transfer"]).core());
+    for error in ERRORS {
+        let case = Case::new("errors", Kind::Script, "peer.py", &[error]);
+        let core = matches!(error, "write-wrong-key" | "send-too-long" | "no-receive");
+        cases.push(Case { core, ..case });
+    }
+    for fault in FAULTS {
+        cases.push(Case::new("faults", Kind::Example, "ibv_rc_pingpong", &["-c"]).fault(fault));
+        let case = Case::new("faults", Kind::Script, "peer.py", &["transfer"]).fault(fault);
+        cases.push(Case {
+            core: fault == "loss 1%",
+            ..case
+        });
+    }
+    habits(&mut cases);
+    not_yet(&mut cases);
+    cases
+}
+
+/// rdma-core's examples; `-c` compares what arrives.
+fn examples(cases: &mut Vec<Case>) {
+    let group = "rdma-core's examples";
+    for (program, variants) in [
+        (
+            "ibv_rc_pingpong",
+            &[&["-c"][..], &["-c", "-e"], &["-c", "-s", "100000"], &["-c", "-o"]][..],
+        ),
+        (
+            "ibv_uc_pingpong",
+            &[&["-c"][..], &["-c", "-e"], &["-c", "-s", "20000"]],
+        ),
+        (
+            "ibv_ud_pingpong",
+            &[&["-c", "-s", "1000"][..], &["-c", "-e", "-s", "1000"]],
+        ),
+        (
+            "ibv_srq_pingpong",
+            &[&["-c"][..], &["-c", "-e"], &["-c", "-q", "4"]],
+        ),
+    ] {
+        for (index, options) in variants.iter().enumerate() {
+            let case = Case::new(group, Kind::Example, program, options);
+            cases.push(Case {
+                core: index == 0,
+                ..case
+            });
+        }
+    }
+}
+
+fn perftest(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
+    let (bandwidth, latency) = match operation {
+        "send" => ("ib_send_bw", "ib_send_lat"),
+        "write" => ("ib_write_bw", "ib_write_lat"),
+        "read" => ("ib_read_bw", "ib_read_lat"),
+        _ => ("ib_atomic_bw", "ib_atomic_lat"),
+    };
+    // Unreliable messages that overrun a queue are lost, and perftest then waits for ever.
+    let small = match service {
+        "UC" => &["-s", "4096"][..],
+        "UD" => &["-s", "1024"][..],
+        _ => &[],
+    };
+    let mut add = |program: &'static str, extra: &[&'static str], core: bool| {
+        let options = [&["-c", service][..], extra, small].concat();
+        let case = Case::new("perftest", Kind::Perftest, program, &options);
+        cases.push(Case { core, ..case });
+    };
+    add(bandwidth, &[], service == "RC");
+    if operation != "write" {
+        add(bandwidth, &["-e"], false);
+    }
+    add(bandwidth, &["-q", "4"], false);
+    add(bandwidth, &["-b"], false);
+    if service == "RC" && operation != "atomic" {
+        add(bandwidth, &["-a"], false);
+    }
+    add(latency, &[], service != "RC");
+    if service == "RC" && operation != "atomic" {
+        add(latency, &["-a"], false);
+    }
+}
+
+/// What nonic may be asked to do differently. With the strict checksum it takes from rxe what has no Identification to
+/// solve for: IPv6.
+fn habits(cases: &mut Vec<Case>) {
+    let group = "nonic's habits";
+    let bandwidth = |program, options: &[&'static str]| Case::new(group, Kind::Perftest, program, options);
+    for program in ["ib_write_bw", "ib_send_bw", "ib_read_bw"] {
+        let case = bandwidth(program, &[]).wish("NONIC_GSO", "off");
+        cases.push(Case {
+            core: program == "ib_write_bw",
+            ..case
+        });
+    }
+    cases.push(Case::new(group, Kind::Script, "peer.py", &["transfer"]).wish("NONIC_GSO", "off"));
+    for case in [
+        bandwidth("ib_write_bw", &[]),
+        bandwidth("ib_read_bw", &[]),
+        Case::new(group, Kind::Script, "peer.py", &["transfer"]),
+    ] {
+        cases.push(Case {
+            families: Families::OnlyIpv6,
+            ..case.wish("NONIC_ICRC", "strict")
+        });
+    }
+    cases.push(bandwidth("ib_write_bw", &[]).wish("NONIC_ICRC", "lenient"));
+}
+
+/// What waits for the connection manager.
+fn not_yet(cases: &mut Vec<Case>) {
+    for (program, options) in [
+        ("rping", &[][..]),
+        ("ucmatose", &[]),
+        ("udaddy", &[]),
+        ("mckey", &[]),
+        ("rdma_client, rdma_server", &[]),
+        ("ib_send_bw", &["-R"]),
+        ("ib_write_bw", &["-R"]),
+        ("rstream", &[]),
+    ] {
+        cases.push(Case::new("connected by rdma_cm", Kind::NotYet, program, options));
+    }
+}

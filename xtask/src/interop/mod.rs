@@ -1,0 +1,258 @@
+//! nonic and Linux's rxe on one wire: the same programs on both sides, each way round.
+//!
+//! nonic runs here, rxe in a guest of the [`lab`](crate::lab); a tap device and a bridge are between them. What passes
+//! is written in `docs/interop.md`, with rxe's counters before and after.
+//!
+//! Read first: [`cases`] (the rows), then [`pair`] (one cell).
+
+mod beside;
+mod cases;
+mod counters;
+mod pair;
+mod table;
+
+use crate::dist::{self, Dist};
+use crate::lab::{self, Guest, Lab};
+use crate::place::{Setting, install};
+use anyhow::{Context, Result, ensure};
+use cases::{Case, Families, Kind};
+use counters::Counters;
+use pair::{Bench, Direction, Family, Gids};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    build: dist::Options,
+    /// Only rows whose name contains this; the documentation is then left alone
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Only the rows every change must pass, at the usual MTU
+    #[arg(long)]
+    core: bool,
+    /// Only at this MTU of the wire [default: 1500, then 4200]
+    #[arg(long)]
+    mtu: Option<u32>,
+    /// Print what was found as JSON, instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Write the table to docs/interop.md
+    #[arg(long)]
+    write: bool,
+    /// Compare the speed of both, in one guest, instead
+    #[arg(long)]
+    beside: bool,
+    /// Do not build; use this folder, as made by `dist`
+    #[arg(long = "dist", value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+impl Options {
+    fn takes(&self, case: &Case) -> bool {
+        case.name().contains(&self.only) && (case.core || !self.core)
+    }
+}
+
+/// What became of a cell.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    Passed,
+    Failed(String),
+    /// The row makes no sense here, or is not yet built.
+    Empty,
+}
+
+/// One row at one MTU. Cells: nonic asks (IPv4, IPv6), nonic serves (IPv4, IPv6).
+#[derive(Clone, Debug)]
+struct Row {
+    case: Case,
+    mtu: u32,
+    cells: [Cell; 4],
+}
+
+const COLUMNS: [(Direction, Family); 4] = [
+    (Direction::NonicAsks, Family::Ipv4),
+    (Direction::NonicAsks, Family::Ipv6),
+    (Direction::NonicServes, Family::Ipv4),
+    (Direction::NonicServes, Family::Ipv6),
+];
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !lab::is_inside() {
+        lab::prepare()?;
+        install(&[
+            ("/usr/bin/ibv_devinfo", "ibverbs-utils"),
+            (
+                "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
+                "ibverbs-providers",
+            ),
+            ("/usr/bin/ib_write_bw", "perftest"),
+            ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
+        ])?;
+        if options.folder.is_none() {
+            Dist::build(&options.build)?;
+        }
+        return Err(lab::enter());
+    }
+    let dist = match &options.folder {
+        Some(root) => Dist { root: root.clone() },
+        None => Dist::built(&options.build)?,
+    };
+    if options.beside {
+        return beside::run(&dist);
+    }
+    let rows = matrix(options, &dist)?;
+    if options.json {
+        println!("{:#}", table::json(&rows));
+    }
+    if options.write {
+        table::document(&rows)?;
+    }
+    let count = |wanted: fn(&Cell) -> bool| {
+        rows.iter()
+            .flat_map(|row| &row.cells)
+            .filter(|cell| wanted(cell))
+            .count()
+    };
+    let failed = count(|cell| matches!(cell, Cell::Failed(_)));
+    let passed = count(|cell| matches!(cell, Cell::Passed));
+    println!("interop: {passed} passed, {failed} failed");
+    ensure!(passed + failed > 0, "no row has that in its name");
+    ensure!(
+        failed == 0,
+        "nonic and rxe do not understand each other everywhere"
+    );
+    Ok(())
+}
+
+fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
+    // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
+    let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
+    let mtus = match (options.mtu, options.core) {
+        (Some(mtu), _) => vec![mtu],
+        (None, true) => vec![1500],
+        (None, false) => vec![1500, 4200],
+    };
+    let mut lab = Lab::new(mtus[0])?;
+    let began = Instant::now();
+    let mut guest = lab.boot(1, 768, 1)?;
+    eprintln!("guest up after {:.1} s", began.elapsed().as_secs_f32());
+    for folder in [lab.folder(), guest.folder()] {
+        std::fs::write(folder.join("peer.py"), include_str!("peer.py"))?;
+    }
+    let mut rows = Vec::new();
+    for mtu in mtus {
+        lab.set_mtu(mtu, &[1])?;
+        guest.run(&format!(
+            "rdma link del rxe0 2>/dev/null; ip link set eth0 mtu {mtu} && rdma link add rxe0 type rxe netdev eth0"
+        ))?;
+        let gids = find_gids(dist, &mut guest)?;
+        let mut bench = Bench {
+            lab: &lab,
+            guest: &mut guest,
+            nonic: dist.nonic(),
+            gids,
+            mtu,
+            port: 20000,
+        };
+        let before = Counters::read(bench.guest)?;
+        let mut seen = counters::Seen::default();
+        for case in cases::all().into_iter().filter(|case| options.takes(case)) {
+            rows.push(one_row(&mut bench, case, options.json, &mut seen)?);
+        }
+        Counters::read(bench.guest)?.report(&before, &seen, mtu);
+    }
+    Ok(rows)
+}
+
+/// Runs a row and says how it went, cell by cell.
+fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool, seen: &mut counters::Seen) -> Result<Row> {
+    let began = Instant::now();
+    let mut out = std::io::stderr();
+    let name = case.name();
+    if !quiet {
+        write!(out, "{} {name:<58}", bench.mtu)?;
+    }
+    let mut row = Row {
+        case,
+        mtu: bench.mtu,
+        cells: [const { Cell::Empty }; 4],
+    };
+    for (cell, (direction, family)) in row.cells.iter_mut().zip(COLUMNS) {
+        let skipped = row.case.kind == Kind::NotYet
+            || (row.case.families == Families::OnlyIpv6 && family == Family::Ipv4);
+        if !skipped {
+            *cell = match bench.run(&row.case, direction, family) {
+                Ok(()) => Cell::Passed,
+                Err(error) => Cell::Failed(format!("{error:#}")),
+            };
+            seen.add(&bench.lab.folder().join("counters"));
+        }
+        if !quiet {
+            write!(out, " {}", table::mark(cell))?;
+            out.flush()?;
+        }
+    }
+    if !quiet {
+        writeln!(out, "  {:.1} s", began.elapsed().as_secs_f32())?;
+        for (cell, (direction, family)) in row.cells.iter().zip(COLUMNS) {
+            if let Cell::Failed(complaint) = cell {
+                writeln!(out, "    {direction:?}, {family:?}: {complaint}")?;
+            }
+        }
+    }
+    Ok(row)
+}
+
+/// Asks both devices at which index their addresses are.
+fn find_gids(dist: &Dist, guest: &mut Guest) -> Result<Gids> {
+    let ours = std::process::Command::new(dist.nonic())
+        .args(["run", "--", "ibv_devinfo", "-v", "-d", "roce_br0"])
+        .output()
+        .context("cannot start nonic")?;
+    let ours = String::from_utf8_lossy(&ours.stdout).into_owned();
+    let theirs = guest.run("ibv_devinfo -v -d rxe0")?;
+    Ok(Gids {
+        ours: [
+            gid_index(&ours, "::ffff:10.77.0.254")?,
+            gid_index(&ours, "fd77::254")?,
+        ],
+        theirs: [
+            gid_index(&theirs, "::ffff:10.77.0.1")?,
+            gid_index(&theirs, "fd77::1")?,
+        ],
+    })
+}
+
+/// From a line like `GID[  1]:  ::ffff:10.77.0.1, RoCE v2`.
+fn gid_index(text: &str, gid: &str) -> Result<u32> {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("GID[")?.split_once("]:"))
+        .find(|(_, rest)| rest.trim().split(',').next() == Some(gid))
+        .and_then(|(index, _)| index.trim().parse().ok())
+        .with_context(|| format!("no GID {gid} in: {}", pair::brief(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gids_are_found_in_what_ibv_devinfo_prints() {
+        let text = "\t\t\tGID[  0]:\t\tfe80::1, RoCE v2\n\t\t\tGID[  1]:\t\t::ffff:10.77.0.1, RoCE v2\n";
+        assert_eq!(gid_index(text, "::ffff:10.77.0.1").ok(), Some(1));
+        assert!(gid_index(text, "fe80::2").is_err());
+    }
+
+    #[test]
+    fn every_row_has_a_name_of_its_own() {
+        let mut names: Vec<String> = cases::all().iter().map(Case::name).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

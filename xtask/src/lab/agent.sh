@@ -1,0 +1,21 @@
+# Takes commands in a guest. A line with a number on the second serial port means: run /run/lab/NUMBER.command.
+# Its output goes to NUMBER.output and its exit status, when it has ended, to NUMBER.status.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM=dumb
+cd /tmp
+stty -F /dev/ttyS1 raw -echo
+exec 3</dev/ttyS1
+echo up > /run/lab/ready.new
+mv /run/lab/ready.new /run/lab/ready
+while read -r word number <&3; do
+    case $word in
+    run)
+        setsid bash -c '
+            echo $$ > $0.process
+            bash $0.command > $0.output 2>&1 < /dev/null
+            echo $? > $0.new
+            mv $0.new $0.status' /run/lab/$number 3<&- &
+        ;;
+    kill) kill -KILL -- -"$(cat /run/lab/$number.process)" ;;
+    off) echo o > /proc/sysrq-trigger ;;
+    esac
+done

@@ -1,0 +1,191 @@
+//! One guest: a QEMU process, a serial line for commands, a shared folder for results.
+//!
+//! A command is a file in the folder, announced on the serial line; output and exit status come back as files. So the
+//! network under test carries nothing of ours, and a command may be started while others run.
+
+use super::kernel::Kernel;
+use super::process::{GLANCE, Process, last_words};
+use anyhow::{Context, Result, bail, ensure};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A guest takes 5 s to boot on a quiet machine.
+const BOOT_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the guest is made of.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Hardware {
+    pub(super) number: u8,
+    pub(super) memory_mib: u32,
+    pub(super) processors: u8,
+    pub(super) mtu: u32,
+}
+
+/// A running guest; ends with its value.
+pub(crate) struct Guest {
+    number: u8,
+    emulator: Process,
+    folder: PathBuf,
+    control: UnixStream,
+    commands: u32,
+}
+
+/// A command that was started in a guest.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    number: u32,
+}
+
+/// What a command printed, and its exit status.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    pub(crate) output: String,
+    pub(crate) status: i32,
+}
+
+impl Guest {
+    /// Starts it and waits until it takes commands.
+    pub(super) fn boot(kernel: &Kernel, folder: &Path, hardware: &Hardware) -> Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let control = folder.join("control");
+        let arguments = emulator(kernel, folder, &control, hardware);
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut emulator = Process::start(&words, &[], folder.join("emulator"))?;
+        let deadline = Instant::now() + BOOT_PATIENCE;
+        while !folder.join("ready").exists() {
+            let console = std::fs::read(folder.join("console")).unwrap_or_default();
+            let console = String::from_utf8_lossy(&console).into_owned();
+            ensure!(
+                emulator.runs(),
+                "the guest died: {} {}",
+                last_words(&emulator.output()),
+                last_words(&console)
+            );
+            ensure!(
+                Instant::now() < deadline,
+                "the guest does not boot: {}",
+                last_words(&console)
+            );
+            std::thread::sleep(GLANCE);
+        }
+        let control = UnixStream::connect(&control).context("no serial line to the guest")?;
+        Ok(Self {
+            number: hardware.number,
+            emulator,
+            folder: folder.to_owned(),
+            control,
+            commands: 0,
+        })
+    }
+
+    /// Its number: N of `10.77.0.N` and `fd77::N`.
+    pub(crate) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// This folder of ours is `/run/lab` there.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts a command (bash).
+    pub(crate) fn start(&mut self, command: &str) -> Result<Task> {
+        self.commands += 1;
+        let number = self.commands;
+        std::fs::write(
+            self.folder.join(format!("{number}.command")),
+            format!("{command}\n"),
+        )?;
+        writeln!(self.control, "run {number}").context("the guest does not listen")?;
+        Ok(Task { number })
+    }
+
+    /// Waits for a command's end.
+    pub(crate) fn wait(&mut self, task: &Task, patience: Duration) -> Result<Finished> {
+        let path = |what: &str| self.folder.join(format!("{}.{what}", task.number));
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Ok(status) = std::fs::read_to_string(path("status")) {
+                return Ok(Finished {
+                    output: self.output(task),
+                    status: status.trim().parse().context("no exit status")?,
+                });
+            }
+            if !self.emulator.runs() {
+                bail!("the guest died: {}", last_words(&self.emulator.output()));
+            }
+            if Instant::now() > deadline {
+                self.kill(task)?;
+                bail!(
+                    "still runs after {patience:?}: {}",
+                    last_words(&self.output(task))
+                );
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+
+    /// What a command has printed so far.
+    pub(crate) fn output(&self, task: &Task) -> String {
+        let bytes = std::fs::read(self.folder.join(format!("{}.output", task.number))).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Ends a command and all it started, without a chance to say goodbye.
+    pub(crate) fn kill(&mut self, task: &Task) -> Result<()> {
+        writeln!(self.control, "kill {}", task.number).context("the guest does not listen")
+    }
+
+    /// Runs a command to its end, which must be a good one; answers what it printed.
+    pub(crate) fn run(&mut self, command: &str) -> Result<String> {
+        let task = self.start(command)?;
+        let finished = self.wait(&task, Duration::from_secs(60))?;
+        ensure!(
+            finished.status == 0,
+            "in the guest: {command}: exit status {}: {}",
+            finished.status,
+            last_words(&finished.output)
+        );
+        Ok(finished.output)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It has nothing to lose: its files are ours, read-only, and the rest is memory.
+        let _ = writeln!(self.control, "off");
+    }
+}
+
+fn emulator(kernel: &Kernel, folder: &Path, control: &Path, hardware: &Hardware) -> Vec<String> {
+    let Hardware {
+        number,
+        memory_mib,
+        processors,
+        mtu,
+    } = hardware;
+    let (image, initramfs) = (kernel.image.display(), kernel.initramfs.display());
+    let (folder, control) = (folder.display(), control.display());
+    // Nothing is offloaded: the tap carries what a wire would.
+    let offloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,\
+        host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";
+    let share = "security_model=none,multidevs=remap";
+    let line = format!(
+        "qemu-system-x86_64 -nodefaults -no-user-config -machine pc,vmport=off,hpet=off -display none -no-reboot \
+         -accel tcg,thread=multi -cpu Nehalem -smp {processors} -m {memory_mib} -kernel {image} -initrd {initramfs} \
+         -serial file:{folder}/console -chardev socket,id=control,path={control},server=on,wait=off \
+         -serial chardev:control -device virtio-rng-pci \
+         -netdev tap,id=wire,ifname=tap{number},script=no,downscript=no \
+         -device virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:77:00:{number:02x},{offloads} \
+         -virtfs local,path=/,mount_tag=host,readonly=on,{share} \
+         -virtfs local,path={folder},mount_tag=mailbox,{share} -append"
+    );
+    let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    words.push(format!(
+        "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr random.trust_cpu=on net.ifnames=0 audit=0 \
+         lab={number} mtu={mtu}"
+    ));
+    words
+}

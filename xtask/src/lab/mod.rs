@@ -1,0 +1,220 @@
+//! Guests that run Linux's own soft-RDMA driver, on a wire we can see.
+//!
+//! A guest is QEMU with Debian's stock kernel, under software emulation, up in a few seconds. It sees this machine's
+//! files read-only, so every program installed here is there too; a tap device on a bridge joins it to us. The bridge
+//! is in a network namespace without a name, which ends with the last process in it: nothing is left over, however
+//! we end. It refuses to use KVM (nested virtualisation hangs stock kernels on some hosts) and needs no image.
+//!
+//! Read first: [`Lab`] (wire and folder), then [`Guest`].
+
+mod guest;
+mod initramfs;
+mod kernel;
+mod process;
+
+pub(crate) use guest::{Finished, Guest, Task};
+pub(crate) use process::Process;
+
+use crate::place::{install, is_root};
+use anyhow::{Context, Result, bail, ensure};
+use kernel::Kernel;
+use std::io::BufRead;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What to boot and what to run there.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many guests; each runs the command, with its number in $LAB
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    guests: u8,
+    /// MTU of the wire; 4200 carries RDMA's largest packets
+    #[arg(long, default_value_t = 1500)]
+    mtu: u32,
+    /// Memory of a guest, in MiB
+    #[arg(long, default_value_t = 512)]
+    memory_mib: u32,
+    /// Processors of a guest
+    #[arg(long, default_value_t = 1)]
+    processors: u8,
+    /// Give up after so many seconds
+    #[arg(long, default_value_t = 600)]
+    patience_s: u64,
+    /// What to run, by bash [default: each line of the standard input]
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Set in the environment of the half that runs in the namespace.
+const INSIDE: &str = "NONIC_LAB_INSIDE";
+
+/// Boots the guests and runs the commands in each.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !is_inside() {
+        prepare()?;
+        return Err(enter());
+    }
+    let lab = Lab::new(options.mtu)?;
+    let mut guests = Vec::new();
+    for number in 1..=options.guests {
+        guests.push(lab.boot(number, options.memory_mib, options.processors)?);
+    }
+    let patience = Duration::from_secs(options.patience_s);
+    if !options.command.is_empty() {
+        return everywhere(&mut guests, &options.command.join(" "), patience);
+    }
+    for line in std::io::stdin().lock().lines() {
+        everywhere(&mut guests, &line?, patience)?;
+    }
+    Ok(())
+}
+
+/// Runs a command in all guests at once, and prints what each said. The first exit status that is not zero is ours.
+fn everywhere(guests: &mut [Guest], command: &str, patience: Duration) -> Result<()> {
+    let tasks: Result<Vec<Task>> = guests.iter_mut().map(|guest| guest.start(command)).collect();
+    let many = guests.len() > 1;
+    let mut status = 0;
+    for (guest, task) in guests.iter_mut().zip(tasks?) {
+        let finished = guest.wait(&task, patience)?;
+        for line in finished.output.lines() {
+            match many {
+                true => println!("{}: {line}", guest.number()),
+                false => println!("{line}"),
+            }
+        }
+        if status == 0 {
+            status = finished.status;
+        }
+    }
+    ensure!(status == 0, "exit status {status}");
+    Ok(())
+}
+
+/// The wire, and a folder that goes with it.
+pub(crate) struct Lab {
+    kernel: Kernel,
+    folder: PathBuf,
+    mtu: u32,
+}
+
+impl Lab {
+    /// Our own address on the wire is `10.77.0.254` and `fd77::254`, on the interface `br0`; guest N has `.N` and `::N`.
+    pub(crate) fn new(mtu: u32) -> Result<Self> {
+        ensure!(
+            is_inside(),
+            "a lab is only built in a network namespace of its own"
+        );
+        let folder = std::env::temp_dir().join(format!("nonic-lab-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let kernel = Kernel::cached()?.context("the kernel was fetched before, and is gone")?;
+        let lab = Self { kernel, folder, mtu };
+        // What /sys shows of the network is what it was mounted with.
+        call("mount -t sysfs sysfs /sys")?;
+        call("ip link set lo up")?;
+        call("ip link add br0 type bridge forward_delay 0 mcast_snooping 0 stp_state 0")?;
+        call(&format!("ip link set br0 mtu {mtu} addrgenmode none up"))?;
+        call("ip addr add 10.77.0.254/24 dev br0")?;
+        // Without `nodad` an address is unusable for a second or two.
+        call("ip addr add fd77::254/64 dev br0 nodad")?;
+        Ok(lab)
+    }
+
+    /// Boots guest `number`, and waits until it takes commands.
+    pub(crate) fn boot(&self, number: u8, memory_mib: u32, processors: u8) -> Result<Guest> {
+        call(&format!("ip tuntap add tap{number} mode tap"))?;
+        let mtu = self.mtu;
+        call(&format!(
+            "ip link set tap{number} master br0 mtu {mtu} addrgenmode none up"
+        ))?;
+        let hardware = guest::Hardware {
+            number,
+            memory_mib,
+            processors,
+            mtu,
+        };
+        Guest::boot(&self.kernel, &self.folder.join(number.to_string()), &hardware)
+    }
+
+    /// Changes the MTU of the wire; the guests must be told too.
+    pub(crate) fn set_mtu(&mut self, mtu: u32, guests: &[u8]) -> Result<()> {
+        for number in guests {
+            call(&format!("ip link set tap{number} mtu {mtu}"))?;
+        }
+        self.mtu = mtu;
+        call(&format!("ip link set br0 mtu {mtu}"))
+    }
+
+    /// For what does not outlive the lab.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Whether this is the half in the namespace.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Fetches what the lab needs, or says what is missing.
+pub(crate) fn prepare() -> Result<()> {
+    ensure!(
+        is_root(),
+        "the lab makes network namespaces and tap devices, which only root may"
+    );
+    ensure!(
+        Path::new("/dev/net/tun").exists(),
+        "there is no /dev/net/tun: guests cannot be connected (is the `tun` module loaded?)"
+    );
+    ensure!(
+        cfg!(target_arch = "x86_64"),
+        "the lab knows how to boot x86-64 kernels only"
+    );
+    install(&[
+        ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
+        ("/bin/busybox", "busybox-static"),
+        ("/usr/sbin/tc", "iproute2"),
+        ("/usr/bin/unshare", "util-linux"),
+        ("/usr/bin/rdma", "iproute2"),
+    ])?;
+    if Kernel::cached()?.is_none() {
+        Kernel::fetch()?;
+    }
+    Ok(())
+}
+
+/// Starts over in a network namespace of our own; answers only if that fails.
+pub(crate) fn enter() -> anyhow::Error {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error.into(),
+    };
+    let error = Command::new("unshare")
+        .args(["--net", "--mount", "--"])
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    anyhow::Error::new(error).context("cannot start unshare")
+}
+
+/// Runs a command line without quotes in it, and expects success.
+pub(crate) fn call(line: &str) -> Result<()> {
+    let mut words = line.split_whitespace();
+    let program = words.next().context("an empty command line")?;
+    let output = Command::new(program)
+        .args(words)
+        .output()
+        .with_context(|| format!("cannot start {program}"))?;
+    if !output.status.success() {
+        bail!("{line}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

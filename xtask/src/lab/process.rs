@@ -1,0 +1,83 @@
+//! A process of ours on the wire: it does not outlive its value, nor us.
+
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often something is looked at that nobody announces.
+pub(super) const GLANCE: Duration = Duration::from_millis(10);
+
+/// A running process; what it prints goes to a file.
+pub(crate) struct Process {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Process {
+    /// Starts `words`; what it prints goes to the file `output`.
+    pub(crate) fn start(words: &[&str], environment: &[(&str, &str)], output: PathBuf) -> Result<Self> {
+        let file = File::create(&output).with_context(|| format!("cannot write {}", output.display()))?;
+        // Whatever happens to us, it ends too.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig=KILL", "--"])
+            .args(words)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .context("cannot start setpriv")?;
+        Ok(Self { child, output })
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// What it has printed so far.
+    pub(crate) fn output(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits for its end; answers what it printed and its exit status (128 and more: a signal).
+    pub(crate) fn wait(&mut self, patience: Duration) -> Result<super::Finished> {
+        use std::os::unix::process::ExitStatusExt;
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                let code = status
+                    .code()
+                    .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+                return Ok(super::Finished {
+                    output: self.output(),
+                    status: code,
+                });
+            }
+            if Instant::now() > deadline {
+                bail!("still runs after {patience:?}: {}", last_words(&self.output()));
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended long ago.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The end of what was said, on one line.
+pub(crate) fn last_words(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(6)..].join(" | ")
+}
