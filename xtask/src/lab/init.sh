@@ -30,8 +30,8 @@ ulimit -l unlimited
 ulimit -n 65536
 hostname "guest$number"
 ip link set lo up
-# Only the addresses given: an extra link-local one would shift the GID table.
-echo 1 > /proc/sys/net/ipv6/conf/eth0/addr_gen_mode
+# Addresses are usable at once. There must be a link-local one: without it the kernel sends no neighbour solicitation
+# for a queue pair that is being connected.
 echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad
 ip link set eth0 mtu "$mtu" up
 ip addr add "10.77.0.$number/24" dev eth0

@@ -47,6 +47,9 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
+/// Name of a lab's folder, with the process that made it.
+const FOLDER: &str = "nonic-lab-";
+
 /// Set in the environment of the half that runs in the namespace.
 const INSIDE: &str = "NONIC_LAB_INSIDE";
 
@@ -106,7 +109,8 @@ impl Lab {
             is_inside(),
             "a lab is only built in a network namespace of its own"
         );
-        let folder = std::env::temp_dir().join(format!("nonic-lab-{}", std::process::id()));
+        remove_leftovers();
+        let folder = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let kernel = Kernel::cached()?.context("the kernel was fetched before, and is gone")?;
         let lab = Self { kernel, folder, mtu };
@@ -155,6 +159,22 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Removes the folders of labs whose process was killed.
+fn remove_leftovers() {
+    let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(process) = name.strip_prefix(FOLDER) else {
+            continue;
+        };
+        if process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 
