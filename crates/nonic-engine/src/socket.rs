@@ -224,6 +224,7 @@ fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     if address.is_ipv6() {
         // A mapped IPv4 peer would make the address in the ICRC ambiguous.
         socket.set_only_v6(true)?;
+        options::accept_unchecked(&socket)?;
     }
     Ok(socket)
 }

@@ -61,22 +61,60 @@ pub(crate) fn peer_pid(stream: &impl AsFd) -> Option<u32> {
     }
 }
 
+/// Takes IPv6 datagrams without a UDP checksum, which Linux's rxe and RDMA hardware send.
+///
+/// The kernel drops them unless told otherwise (RFC 6935 has the conditions: a checksum of the payload's own that
+/// covers the addresses, which the ICRC is). What we send has one.
+pub(super) fn accept_unchecked(socket: &impl AsFd) -> io::Result<()> {
+    set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1)
+}
+
 fn switch_off(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
-    let off: libc::c_int = 0;
+    set(socket, level, option, 0)
+}
+
+fn set(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: the descriptor is open for the length of the borrow, and the pointer and length describe
-    // `off`, which outlives the call; the kernel only reads it.
+    // `value`, which outlives the call; the kernel only reads it.
     let outcome = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
             option,
-            (&raw const off).cast(),
-            size_of_val(&off) as libc::socklen_t,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     if outcome == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{RecvBatch, WireSocket};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::net::UdpSocket;
+
+    #[test]
+    fn an_ipv6_datagram_without_a_checksum_arrives() {
+        let localhost = "[::1]:0".parse().expect("an address");
+        let receiver = WireSocket::bind(localhost).expect("a free port");
+        let sender = UdpSocket::bind(localhost).expect("a free port");
+        set(&sender, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_TX, 1).expect("the kernel knows the option");
+        sender
+            .send_to(b"unchecked", receiver.local_addr())
+            .expect("loopback takes it");
+        let patience = Timespec {
+            tv_sec: 5,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(&receiver, PollFlags::IN)], Some(&patience)).expect("poll works");
+        let mut batch = RecvBatch::new(1);
+        receiver.recv(&mut batch).expect("not dropped by the kernel");
+        assert_eq!(batch.iter().next().map(|entry| entry.bytes), Some(&b"unchecked"[..]));
     }
 }
