@@ -115,6 +115,9 @@ mod tests {
         poll(&mut [PollFd::new(&receiver, PollFlags::IN)], Some(&patience)).expect("poll works");
         let mut batch = RecvBatch::new(1);
         receiver.recv(&mut batch).expect("not dropped by the kernel");
-        assert_eq!(batch.iter().next().map(|entry| entry.bytes), Some(&b"unchecked"[..]));
+        assert_eq!(
+            batch.iter().next().map(|entry| entry.bytes),
+            Some(&b"unchecked"[..])
+        );
     }
 }
