@@ -124,7 +124,11 @@ impl Bench<'_> {
             }
             Kind::Example => {
                 let mtu = if self.mtu > 4096 { "4096" } else { "1024" };
-                add(&[case.program, "-d", device, "-g", &gid, "-p", &port, "-m", mtu]);
+                add(&[case.program, "-d", device, "-g", &gid, "-p", &port]);
+                // A datagram is one packet, so there is nothing to choose.
+                if case.program != "ibv_ud_pingpong" {
+                    add(&["-m", mtu]);
+                }
                 add(&case.options);
                 add(&case.limits);
             }
