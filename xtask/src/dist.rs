@@ -34,6 +34,8 @@ impl Dist {
             "nonic-cli",
             "--package",
             "nonic-verbs",
+            "--package",
+            "nonic-rdmacm",
         ]);
         if !options.debug {
             cargo.arg("--release");
@@ -48,11 +50,20 @@ impl Dist {
         }
         let built = target.join(profile);
         replace(&built.join("nonic"), &bin.join("nonic"))?;
+        let verbs = lib.join("libibverbs.so.1");
         link(
             &built.join("libnonic_verbs.a"),
             &workspace().join("crates/nonic-verbs/libibverbs.map"),
             "libibverbs.so.1",
-            &lib.join("libibverbs.so.1"),
+            &[],
+            &verbs,
+        )?;
+        link(
+            &built.join("libnonic_rdmacm.a"),
+            &workspace().join("crates/nonic-rdmacm/librdmacm.map"),
+            "librdmacm.so.1",
+            &[&verbs],
+            &lib.join("librdmacm.so.1"),
         )?;
         Ok(Self { root })
     }

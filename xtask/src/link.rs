@@ -1,7 +1,7 @@
-//! How the static library of `nonic-verbs` becomes `libibverbs.so.1`.
+//! How the static library of `nonic-verbs` becomes `libibverbs.so.1`, and that of `nonic-rdmacm` `librdmacm.so.1`.
 //!
 //! rustc exports a `cdylib`'s symbols without versions, and programs bind to versions. So the crate is built as an
-//! archive, and the system's linker makes the shared object with a version script. The tests of `nonic-verbs` use
+//! archive, and the system's linker makes the shared object with a version script. The tests of both use
 //! this file too.
 
 use std::ffi::OsString;
@@ -10,7 +10,15 @@ use std::path::Path;
 use std::process::Command;
 
 /// Links `archive` to the shared object `output`, replacing it in one step: programs may be running on the old one.
-pub(crate) fn link(archive: &Path, version_script: &Path, soname: &str, output: &Path) -> Result<()> {
+///
+/// `needed` are shared objects it calls.
+pub(crate) fn link(
+    archive: &Path,
+    version_script: &Path,
+    soname: &str,
+    needed: &[&Path],
+    output: &Path,
+) -> Result<()> {
     let unfinished = output.with_extension("unfinished");
     let script = option("-Wl,--version-script=", version_script);
     let found = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
@@ -20,6 +28,7 @@ pub(crate) fn link(archive: &Path, version_script: &Path, soname: &str, output: 
         .arg("-Wl,--whole-archive")
         .arg(archive)
         .arg("-Wl,--no-whole-archive")
+        .args(needed)
         .arg(script)
         .arg(format!("-Wl,-soname,{soname}"))
         // Calls from inside stay inside, whatever else the process has loaded.

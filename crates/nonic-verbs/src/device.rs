@@ -9,6 +9,7 @@ use crate::object::zeroed;
 use libc::{c_char, c_int, c_void};
 use nonic_engine::Device;
 use nonic_engine::netdev::NetDevice;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 /// What an `ibv_device` pointer points to.
@@ -107,6 +108,19 @@ fn list() -> std::io::Result<Vec<*mut ibv_device>> {
             }
         })
         .collect())
+}
+
+/// The device that has an address.
+pub(crate) fn with_address(address: IpAddr) -> Option<*mut ibv_device> {
+    let mut listed = list().ok()?.into_iter();
+    listed.find(|device| {
+        // SAFETY: just listed.
+        let device = unsafe { verbs_device(*device) };
+        device.is_some_and(|device| {
+            let gids = device.netdev().gids;
+            gids.iter().any(|entry| entry.address.ip == address)
+        })
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -16,6 +16,8 @@ pub mod abi;
 mod address;
 mod async_event;
 mod channel;
+mod cm;
+mod cm_interface;
 mod compat;
 mod context;
 mod cq;

@@ -20,8 +20,14 @@ impl Library {
         let folder = TempDir::new().expect("a temporary folder");
         let library = Library { folder };
         let version_script = Path::new(env!("CARGO_MANIFEST_DIR")).join("libibverbs.map");
-        link::link(&archive(), &version_script, "libibverbs.so.1", &library.path())
-            .expect("the library links");
+        link::link(
+            &archive(),
+            &version_script,
+            "libibverbs.so.1",
+            &[],
+            &library.path(),
+        )
+        .expect("the library links");
         library
     }
 

@@ -1,0 +1,212 @@
+//! Event channels: a queue whose descriptor is readable while something is in it.
+//!
+//! The descriptor is an eventfd that counts the queue's entries. Programs poll it, make it non-blocking and wait in
+//! `rdma_get_cm_event`; reading one from it entitles to one entry.
+
+use crate::abi::{rdma_cm_event, rdma_event_channel};
+use crate::errno::{self, Errno};
+use crate::event;
+use crate::id::Id;
+use crate::interface::nonic_cm_event;
+use libc::c_int;
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An event channel.
+#[repr(C)]
+pub(crate) struct Channel {
+    c: rdma_event_channel,
+    fd: OwnedFd,
+    queue: Mutex<VecDeque<Pending>>,
+}
+
+/// An event on its way to the program.
+pub(crate) struct Pending {
+    /// Whose it is: it goes when its owner goes.
+    pub(crate) owner: Arc<Id>,
+    /// Requests: the identifier that was made for it.
+    pub(crate) asked: Option<Arc<Id>>,
+    pub(crate) what: What,
+}
+
+/// What happened.
+pub(crate) enum What {
+    /// The connection manager said so.
+    Wire(Box<nonic_cm_event>),
+    /// Something the program asked for is done (or failed).
+    Local { event: c_int, status: c_int },
+    /// A multicast group was joined.
+    Joined(Box<crate::multicast::Group>),
+}
+
+impl Pending {
+    pub(crate) fn wire(owner: &Arc<Id>, event: nonic_cm_event) -> Self {
+        Pending {
+            owner: Arc::clone(owner),
+            asked: None,
+            what: What::Wire(Box::new(event)),
+        }
+    }
+
+    pub(crate) fn request(listener: &Arc<Id>, asked: Arc<Id>, event: nonic_cm_event) -> Self {
+        Pending {
+            asked: Some(asked),
+            ..Self::wire(listener, event)
+        }
+    }
+
+    pub(crate) fn local(owner: &Arc<Id>, event: c_int, status: c_int) -> Self {
+        Pending {
+            owner: Arc::clone(owner),
+            asked: None,
+            what: What::Local { event, status },
+        }
+    }
+}
+
+impl Channel {
+    pub(crate) fn new() -> Result<Arc<Self>, Errno> {
+        // SAFETY: eventfd takes any flags.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
+        if fd < 0 {
+            return Err(errno::last());
+        }
+        // SAFETY: just opened, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Arc::new(Channel {
+            c: rdma_event_channel { fd: fd.as_raw_fd() },
+            fd,
+            queue: Mutex::default(),
+        }))
+    }
+
+    /// The program's pointer.
+    pub(crate) fn as_c(&self) -> *mut rdma_event_channel {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    pub(crate) fn push(&self, pending: Pending) {
+        let mut queue = self.queue();
+        queue.push_back(pending);
+        // SAFETY: the descriptor is open. The count is far from its limit of 2⁶⁴, so it is taken.
+        unsafe { libc::eventfd_write(self.fd.as_raw_fd(), 1) };
+    }
+
+    /// Takes out everything that fits.
+    pub(crate) fn purge(&self, fits: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let mut queue = self.queue();
+        let (taken, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(fits);
+        queue.extend(kept);
+        for _ in &taken {
+            // A thread that waits may have had the entitlement already; it will wait again.
+            if !self.is_readable() {
+                break;
+            }
+            let mut count = 0;
+            // SAFETY: the descriptor is open, and the number goes to our variable.
+            unsafe { libc::eventfd_read(self.fd.as_raw_fd(), &raw mut count) };
+        }
+        taken
+    }
+
+    /// Waits for the next, unless the program made the descriptor non-blocking.
+    fn next(&self) -> Result<Pending, Errno> {
+        loop {
+            let mut count = 0;
+            // SAFETY: the descriptor is open, and the number goes to our variable.
+            if unsafe { libc::eventfd_read(self.fd.as_raw_fd(), &raw mut count) } < 0 {
+                return Err(errno::last());
+            }
+            if let Some(pending) = self.queue().pop_front() {
+                return Ok(pending);
+            }
+        }
+    }
+
+    fn is_readable(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one structure of our own.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Pending>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Another reference to the program's channel; `EINVAL` for NULL.
+///
+/// # Safety
+///
+/// The pointer is NULL or to a channel that was not destroyed.
+pub(crate) unsafe fn channel(pointer: *mut rdma_event_channel) -> Result<Arc<Channel>, Errno> {
+    if pointer.is_null() {
+        return Err(libc::EINVAL);
+    }
+    let pointer = pointer.cast::<Channel>().cast_const();
+    // SAFETY: the program holds one reference; this is another.
+    unsafe {
+        Arc::increment_strong_count(pointer);
+        Ok(Arc::from_raw(pointer))
+    }
+}
+
+/// The next event for the program.
+pub(crate) fn wait(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
+    loop {
+        let pending = channel.next()?;
+        if let Some(event) = event::prepare(pending)? {
+            return Ok(event);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    match Channel::new() {
+        Ok(channel) => Arc::into_raw(channel).cast_mut().cast(),
+        Err(errno) => {
+            errno::set(errno);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_event_channel(pointer: *mut rdma_event_channel) {
+    if !pointer.is_null() {
+        // SAFETY: the program gives its reference back.
+        drop(unsafe { Arc::from_raw(pointer.cast::<Channel>().cast_const()) });
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_cm_event(
+    pointer: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    if event.is_null() {
+        return errno::minus_one(Err(libc::EINVAL));
+    }
+    // SAFETY: the program passes its channel.
+    let found = unsafe { channel(pointer) }.and_then(|channel| wait(&channel));
+    errno::minus_one(found.map(|found| {
+        // SAFETY: the program passes where to put it.
+        unsafe { *event = found };
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    if event.is_null() {
+        return errno::minus_one(Err(libc::EINVAL));
+    }
+    // SAFETY: the program gives back what `rdma_get_cm_event` gave it.
+    unsafe { event::acknowledge(event) };
+    0
+}

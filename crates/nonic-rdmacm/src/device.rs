@@ -1,0 +1,257 @@
+//! Devices as this library uses them: each opened once, at first use, and kept until the process ends.
+//!
+//! A program sees the context of a device as `id->verbs` and makes its own objects there. The device's events come
+//! in here ([`hear`]) and are put on the channels of the identifiers they concern.
+
+use crate::channel::Pending;
+use crate::errno::{self, Errno};
+use crate::ibv::*;
+use crate::id::Id;
+use crate::interface::*;
+use crate::verbs::*;
+use libc::{c_int, c_void};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A device in use.
+pub(crate) struct Device {
+    /// What the program sees.
+    pub(crate) context: *mut ibv_context,
+    /// For identifiers whose program has none of its own.
+    pub(crate) pd: *mut ibv_pd,
+    /// READs and atomics a queue pair can answer, and have under way, at a time.
+    pub(crate) max_responder_resources: u8,
+    pub(crate) max_initiator_depth: u8,
+    /// As `enum ibv_mtu`.
+    pub(crate) path_mtu: u8,
+    c: *mut ibv_device,
+    process: u32,
+    table: Mutex<Table>,
+}
+
+// SAFETY: the pointers are to objects of libibverbs that any thread may use.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// Whom events are for.
+#[derive(Default)]
+struct Table {
+    connections: HashMap<u32, Arc<Id>>,
+    listeners: HashMap<u64, Arc<Id>>,
+    /// What came before the call that leads to it had returned.
+    early: Vec<nonic_cm_event>,
+}
+
+static OPEN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
+
+impl Device {
+    /// The device that has an address.
+    pub(crate) fn with_address(address: IpAddr) -> Result<&'static Device, Errno> {
+        let gid = crate::address::gid_of(address);
+        // SAFETY: the address lives during the call.
+        let c = errno::check_pointer(unsafe { nonic_device_with_address(&raw const gid) })?;
+        Self::open(c)
+    }
+
+    /// All of them.
+    pub(crate) fn all() -> Result<Vec<&'static Device>, Errno> {
+        let mut count: c_int = 0;
+        // SAFETY: the number goes to our variable.
+        let list = errno::check_pointer(unsafe { ibv_get_device_list(&raw mut count) })?;
+        // An interface may go away meanwhile; the others still count.
+        let devices = (0..count as usize)
+            // SAFETY: the list has that many entries.
+            .filter_map(|index| Self::open(unsafe { *list.add(index) }).ok())
+            .collect();
+        // SAFETY: the list is ours, and nothing of it is used any more.
+        unsafe { ibv_free_device_list(list) };
+        Ok(devices)
+    }
+
+    fn open(c: *mut ibv_device) -> Result<&'static Device, Errno> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        // A child of fork cannot use what its parent opened.
+        let process = std::process::id();
+        if let Some(known) = open
+            .iter()
+            .find(|device| device.c == c && device.process == process)
+        {
+            return Ok(known);
+        }
+        // SAFETY: the device is one of the list.
+        let context = errno::check_pointer(unsafe { ibv_open_device(c) })?;
+        let device = Self::set_up(c, context, process).inspect_err(|_| {
+            // SAFETY: just opened, and nothing uses it.
+            unsafe { ibv_close_device(context) };
+        })?;
+        let device: &'static Device = Box::leak(Box::new(device));
+        let cookie: *const Device = device;
+        // SAFETY: the device lives for ever.
+        errno::check(unsafe { nonic_cm_start(context, hear, cookie.cast_mut().cast()) })?;
+        open.push(device);
+        Ok(device)
+    }
+
+    fn set_up(c: *mut ibv_device, context: *mut ibv_context, process: u32) -> Result<Device, Errno> {
+        // SAFETY: all zeros are valid attributes.
+        let (mut attr, mut port): (ibv_device_attr, ibv_port_attr) = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open and the answers go to our variables.
+        let pd = unsafe {
+            errno::check(ibv_query_device(context, &raw mut attr))?;
+            let query_port = extended(context).query_port.ok_or(libc::EOPNOTSUPP)?;
+            errno::check(query_port(context, 1, &raw mut port, size_of::<ibv_port_attr>()))?;
+            errno::check_pointer(ibv_alloc_pd(context))?
+        };
+        Ok(Device {
+            context,
+            pd,
+            max_responder_resources: attr.max_qp_rd_atom.clamp(0, 255) as u8,
+            max_initiator_depth: attr.max_qp_init_rd_atom.clamp(0, 255) as u8,
+            path_mtu: port.active_mtu.clamp(1, 5) as u8,
+            c,
+            process,
+            table: Mutex::default(),
+        })
+    }
+
+    /// The place of an address in the device's table of GIDs.
+    pub(crate) fn gid_index(&self, gid: &[u8; 16]) -> Result<u8, Errno> {
+        for index in 0..=u8::MAX {
+            let mut found = ibv_gid { raw: [0; 16] };
+            // SAFETY: the context is open and the answer goes to our variable.
+            if unsafe { ibv_query_gid(self.context, 1, c_int::from(index), &raw mut found) } != 0 {
+                break;
+            }
+            // SAFETY: every bit pattern is an array of bytes.
+            if unsafe { found.raw } == *gid {
+                return Ok(index);
+            }
+        }
+        Err(libc::EADDRNOTAVAIL)
+    }
+
+    /// Events of this connection are for `id` from now on.
+    pub(crate) fn know_connection(&'static self, connection: u32, id: &Arc<Id>) {
+        let mut table = self.table();
+        id.set_connection(connection);
+        table.connections.insert(connection, Arc::clone(id));
+        let early = take(&mut table.early, |event| event.connection == connection);
+        for event in early {
+            table.dispatch(self, event);
+        }
+    }
+
+    /// Requests to this listener are for `id` from now on.
+    pub(crate) fn know_listener(&'static self, listener: u64, id: &Arc<Id>) {
+        let mut table = self.table();
+        table.listeners.insert(listener, Arc::clone(id));
+        let early = take(&mut table.early, |event| event.listener == listener);
+        for event in early {
+            table.dispatch(self, event);
+        }
+    }
+
+    /// A connection is given up: nothing is heard of it any more.
+    pub(crate) fn abandon(&self, id: &Id) {
+        let connection = id.connection();
+        if connection == 0 {
+            return;
+        }
+        // SAFETY: the context is open. A connection that has just ended by itself is no concern.
+        unsafe { nonic_cm_abandon(self.context, connection) };
+        let mut table = self.table();
+        if id.connection() == connection {
+            id.set_connection(0);
+            table.connections.remove(&connection);
+        }
+    }
+
+    /// Nobody is heard by a listener any more.
+    pub(crate) fn unlisten(&self, listener: u64) {
+        // SAFETY: the context is open.
+        unsafe { nonic_cm_unlisten(self.context, listener) };
+        let mut table = self.table();
+        table.listeners.remove(&listener);
+        table.early.retain(|event| event.listener != listener);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn dispatch(&mut self, device: &'static Device, event: nonic_cm_event) {
+        if matches!(event.kind, REQUEST | SIDR_REQUEST) {
+            let Some(listener) = self.listeners.get(&event.listener) else {
+                self.early.push(event);
+                return;
+            };
+            let asked = Id::for_request(listener, device, &event);
+            asked.set_connection(event.connection);
+            self.connections.insert(event.connection, Arc::clone(&asked));
+            listener.push(Pending::request(listener, asked, event));
+            return;
+        }
+        let Some(id) = self.connections.get(&event.connection).map(Arc::clone) else {
+            self.early.push(event);
+            return;
+        };
+        if matches!(event.kind, REJECTED | UNREACHABLE | TIMEWAIT_EXIT | SIDR_RESPONSE) {
+            // The last word: the number may be another connection's from now on.
+            self.connections.remove(&event.connection);
+            id.set_connection(0);
+        }
+        id.push(Pending::wire(&id, event));
+    }
+}
+
+/// Takes out what fits, in order.
+fn take(events: &mut Vec<nonic_cm_event>, fits: impl Fn(&nonic_cm_event) -> bool) -> Vec<nonic_cm_event> {
+    let (taken, kept) = events.drain(..).partition(fits);
+    *events = kept;
+    taken
+}
+
+/// The device's sink.
+unsafe extern "C" fn hear(cookie: *mut c_void, event: *const nonic_cm_event) {
+    // SAFETY: the cookie is a device, which lives for ever; the event lives during the call.
+    let (device, event): (&'static Device, _) = unsafe { (&*cookie.cast::<Device>(), *event) };
+    device.table().dispatch(device, event);
+}
+
+/// The contexts of all devices, ended by NULL.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    let devices = match Device::all() {
+        Ok(devices) => devices,
+        Err(errno) => {
+            errno::set(errno);
+            return std::ptr::null_mut();
+        }
+    };
+    // SAFETY: calloc takes any numbers; one entry more, for the NULL at the end.
+    let array = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) };
+    let array = array.cast::<*mut ibv_context>();
+    if array.is_null() {
+        errno::set(libc::ENOMEM);
+        return array;
+    }
+    for (index, device) in devices.iter().enumerate() {
+        // SAFETY: the array has room for all of them.
+        unsafe { *array.add(index) = device.context };
+    }
+    // SAFETY: the program passes NULL or where to put the number.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = devices.len() as c_int;
+    }
+    array
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: the program passes what `rdma_get_devices` gave it: memory from calloc, or NULL.
+    unsafe { libc::free(list.cast()) };
+}

@@ -1,0 +1,136 @@
+//! Endpoints: an identifier with its queue pair in one call, and requests taken by waiting for them.
+
+use crate::abi::*;
+use crate::address::{address, bind, resolve_address, resolve_route};
+use crate::errno::{self, Errno};
+use crate::ibv::{ibv_pd, ibv_qp_init_attr};
+use crate::id::{self, Id, give, id, release_event};
+use crate::{qp, srq};
+use libc::c_int;
+use std::sync::Arc;
+
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn create(
+    info: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Result<Arc<Id>, Errno> {
+    // SAFETY: the caller's promise.
+    let attr = unsafe { attr.as_mut() };
+    // SAFETY: there is no channel.
+    let id = unsafe {
+        id::create(
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            info.ai_port_space,
+            info.ai_qp_type,
+        )
+    }?;
+    if info.ai_flags & RAI_PASSIVE != 0 {
+        // SAFETY: the caller's promise.
+        bind(&id, unsafe { address(info.ai_src_addr) }?)?;
+        if !pd.is_null() {
+            // SAFETY: the field is ours to set.
+            unsafe { (*id.as_c()).pd = pd };
+        }
+        if let Some(attr) = attr {
+            attr.qp_type = info.ai_qp_type;
+            id.state().queue_pairs = Some(*attr);
+        }
+        return Ok(id);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { resolve_address(&id, info.ai_src_addr, info.ai_dst_addr) }?;
+    resolve_route(&id)?;
+    if let Some(attr) = attr {
+        attr.qp_type = info.ai_qp_type;
+        // SAFETY: the caller's promise.
+        unsafe { qp::create(&id, pd, attr) }?;
+    }
+    Ok(id)
+}
+
+/// Waits for a request.
+fn next_request(listener: &Id) -> Result<*mut rdma_cm_id, Errno> {
+    if !listener.state().synchronous {
+        return Err(libc::EINVAL);
+    }
+    release_event(listener);
+    let event = crate::channel::wait(&listener.channel())?;
+    // SAFETY: the event is ours until it is acknowledged.
+    let (kind, status, asked) = unsafe { ((*event).event, (*event).status, (*event).id) };
+    let leave_it = |errno| {
+        // SAFETY: the field is ours; the next call acknowledges the event.
+        unsafe { (*listener.as_c()).event = event };
+        Err(errno)
+    };
+    if status != 0 {
+        return leave_it(status.abs());
+    }
+    if kind != RDMA_CM_EVENT_CONNECT_REQUEST {
+        return leave_it(libc::EINVAL);
+    }
+    let wanted = listener.state().queue_pairs;
+    if let Some(mut attr) = wanted {
+        // SAFETY: the field is ours to read, and the identifier is the one just made.
+        let created = unsafe {
+            let pd = (*listener.as_c()).pd;
+            id(asked).and_then(|asked| qp::create(&asked, pd, &mut attr))
+        };
+        if let Err(errno) = created {
+            return leave_it(errno);
+        }
+    }
+    // SAFETY: the field is ours to set.
+    unsafe { (*asked).event = event };
+    Ok(asked)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_ep(
+    made: *mut *mut rdma_cm_id,
+    info: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    if made.is_null() {
+        return errno::minus_one(Err(libc::EINVAL));
+    }
+    // SAFETY: the program passes what `rdma_getaddrinfo` gave it, its domain and its attributes.
+    let id = unsafe {
+        info.as_ref()
+            .ok_or(libc::EINVAL)
+            .and_then(|info| create(info, pd, attr))
+    };
+    errno::minus_one(id.map(|id| {
+        // SAFETY: the program passes where to put it.
+        unsafe { *made = give(id) };
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_ep(pointer: *mut rdma_cm_id) {
+    // SAFETY: the program passes its identifier and does not use it again.
+    unsafe {
+        if let Ok(id) = id(pointer) {
+            qp::destroy(&id);
+            srq::destroy(&id);
+        }
+        id::rdma_destroy_id(pointer);
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_request(listener: *mut rdma_cm_id, request: *mut *mut rdma_cm_id) -> c_int {
+    if request.is_null() {
+        return errno::minus_one(Err(libc::EINVAL));
+    }
+    // SAFETY: the program passes its identifier.
+    let asked = unsafe { id(listener) }.and_then(|listener| next_request(&listener));
+    errno::minus_one(asked.map(|asked| {
+        // SAFETY: the program passes where to put it.
+        unsafe { *request = asked };
+    }))
+}

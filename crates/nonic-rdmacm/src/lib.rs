@@ -1,0 +1,41 @@
+//! A drop-in `librdmacm.so.1`: the connection manager's C ABI over nonic's `libibverbs.so.1`.
+//!
+//! Programs compiled against rdma-core call these functions unchanged; what they mean is in rdma-core's man pages.
+//! The connection manager itself lives in the device, hence in `libibverbs.so.1`; this library calls it through
+//! the private interface of [`interface`] and creates queue pairs through the ordinary verbs. It refuses to
+//! bring an engine of its own: a process has one.
+//!
+//! Read first: [`id::Id`] (what an `rdma_cm_id` is), then `device` (where events come in), then `channel` and
+//! `event` (how they reach the program), then `connection` (the calls that matter).
+//!
+//! Locks: the device calls its sink while it is locked itself. So the sink takes only the device's table, an
+//! identifier's channel and a channel's queue, in that order, and none of these is held while a verb is called.
+//!
+//! Not offered yet: rsockets (all of them fail with `EOPNOTSUPP`), XRC endpoints without a domain of the program's
+//! own, addresses of the family `AF_IB`, extended connection establishment.
+
+pub mod abi;
+/// The structures of `<infiniband/verbs.h>`, from the one place where they are written down.
+#[path = "../../nonic-verbs/src/abi/mod.rs"]
+#[rustfmt::skip]
+pub mod ibv;
+#[path = "../../nonic-verbs/src/cm_interface.rs"]
+#[rustfmt::skip]
+mod interface;
+
+mod address;
+mod addrinfo;
+mod attributes;
+mod channel;
+mod connection;
+mod device;
+mod endpoint;
+mod errno;
+mod event;
+mod id;
+mod multicast;
+mod options;
+mod qp;
+mod rsocket;
+mod srq;
+mod verbs;

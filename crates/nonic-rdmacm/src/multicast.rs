@@ -1,0 +1,123 @@
+//! Joining and leaving multicast groups. On Ethernet the group's address is its GID, and nobody has to be asked.
+
+use crate::abi::*;
+use crate::address::{address, gid_of};
+use crate::attributes::HOP_LIMIT;
+use crate::channel::{Pending, What};
+use crate::errno::{self, Errno};
+use crate::ibv::*;
+use crate::id::{Id, complete, id};
+use crate::verbs::*;
+use libc::{c_int, c_void, sockaddr};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A group an identifier is in.
+#[derive(Copy, Clone)]
+pub(crate) struct Group {
+    ip: IpAddr,
+    is_attached: bool,
+    /// What the program gets back with the event.
+    pub(crate) context: *mut c_void,
+    pub(crate) ah_attr: ibv_ah_attr,
+    /// Zero, or the errno that attaching came to.
+    pub(crate) status: c_int,
+}
+
+// SAFETY: the context is the program's business: it is handed back and never followed.
+unsafe impl Send for Group {}
+
+fn join(id: &Arc<Id>, ip: IpAddr, send_only: bool, context: *mut c_void) -> Result<(), Errno> {
+    let device = id.device()?;
+    if !ip.is_multicast() {
+        return Err(libc::EINVAL);
+    }
+    let local = id.state().local.ok_or(libc::EINVAL)?.ip();
+    let gid = ibv_gid { raw: gid_of(ip) };
+    let mut group = Group {
+        ip,
+        is_attached: false,
+        context,
+        ah_attr: ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: gid,
+                flow_label: 0,
+                sgid_index: device.gid_index(&gid_of(local))?,
+                hop_limit: HOP_LIMIT,
+                traffic_class: id.state().traffic_class,
+            },
+            dlid: 0,
+            sl: 0,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: 1,
+            port_num: 1,
+        },
+        status: 0,
+    };
+    if !id.qp().is_null() && !send_only {
+        // SAFETY: the queue pair is alive, and the GID is our variable.
+        let attached = errno::check(unsafe { ibv_attach_mcast(id.qp(), &raw const gid, 0) });
+        group.is_attached = attached.is_ok();
+        group.status = attached.err().map_or(0, |errno| -errno);
+    }
+    id.state().groups.push(group);
+    id.push(Pending {
+        owner: Arc::clone(id),
+        asked: None,
+        what: What::Joined(Box::new(group)),
+    });
+    complete(id)
+}
+
+fn leave(id: &Arc<Id>, ip: IpAddr) -> Result<(), Errno> {
+    let mut state = id.state();
+    let place = state.groups.iter().position(|group| group.ip == ip);
+    let group = state.groups.remove(place.ok_or(libc::EADDRNOTAVAIL)?);
+    drop(state);
+    if group.is_attached && !id.qp().is_null() {
+        let gid = group.ah_attr.grh.dgid;
+        // SAFETY: the queue pair is alive, and the GID is our variable.
+        errno::check(unsafe { ibv_detach_mcast(id.qp(), &raw const gid, 0) })?;
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_join_multicast(
+    pointer: *mut rdma_cm_id,
+    group: *mut sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the program passes its identifier and an address.
+    let arguments = unsafe { id(pointer).and_then(|id| Ok((id, address(group)?.ip()))) };
+    errno::minus_one(arguments.and_then(|(id, ip)| join(&id, ip, false, context)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_join_multicast_ex(
+    pointer: *mut rdma_cm_id,
+    attr: *mut rdma_cm_join_mc_attr_ex,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the program passes its identifier and a structure with an address.
+    let arguments = unsafe {
+        id(pointer).and_then(|id| {
+            let attr = attr.as_ref().ok_or(libc::EINVAL)?;
+            if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS == 0 {
+                return Err(libc::EINVAL);
+            }
+            let has_flags = attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS != 0;
+            let send_only = has_flags && attr.join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+            Ok((id, address(attr.addr)?.ip(), send_only))
+        })
+    };
+    errno::minus_one(arguments.and_then(|(id, ip, send_only)| join(&id, ip, send_only, context)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_leave_multicast(pointer: *mut rdma_cm_id, group: *mut sockaddr) -> c_int {
+    // SAFETY: the program passes its identifier and an address.
+    let arguments = unsafe { id(pointer).and_then(|id| Ok((id, address(group)?.ip()))) };
+    errno::minus_one(arguments.and_then(|(id, ip)| leave(&id, ip)))
+}

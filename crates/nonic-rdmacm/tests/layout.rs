@@ -1,0 +1,82 @@
+//! The structures programs share with us lie in memory as the system's headers say.
+
+#[path = "../src/abi.rs"]
+#[allow(dead_code, reason = "constants are compared elsewhere")]
+pub mod abi;
+#[path = "../../nonic-verbs/src/abi/mod.rs"]
+#[rustfmt::skip]
+pub mod ibv;
+mod support;
+
+use abi::*;
+use std::fmt::Write;
+use std::process::Command;
+use support::{missing, succeeded};
+
+/// A structure: its name, its size, its members with their offsets.
+type Structure = (&'static str, usize, Vec<(&'static str, usize)>);
+
+macro_rules! structures {
+    ($($name:ident { $($member:ident $(=> $c:literal)?),* })*) => {
+        vec![$((
+            stringify!($name),
+            size_of::<$name>(),
+            vec![$((structures!(@c $member $(=> $c)?), std::mem::offset_of!($name, $member))),*],
+        )),*]
+    };
+    (@c $member:ident => $c:literal) => { $c };
+    (@c $member:ident) => { stringify!($member) };
+}
+
+fn all() -> Vec<Structure> {
+    structures! {
+        rdma_ib_addr { sgid, dgid, pkey }
+        rdma_addr { src_storage, dst_storage, addr }
+        ibv_sa_path_rec { dgid, sgid, dlid, slid, raw_traffic, flow_label, hop_limit, traffic_class, reversible,
+            numb_path, pkey, sl, mtu_selector, mtu, rate_selector, rate, packet_life_time_selector,
+            packet_life_time, preference }
+        rdma_route { addr, path_rec, num_paths }
+        rdma_event_channel { fd }
+        rdma_cm_id { verbs, channel, context, qp, route, ps, port_num, event, send_cq_channel, send_cq,
+            recv_cq_channel, recv_cq, srq, pd, qp_type }
+        rdma_conn_param { private_data, private_data_len, responder_resources, initiator_depth, flow_control,
+            retry_count, rnr_retry_count, srq, qp_num }
+        rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey }
+        rdma_cm_event { id, listen_id, event, status, param }
+        rdma_addrinfo { ai_flags, ai_family, ai_qp_type, ai_port_space, ai_src_len, ai_dst_len, ai_src_addr,
+            ai_dst_addr, ai_src_canonname, ai_dst_canonname, ai_route_len, ai_route, ai_connect_len,
+            ai_connect, ai_next }
+        rdma_cm_join_mc_attr_ex { comp_mask, join_flags, addr }
+    }
+}
+
+#[test]
+fn structures_are_those_of_the_header() {
+    if missing("/usr/include/rdma/rdma_cma.h") {
+        return;
+    }
+    let mut source = String::from(
+        "#include <rdma/rdma_cma.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n",
+    );
+    let mut expected = String::new();
+    // Writing to a string does not fail.
+    for (name, size, members) in all() {
+        let _ = writeln!(source, "printf(\"{name} %zu\\n\", sizeof(struct {name}));");
+        let _ = writeln!(expected, "{name} {size}");
+        for (member, offset) in members {
+            let _ = writeln!(
+                source,
+                "printf(\"{name}.{member} %zu\\n\", offsetof(struct {name}, {member}));"
+            );
+            let _ = writeln!(expected, "{name}.{member} {offset}");
+        }
+    }
+    source += "return 0;\n}\n";
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let (file, program) = (folder.path().join("layout.c"), folder.path().join("layout"));
+    std::fs::write(&file, source).expect("a file can be written");
+    let compiled = Command::new("cc").arg("-o").arg(&program).arg(&file).output();
+    succeeded(&compiled.expect("cc runs"), "cc");
+    let printed = succeeded(&Command::new(&program).output().expect("it runs"), "the program");
+    assert_eq!(printed, expected);
+}

@@ -1,0 +1,143 @@
+//! Programs of rdma-core, unchanged, between two processes on loopback.
+
+mod support;
+
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{Libraries, missing, succeeded};
+
+/// How long a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs a server and a client, the latter again for as long as the server does not listen yet.
+fn pair(libraries: &Libraries, program: [&str; 2], server: &[&str], client: &[&str]) {
+    let running = libraries
+        .command(program[0])
+        .args(server)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let started = Instant::now();
+    let last = loop {
+        let output = libraries.command(program[1]).args(client).output();
+        let output = output.expect("the client starts");
+        if output.status.success() || !was_refused(&output) || started.elapsed() > PATIENCE {
+            break output;
+        }
+    };
+    // Whichever failed first explains it, so that both are shown before either is judged.
+    let server = running.wait_with_output().expect("the server ends");
+    let what = format!("{program:?}: server {server:?}, client");
+    succeeded(&last, &what);
+    succeeded(&server, "server");
+}
+
+fn was_refused(output: &Output) -> bool {
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    ["REJECTED", "UNREACHABLE", "refused"]
+        .iter()
+        .any(|word| said.contains(word))
+}
+
+/// A port no other test of this machine is likely to use.
+fn port(which: u32) -> String {
+    (20_000 + (std::process::id() * 10 + which) % 10_000).to_string()
+}
+
+#[test]
+fn rping_reads_and_writes() {
+    if missing("/usr/bin/rping") {
+        return;
+    }
+    let libraries = Libraries::build();
+    for (which, address) in [(0, "127.0.0.1"), (1, "::1")] {
+        let port = port(which);
+        let common = ["-a", address, "-p", &port, "-C", "100", "-S", "65535", "-V"];
+        let side = |flag| [&[flag], &common[..]].concat();
+        pair(&libraries, ["rping", "rping"], &side("-s"), &side("-c"));
+    }
+}
+
+#[test]
+fn ucmatose_connects_many_times() {
+    if missing("/usr/bin/ucmatose") {
+        return;
+    }
+    let libraries = Libraries::build();
+    let port = port(2);
+    let server = ["-c", "16", "-C", "20", "-p", &port];
+    let client = [&server[..], &["-s", "127.0.0.1"]].concat();
+    pair(&libraries, ["ucmatose", "ucmatose"], &server, &client);
+}
+
+#[test]
+fn udaddy_resolves_datagram_services() {
+    if missing("/usr/bin/udaddy") {
+        return;
+    }
+    let libraries = Libraries::build();
+    let server = ["-c", "4", "-C", "20"];
+    let client = [&server[..], &["-s", "127.0.0.1"]].concat();
+    pair(&libraries, ["udaddy", "udaddy"], &server, &client);
+}
+
+#[test]
+fn endpoints_wait_for_their_events() {
+    if missing("/usr/bin/rdma_server") {
+        return;
+    }
+    let libraries = Libraries::build();
+    let port = port(3);
+    let client = ["-s", "127.0.0.1", "-p", &port];
+    pair(
+        &libraries,
+        ["rdma_server", "rdma_client"],
+        &["-p", &port],
+        &client,
+    );
+}
+
+#[test]
+fn a_port_has_one_listener() {
+    if missing("/usr/bin/rping") {
+        return;
+    }
+    let libraries = Libraries::build();
+    let port = port(4);
+    let listen = ["-s", "-a", "127.0.0.1", "-p", &port];
+    let mut first = libraries
+        .command("rping")
+        .args(listen)
+        .arg("-P")
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the server starts");
+    let client = ["-c", "-a", "127.0.0.1", "-p", &port, "-C", "1"];
+    let started = Instant::now();
+    while !libraries
+        .command("rping")
+        .args(client)
+        .output()
+        .expect("the client starts")
+        .status
+        .success()
+    {
+        assert!(started.elapsed() < PATIENCE, "nobody listens");
+    }
+    let second = libraries.command("rping").args(listen).output();
+    let second = second.expect("the second server starts");
+    // `timeout` passes the signal on.
+    let stopped = std::process::Command::new("kill")
+        .arg(first.id().to_string())
+        .status();
+    assert!(stopped.expect("kill runs").success());
+    first.wait().expect("the server ends");
+    assert!(!second.status.success(), "two servers listen");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("Address already in use"), "{said}");
+}
