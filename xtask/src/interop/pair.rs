@@ -118,7 +118,8 @@ impl Bench<'_> {
         let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
         match case.kind {
             Kind::Script => {
-                add(&["python3", script]);
+                // Not just any Python: Debian's, which has pyverbs.
+                add(&["/usr/bin/python3", script]);
                 add(&case.options);
                 add(&[device, &gid, &port]);
             }
