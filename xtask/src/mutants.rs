@@ -32,13 +32,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 fn try_all(options: &Options, root: &Path, tree: &Path) -> anyhow::Result<()> {
     ensure!(
-        finds(options.seeds.min(500), root, tree)?.is_none(),
+        finds("", options.seeds.min(500), root, tree)?.is_none(),
         "the simulator fails without any mutation"
     );
     let mut survivors = Vec::new();
     for (name, patch) in patches(options, root)? {
         apply(&patch, tree, &[])?;
-        let found = finds(options.seeds, root, tree)?;
+        let found = finds(&name, options.seeds, root, tree)?;
         apply(&patch, tree, &["--reverse"])?;
         match found {
             Some(failure) => println!("{name}: {failure}"),
@@ -109,8 +109,9 @@ fn apply(patch: &Path, tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the simulator in `tree` and runs it; what it found first, if anything.
-fn finds(seeds: u64, root: &Path, tree: &Path) -> anyhow::Result<Option<String>> {
+/// Builds the simulator in `tree` and runs it; what it found first, if anything. Bugs of the connection manager are
+/// looked for among connections.
+fn finds(name: &str, seeds: u64, root: &Path, tree: &Path) -> anyhow::Result<Option<String>> {
     let target = root.join("target/mutants");
     let built = Command::new(env!("CARGO"))
         .args([
@@ -134,6 +135,7 @@ fn finds(seeds: u64, root: &Path, tree: &Path) -> anyhow::Result<Option<String>>
         .context("cannot start cargo")?;
     ensure!(built.success(), "the simulator does not build");
     let output = Command::new(target.join("release/examples/sim"))
+        .args(name.starts_with("cm-").then_some("--connections"))
         .args(["--seeds", &seeds.to_string(), "--failures", "1"])
         .output()
         .context("cannot start the simulator")?;

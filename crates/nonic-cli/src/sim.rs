@@ -1,10 +1,10 @@
-//! `nonic sim`: random fabrics in virtual time, every completion and every byte checked.
+//! `nonic sim`: random fabrics in virtual time, every completion and every byte checked, or every connection.
 
 use crate::output;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use nonic_sim::{Options, Report, Summary, run_many, run_seed};
+use nonic_sim::{Options, Report, Summary, Workload, run_many_of, run_seed};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::num::NonZero;
@@ -38,6 +38,9 @@ pub(crate) struct Arguments {
     /// Threads [default: one per processor]
     #[arg(short, long, value_name = "N", conflicts_with = "seed")]
     threads: Option<NonZero<usize>>,
+    /// Connect and disconnect through the connection manager instead of moving data
+    #[arg(short, long)]
+    connections: bool,
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "seed")]
     seconds: Option<Duration>,
@@ -51,7 +54,19 @@ pub(crate) struct Arguments {
 
 const NOTES: &str = "\
 JSON (--json): {seeds, seconds, seeds_per_second, virtual_seconds, packets, operations, completions,
-  failed_requests, failures: [{seed, virtual_ns, what, reproduce}]}; with --seed also trace_hash.";
+  failed_requests, failures: [{seed, virtual_ns, what, reproduce}]}; with --seed also trace_hash.
+  With --connections, operations are connections asked for, completions those established, failed_requests
+  those refused or given up.";
+
+impl Arguments {
+    fn workload(&self) -> Workload {
+        if self.connections {
+            Workload::Connections
+        } else {
+            Workload::Traffic
+        }
+    }
+}
 
 pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     match arguments.seed {
@@ -68,6 +83,7 @@ fn one(arguments: &Arguments, seed: u64, json: bool) -> Result<()> {
     let options = Options {
         pcap: arguments.pcap.clone(),
         narrate: arguments.verbose,
+        workload: arguments.workload(),
     };
     let start = Instant::now();
     let outcome = run_seed(seed, &options);
@@ -97,11 +113,17 @@ fn many(arguments: &Arguments, json: bool) -> Result<()> {
     };
     let start = Instant::now();
     let ticker = Ticker::new(count, json);
-    let summary = run_many(arguments.first, count, threads, |done, failures| {
-        ticker.tick(done, failures, start.elapsed());
-        let time_is_up = arguments.seconds.is_some_and(|limit| start.elapsed() >= limit);
-        failures < ENOUGH_FAILURES && !time_is_up
-    });
+    let summary = run_many_of(
+        arguments.workload(),
+        arguments.first,
+        count,
+        threads,
+        |done, failures| {
+            ticker.tick(done, failures, start.elapsed());
+            let time_is_up = arguments.seconds.is_some_and(|limit| start.elapsed() >= limit);
+            failures < ENOUGH_FAILURES && !time_is_up
+        },
+    );
     ticker.finish();
     report(&summary, start.elapsed(), json)
 }
@@ -152,7 +174,10 @@ fn as_json(summary: &Summary, elapsed: Duration) -> Value {
                 "seed": failure.seed,
                 "virtual_ns": failure.virtual_ns,
                 "what": failure.what,
-                "reproduce": format!("nonic sim --seed {}", failure.seed),
+                "reproduce": match failure.workload {
+                    Workload::Traffic => format!("nonic sim --seed {}", failure.seed),
+                    Workload::Connections => format!("nonic sim --connections --seed {}", failure.seed),
+                },
             })
         })
         .collect();
