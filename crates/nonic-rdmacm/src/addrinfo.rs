@@ -100,6 +100,14 @@ unsafe extern "C" fn rdma_getaddrinfo(
     if let Some(hints) = hints {
         wanted.ai_family = hints.ai_family;
     }
+    if let (Some(hints), true, true) = (hints, node.is_null(), service.is_null()) {
+        // Nothing to look up: the hints are the answer.
+        wanted.ai_addr = hints.ai_dst_addr;
+        wanted.ai_addrlen = hints.ai_dst_len;
+        // SAFETY: the program's addresses are as long as it says, and it passes where to put the answer.
+        unsafe { *answer = entry(&wanted, Some(hints), 0) };
+        return 0;
+    }
     let mut found: *mut addrinfo = std::ptr::null_mut();
     // SAFETY: the program passes strings or NULL; the answer is freed below.
     let code = unsafe { libc::getaddrinfo(node, service, &raw const wanted, &raw mut found) };

@@ -1,7 +1,7 @@
 //! Listening, connecting, accepting and all that follows.
 
 use crate::abi::*;
-use crate::address::{any_port, bind, gid_of, random};
+use crate::address::{any_port, bind, gid_of};
 use crate::attributes::{ACK_TIMEOUT, ready_to_send, stop};
 use crate::device::Device;
 use crate::errno::{self, Errno};
@@ -16,8 +16,6 @@ use std::sync::Arc;
 
 /// As many requests wait as Linux lets wait when the program does not say.
 const MAX_BACKLOG: u32 = 1024;
-
-const PSN_MASK: u32 = 0xff_ffff;
 
 /// What a program says that says nothing.
 const NO_PARAMETERS: rdma_conn_param = rdma_conn_param {
@@ -125,8 +123,7 @@ fn params(id: &Id, param: &rdma_conn_param, device: &Device) -> nonic_cm_params 
         IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => SERVICE_XRC,
         _ => SERVICE_RC,
     };
-    let mut state = id.state();
-    state.starting_psn = random() & PSN_MASK;
+    let state = id.state();
     nonic_cm_params {
         local: [0; 16],
         remote: [0; 16],

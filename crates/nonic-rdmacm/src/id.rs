@@ -1,7 +1,7 @@
 //! Identifiers: what an `rdma_cm_id` pointer leads to, from creation to destruction.
 
 use crate::abi::*;
-use crate::address::{ip_of_gid, storage};
+use crate::address::{ip_of_gid, random, storage};
 use crate::channel::{Channel, Pending, channel};
 use crate::device::Device;
 use crate::errno::{self, Errno};
@@ -14,6 +14,8 @@ use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+const PSN_MASK: u32 = 0xff_ffff;
 
 /// What an `rdma_cm_id` pointer leads to.
 #[repr(C)]
@@ -88,7 +90,11 @@ impl Id {
             connection: AtomicU32::new(0),
             unacknowledged: Mutex::new(0),
             acknowledged: Condvar::new(),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                // From the beginning: programs with a queue pair of their own ask for it before they accept.
+                starting_psn: random() & PSN_MASK,
+                ..State::default()
+            }),
         })
     }
 
