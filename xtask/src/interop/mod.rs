@@ -1,6 +1,6 @@
 //! nonic and Linux's rxe on one wire: the same programs on both sides, each way round.
 //!
-//! nonic runs here, rxe in a guest of the [`lab`](crate::lab); a tap device and a bridge are between them. What passes
+//! nonic runs here, rxe in a guest of the [`crate::lab`]; a tap device and a bridge are between them. What passes
 //! is written in `docs/interop.md`, with rxe's counters before and after.
 //!
 //! Read first: [`cases`] (the rows), then [`pair`] (one cell).
