@@ -3,7 +3,7 @@
 //! Names are those of the header, so that a reader (and the layout test) finds them there; what they mean is
 //! in rdma-core's man pages. This module refuses to hold logic: a structure here has no methods.
 //!
-//! Read first: [`context::verbs_context`], the table through which programs call most verbs.
+//! Read first: `verbs_context`, the table through which programs call most verbs.
 
 #![allow(non_camel_case_types, reason = "C names, to be found in the header")]
 #![allow(missing_docs, reason = "the man pages of rdma-core describe every field")]
