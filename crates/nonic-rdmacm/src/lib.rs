@@ -2,10 +2,10 @@
 //!
 //! Programs compiled against rdma-core call these functions unchanged; what they mean is in rdma-core's man pages.
 //! The connection manager itself lives in the device, hence in `libibverbs.so.1`; this library calls it through
-//! the private interface of [`interface`] and creates queue pairs through the ordinary verbs. It refuses to
+//! the private interface of `interface` and creates queue pairs through the ordinary verbs. It refuses to
 //! bring an engine of its own: a process has one.
 //!
-//! Read first: [`id::Id`] (what an `rdma_cm_id` is), then `device` (where events come in), then `channel` and
+//! Read first: `id::Id` (what an `rdma_cm_id` is), then `device` (where events come in), then `channel` and
 //! `event` (how they reach the program), then `connection` (the calls that matter).
 //!
 //! Locks: the device calls its sink while it is locked itself. So the sink takes only the device's table, an
