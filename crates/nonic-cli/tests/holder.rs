@@ -68,6 +68,10 @@ fn kill_the_holder_during(service: &str, op: &str, environment: &[(&str, &str)])
         op,
         "--duration",
         "2s",
+        // A killed process holds the port until the scheduler lets it die. Beside a compiler on every core that
+        // was seen to take longer than the half second of the default retries.
+        "--ack-timeout",
+        "200ms",
     ];
     let mut client = Client::start(&place, &arguments);
     let begun = server.next_event();
