@@ -27,7 +27,7 @@ const SHORTEST_NAP: Duration = Duration::from_micros(50);
 /// How long it keeps away from a program that never does anything else.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 /// How long it stays after packets had waited for it while the program did not poll.
-const WATCHFUL: Duration = Duration::from_millis(50);
+const WATCHFUL: Duration = Duration::from_millis(10);
 /// A polling program attends to the seats once in so many polls. The background thread does so too, but where
 /// the program's threads take the lock again and again it may wait for its turn for longer than peers have
 /// patience with a port whose holder has died.

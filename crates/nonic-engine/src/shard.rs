@@ -35,7 +35,7 @@ const SMALL_RECEIVE: usize = 4096;
 /// The sockets that were quiet lately are looked at every so many calls.
 const QUIET_SOCKET_INTERVAL: u32 = 128;
 /// A program that polls at all does so at least this often: it has completions to look at in between.
-const POLLING: Duration = Duration::from_micros(20);
+const POLLING: Duration = Duration::from_micros(200);
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// Inbox messages per call.
