@@ -2,7 +2,7 @@
 
 use crate::memory::SgFault;
 use crate::qp::Common;
-use crate::work::{SendFlags, SendOp};
+use crate::work::{RemoteAddress, SendFlags, SendOp};
 use crate::wqe::{Segment, SendWqe};
 use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len};
 
@@ -65,77 +65,8 @@ impl RequestPacket {
         headers.bth.ack_request = ack_request;
         headers.bth.pad = pad_len(payload) as u8;
         headers.bth.solicited = self.segment.last && wqe.flags.contains(SendFlags::SOLICITED);
-        match wqe.op {
-            SendOp::Send | SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => {}
-            SendOp::SendWithImmediate(immediate) => headers.immediate = immediate,
-            SendOp::SendWithInvalidate(rkey) => headers.invalidate_rkey = rkey,
-            SendOp::Write(remote) | SendOp::AtomicWrite(remote) => {
-                headers.reth = Reth {
-                    va: remote.va,
-                    rkey: remote.rkey,
-                    dma_len: wqe.length,
-                };
-            }
-            SendOp::WriteWithImmediate(remote, immediate) => {
-                headers.reth = Reth {
-                    va: remote.va,
-                    rkey: remote.rkey,
-                    dma_len: wqe.length,
-                };
-                headers.immediate = immediate;
-            }
-            SendOp::Flush(flush) => {
-                headers.reth = Reth {
-                    va: flush.remote.va,
-                    rkey: flush.remote.rkey,
-                    dma_len: flush.length,
-                };
-                headers.feth = Feth {
-                    placement: flush.placement.bits(),
-                    selectivity: flush.range as u8,
-                };
-            }
-            SendOp::Read(remote) => {
-                let va = remote.va.wrapping_add(self.segment.offset);
-                headers.reth = Reth {
-                    va,
-                    rkey: remote.rkey,
-                    dma_len: self.segment.length,
-                };
-            }
-            SendOp::CompareSwap {
-                remote,
-                compare,
-                swap,
-            } => {
-                headers.atomic = AtomicEth {
-                    va: remote.va,
-                    rkey: remote.rkey,
-                    swap_add: swap,
-                    compare,
-                };
-            }
-            SendOp::FetchAdd { remote, add } => {
-                headers.atomic = AtomicEth {
-                    va: remote.va,
-                    rkey: remote.rkey,
-                    swap_add: add,
-                    compare: 0,
-                };
-            }
-        }
-        if let (Service::Xrc, Some(destination)) = (common.service, &wqe.destination) {
-            headers.xrc_srqn = destination.qpn.value();
-        } else if let Some(destination) = &wqe.destination {
-            headers.bth.dest_qp = destination.qpn;
-            // A Q_Key with its top bit set stands for the queue pair's own.
-            let own = destination.qkey & 0x8000_0000 != 0;
-            let qkey = if own { common.qkey } else { destination.qkey };
-            headers.deth = Deth {
-                qkey,
-                src_qp: common.qpn,
-            };
-        }
+        self.describe(wqe, &mut headers);
+        address(common, wqe, &mut headers);
         let start = headers.emit(out);
         let end = start + payload;
         if payload > 0 {
@@ -145,11 +76,78 @@ impl RequestPacket {
         Ok(end + pad_len(payload) + ICRC_LEN)
     }
 
+    /// Fills in the extension headers of the operation.
+    fn describe(&self, wqe: &SendWqe, headers: &mut Headers) {
+        let whole = |remote| reth(remote, wqe.length);
+        match wqe.op {
+            SendOp::Send | SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => {}
+            SendOp::SendWithImmediate(immediate) => headers.immediate = immediate,
+            SendOp::SendWithInvalidate(rkey) => headers.invalidate_rkey = rkey,
+            SendOp::Write(remote) | SendOp::AtomicWrite(remote) => headers.reth = whole(remote),
+            SendOp::WriteWithImmediate(remote, immediate) => {
+                headers.reth = whole(remote);
+                headers.immediate = immediate;
+            }
+            SendOp::Flush(flush) => {
+                headers.reth = reth(flush.remote, flush.length);
+                headers.feth = Feth {
+                    placement: flush.placement.bits(),
+                    selectivity: flush.range as u8,
+                };
+            }
+            SendOp::Read(remote) => {
+                let va = remote.va.wrapping_add(self.segment.offset);
+                headers.reth = reth(RemoteAddress { va, ..remote }, self.segment.length);
+            }
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => headers.atomic = atomic(remote, swap, compare),
+            SendOp::FetchAdd { remote, add } => headers.atomic = atomic(remote, add, 0),
+        }
+    }
+
     fn payload_len(&self) -> usize {
         if self.operation.carries_payload() {
             self.segment.length as usize
         } else {
             0
         }
+    }
+}
+
+/// Fills in where a datagram goes, or which SRQ an extended connection's request is for.
+fn address(common: &Common, wqe: &SendWqe, headers: &mut Headers) {
+    let Some(destination) = &wqe.destination else {
+        return;
+    };
+    if common.service == Service::Xrc {
+        headers.xrc_srqn = destination.qpn.value();
+        return;
+    }
+    headers.bth.dest_qp = destination.qpn;
+    // A Q_Key with its top bit set stands for the queue pair's own.
+    let own = destination.qkey & 0x8000_0000 != 0;
+    headers.deth = Deth {
+        qkey: if own { common.qkey } else { destination.qkey },
+        src_qp: common.qpn,
+    };
+}
+
+fn reth(remote: RemoteAddress, dma_len: u32) -> Reth {
+    Reth {
+        va: remote.va,
+        rkey: remote.rkey,
+        dma_len,
+    }
+}
+
+fn atomic(remote: RemoteAddress, swap_add: u64, compare: u64) -> AtomicEth {
+    AtomicEth {
+        va: remote.va,
+        rkey: remote.rkey,
+        swap_add,
+        compare,
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::capture::Capture;
 use crate::connections::Connections;
+use crate::fabric::Fabric;
 use crate::faults::FaultCounts;
 use crate::world::World;
 use std::fmt;
@@ -91,83 +92,113 @@ impl std::error::Error for Failure {}
 /// Runs the workload of a seed with all checks.
 pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
     match options.workload {
-        Workload::Traffic => run_traffic(seed, options),
-        Workload::Connections => run_connections(seed, options),
+        Workload::Traffic => run_world(World::draw(seed), seed, options),
+        Workload::Connections => run_world(Connections::draw(seed), seed, options),
     }
 }
 
-fn run_connections(seed: u64, options: &Options) -> Result<Report, Failure> {
-    let mut world = Connections::draw(seed);
-    world.narrate(options.narrate);
-    let outcome = match open_capture(options) {
-        Err(error) => Err(format!("cannot write the capture: {error}")),
-        Ok(capture) => {
-            if let Some(capture) = capture {
-                world.capture(capture);
-            }
-            catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| Err(message_of(&*panic)))
-        }
-    };
-    let finished = world.fabric.take_capture().map_or(Ok(()), Capture::finish);
-    let outcome =
-        outcome.and_then(|()| finished.map_err(|error| format!("cannot write the capture: {error}")));
-    let virtual_ns = world.fabric.now().as_ns();
-    outcome.map_err(|what| Failure {
-        seed,
-        workload: Workload::Connections,
-        virtual_ns,
-        what,
-    })?;
-    let tally = world.tally;
-    Ok(Report {
-        seed,
-        trace_hash: world.fabric.trace_hash(),
-        virtual_ns,
-        steps: world.steps,
-        packets: world.fabric.packets(),
-        operations: tally.attempts,
-        completions: tally.established,
-        failures: tally.refused + tally.unreachable,
-        retries_exceeded: tally.unreachable,
-        faults: world.fabric.fault_counts(),
-    })
+/// What a seed draws, whatever its hosts do.
+trait Simulation {
+    fn narrate(&mut self, narrate: bool);
+    fn capture(&mut self, capture: Capture);
+    fn take_capture(&mut self) -> Option<Capture>;
+    fn run(&mut self) -> Result<(), String>;
+    /// What happened so far.
+    fn report(&self, seed: u64) -> Report;
 }
 
-fn run_traffic(seed: u64, options: &Options) -> Result<Report, Failure> {
-    let mut world = World::draw(seed);
+fn run_world(mut world: impl Simulation, seed: u64, options: &Options) -> Result<Report, Failure> {
     world.narrate(options.narrate);
-    let outcome = match open_capture(options) {
-        Err(error) => Err(format!("cannot write the capture: {error}")),
-        Ok(capture) => {
-            if let Some(capture) = capture {
-                world.capture(capture);
-            }
-            // A panic is a bug like any other, and other seeds should still run.
-            catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| Err(message_of(&*panic)))
+    let unwritable = |error| format!("cannot write the capture: {error}");
+    let outcome = open_capture(options).map_err(unwritable).and_then(|capture| {
+        if let Some(capture) = capture {
+            world.capture(capture);
         }
-    };
-    let finished = world.fabric.take_capture().map_or(Ok(()), Capture::finish);
-    let outcome =
-        outcome.and_then(|()| finished.map_err(|error| format!("cannot write the capture: {error}")));
-    let virtual_ns = world.fabric.now().as_ns();
-    outcome.map_err(|what| Failure {
+        // A panic is a bug like any other, and other seeds should still run.
+        catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| Err(message_of(&*panic)))
+    });
+    let finished = world.take_capture().map_or(Ok(()), Capture::finish);
+    let outcome = outcome.and_then(|()| finished.map_err(unwritable));
+    let report = world.report(seed);
+    match outcome {
+        Ok(()) => Ok(report),
+        Err(what) => Err(Failure {
+            seed,
+            workload: options.workload,
+            virtual_ns: report.virtual_ns,
+            what,
+        }),
+    }
+}
+
+impl Simulation for World {
+    fn narrate(&mut self, narrate: bool) {
+        World::narrate(self, narrate);
+    }
+
+    fn capture(&mut self, capture: Capture) {
+        World::capture(self, capture);
+    }
+
+    fn take_capture(&mut self) -> Option<Capture> {
+        self.fabric.take_capture()
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        World::run(self)
+    }
+
+    fn report(&self, seed: u64) -> Report {
+        Report {
+            operations: self.operations,
+            completions: self.completions,
+            failures: self.failures,
+            retries_exceeded: self.retries_exceeded,
+            ..fabric_report(seed, self.steps, &self.fabric)
+        }
+    }
+}
+
+impl Simulation for Connections {
+    fn narrate(&mut self, narrate: bool) {
+        Connections::narrate(self, narrate);
+    }
+
+    fn capture(&mut self, capture: Capture) {
+        Connections::capture(self, capture);
+    }
+
+    fn take_capture(&mut self) -> Option<Capture> {
+        self.fabric.take_capture()
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        Connections::run(self)
+    }
+
+    fn report(&self, seed: u64) -> Report {
+        let tally = &self.tally;
+        Report {
+            operations: tally.attempts,
+            completions: tally.established,
+            failures: tally.refused + tally.unreachable,
+            retries_exceeded: tally.unreachable,
+            ..fabric_report(seed, self.steps, &self.fabric)
+        }
+    }
+}
+
+/// The part of a report that the fabric knows.
+fn fabric_report<T>(seed: u64, steps: u64, fabric: &Fabric<T>) -> Report {
+    Report {
         seed,
-        workload: Workload::Traffic,
-        virtual_ns,
-        what,
-    })?;
-    Ok(Report {
-        seed,
-        trace_hash: world.fabric.trace_hash(),
-        virtual_ns,
-        steps: world.steps,
-        packets: world.fabric.packets(),
-        operations: world.operations,
-        completions: world.completions,
-        failures: world.failures,
-        retries_exceeded: world.retries_exceeded,
-        faults: world.fabric.fault_counts(),
-    })
+        trace_hash: fabric.trace_hash(),
+        virtual_ns: fabric.now().as_ns(),
+        steps,
+        packets: fabric.packets(),
+        faults: fabric.fault_counts(),
+        ..Report::default()
+    }
 }
 
 fn open_capture(options: &Options) -> std::io::Result<Option<Capture>> {

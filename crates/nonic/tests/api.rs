@@ -1,30 +1,17 @@
 //! The safe API on real loopback sockets: what its documentation promises.
 
+mod bench;
+
+use bench::Bench;
 use nonic::{
-    Access, Completion, CompletionOpcode, CompletionQueue, ConnectOptions, Device, Domain, Event, Peer,
-    PostError, QueuePair, Rc, Status, Uc, Ud,
+    Access, Completion, CompletionOpcode, ConnectOptions, Event, Peer, PostError, QueuePair, Rc, Status, Uc,
+    Ud,
 };
 use std::time::Duration;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
-struct Bench {
-    device: Device,
-    domain: Domain,
-    queue: CompletionQueue,
-}
-
 impl Bench {
-    fn new() -> Self {
-        let device = Device::open("roce_lo").expect("loopback is there");
-        let (domain, queue) = (device.domain(), device.completion_queue(256).expect("a queue"));
-        Bench {
-            device,
-            domain,
-            queue,
-        }
-    }
-
     fn pair<T: nonic::Connected>(&self) -> (QueuePair<T>, QueuePair<T>) {
         let left = self.domain.queue_pair::<T>(&self.queue).expect("a queue pair");
         let right = self.domain.queue_pair::<T>(&self.queue).expect("a queue pair");

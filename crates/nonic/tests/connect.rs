@@ -1,9 +1,9 @@
 //! Connecting by address and port, on real loopback sockets.
 
-use nonic::{
-    CompletionQueue, ConnectError, Device, Domain, Incoming, ListenError, Listener, Rc, RejectReason, Uc,
-    connect,
-};
+mod bench;
+
+use bench::Bench;
+use nonic::{ConnectError, Incoming, ListenError, Listener, Rc, RejectReason, Uc, connect};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -13,23 +13,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Bench {
-    device: Device,
-    domain: Domain,
-    queue: CompletionQueue,
-}
-
 impl Bench {
-    fn new() -> Self {
-        let device = Device::open("roce_lo").expect("loopback is there");
-        let (domain, queue) = (device.domain(), device.completion_queue(256).expect("a queue"));
-        Bench {
-            device,
-            domain,
-            queue,
-        }
-    }
-
     fn listen(&self, address: &str) -> Listener {
         Listener::bind(&self.device, address.parse().expect("a literal address")).expect("free")
     }

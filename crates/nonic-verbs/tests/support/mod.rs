@@ -5,8 +5,13 @@
 #[path = "../../../../xtask/src/link.rs"]
 mod link;
 
+pub(crate) mod build;
+pub(crate) mod outcome;
+
+pub(crate) use outcome::{missing, succeeded};
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use tempfile::TempDir;
 
 /// A folder with `libibverbs.so.1` and room for programs.
@@ -21,7 +26,7 @@ impl Library {
         let library = Library { folder };
         let version_script = Path::new(env!("CARGO_MANIFEST_DIR")).join("libibverbs.map");
         link::link(
-            &archive(),
+            &build::archives(&["nonic-verbs"])[0],
             &version_script,
             "libibverbs.so.1",
             &[],
@@ -65,54 +70,6 @@ impl Library {
         succeeded(&output, name);
         program
     }
-}
-
-/// The static library, built as this test was.
-fn archive() -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", "nonic-verbs", "--message-format", "json"]);
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    let output = cargo.output().expect("cargo runs");
-    succeeded(&output, "cargo build");
-    let messages = String::from_utf8(output.stdout).expect("cargo prints text");
-    let artifact = messages
-        .lines()
-        .rev()
-        .find(|line| line.contains("libnonic_verbs.a\""))
-        .expect("an archive is built");
-    let end = artifact.find("libnonic_verbs.a\"").expect("it was found") + "libnonic_verbs.a".len();
-    let start = artifact[..end]
-        .rfind('"')
-        .expect("a JSON string begins with a quote")
-        + 1;
-    PathBuf::from(&artifact[start..end])
-}
-
-/// What a program printed, after seeing that it succeeded.
-pub(crate) fn succeeded(output: &Output, what: &str) -> String {
-    assert!(
-        output.status.success(),
-        "{what}: {}\n{}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Says that a test cannot be made here; in CI that is a failure.
-pub(crate) fn missing(file: &str) -> bool {
-    if Path::new(file).exists() {
-        return false;
-    }
-    assert!(
-        std::env::var_os("CI").is_none(),
-        "CI cannot run this test: {file} is not installed"
-    );
-    eprintln!("NOT TESTED: {file} is not installed");
-    true
 }
 
 /// The header every C program includes.

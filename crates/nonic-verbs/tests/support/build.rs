@@ -1,0 +1,32 @@
+//! The archives that libraries are linked from, for the tests of every C door.
+
+use super::outcome::succeeded;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The static libraries of these packages, built as this test was.
+pub(crate) fn archives(packages: &[&str]) -> Vec<PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--message-format", "json"]);
+    for package in packages {
+        cargo.args(["--package", package]);
+    }
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let messages = succeeded(&cargo.output().expect("cargo runs"), "cargo build");
+    let archive = |package: &&str| artifact(&messages, &format!("lib{}.a", package.replace('-', "_")));
+    packages.iter().map(archive).collect()
+}
+
+/// The path of a file that was built, as cargo's messages name it.
+fn artifact(messages: &str, name: &str) -> PathBuf {
+    let end = format!("/{name}\"");
+    let mut lines = messages.lines().rev();
+    let line = lines
+        .find(|line| line.contains(&end))
+        .expect("an archive is built");
+    let end = line.find(&end).expect("it was found") + end.len() - 1;
+    let start = line[..end].rfind('"').expect("a JSON string begins with a quote") + 1;
+    PathBuf::from(&line[start..end])
+}
