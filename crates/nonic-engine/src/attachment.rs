@@ -37,7 +37,7 @@ impl Attachment {
             seat: Seat::take(address, now_ns),
             claims: Vec::new(),
             services: Vec::new(),
-            outbox: Outbox::new()?,
+            outbox: Outbox::new(),
         })
     }
 
@@ -52,22 +52,22 @@ impl Attachment {
     }
 
     /// Gives packets that came to port 4791 to the process that owns their queue pair. Whether one took it.
-    pub(crate) fn hand_over(&self, block: Block, packets: &Datagrams<'_>) -> bool {
+    pub(crate) fn hand_over(&mut self, block: Block, packets: &Datagrams<'_>) -> bool {
         let to = BlockName {
             address: self.address,
             block,
         };
         matches!(
-            self.outbox.post(&to, &Message::Handover(*packets)),
+            self.outbox.post(to, &Message::Handover(*packets)),
             Ok(Delivery::Sent)
         )
     }
 
     /// Tells a process of this host where we listen.
-    pub(crate) fn answer(&self, asked: &BlockClaim, reply_to: &BlockName, token: u64) {
+    pub(crate) fn answer(&mut self, asked: BlockName, reply_to: BlockName, token: u64) {
         let udp_port = self.own.local_addr().port();
         let answer = Message::IAm {
-            who: asked.name(),
+            who: asked,
             udp_port,
             token,
         };
@@ -82,13 +82,13 @@ impl Attachment {
     }
 
     /// Gives a request that came to port 4791 to the process that listens on its service. Whether one took it.
-    pub(crate) fn hand_request_over(&self, service_id: u64, packets: &Datagrams<'_>) -> bool {
+    pub(crate) fn hand_request_over(&mut self, service_id: u64, packets: &Datagrams<'_>) -> bool {
         let to = ServiceName {
             address: self.address,
             service_id,
         };
         matches!(
-            self.outbox.post(&to, &Message::Handover(*packets)),
+            self.outbox.post(to, &Message::Handover(*packets)),
             Ok(Delivery::Sent | Delivery::Full)
         )
     }

@@ -7,9 +7,9 @@
 //!
 //! | name | kind | whose |
 //! |---|---|---|
-//! | `nonic/1/<address>/block/<hex>` | datagram | the owner of 4096 queue pair numbers: its inbox |
-//! | `nonic/1/<address>/service/<hex>` | datagram | who listens on a service of the connection manager: an inbox |
-//! | `nonic/1/<address>/holder` | stream | the holder of UDP port 4791: a connection that ends when it dies |
+//! | `nonic/2/<address>/block/<hex>` | packets | the owner of 4096 queue pair numbers: its inbox |
+//! | `nonic/2/<address>/service/<hex>` | packets | who listens on a service of the connection manager: an inbox |
+//! | `nonic/2/<address>/holder` | stream | the holder of UDP port 4791: a connection that ends when it dies |
 //!
 //! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
 //!   ([`BlockClaim`]) and numbers its queue pairs within them.
@@ -41,6 +41,7 @@
 //! receiver chose, whose upper twelve bits are one of the receiver's blocks. A request for a service that
 //! nobody listens on is the holder's to refuse.
 
+mod claim;
 mod inbox;
 mod message;
 mod outbox;
@@ -52,7 +53,8 @@ use rustix::net::SocketAddrUnix;
 
 use crate::netdev::LocalAddress;
 
-pub use inbox::{BlockClaim, ClaimError, Inbox, InboxBuffer, ServiceClaim};
+pub use claim::{BlockClaim, ClaimError, ServiceClaim};
+pub use inbox::{Inbox, InboxBuffer};
 pub use message::Message;
 pub use outbox::{Delivery, Outbox};
 pub use seat::{Occupant, RetryReason, Seat, Standing, occupant, try_hold};
@@ -105,7 +107,7 @@ pub struct BlockName {
 
 impl fmt::Display for BlockName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "nonic/1/{}/block/{:03x}", self.address, self.block.0)
+        write!(formatter, "nonic/2/{}/block/{:03x}", self.address, self.block.0)
     }
 }
 
@@ -122,13 +124,43 @@ impl fmt::Display for ServiceName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "nonic/1/{}/service/{:016x}",
+            "nonic/2/{}/service/{:016x}",
             self.address, self.service_id
         )
     }
 }
 
-/// The longest name, `nonic/1/<IPv6>%<scope>/service/<16 digits>`, is well below the limit of 107 bytes.
+/// Whose inbox: what a message is sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum InboxName {
+    /// The owner of a block of queue pair numbers.
+    Block(BlockName),
+    /// Who listens on a service.
+    Service(ServiceName),
+}
+
+impl From<BlockName> for InboxName {
+    fn from(name: BlockName) -> Self {
+        InboxName::Block(name)
+    }
+}
+
+impl From<ServiceName> for InboxName {
+    fn from(name: ServiceName) -> Self {
+        InboxName::Service(name)
+    }
+}
+
+impl fmt::Display for InboxName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InboxName::Block(name) => name.fmt(formatter),
+            InboxName::Service(name) => name.fmt(formatter),
+        }
+    }
+}
+
+/// The longest name, `nonic/2/<IPv6>%<scope>/service/<16 digits>`, is well below the limit of 107 bytes.
 fn abstract_name(name: &impl fmt::Display) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.to_string().as_bytes())
 }
@@ -161,7 +193,7 @@ mod tests {
             address: LocalAddress { ip, scope_id },
             block: Block(block),
         };
-        assert_eq!(name(3, 0x2a).to_string(), "nonic/1/fe80::1%3/block/02a");
+        assert_eq!(name(3, 0x2a).to_string(), "nonic/2/fe80::1%3/block/02a");
         assert_ne!(name(3, 0x2a).to_string(), name(4, 0x2a).to_string());
         let longest = LocalAddress {
             ip: std::net::IpAddr::from([0xffff_u16; 8]),

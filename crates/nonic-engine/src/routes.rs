@@ -119,7 +119,7 @@ impl Routes {
         };
         // What was known stays in use until the answer: switching back and forth would reorder packets.
         let known = self.table.get(&name).and_then(|route| route.direct);
-        let route = match asker.outbox.post(&name, &question) {
+        let route = match asker.outbox.post(name, &question) {
             Ok(Delivery::Sent) => Route {
                 direct: known,
                 asked: Some(token),
@@ -144,7 +144,7 @@ impl Routes {
 
 /// What is needed to ask a question.
 pub(crate) struct Asker<'a> {
-    pub(crate) outbox: &'a Outbox,
+    pub(crate) outbox: &'a mut Outbox,
     pub(crate) reply_to: BlockName,
     pub(crate) entropy: &'a mut dyn Entropy,
 }

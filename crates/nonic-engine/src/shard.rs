@@ -331,7 +331,7 @@ impl Shard {
                 bytes: head,
                 ..*datagrams
             };
-            let attachment = &self.attachments[index];
+            let attachment = &mut self.attachments[index];
             match owner {
                 Owner::Block(block) | Owner::Identifier(block) if !attachment.owns(block) => {
                     if attachment.hand_over(block, &run) {
@@ -382,9 +382,10 @@ impl Shard {
         let mut worked = false;
         for claim in 0..self.attachments[index].claims.len() {
             for _ in 0..MESSAGES_PER_DRIVE {
-                let attachment = &self.attachments[index];
-                let claim = &attachment.claims[claim];
-                let Ok(Some(message)) = claim.inbox().recv(inbox) else {
+                let attachment = &mut self.attachments[index];
+                let claim = &mut attachment.claims[claim];
+                let asked = claim.name();
+                let Ok(Some(message)) = claim.inbox_mut().recv(inbox) else {
                     break;
                 };
                 worked = true;
@@ -393,15 +394,15 @@ impl Shard {
                         self.counters.handed_in += 1;
                         self.take(now, &datagrams);
                     }
-                    Message::WhereAreYou { reply_to, token } => attachment.answer(claim, &reply_to, token),
+                    Message::WhereAreYou { reply_to, token } => attachment.answer(asked, reply_to, token),
                     Message::IAm { who, udp_port, token } => self.routes.answered(now, who, udp_port, token),
                 }
             }
         }
         for service in 0..self.attachments[index].services.len() {
             for _ in 0..MESSAGES_PER_DRIVE {
-                let (_, claim) = &self.attachments[index].services[service];
-                let Ok(Some(message)) = claim.inbox().recv(inbox) else {
+                let (_, claim) = &mut self.attachments[index].services[service];
+                let Ok(Some(message)) = claim.inbox_mut().recv(inbox) else {
                     break;
                 };
                 worked = true;
@@ -485,12 +486,12 @@ impl Shard {
 
     fn destination(&mut self, now: Time, index: usize, transmit: &Transmit) -> SocketAddr {
         let to = self.peer(index, transmit.flow.dst);
-        let attachment = &self.attachments[index];
+        let attachment = &mut self.attachments[index];
         let Some(reply_to) = attachment.name() else {
             return to.with_port(ROCE_PORT);
         };
         let mut asker = Asker {
-            outbox: &attachment.outbox,
+            outbox: &mut attachment.outbox,
             reply_to,
             entropy: &mut self.entropy,
         };
@@ -502,14 +503,14 @@ impl Shard {
     pub(crate) fn refresh_route(&mut self, gid_index: u8, remote: IpAddr, qpn: u32) -> bool {
         let index = usize::from(gid_index);
         let to = self.peer(index, remote);
-        let Some(attachment) = self.attachments.get(index) else {
+        let Some(attachment) = self.attachments.get_mut(index) else {
             return false;
         };
         let Some(reply_to) = attachment.name() else {
             return false;
         };
         let mut asker = Asker {
-            outbox: &attachment.outbox,
+            outbox: &mut attachment.outbox,
             reply_to,
             entropy: &mut self.entropy,
         };

@@ -2,9 +2,9 @@
 //! seats are just sockets. `registry_processes.rs` repeats the essential parts with processes that die.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener};
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
 use nonic_engine::netdev::LocalAddress;
 use nonic_engine::registry::{
@@ -49,39 +49,36 @@ fn holder_pid_is_ours(standing: Standing) -> bool {
 
 #[test]
 fn a_handover_brings_packets_and_where_they_came_from() {
-    let claim = BlockClaim::claim(address(1)).expect("a block");
-    let outbox = Outbox::new().expect("an outbox");
+    let mut claim = BlockClaim::claim(address(1)).expect("a block");
+    let mut outbox = Outbox::new();
     let bytes: Vec<u8> = (0..65_507_u32).map(|index| index as u8).collect();
     let message = Message::Handover(packets(&bytes));
-    assert_eq!(
-        outbox.post(&claim.name(), &message).expect("post"),
-        Delivery::Sent
-    );
+    assert_eq!(outbox.post(claim.name(), &message).expect("post"), Delivery::Sent);
 
     let mut buffer = InboxBuffer::new();
     assert!(readable(claim.inbox()));
-    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), Some(message));
-    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), None);
+    assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), Some(message));
+    assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), None);
     assert!(!readable(claim.inbox()));
     assert_eq!(buffer.junk(), 0);
 }
 
 #[test]
 fn a_question_is_answered_across_addresses() {
-    let asker = BlockClaim::claim(address(2)).expect("a block");
-    let asked = BlockClaim::claim(address(3)).expect("a block");
-    let outbox = Outbox::new().expect("an outbox");
+    let mut asker = BlockClaim::claim(address(2)).expect("a block");
+    let mut asked = BlockClaim::claim(address(3)).expect("a block");
+    let mut outbox = Outbox::new();
     let mut buffer = InboxBuffer::new();
     let question = Message::WhereAreYou {
         reply_to: asker.name(),
         token: 0x0123_4567_89ab_cdef,
     };
     assert_eq!(
-        outbox.post(&asked.name(), &question).expect("post"),
+        outbox.post(asked.name(), &question).expect("post"),
         Delivery::Sent
     );
 
-    let Some(Message::WhereAreYou { reply_to, token }) = asked.inbox().recv(&mut buffer).expect("recv")
+    let Some(Message::WhereAreYou { reply_to, token }) = asked.inbox_mut().recv(&mut buffer).expect("recv")
     else {
         panic!("not the question");
     };
@@ -90,17 +87,17 @@ fn a_question_is_answered_across_addresses() {
         udp_port: 50_000,
         token,
     };
-    assert_eq!(outbox.post(&reply_to, &answer).expect("post"), Delivery::Sent);
-    assert_eq!(asker.inbox().recv(&mut buffer).expect("recv"), Some(answer));
+    assert_eq!(outbox.post(reply_to, &answer).expect("post"), Delivery::Sent);
+    assert_eq!(asker.inbox_mut().recv(&mut buffer).expect("recv"), Some(answer));
 }
 
 #[test]
 fn a_full_inbox_drops_and_counts() {
-    let claim = BlockClaim::claim(address(4)).expect("a block");
-    let outbox = Outbox::new().expect("an outbox");
+    let mut claim = BlockClaim::claim(address(4)).expect("a block");
+    let mut outbox = Outbox::new();
     let mut sent = 0;
     while outbox
-        .post(&claim.name(), &Message::Handover(packets(b"packet")))
+        .post(claim.name(), &Message::Handover(packets(b"packet")))
         .expect("post")
         == Delivery::Sent
     {
@@ -110,19 +107,19 @@ fn a_full_inbox_drops_and_counts() {
     assert_eq!(outbox.dropped(), 1);
     let mut buffer = InboxBuffer::new();
     for _ in 0..sent {
-        assert!(claim.inbox().recv(&mut buffer).expect("recv").is_some());
+        assert!(claim.inbox_mut().recv(&mut buffer).expect("recv").is_some());
     }
-    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), None);
+    assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), None);
 }
 
 #[test]
 fn nobody_is_at_home_in_an_unclaimed_block() {
-    let outbox = Outbox::new().expect("an outbox");
+    let mut outbox = Outbox::new();
     let claim = BlockClaim::claim(address(5)).expect("a block");
     let name = claim.name();
     drop(claim);
     let delivery = outbox
-        .post(&name, &Message::Handover(packets(b"packet")))
+        .post(name, &Message::Handover(packets(b"packet")))
         .expect("post");
     assert_eq!(delivery, Delivery::Gone);
     assert_eq!(outbox.dropped(), 0);
@@ -136,37 +133,135 @@ fn a_name_taken_by_something_else_is_gone_too() {
     };
     let unix = UnixAddr::from_abstract_name(name.to_string()).expect("a name");
     let _stream = UnixListener::bind_addr(&unix).expect("the name is free");
-    let outbox = Outbox::new().expect("an outbox");
+    let mut outbox = Outbox::new();
     let delivery = outbox
-        .post(&name, &Message::Handover(packets(b"packet")))
+        .post(name, &Message::Handover(packets(b"packet")))
         .expect("post");
     assert_eq!(delivery, Delivery::Gone);
 }
 
+/// A line to an inbox, opened by somebody who may write anything to it.
+fn vandal(name: impl std::fmt::Display) -> OwnedFd {
+    let flags = rustix::net::SocketFlags::empty();
+    let family = rustix::net::AddressFamily::UNIX;
+    let line =
+        rustix::net::socket_with(family, rustix::net::SocketType::SEQPACKET, flags, None).expect("a socket");
+    let name = rustix::net::SocketAddrUnix::new_abstract_name(name.to_string().as_bytes()).expect("a name");
+    rustix::net::connect(&line, &name).expect("anybody can write");
+    line
+}
+
 #[test]
 fn junk_in_an_inbox_is_skipped() {
-    let claim = BlockClaim::claim(address(7)).expect("a block");
-    let unix = UnixAddr::from_abstract_name(claim.name().to_string()).expect("a name");
-    let vandal = UnixDatagram::unbound().expect("a socket");
+    let mut claim = BlockClaim::claim(address(7)).expect("a block");
+    let vandal = vandal(claim.name());
+    let flags = rustix::net::SendFlags::empty();
     for junk in [
-        &b""[..],
-        b"\x01",
+        &b"\x01"[..],
         b"hello",
         b"\x02\x01",
         b"\x01\x09",
         &[1; 70_000],
+        b"",
     ] {
-        vandal.send_to_addr(junk, &unix).expect("anybody can write");
+        rustix::net::send(&vandal, junk, flags).expect("anybody can write");
     }
-    let outbox = Outbox::new().expect("an outbox");
+    let mut outbox = Outbox::new();
     let message = Message::Handover(packets(b"packet"));
-    assert_eq!(
-        outbox.post(&claim.name(), &message).expect("post"),
-        Delivery::Sent
-    );
+    assert_eq!(outbox.post(claim.name(), &message).expect("post"), Delivery::Sent);
     let mut buffer = InboxBuffer::new();
-    assert_eq!(claim.inbox().recv(&mut buffer).expect("recv"), Some(message));
-    assert_eq!(buffer.junk(), 6);
+    assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), Some(message));
+    assert_eq!(buffer.junk(), 5);
+    // The empty message ended the vandal's line.
+    assert!(rustix::net::send(&vandal, b"hello", rustix::net::SendFlags::NOSIGNAL).is_err());
+}
+
+/// Connections are made by the hundred, and the messages that make them come at once.
+#[test]
+fn a_burst_of_small_messages_fits() {
+    let mut claim = BlockClaim::claim(address(8)).expect("a block");
+    let mut outbox = Outbox::new();
+    let bytes = [7; 280];
+    for index in 0..150 {
+        let delivery = outbox.post(claim.name(), &Message::Handover(packets(&bytes)));
+        assert_eq!(delivery.expect("post"), Delivery::Sent, "message {index}");
+    }
+    let mut buffer = InboxBuffer::new();
+    for _ in 0..150 {
+        assert!(claim.inbox_mut().recv(&mut buffer).expect("recv").is_some());
+    }
+    assert!(!readable(claim.inbox()));
+}
+
+#[test]
+fn one_who_does_not_read_is_in_nobodys_way() {
+    let idle = BlockClaim::claim(address(9)).expect("a block");
+    let mut busy = BlockClaim::claim(address(9)).expect("a block");
+    let mut outbox = Outbox::new();
+    let message = Message::Handover(packets(b"packet"));
+    while outbox.post(idle.name(), &message).expect("post") == Delivery::Sent {}
+    let mut buffer = InboxBuffer::new();
+    for _ in 0..100 {
+        assert_eq!(outbox.post(busy.name(), &message).expect("post"), Delivery::Sent);
+        assert_eq!(busy.inbox_mut().recv(&mut buffer).expect("recv"), Some(message));
+    }
+}
+
+#[test]
+fn a_flood_from_one_sender_does_not_silence_another() {
+    let mut claim = BlockClaim::claim(address(11)).expect("a block");
+    let (mut flood, mut other) = (Outbox::new(), Outbox::new());
+    let noise = Message::Handover(packets(b"noise"));
+    while flood.post(claim.name(), &noise).expect("post") == Delivery::Sent {}
+    let word = Message::Handover(packets(b"word"));
+    assert_eq!(other.post(claim.name(), &word).expect("post"), Delivery::Sent);
+    let mut buffer = InboxBuffer::new();
+    let before = (0..100).take_while(|_| {
+        let _ = flood.post(claim.name(), &noise).expect("post");
+        claim.inbox_mut().recv(&mut buffer).expect("recv") != Some(word)
+    });
+    assert!(before.count() < 100, "the other was never heard");
+}
+
+#[test]
+fn a_name_that_passed_to_another_is_reached_again() {
+    let mut outbox = Outbox::new();
+    let message = Message::Handover(packets(b"packet"));
+    let mut buffer = InboxBuffer::new();
+    for _ in 0..3 {
+        let mut claim = BlockClaim::claim_block(address(12), Block::FIRST).expect("free");
+        assert_eq!(outbox.post(claim.name(), &message).expect("post"), Delivery::Sent);
+        assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), Some(message));
+    }
+}
+
+#[test]
+fn lines_are_bounded_on_both_sides() {
+    let mut claim = BlockClaim::claim(address(13)).expect("a block");
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("procfs").count();
+    let before = descriptors();
+    let mut buffer = InboxBuffer::new();
+    let mut lines = Vec::new();
+    for _ in 0..300 {
+        let line = vandal(claim.name());
+        rustix::net::send(&line, b"hello", rustix::net::SendFlags::empty()).expect("anybody can write");
+        while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() {}
+        lines.push(line);
+    }
+    assert_eq!(buffer.junk(), 300, "everybody was heard");
+    // Other tests of this process come and go with a few descriptors of their own.
+    assert!(descriptors() - before < 300 + 200, "lines are never closed");
+
+    let mut outbox = Outbox::new();
+    let claims: Vec<_> = (0..200)
+        .map(|_| BlockClaim::claim(address(14)).expect("a block"))
+        .collect();
+    let before = descriptors();
+    for claim in &claims {
+        let sent = outbox.post(claim.name(), &Message::Handover(packets(b"packet")));
+        assert_eq!(sent.expect("post"), Delivery::Sent);
+    }
+    assert!(descriptors() - before < 180, "lines are never closed");
 }
 
 #[test]
@@ -302,7 +397,7 @@ fn an_address_that_is_not_ours_is_unavailable() {
 /// A predecessor's door can outlive its port for a moment while the kernel tears it down.
 #[test]
 fn a_holder_whose_door_is_blocked_serves_and_opens_it_later() {
-    let unix = UnixAddr::from_abstract_name(format!("nonic/1/{}/holder", address(26))).expect("a name");
+    let unix = UnixAddr::from_abstract_name(format!("nonic/2/{}/holder", address(26))).expect("a name");
     let old_door = UnixListener::bind_addr(&unix).expect("the name is free");
     let mut holder = Seat::take(address(26), 0);
     assert_eq!(holder.standing(), Standing::Holder);
@@ -371,7 +466,7 @@ fn ipv6_addresses_have_seats_and_blocks_too() {
     let claim = BlockClaim::claim(local).expect("a block");
     assert_eq!(
         claim.name().to_string(),
-        format!("nonic/1/::1/block/{:03x}", claim.block().number())
+        format!("nonic/2/::1/block/{:03x}", claim.block().number())
     );
     // Whether the port is free depends on who else runs here; being neither holder nor waiter would mean a
     // foreign program, which a test machine does not have.
@@ -410,7 +505,7 @@ fn what_a_leaving_holder_had_not_read_is_read_by_its_heir() {
 #[test]
 fn a_socket_that_is_not_the_port_is_not_inherited() {
     use std::os::linux::net::SocketAddrExt;
-    let door = UnixAddr::from_abstract_name(format!("nonic/1/{}/holder", address(31))).expect("a name");
+    let door = UnixAddr::from_abstract_name(format!("nonic/2/{}/holder", address(31))).expect("a name");
     let impostor = UnixListener::bind_addr(&door).expect("the name is free");
     let port = WireSocket::bind(address(31).with_port(4791)).expect("the port is free");
     let mut seat = Seat::take(address(31), 0);

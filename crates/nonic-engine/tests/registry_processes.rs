@@ -123,7 +123,7 @@ fn porter() {
     let Some(address) = own_address() else { return };
     let seat = Seat::take(address, 0);
     let socket = seat.socket().expect("nobody else wants this port");
-    let outbox = Outbox::new().expect("an outbox");
+    let mut outbox = Outbox::new();
     let mut batch = RecvBatch::new(1);
     say("holding");
     let start = Instant::now();
@@ -139,7 +139,7 @@ fn porter() {
         for datagrams in batch.iter() {
             let number = u16::from_be_bytes([datagrams.bytes[0], datagrams.bytes[1]]);
             let block = Block::new(number).expect("a block that can be claimed");
-            let delivery = outbox.post(&BlockName { address, block }, &Message::Handover(datagrams));
+            let delivery = outbox.post(BlockName { address, block }, &Message::Handover(datagrams));
             say(&format!("{:?}", delivery.expect("post")));
         }
     }
@@ -186,7 +186,7 @@ fn a_packet_for_another_process_is_handed_over_by_the_holder() {
     let (say, said) = channel();
     let porter = Process::start("porter", 0, address(2), &say);
     assert_eq!(heard(&said).1, "holding");
-    let claim = BlockClaim::claim(address(2)).expect("a block");
+    let mut claim = BlockClaim::claim(address(2)).expect("a block");
     let sender = WireSocket::bind(address(3).with_port(0)).expect("a free port");
     let mut contents = claim.block().number().to_be_bytes().to_vec();
     contents.resize(3 * 1000 - 10, 7);
@@ -197,7 +197,7 @@ fn a_packet_for_another_process_is_handed_over_by_the_holder() {
 
     assert_eq!(heard(&said).1, "Sent");
     let mut buffer = InboxBuffer::new();
-    let Some(Message::Handover(datagrams)) = claim.inbox().recv(&mut buffer).expect("recv") else {
+    let Some(Message::Handover(datagrams)) = claim.inbox_mut().recv(&mut buffer).expect("recv") else {
         panic!("no handover");
     };
     assert_eq!(datagrams.src, sender.local_addr());
@@ -222,12 +222,12 @@ fn a_killed_process_leaves_no_claim_behind() {
         address: address(4),
         block: Block::new(number).expect("a block"),
     };
-    let outbox = Outbox::new().expect("an outbox");
+    let mut outbox = Outbox::new();
     let question = Message::WhereAreYou {
         reply_to: name,
         token: 1,
     };
-    assert_eq!(outbox.post(&name, &question).expect("post"), Delivery::Sent);
+    assert_eq!(outbox.post(name, &question).expect("post"), Delivery::Sent);
     drop(claimant);
-    assert_eq!(outbox.post(&name, &question).expect("post"), Delivery::Gone);
+    assert_eq!(outbox.post(name, &question).expect("post"), Delivery::Gone);
 }

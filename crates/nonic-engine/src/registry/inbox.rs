@@ -1,140 +1,90 @@
-//! Claiming a name, a block of queue pair numbers or a service, and reading what others write to it.
+//! Reading what other processes of this host write to us.
+//!
+//! An inbox is a listening Unix socket of packets (`SOCK_SEQPACKET`) with a name, and the *lines* that senders
+//! have opened to it. Lines rather than one datagram socket for all, because a datagram socket holds ten messages
+//! (`net.unix.max_dgram_qlen`) however small they are, while a line holds what the sender's buffer does: hundreds of
+//! requests to connect may arrive at once. And a sender that is never read from fills its own line alone.
 
+use std::collections::HashMap;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::message::{MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Message};
-use super::{Block, BlockName, ServiceName, abstract_name};
-use crate::netdev::LocalAddress;
+use super::{InboxName, abstract_name};
 
-/// How many unreadable messages one [`Inbox::recv`] skips before it lets the caller do other work.
+/// How many unreadable messages and ended lines one [`Inbox::recv`] skips before it lets the caller do other work.
 const MAX_JUNK_PER_RECV: usize = 16;
+/// How many messages one line may bring before the others have their turn.
+const MESSAGES_PER_TURN: usize = 16;
+/// The most lines kept open. Beyond, the oldest is closed: its sender opens another when it has more to say.
+const MAX_LINES: usize = 128;
+/// How many senders may queue before they are let in; the system's limit is often lower.
+const QUEUE: i32 = 4096;
+/// What the listening socket is called among the lines.
+const LISTENER: u64 = 0;
 
 /// Where other processes of this host write to us.
 #[derive(Debug)]
 pub struct Inbox {
-    socket: OwnedFd,
-}
-
-/// A block of queue pair numbers that is ours, and its inbox. Dropping it, or dying, gives both back.
-#[derive(Debug)]
-pub struct BlockClaim {
-    name: BlockName,
-    inbox: Inbox,
-}
-
-/// A service that we listen on, and its inbox. Dropping it, or dying, gives both back.
-#[derive(Debug)]
-pub struct ServiceClaim {
-    name: ServiceName,
-    inbox: Inbox,
-}
-
-/// Why no block could be claimed.
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
-    /// Every block of the address has an owner.
-    #[error("all queue pair numbers of {0} are taken")]
-    Full(LocalAddress),
-    /// The operating system refused.
-    #[error("cannot claim queue pair numbers")]
-    Io(#[from] io::Error),
-}
-
-impl BlockClaim {
-    /// Claims a random free block of this address.
-    ///
-    /// Random, so that a process that restarts gets other numbers: packets still under way to its former
-    /// self then find no queue pair instead of a wrong one.
-    pub fn claim(address: LocalAddress) -> Result<Self, ClaimError> {
-        let count = Block::LAST.number() - Block::FIRST.number() + 1;
-        let start = random_u16()? % count;
-        let numbers = (0..count).map(|step| Block::FIRST.number() + (start + step) % count);
-        Self::claim_first_free(address, numbers.filter_map(Block::new))
-    }
-
-    /// Claims one particular block; [`ClaimError::Full`] if it has an owner.
-    pub fn claim_block(address: LocalAddress, block: Block) -> Result<Self, ClaimError> {
-        Self::claim_first_free(address, std::iter::once(block))
-    }
-
-    /// The address and block, by which others reach the inbox.
-    pub fn name(&self) -> BlockName {
-        self.name
-    }
-
-    /// The block itself.
-    pub fn block(&self) -> Block {
-        self.name.block
-    }
-
-    /// Where messages for it arrive.
-    pub fn inbox(&self) -> &Inbox {
-        &self.inbox
-    }
-
-    fn claim_first_free(
-        address: LocalAddress,
-        blocks: impl Iterator<Item = Block>,
-    ) -> Result<Self, ClaimError> {
-        let socket = new_socket()?;
-        for block in blocks {
-            let name = BlockName { address, block };
-            let socket_name = abstract_name(&name).map_err(io::Error::from)?;
-            match rustix::net::bind(&socket, &socket_name) {
-                Ok(()) => {
-                    let inbox = Inbox { socket };
-                    return Ok(BlockClaim { name, inbox });
-                }
-                Err(Errno::ADDRINUSE) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-        }
-        Err(ClaimError::Full(address))
-    }
-}
-
-impl ServiceClaim {
-    /// Listens on a service; [`io::ErrorKind::AddrInUse`] if somebody does.
-    pub fn claim(name: ServiceName) -> io::Result<Self> {
-        let socket = new_socket()?;
-        rustix::net::bind(&socket, &abstract_name(&name)?)?;
-        Ok(ServiceClaim {
-            name,
-            inbox: Inbox { socket },
-        })
-    }
-
-    /// The address and service.
-    pub fn name(&self) -> ServiceName {
-        self.name
-    }
-
-    /// Where requests for it arrive.
-    pub fn inbox(&self) -> &Inbox {
-        &self.inbox
-    }
+    listener: OwnedFd,
+    lines: HashMap<u64, OwnedFd>,
+    /// Watches the listener and all lines: readable when one of them is.
+    watch: OwnedFd,
+    /// The name of the line opened last; names are never used twice.
+    latest: u64,
+    /// The line being read, and how many more messages it may bring before another has its turn.
+    turn: Option<(u64, usize)>,
 }
 
 impl Inbox {
+    /// Opens the inbox of a name; [`io::ErrorKind::AddrInUse`] if somebody has it.
+    pub(super) fn open(name: impl Into<InboxName>) -> io::Result<Self> {
+        let listener = new_socket()?;
+        rustix::net::bind(&listener, &abstract_name(&name.into())?)?;
+        rustix::net::listen(&listener, QUEUE)?;
+        let watch = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&watch, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        Ok(Inbox {
+            listener,
+            lines: HashMap::new(),
+            watch,
+            latest: LISTENER,
+            turn: None,
+        })
+    }
+
     /// The next message, or `None` when there is nothing to read for now.
     ///
     /// What cannot be read as a message is dropped and counted in the buffer. After a run of it this
     /// returns `None` early while the descriptor stays readable, so that a flood of junk cannot hold the
     /// caller.
-    pub fn recv<'b>(&self, buffer: &'b mut InboxBuffer) -> io::Result<Option<Message<'b>>> {
+    pub fn recv<'b>(&mut self, buffer: &'b mut InboxBuffer) -> io::Result<Option<Message<'b>>> {
         for _ in 0..MAX_JUNK_PER_RECV {
+            let Some((line, turn)) = self.next_line()? else {
+                return Ok(None);
+            };
             // TRUNC makes the kernel say how long the message was, not how much of it fitted.
             let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
-            let received =
-                rustix::io::retry_on_intr(|| rustix::net::recv(&self.socket, &mut buffer.bytes[..], flags));
+            let received = rustix::io::retry_on_intr(|| {
+                rustix::net::recv(&self.lines[&line], &mut buffer.bytes[..], flags)
+            });
+            self.turn = turn.checked_sub(1).map(|turn| (line, turn));
             let length = match received {
+                Err(Errno::AGAIN) => {
+                    self.turn = None;
+                    continue;
+                }
+                // An empty message looks like the end, and nobody has a reason to send one.
+                Ok((_, 0)) | Err(_) => {
+                    self.close(line);
+                    continue;
+                }
                 Ok((_, length)) => length,
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(error) => return Err(error.into()),
             };
             if buffer.bytes.get(..length).and_then(Message::decode).is_some() {
                 // Decoded a second time because the borrow checker will not let the first result out of
@@ -145,11 +95,71 @@ impl Inbox {
         }
         Ok(None)
     }
+
+    /// The line to read from next, letting in who waits; `None` if no line has anything.
+    fn next_line(&mut self) -> io::Result<Option<(u64, usize)>> {
+        for _ in 0..2 {
+            if let Some((line, turn)) = self.turn
+                && self.lines.contains_key(&line)
+            {
+                return Ok(Some((line, turn)));
+            }
+            let mut events = [MaybeUninit::<Event>::uninit(); 1];
+            let now = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let found = match epoll::wait(&self.watch, &mut events, Some(&now)) {
+                Ok((found, _)) => found,
+                Err(Errno::INTR) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            match found.first().map(|event| event.data.u64()) {
+                None => return Ok(None),
+                Some(LISTENER) => self.let_in()?,
+                Some(line) => self.turn = Some((line, MESSAGES_PER_TURN)),
+            }
+        }
+        Ok(self.turn)
+    }
+
+    /// Opens a line to one sender that waits, and reads from it next.
+    fn let_in(&mut self) -> io::Result<()> {
+        let line =
+            match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(line) => line,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+        if self.lines.len() >= MAX_LINES
+            && let Some(oldest) = self.lines.keys().min().copied()
+        {
+            self.close(oldest);
+        }
+        self.latest += 1;
+        epoll::add(
+            &self.watch,
+            &line,
+            EventData::new_u64(self.latest),
+            EventFlags::IN,
+        )?;
+        self.lines.insert(self.latest, line);
+        self.turn = Some((self.latest, MESSAGES_PER_TURN));
+        Ok(())
+    }
+
+    fn close(&mut self, line: u64) {
+        if let Some(socket) = self.lines.remove(&line) {
+            // A forked child may still have the descriptor: closing ours would not be enough.
+            let _ = epoll::delete(&self.watch, &socket);
+        }
+    }
 }
 
 impl AsFd for Inbox {
+    /// Readable when there is something to read.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.watch.as_fd()
     }
 }
 
@@ -181,71 +191,7 @@ impl Default for InboxBuffer {
     }
 }
 
-pub(super) fn new_socket() -> io::Result<OwnedFd> {
+pub(super) fn new_socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::DGRAM,
-        flags,
-        None,
-    )?)
-}
-
-fn random_u16() -> io::Result<u16> {
-    let mut bytes = [0; 2];
-    let flags = rustix::rand::GetRandomFlags::empty();
-    rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], flags))?;
-    Ok(u16::from_ne_bytes(bytes))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use super::*;
-
-    fn blocks() -> impl Iterator<Item = Block> {
-        [0x10, 0x11, 0x12].into_iter().filter_map(Block::new)
-    }
-
-    #[test]
-    fn claims_are_distinct_until_there_is_none_left_and_come_back_when_dropped() {
-        let address = LocalAddress::from(IpAddr::from([127, 71, 0, 1]));
-        let claim = || BlockClaim::claim_first_free(address, blocks());
-        let (first, second, third) = (claim().expect("1"), claim().expect("2"), claim().expect("3"));
-        assert_eq!(
-            [first.block(), second.block(), third.block()].map(Block::number),
-            [0x10, 0x11, 0x12]
-        );
-        let error = claim().expect_err("none left");
-        assert!(matches!(error, ClaimError::Full(full) if full == address));
-        assert_eq!(
-            error.to_string(),
-            "all queue pair numbers of 127.71.0.1 are taken"
-        );
-        drop(second);
-        assert_eq!(claim().expect("one is free again").block().number(), 0x11);
-    }
-
-    #[test]
-    fn the_same_block_on_two_addresses_has_two_owners() {
-        let addresses = [1, 2].map(|last| LocalAddress::from(IpAddr::from([127, 71, 1, last])));
-        let claims = addresses.map(|address| {
-            BlockClaim::claim_first_free(address, blocks().take(1)).expect("free on this address")
-        });
-        assert_eq!(claims[0].block(), claims[1].block());
-        assert_ne!(claims[0].name(), claims[1].name());
-    }
-
-    #[test]
-    fn a_random_claim_can_be_claimed() {
-        let address = LocalAddress::from(IpAddr::from([127, 71, 2, 1]));
-        let claims: Vec<BlockClaim> = (0..64)
-            .map(|_| BlockClaim::claim(address).expect("plenty"))
-            .collect();
-        let mut numbers: Vec<u16> = claims.iter().map(|claim| claim.block().number()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), 64);
-    }
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }

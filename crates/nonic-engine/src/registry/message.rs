@@ -9,7 +9,7 @@ use super::{Block, BlockName};
 use crate::netdev::LocalAddress;
 use crate::socket::Datagrams;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HANDOVER: u8 = 1;
 const WHERE_ARE_YOU: u8 = 2;
 const I_AM: u8 = 3;

@@ -1,31 +1,29 @@
 //! Writing to other processes' inboxes, without ever waiting for them.
 
-use std::fmt;
+use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg_addr};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use super::message::Message;
-use super::{abstract_name, inbox};
+use super::{InboxName, abstract_name, inbox};
 use crate::socket::grow_buffers;
 
-/// Unread messages count against the sender's buffer, so it must hold full inboxes of several processes.
+/// Unread messages count against a line's buffer: what a slow reader may be behind by.
 const BUFFER_BYTES: usize = 4 << 20;
+/// The most lines kept open. A process that talks to more opens lines again and again, which costs a little.
+const MAX_LINES: usize = 128;
 
-/// Sends to any inbox on this host.
+/// Sends to any inbox on this host, over a line to each that stays open.
 ///
-/// An inbox holds about ten messages (`net.unix.max_dgram_qlen`). A message that does not fit is dropped
-/// and counted, like a packet on a congested wire: what needs to arrive is sent again by those above.
-///
-/// One slow reader takes up to ten messages' worth of this outbox's buffer, so a few of them can crowd
-/// out everybody. A process that serves very many others should spread them over several outboxes.
-#[derive(Debug)]
+/// A message that does not fit is dropped and counted, like a packet on a congested wire: what needs to arrive is
+/// sent again by those above. A slow reader fills its own line and nobody else's.
+#[derive(Debug, Default)]
 pub struct Outbox {
-    socket: OwnedFd,
-    dropped: AtomicU64,
+    lines: HashMap<InboxName, OwnedFd>,
+    dropped: u64,
 }
 
 /// What became of a message.
@@ -34,7 +32,7 @@ pub struct Outbox {
 pub enum Delivery {
     /// It is in the inbox.
     Sent,
-    /// The inbox, or our buffer, is full; the message is dropped and counted.
+    /// The line to the inbox, or the queue of those who want one, is full; the message is dropped and counted.
     Full,
     /// Nobody owns the name.
     Gone,
@@ -42,40 +40,67 @@ pub enum Delivery {
 
 impl Outbox {
     /// A new outbox. It has no name of its own, so nothing can be sent to it.
-    pub fn new() -> io::Result<Self> {
-        let socket = inbox::new_socket()?;
-        grow_buffers(&socket, BUFFER_BYTES);
-        Ok(Outbox {
-            socket,
-            dropped: AtomicU64::new(0),
-        })
+    pub fn new() -> Self {
+        Outbox::default()
     }
 
-    /// Sends a message to the owner of a name, a [`BlockName`](super::BlockName) or a
-    /// [`ServiceName`](super::ServiceName). Errors are for what no peer can cause.
-    pub fn post(&self, to: &impl fmt::Display, message: &Message<'_>) -> io::Result<Delivery> {
-        let (header, payload) = message.encode();
-        let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
-        let name = abstract_name(to)?;
-        let sent = rustix::io::retry_on_intr(|| {
-            let mut nothing = SendAncillaryBuffer::default();
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            sendmsg_addr(&self.socket, &name, &pieces, &mut nothing, flags)
-        });
-        match sent {
-            Ok(_) => Ok(Delivery::Sent),
+    /// Sends a message to the owner of a name. Errors are for what no peer can cause.
+    pub fn post(&mut self, to: impl Into<InboxName>, message: &Message<'_>) -> io::Result<Delivery> {
+        let to = to.into();
+        let outcome = match self.lines.get(&to).map(|line| send(line, message)) {
+            Some(Err(error)) if error != Errno::AGAIN => {
+                // The owner of the name has ended, or closed the line. The name may have another owner by now.
+                self.lines.remove(&to);
+                self.open_and_send(to, message)
+            }
+            Some(outcome) => outcome,
+            None => self.open_and_send(to, message),
+        };
+        match outcome {
+            Ok(()) => Ok(Delivery::Sent),
             Err(Errno::AGAIN | Errno::NOBUFS) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
+                self.dropped += 1;
                 Ok(Delivery::Full)
             }
             // The last two mean that the name is taken by something that is no inbox.
-            Err(Errno::CONNREFUSED | Errno::NOENT | Errno::PERM | Errno::PROTOTYPE) => Ok(Delivery::Gone),
+            Err(
+                Errno::CONNREFUSED
+                | Errno::NOENT
+                | Errno::PIPE
+                | Errno::CONNRESET
+                | Errno::PERM
+                | Errno::PROTOTYPE,
+            ) => Ok(Delivery::Gone),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// How many messages were dropped because an inbox or the buffer was full.
+    /// How many messages were dropped because they did not fit.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.dropped
     }
+
+    fn open_and_send(&mut self, to: InboxName, message: &Message<'_>) -> rustix::io::Result<()> {
+        let line = inbox::new_socket()?;
+        grow_buffers(&line, BUFFER_BYTES);
+        let name = abstract_name(&to)?;
+        rustix::io::retry_on_intr(|| rustix::net::connect(&line, &name))?;
+        let outcome = send(&line, message);
+        if self.lines.len() >= MAX_LINES {
+            // What is in them stays readable.
+            self.lines.clear();
+        }
+        self.lines.insert(to, line);
+        outcome
+    }
+}
+
+fn send(line: &OwnedFd, message: &Message<'_>) -> rustix::io::Result<()> {
+    let (header, payload) = message.encode();
+    let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::io::retry_on_intr(|| {
+        rustix::net::sendmsg(line, &pieces, &mut SendAncillaryBuffer::default(), flags)
+    })
+    .map(drop)
 }

@@ -374,7 +374,7 @@ struct DoorName(LocalAddress);
 
 impl fmt::Display for DoorName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "nonic/1/{}/holder", self.0)
+        write!(formatter, "nonic/2/{}/holder", self.0)
     }
 }
 
