@@ -2,7 +2,7 @@
 //!
 //! The tests come with Debian's `rdma-core` package and use pyverbs, the Python binding of libibverbs. Those for
 //! mlx5, efa and CUDA are left out: they drive one vendor's hardware. What the others need from the environment
-//! (huge pages) is provided; a test is never edited. Which tests skip is written in
+//! (huge pages, and the device's network interface in `/sys`) is provided; a test is never edited. Which tests skip is written in
 //! `crates/nonic-verbs/conformance/skipped.txt`, with the reason, and the run fails if reality differs.
 //!
 //! Read first: [`run`], then [`report`].
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let scratch = dist.root.join("conformance");
     unpack(&options.tests, &scratch.join("tests"))?;
-    let skips = Skips::read(&dist::workspace().join("crates/nonic-verbs/conformance/skipped.txt"))?;
+    let skips = Skips::read(&given("skipped.txt"))?;
     let _huge_pages = huge_pages();
     let cable = if is_root() { Some(Cable::new()?) } else { None };
     let mut differences = 0;
@@ -113,11 +113,10 @@ fn tests_at(site: &Site<'_>, dist: &Dist, scratch: &Path, only: &str) -> Result<
     let mut report = Report::default();
     for _ in 0..CRASHES {
         let errors = scratch.join(format!("{}.stderr", site.name));
-        let status = site
-            .place
-            .command(&dist.nonic())
+        let status = sees_devices(&site.place)
+            .arg(dist.nonic())
             .args(["run", "--", PYTHON])
-            .arg(dist::workspace().join("crates/nonic-verbs/conformance/runner.py"))
+            .arg(given("runner.py"))
             .arg(scratch.join("tests"))
             .arg(&path)
             .arg(only)
@@ -128,16 +127,38 @@ fn tests_at(site: &Site<'_>, dist: &Dist, scratch: &Path, only: &str) -> Result<
             .status()
             .context("cannot start the tests")?;
         report = Report::read(&path)?;
+        let last_words = std::fs::read_to_string(&errors).unwrap_or_default();
         if status.success() {
+            // Tests with two processes do not mind if one of them is killed by a signal; we do.
+            ensure!(
+                !last_words.contains("Fatal Python error"),
+                "a test crashed: {last_words}"
+            );
             return Ok(report);
         }
-        let last_words = std::fs::read_to_string(&errors).unwrap_or_default();
         let Some(test) = report.unfinished() else {
             bail!("the tests do not start ({status}): {last_words}");
         };
         Report::append(&path, &test, &format!("{status}\n{last_words}"))?;
     }
     Ok(report)
+}
+
+/// A command that runs its arguments where `/sys/class/infiniband` shows our devices, and nowhere else.
+fn sees_devices(place: &Place<'_>) -> Command {
+    let mut command = place.command(Path::new("unshare"));
+    if !is_root() {
+        command.arg("--map-root-user");
+    }
+    command.arg("--mount").arg(given("sysfs.sh"));
+    command
+}
+
+/// One of the files that belong to this chore.
+fn given(name: &str) -> PathBuf {
+    dist::workspace()
+        .join("crates/nonic-verbs/conformance")
+        .join(name)
 }
 
 /// Prints what happened; how many outcomes are not as they should be.

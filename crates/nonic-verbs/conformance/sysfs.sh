@@ -1,0 +1,26 @@
+#!/bin/sh
+# Runs a program that sees nonic's devices where Linux shows RDMA devices: /sys/class/infiniband.
+#
+# usage: unshare --mount sysfs.sh PROGRAM [ARGUMENT...]
+#
+# rdma-core's tests of the connection manager look there for the network interface of their device, and nowhere else.
+# Nothing of the system changes: the folder exists in the mount namespace of the program alone. It holds what the tests
+# ask for, roce_<interface>/device/net/<interface>, and is no attempt at the rest.
+set -eu
+
+# A folder that every system has; it is covered for a moment, and for nobody else.
+view=/mnt
+mount -t tmpfs nonic "$view"
+for class in /sys/class/*; do
+    name=${class##*/}
+    [ "$name" = infiniband ] && continue
+    mkdir "$view/$name"
+    mount --bind "$class" "$view/$name"
+done
+for interface in /sys/class/net/*; do
+    name=${interface##*/}
+    mkdir -p "$view/infiniband/roce_$name/device/net/$name"
+done
+mount --rbind "$view" /sys/class
+umount --recursive "$view"
+exec "$@"
