@@ -49,6 +49,10 @@ pub(crate) struct Message {
 }
 
 impl Message {
+    pub(crate) fn verb(&self) -> &str {
+        &self.verb
+    }
+
     pub(crate) fn new(verb: &str) -> Self {
         Message {
             verb: verb.to_owned(),
@@ -146,6 +150,11 @@ impl Conversation {
     /// The local address the peer reached us at, or that we reach it from.
     pub(crate) fn local_addr(&self) -> Result<SocketAddr> {
         Ok(self.stream.local_addr()?)
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer_addr(&self) -> Result<SocketAddr> {
+        Ok(self.stream.peer_addr()?)
     }
 
     pub(crate) fn say(&mut self, message: &Message) -> Result<()> {

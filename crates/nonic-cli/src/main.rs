@@ -10,6 +10,7 @@
 mod client;
 mod devices;
 mod exchange;
+mod footprint;
 mod loopback;
 mod meter;
 mod output;

@@ -4,9 +4,10 @@
 
 use crate::exchange::{Conversation, DEFAULT_PORT, Message, PATIENCE, VERSION, expected};
 use crate::output;
+use crate::perf::connections::Crowd;
 use crate::perf::rig::{Rig, Role};
 use crate::perf::run::{Run, Test};
-use crate::perf::{bandwidth_target, latency_target};
+use crate::perf::{bandwidth_target, connections_target, latency_target};
 use crate::site::{Choice, Site, Sites};
 use anyhow::{Context, Result, bail};
 use nonic::Standing;
@@ -111,6 +112,12 @@ impl Server {
             .with("mtu", site.mtu().bytes());
         conversation.say(&hello)?;
         while let Some(message) = conversation.next()? {
+            if message.verb() == "connections" {
+                let crowd = Crowd::from_message(&message)?;
+                self.report(peer, &format!("{} connections", crowd.count));
+                connections_target::serve(crowd, &site, conversation)?;
+                continue;
+            }
             let run = Run::from_message(&expected("run", message)?)?;
             self.report(peer, &format!("{run} on {} {}", site.device_name(), site.ip()));
             let mut rig = Rig::build(&run, Role::Server, &site, conversation)?;

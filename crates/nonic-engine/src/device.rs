@@ -4,8 +4,10 @@
 //! already checks, and adds only what needs an operating system: sockets, threads, descriptors.
 
 mod connections;
+mod usage;
 
 pub use connections::ListenError;
+pub use usage::DeviceUsage;
 
 use crate::attachment::Attachment;
 use crate::capture::Capture;

@@ -29,6 +29,6 @@ mod shard;
 pub mod socket;
 
 pub use channel::{Channel, Notify};
-pub use device::{Device, ListenError, OpenError, RecvPoster, SendPoster};
+pub use device::{Device, DeviceUsage, ListenError, OpenError, RecvPoster, SendPoster};
 pub use doorbell::Doorbell;
 pub use shard::{ConnectionSink, LinkCounters};

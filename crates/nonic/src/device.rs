@@ -73,15 +73,41 @@ impl Device {
         self.engine.counters()
     }
 
-    /// Connections made by address and port that the device knows of, finished ones it still remembers included.
-    pub fn connection_count(&self) -> usize {
-        self.engine.connection_usage().connections
+    /// What the device holds at this moment, to show that nothing was left behind. Not for hot paths.
+    pub fn usage(&self) -> Usage {
+        let usage = self.engine.usage();
+        Usage {
+            queue_pairs: usage.nic.queue_pairs,
+            send_requests: usage.nic.send_requests,
+            memory_keys: usage.memory_keys,
+            completion_queues: usage.completion_queues,
+            connections: usage.connections.connections,
+            listeners: usage.connections.listeners,
+        }
     }
 
     /// Waits for an asynchronous event, at most `timeout` (for ever without one).
     pub fn wait_event(&self, timeout: Option<Duration>) -> io::Result<Option<Event>> {
         self.engine.events().wait(timeout)
     }
+}
+
+/// What a device holds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Requests in their send queues.
+    pub send_requests: usize,
+    /// Registered memory: one for each lease made, however it was split, and one more for what is exposed.
+    pub memory_keys: usize,
+    /// Completion queues.
+    pub completion_queues: usize,
+    /// Connections made by address and port, those included that ended and are remembered for a while, lest
+    /// a late message be taken for one of a new connection.
+    pub connections: usize,
+    /// Listeners.
+    pub listeners: usize,
 }
 
 /// A protection domain: memory and queue pairs of one cannot be used with those of another.

@@ -53,7 +53,7 @@ pub use completion::{Completion, CompletionQueue, Next, WaitError};
 pub use connection::{
     ConnectError, Connecting, Connection, Incoming, ListenError, Listener, connect, connect_with,
 };
-pub use device::{Device, Domain, SharedReceiveQueue};
+pub use device::{Device, Domain, SharedReceiveQueue, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use memory::{Exposed, Lease, MemoryError, ParseRemoteSliceError, RemoteSlice};
 pub use nonic_core::{

@@ -180,11 +180,11 @@ fn nothing_is_left_of_connections_that_ended() {
     }
     // A finished connection is remembered for a while, then forgotten.
     let start = std::time::Instant::now();
-    while bench.device.connection_count() > 0 {
+    while bench.device.usage().connections > 0 {
         assert!(
             start.elapsed() < PATIENCE,
             "{} left",
-            bench.device.connection_count()
+            bench.device.usage().connections
         );
         std::thread::sleep(Duration::from_millis(20));
     }

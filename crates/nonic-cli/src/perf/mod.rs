@@ -5,6 +5,8 @@
 
 pub(crate) mod bandwidth;
 pub(crate) mod bandwidth_target;
+pub(crate) mod connections;
+pub(crate) mod connections_target;
 pub(crate) mod latency;
 pub(crate) mod latency_target;
 pub(crate) mod pair;
@@ -19,6 +21,7 @@ use crate::server;
 use crate::units::{self, Size};
 use anyhow::{Context, Result, ensure};
 use bandwidth::{Goal, Pump, ensure_intact};
+use connections::Crowd;
 use latency::Prober;
 use nonic::{AckTimeout, PathMtu};
 use report::{Found, Latencies, Report, half_round_trip};
@@ -82,6 +85,9 @@ pub(crate) struct Arguments {
     /// Check the contents of every message
     #[arg(long)]
     verify: bool,
+    /// Instead: open N connections, exchange a verified message on each, close them
+    #[arg(long, value_name = "N", conflicts_with_all = ["test", "service", "op", "all_sizes", "iterations", "qps"])]
+    connections: Option<u32>,
 }
 
 const NOTES: &str = "\
@@ -106,6 +112,10 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
         return server::run(&ends.serving, &ends.choice, json);
     }
     let mut session = Session::open(ends)?;
+    if let Some(count) = arguments.connections {
+        let crowd = Crowd::new(count, arguments.size.map_or(64, |size| size.0))?;
+        return connections::run(&mut session, crowd, json);
+    }
     let mtu = match arguments.mtu {
         Some(mtu) => {
             ensure!(

@@ -8,8 +8,7 @@ use crate::registry::{ServiceClaim, ServiceName};
 use crate::shard::{ConnectionSink, Effort, Shard};
 use nonic_core::Time;
 use nonic_core::cm::{
-    AcceptParams, AnswerParams, CmError, CmUsage, ConnectParams, ConnectionId, ListenerId, RejectParams,
-    ResolveParams,
+    AcceptParams, AnswerParams, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams, ResolveParams,
 };
 use nonic_wire::cm::ServiceId;
 use std::io;
@@ -131,11 +130,6 @@ impl Device {
     /// Answers a request for a datagram service.
     pub fn answer_service(&self, connection: ConnectionId, params: &AnswerParams<'_>) -> Result<(), CmError> {
         self.manage(|shard, now| shard.gsi.cm.answer(now, connection, params))
-    }
-
-    /// How many connections, listeners and messages there are.
-    pub fn connection_usage(&self) -> CmUsage {
-        self.inner.progress.lock().gsi.cm.usage()
     }
 
     /// Makes a call of the connection manager and sends what it leads to.

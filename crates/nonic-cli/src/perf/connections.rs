@@ -1,0 +1,328 @@
+//! Many connections at once: opened, one verified exchange on each, closed. The client's side.
+//!
+//! What it shows: how long that takes, what an open connection costs in memory on each side, and that nothing
+//! stays behind. The server's side is [`super::connections_target`].
+//!
+//! ```text
+//! client                                server
+//! connections count=10000 size=64   →
+//!                                   ←   listening port=…
+//!                … 10000 connections, each with its number …
+//!                                   ←   open rss=…
+//!                … a message there and back on each …
+//! closing                           →
+//!                … 10000 disconnects …
+//!                                   ←   closed rss=…
+//! ```
+
+use crate::client::Session;
+use crate::exchange::{Message, PATIENCE};
+use crate::footprint::Footprint;
+use crate::output;
+use crate::pattern;
+use crate::site::Site;
+use crate::units::Size;
+use anyhow::{Context, Result, bail, ensure};
+use nonic::{CompletionQueue, Connection, Domain, Lease, QpCapacity, QueuePairBuilder, Rc, connect};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Requests to connect, and messages, that are under way at a time.
+const UNDER_WAY: usize = 64;
+/// The most memory for buffers on one side.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// What to do.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Crowd {
+    /// Connections at a time.
+    pub(crate) count: u32,
+    /// Bytes of a message.
+    pub(crate) size: u32,
+}
+
+impl Crowd {
+    pub(crate) fn new(count: u32, size: u64) -> Result<Self> {
+        ensure!(
+            (1..=1 << 20).contains(&count),
+            "between one and 2^20 connections at a time"
+        );
+        ensure!(
+            size > 0 && size * u64::from(count) <= MAX_BYTES,
+            "messages of 1 byte or more, and buffers of 1 GiB at most; use another --size"
+        );
+        Ok(Crowd {
+            count,
+            size: size as u32,
+        })
+    }
+
+    fn to_message(self) -> Message {
+        Message::new("connections")
+            .with("count", self.count)
+            .with("size", self.size)
+    }
+
+    pub(crate) fn from_message(message: &Message) -> Result<Self> {
+        Crowd::new(message.field("count")?, message.field("size")?)
+    }
+
+    /// What the client says on a connection.
+    pub(crate) fn question(index: u64) -> u64 {
+        2 * index
+    }
+
+    /// What the server answers.
+    pub(crate) fn answer(index: u64) -> u64 {
+        2 * index + 1
+    }
+}
+
+/// What both sides stand on.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) domain: Domain,
+    pub(crate) queue: CompletionQueue,
+    size: usize,
+    rest: Option<Lease>,
+}
+
+impl Ground {
+    /// With two buffers for each connection.
+    pub(crate) fn new(crowd: Crowd, site: &Site) -> Result<Self> {
+        let domain = site.device.domain();
+        let count = crowd.count as usize;
+        Ok(Ground {
+            queue: site.device.completion_queue(2 * count)?,
+            size: crowd.size as usize,
+            rest: Some(domain.lease(2 * count * crowd.size as usize)?),
+            domain,
+        })
+    }
+
+    /// A queue pair for one message each way at a time.
+    pub(crate) fn builder(&self) -> QueuePairBuilder<Rc> {
+        self.domain.queue_pair_builder(&self.queue).capacity(QpCapacity {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            ..QpCapacity::default()
+        })
+    }
+
+    /// The next buffer.
+    pub(crate) fn lease(&mut self) -> Result<Lease> {
+        let rest = self.rest.take().context("two buffers for each connection")?;
+        let (piece, rest) = rest.split_at(self.size);
+        self.rest = Some(rest);
+        Ok(piece)
+    }
+}
+
+/// Does it and tells of it.
+pub(crate) fn run(session: &mut Session, crowd: Crowd, json: bool) -> Result<()> {
+    let found = measure(session, crowd)?;
+    match json {
+        true => output::json(&found.as_json(crowd))?,
+        false => found.print(crowd, &session.peer)?,
+    }
+    let left = [found.client.left_behind(), found.server.left_behind()].concat();
+    ensure!(left.is_empty(), "left behind: {}", left.join(", "));
+    Ok(())
+}
+
+fn measure(session: &mut Session, crowd: Crowd) -> Result<Found> {
+    let before = Footprint::take(&session.site)?;
+    session.conversation.say(&crowd.to_message())?;
+    let listening = session.conversation.expect("listening", PATIENCE)?;
+    let mut peer = session.conversation.peer_addr()?;
+    peer.set_port(listening.field("port")?);
+    let theirs_before = Footprint::from_message(&listening)?;
+
+    let start = Instant::now();
+    let mut ground = Ground::new(crowd, &session.site)?;
+    let mut connections = open(crowd, &mut ground, peer)?;
+    let connect = start.elapsed();
+    let theirs_open = session.conversation.expect("open", PATIENCE)?;
+    let open = Footprint::take(&session.site)?;
+
+    let start = Instant::now();
+    exchange(&mut ground, &mut connections)?;
+    let exchange = start.elapsed();
+
+    session.conversation.say(&Message::new("closing"))?;
+    let start = Instant::now();
+    drop(connections);
+    drop(ground);
+    session.conversation.expect("ended", PATIENCE)?;
+    let close = start.elapsed();
+
+    let after = Footprint::settle(&session.site, &before)?;
+    let theirs_after = session.conversation.expect("closed", PATIENCE)?;
+    Ok(Found {
+        connect,
+        exchange,
+        close,
+        client: Cost {
+            count: crowd.count,
+            before,
+            open,
+            after,
+        },
+        server: Cost {
+            count: crowd.count,
+            before: theirs_before,
+            open: Footprint::from_message(&theirs_open)?,
+            after: Footprint::from_message(&theirs_after)?,
+        },
+    })
+}
+
+/// Opens all connections, some at a time: a burst of requests would overrun the peer's socket.
+fn open(crowd: Crowd, ground: &mut Ground, peer: SocketAddr) -> Result<Vec<Connection<Rc>>> {
+    let mut connections = Vec::with_capacity(crowd.count as usize);
+    let mut asked = VecDeque::with_capacity(UNDER_WAY);
+    let mut next = 0;
+    while connections.len() < crowd.count as usize {
+        if next < crowd.count && asked.len() < UNDER_WAY {
+            asked.push_back(connect(ground.builder(), peer, &u64::from(next).to_be_bytes())?);
+            next += 1;
+            continue;
+        }
+        let index = connections.len();
+        let connecting = asked
+            .pop_front()
+            .context("as many were asked for as are missing")?;
+        let mut connection = connecting
+            .wait()
+            .with_context(|| format!("connection {index} of {}", crowd.count))?;
+        connection.pair.rq.recv(index as u64, ground.lease()?)?;
+        connections.push(connection);
+    }
+    Ok(connections)
+}
+
+/// Sends a message on each and checks the answer.
+fn exchange(ground: &mut Ground, connections: &mut [Connection<Rc>]) -> Result<()> {
+    let (mut next, mut answered, mut sent) = (0, 0, 0);
+    let mut taken = Vec::new();
+    while answered < connections.len() || sent < connections.len() {
+        while next < connections.len() && next < answered + UNDER_WAY {
+            let mut lease = ground.lease()?;
+            pattern::fill(Crowd::question(next as u64), &mut lease);
+            connections[next].pair.sq.send(next as u64, lease)?;
+            next += 1;
+        }
+        match ground.queue.wait(Some(PATIENCE))? {
+            Some(completion) => taken.push(completion),
+            None => bail!(
+                "no answer within {PATIENCE:?} after {answered} of {}",
+                connections.len()
+            ),
+        }
+        ground
+            .queue
+            .poll_many(UNDER_WAY, |completion| taken.push(completion))?;
+        for completion in taken.drain(..) {
+            let id = completion.id;
+            let length = completion.result.with_context(|| format!("connection {id}"))?;
+            if !super::bandwidth_target::is_arrival(completion.opcode) {
+                sent += 1;
+                continue;
+            }
+            let text = &completion.buffers[0][..length];
+            ensure!(
+                text.len() == ground.size && pattern::matches(Crowd::answer(id), text),
+                "the answer on connection {id} has wrong contents"
+            );
+            answered += 1;
+        }
+    }
+    Ok(())
+}
+
+/// What came of it.
+struct Found {
+    connect: Duration,
+    exchange: Duration,
+    close: Duration,
+    client: Cost,
+    server: Cost,
+}
+
+/// What the connections cost one side.
+struct Cost {
+    count: u32,
+    before: Footprint,
+    open: Footprint,
+    after: Footprint,
+}
+
+impl Cost {
+    fn bytes_per_connection(&self) -> u64 {
+        self.open.rss_bytes.saturating_sub(self.before.rss_bytes) / u64::from(self.count)
+    }
+
+    fn left_behind(&self) -> Vec<String> {
+        self.after.left_behind(&self.before)
+    }
+
+    fn as_json(&self) -> Value {
+        json!({
+            "bytes_per_connection": self.bytes_per_connection(),
+            "rss_bytes": [self.before.rss_bytes, self.open.rss_bytes, self.after.rss_bytes],
+            "descriptors": [self.before.descriptors, self.open.descriptors, self.after.descriptors],
+            "left_behind": self.left_behind(),
+        })
+    }
+
+    fn print(&self, side: &str) -> Result<()> {
+        let left = self.left_behind();
+        output::line(format_args!(
+            "    {side}: {} B of memory per connection, {} descriptors while all are open, left behind: {}",
+            self.bytes_per_connection(),
+            self.open.descriptors,
+            if left.is_empty() {
+                "nothing".to_owned()
+            } else {
+                left.join(", ")
+            },
+        ))
+    }
+}
+
+impl Found {
+    fn print(&self, crowd: Crowd, peer: &str) -> Result<()> {
+        let Crowd { count, size } = crowd;
+        output::line(format_args!(
+            "--- {count} connections with {peer}, an exchange of {} on each, contents verified",
+            Size(u64::from(size))
+        ))?;
+        for (what, time) in [
+            ("connect", self.connect),
+            ("exchange", self.exchange),
+            ("close", self.close),
+        ] {
+            output::line(format_args!(
+                "    {what:8} {:8.3} s, {:.0} per second",
+                time.as_secs_f64(),
+                f64::from(count) / time.as_secs_f64()
+            ))?;
+        }
+        self.client.print("client")?;
+        self.server.print("server")
+    }
+
+    fn as_json(&self, crowd: Crowd) -> Value {
+        json!({
+            "connections": crowd.count,
+            "size": crowd.size,
+            "connect_seconds": self.connect.as_secs_f64(),
+            "exchange_seconds": self.exchange.as_secs_f64(),
+            "close_seconds": self.close.as_secs_f64(),
+            "client": self.client.as_json(),
+            "server": self.server.as_json(),
+        })
+    }
+}
