@@ -2,10 +2,10 @@
 
 use crate::device::Device;
 use crate::memory::Lease;
+use crate::outstanding::{Lane, Outstanding};
 use crate::queue_pair::Buffers;
 use nonic_core::{Arm, CompletionOpcode, CqOverflow, Qpn, Status};
 use nonic_engine::Doorbell;
-use slab::Slab;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::io;
@@ -61,22 +61,14 @@ pub(crate) struct Shared {
     pub(crate) core: Arc<nonic_core::CompletionQueue>,
     doorbell: Arc<Doorbell>,
     /// Requests under way, by the number the NIC knows them by.
-    outstanding: Mutex<Slab<Outstanding>>,
-}
-
-#[derive(Debug)]
-struct Outstanding {
-    id: u64,
-    /// `None` for receives of a shared receive queue, which belong to no queue pair yet.
-    qpn: Option<Qpn>,
-    buffers: SmallVec<[Lease; 1]>,
+    outstanding: Mutex<Outstanding>,
 }
 
 impl CompletionQueue {
     pub(crate) fn new(device: &Device, capacity: usize) -> io::Result<Self> {
         let doorbell = Arc::new(Doorbell::default());
         let core = device.engine.create_cq(capacity, Some(doorbell.clone()));
-        let outstanding = Mutex::new(Slab::new());
+        let outstanding = Mutex::new(Outstanding::default());
         Ok(CompletionQueue {
             shared: Arc::new(Shared {
                 device: device.clone(),
@@ -186,30 +178,30 @@ impl CompletionQueue {
         self.shared.core.is_empty()
     }
 
+    /// Where the requests of a new queue pair are kept.
+    pub(crate) fn open_lane(&self) -> Lane {
+        self.lock().open()
+    }
+
+    /// A queue pair is gone, and with it its completions: give up its buffers.
+    pub(crate) fn close_lane(&self, lane: Lane) {
+        let given_up = self.lock().close(lane);
+        drop(given_up);
+        self.shared.doorbell.ring();
+    }
+
     /// Keeps a request's buffers; the number to post it under.
-    pub(crate) fn admit(&self, id: u64, qpn: Option<Qpn>, buffers: Buffers) -> u64 {
-        self.lock().insert(Outstanding {
-            id,
-            qpn,
-            buffers: buffers.0,
-        }) as u64
+    pub(crate) fn admit(&self, id: u64, lane: Lane, buffers: Buffers) -> u64 {
+        self.lock().admit(lane, id, buffers)
     }
 
     /// A request was refused: its buffers back.
     pub(crate) fn withdraw(&self, wr_id: u64) -> Buffers {
-        Buffers(self.lock().remove(wr_id as usize).buffers)
-    }
-
-    /// A queue pair is gone, and with it its completions: give up its buffers.
-    pub(crate) fn forget(&self, qpn: Qpn) {
-        let mut outstanding = self.lock();
-        outstanding.retain(|_, request| request.qpn != Some(qpn));
-        drop(outstanding);
-        self.shared.doorbell.ring();
+        self.lock().take(wr_id).1
     }
 
     fn finish(&self, completion: nonic_core::Completion) -> Completion {
-        let Outstanding { id, buffers, .. } = self.lock().remove(completion.wr_id as usize);
+        let (id, buffers) = self.lock().take(completion.wr_id);
         Completion {
             id,
             result: match completion.status {
@@ -220,11 +212,11 @@ impl CompletionQueue {
             qpn: completion.qpn,
             immediate: completion.immediate,
             source: completion.grh.then_some(completion.src_qp),
-            buffers,
+            buffers: buffers.0,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slab<Outstanding>> {
+    fn lock(&self) -> MutexGuard<'_, Outstanding> {
         self.shared
             .outstanding
             .lock()

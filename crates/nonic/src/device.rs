@@ -3,6 +3,7 @@
 use crate::completion::CompletionQueue;
 use crate::connection::Switchboard;
 use crate::memory::{Lease, MemoryError};
+use crate::outstanding::Lane;
 use crate::queue_pair::{Buffers, Prepared, QueuePairBuilder, Refused, post_receive};
 use crate::transport::Transport;
 use nonic_core::{Counters, CreateError, Event, PathMtu, PdId};
@@ -170,7 +171,7 @@ impl SharedReceiveQueue {
     /// Posts a receive; refused, it gives the buffers back.
     pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
         let keys = self.domain.device.engine.keys();
-        post_receive(&self.queue, None, id, buffers.into(), |request| {
+        post_receive(&self.queue, Lane::SHARED, id, buffers.into(), |request| {
             self.srq.post(request, keys).map_err(Into::into)
         })
     }

@@ -46,6 +46,7 @@ mod connection;
 mod device;
 mod endpoint;
 mod memory;
+mod outstanding;
 mod queue_pair;
 mod transport;
 

@@ -13,6 +13,7 @@ use crate::completion::CompletionQueue;
 use crate::device::Domain;
 use crate::endpoint::Endpoint;
 use crate::memory::Lease;
+use crate::outstanding::Lane;
 use crate::transport::Transport;
 use nonic_core::{PostError, QpState, Qpn};
 use smallvec::SmallVec;
@@ -50,7 +51,9 @@ pub(crate) struct Handle {
     pub(crate) domain: Domain,
     pub(crate) qpn: Qpn,
     pub(crate) send_queue: CompletionQueue,
+    pub(crate) send_lane: Lane,
     pub(crate) recv_queue: CompletionQueue,
+    pub(crate) recv_lane: Lane,
     pub(crate) endpoint: Endpoint,
     pub(crate) gid_index: u8,
     /// Keeps the shared receive queue alive.
@@ -68,8 +71,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.domain.device.engine.destroy_qp(self.qpn);
         // The NIC is done with the buffers of its requests; nobody will ask for their completions.
-        self.send_queue.forget(self.qpn);
-        self.recv_queue.forget(self.qpn);
+        self.send_queue.close_lane(self.send_lane);
+        self.recv_queue.close_lane(self.recv_lane);
     }
 }
 

@@ -103,7 +103,9 @@ impl<T: Transport> QueuePairBuilder<T> {
         let handle = Arc::new(Handle {
             domain: self.domain,
             qpn,
+            send_lane: self.send_queue.open_lane(),
             send_queue: self.send_queue,
+            recv_lane: self.recv_queue.open_lane(),
             recv_queue: self.recv_queue,
             endpoint,
             gid_index: self.gid_index,

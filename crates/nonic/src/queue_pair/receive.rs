@@ -2,8 +2,9 @@
 
 use super::{Buffers, Handle, Refused};
 use crate::completion::CompletionQueue;
+use crate::outstanding::Lane;
 use crate::transport::{Datagram, Transport};
-use nonic_core::{PostError, Qpn, RecvRequest};
+use nonic_core::{PostError, RecvRequest};
 use std::io;
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -37,7 +38,12 @@ impl<T: Transport> ReceiveQueue<T> {
         }
         let qpn = self.handle.qpn;
         let engine = &self.handle.domain.device.engine;
-        post_receive(&self.handle.recv_queue, Some(qpn), id, buffers, |request| {
+        let Handle {
+            recv_queue,
+            recv_lane,
+            ..
+        } = &*self.handle;
+        post_receive(recv_queue, *recv_lane, id, buffers, |request| {
             engine.post_recv(qpn, request)
         })
     }
@@ -66,13 +72,13 @@ impl<T: Datagram> ReceiveQueue<T> {
 /// Keeps the buffers where the completion will find them, and posts.
 pub(crate) fn post_receive(
     queue: &CompletionQueue,
-    qpn: Option<Qpn>,
+    lane: Lane,
     id: u64,
     buffers: Buffers,
     post: impl FnOnce(&RecvRequest<'_>) -> Result<(), PostError>,
 ) -> Result<(), Refused> {
     let sges = buffers.sges();
-    let wr_id = queue.admit(id, qpn, buffers);
+    let wr_id = queue.admit(id, lane, buffers);
     match post(&RecvRequest { wr_id, sges: &sges }) {
         Ok(()) => Ok(()),
         Err(error) => Err(Refused {

@@ -168,10 +168,11 @@ impl<T: Transport> SendQueue<T> {
             domain,
             qpn,
             send_queue,
+            send_lane,
             ..
         } = &*self.handle;
         let sges = buffers.sges();
-        let wr_id = send_queue.admit(id, Some(*qpn), buffers);
+        let wr_id = send_queue.admit(id, *send_lane, buffers);
         if self.batching {
             self.held.push(Held {
                 wr_id,
