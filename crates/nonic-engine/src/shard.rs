@@ -20,7 +20,7 @@ use crate::registry::{InboxBuffer, Message};
 use crate::routes::{Asker, Routes};
 use crate::socket::{Datagrams, ROCE_PORT, RecvBatch, WireSocket};
 use nonic_core::cm::CmEvent;
-use nonic_core::{Arrival, CqId, Event, MAX_BATCH_LEN, Nic, Time, Transmit};
+use nonic_core::{Arrival, CqId, Event, MAX_BATCH_LEN, Nic, QpAttributes, QpState, Qpn, Time, Transmit};
 use nonic_wire::Flow;
 use std::collections::HashMap;
 use std::io;
@@ -135,8 +135,9 @@ enum Source {
 
 /// Hears what becomes of connections. Called while the device is locked: it must not call the device.
 pub trait ConnectionSink: Send + Sync {
-    /// Something happened.
-    fn deliver(&self, event: CmEvent);
+    /// Something happened. Answers a queue pair that is to go to the error state because of it, so that whoever
+    /// waits for its requests learns of it.
+    fn deliver(&self, event: CmEvent) -> Option<Qpn>;
 }
 
 /// How thoroughly to look for work.
@@ -232,6 +233,7 @@ impl Shard {
 
     /// Shows what completed and passes on what else happened.
     fn publish(&mut self) {
+        self.tell_of_connections();
         self.nic.publish();
         while let Some(event) = self.nic.poll_event() {
             match event {
@@ -243,9 +245,18 @@ impl Shard {
                 other => self.events.push(other),
             }
         }
+    }
+
+    fn tell_of_connections(&mut self) {
         while let Some(event) = self.gsi.cm.poll_event() {
-            if let Some(sink) = &self.connection_sink {
-                sink.deliver(event);
+            let sink = self.connection_sink.as_ref();
+            if let Some(qpn) = sink.and_then(|sink| sink.deliver(event)) {
+                let failed = QpAttributes {
+                    state: Some(QpState::Error),
+                    ..QpAttributes::default()
+                };
+                // The program may have destroyed it already.
+                let _ = self.nic.modify_qp(self.clock.now(), qpn, &failed);
             }
         }
     }

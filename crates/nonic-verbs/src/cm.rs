@@ -33,10 +33,12 @@ unsafe impl Send for Sink {}
 unsafe impl Sync for Sink {}
 
 impl ConnectionSink for Sink {
-    fn deliver(&self, event: CmEvent) {
+    fn deliver(&self, event: CmEvent) -> Option<Qpn> {
         let event = event_of(&event);
         // SAFETY: the function was given for this use, and the event lives during the call.
         unsafe { (self.call)(self.cookie, &raw const event) };
+        // A C program moves its queue pairs itself, when it takes the event.
+        None
     }
 }
 
@@ -83,7 +85,7 @@ fn event_of(event: &CmEvent) -> nonic_cm_event {
             reason: u32::from(reason.0),
             ..with_data(REJECTED, *connection, private_data)
         },
-        CmEvent::Unreachable { connection } => with_data(UNREACHABLE, *connection, &[]),
+        CmEvent::Unreachable { connection, .. } => with_data(UNREACHABLE, *connection, &[]),
         CmEvent::Disconnected {
             connection,
             private_data,

@@ -27,18 +27,21 @@
 //! Everything that waits also works as a future, on any runtime.
 
 mod active;
+mod datagram;
+mod ear;
 mod passive;
 mod switchboard;
 
 pub use active::{Connecting, connect, connect_with};
+pub use datagram::{DatagramListener, DatagramService, Inquiry, Resolving, resolve};
 pub use passive::{Incoming, ListenError, Listener};
 pub(crate) use switchboard::Switchboard;
 
 use crate::device::Device;
 use crate::queue_pair::QueuePair;
 use crate::transport::Transport;
-use nonic_core::cm::{CmError, CmEvent, ConnectionId};
-use nonic_core::{CreateError, ModifyError};
+use nonic_core::cm::{CmError, CmEvent, ConnectionId, RejectParams};
+use nonic_core::{CreateError, ModifyError, PathMtu};
 use nonic_wire::cm::RejectReason;
 use std::fmt;
 use std::io;
@@ -46,9 +49,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use switchboard::Mailbox;
-
-/// READs and atomics under way at a time, in each direction, that both ends agree on at most.
-const MAX_FETCHES: u8 = 16;
 
 /// Why two ends did not come together.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,9 @@ pub enum ConnectError {
     /// The device has no address from which the peer can be reached.
     #[error("{0} cannot be reached from an address of this device; open the device of the right interface")]
     NoRoute(SocketAddr),
+    /// The peer's packets would not fit our interface.
+    #[error("the peer wants a path MTU of {} bytes, which this interface does not carry", .0.bytes())]
+    Mtu(PathMtu),
     /// The queue pair could not be made.
     #[error(transparent)]
     Create(#[from] CreateError),
@@ -83,6 +86,10 @@ pub enum ConnectError {
 }
 
 /// A connected queue pair. Dropping it disconnects.
+///
+/// When the peer disconnects, the queue pair goes to the error state: what is posted completes as flushed, so that
+/// whoever waits for a receive learns of it there. A peer whose process or host *died* cannot say so. A queue pair
+/// that sends finds out when nobody acknowledges; one that only waits does not.
 pub struct Connection<T: Transport> {
     /// The queue pair, ready for use.
     pub pair: QueuePair<T>,
@@ -104,15 +111,31 @@ impl<T: Transport> Connection<T> {
 
     /// Waits until the peer has disconnected, at most `timeout` (for ever without one). Whether it has.
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> bool {
-        let ended = |event: CmEvent| match event {
-            CmEvent::Disconnected { .. } | CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } => Some(()),
-            _ => None,
-        };
         self.line.mailbox.wait(timeout, ended).is_some()
+    }
+
+    /// The same, in a task.
+    pub async fn disconnected(&self) {
+        std::future::poll_fn(|context| self.line.mailbox.poll(context, ended)).await;
+    }
+
+    /// Tells the peer that the connection ends, and keeps the queue pair: it goes to the error state, and what is
+    /// posted completes as flushed.
+    pub fn shutdown(&self) -> Result<(), ConnectError> {
+        self.line.device.engine.disconnect(self.line.id, &[])?;
+        Ok(self.pair.fail()?)
     }
 
     /// Ends the connection: the peer is told, the queue pair is destroyed.
     pub fn disconnect(self) {}
+}
+
+/// Whether an event is the end of a connection.
+fn ended(event: CmEvent) -> Option<()> {
+    match event {
+        CmEvent::Disconnected { .. } | CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } => Some(()),
+        _ => None,
+    }
 }
 
 impl<T: Transport> fmt::Debug for Connection<T> {
@@ -128,6 +151,17 @@ struct Line {
     device: Device,
     id: ConnectionId,
     mailbox: Arc<Mailbox>,
+}
+
+impl Line {
+    fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), ConnectError> {
+        let params = RejectParams {
+            reason,
+            private_data,
+            ..RejectParams::default()
+        };
+        Ok(self.device.engine.reject(self.id, &params)?)
+    }
 }
 
 impl Drop for Line {

@@ -11,6 +11,7 @@ use nonic_engine::netdev::{GidEntry, NetDevice};
 use nonic_engine::registry::Standing;
 use nonic_engine::{LinkCounters, OpenError};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,12 @@ impl Device {
     /// Its addresses; the position is the GID index.
     pub fn gids(&self) -> &[GidEntry] {
         self.engine.gids()
+    }
+
+    /// The GID index of one of its addresses.
+    pub(crate) fn gid_index(&self, ip: IpAddr) -> Option<u8> {
+        let index = self.gids().iter().position(|gid| gid.address.ip == ip)?;
+        u8::try_from(index).ok()
     }
 
     /// The largest path MTU its interface carries.

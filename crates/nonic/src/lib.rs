@@ -33,7 +33,8 @@
 //!   into a request; exposed memory can be touched by peers at any time and is never a slice.
 //! - [`QueuePair`]: its two halves can live on different threads.
 //! - [`CompletionQueue`]: poll it, wait on it, or await it.
-//! - [`Listener`] and [`connect`]: queue pairs connected by address and port.
+//! - [`Listener`] and [`connect`]: queue pairs connected by address and port; [`DatagramListener`] and [`resolve`]
+//!   for datagrams.
 //!
 //! # What cannot happen
 //!
@@ -52,7 +53,8 @@ mod transport;
 
 pub use completion::{Completion, CompletionQueue, Next, WaitError};
 pub use connection::{
-    ConnectError, Connecting, Connection, Incoming, ListenError, Listener, connect, connect_with,
+    ConnectError, Connecting, Connection, DatagramListener, DatagramService, Incoming, Inquiry, ListenError,
+    Listener, Resolving, connect, connect_with, resolve,
 };
 pub use device::{Device, Domain, SharedReceiveQueue, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
@@ -70,6 +72,9 @@ pub use queue_pair::{
     RefusedBatch, SendQueue,
 };
 pub use transport::{Connected, Datagram, Rc, Reliable, Transport, Uc, Ud};
+
+/// The Q_Key of datagram programs on Linux's rdma_cm, none of which says so on the wire.
+pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
 /// The README's examples are tests.
 #[cfg(doctest)]

@@ -10,12 +10,12 @@ pub(crate) use receive::post_receive;
 pub use send::{Peer, RefusedBatch, SendQueue};
 
 use crate::completion::CompletionQueue;
-use crate::device::Domain;
+use crate::device::{Device, Domain};
 use crate::endpoint::Endpoint;
 use crate::memory::Lease;
 use crate::outstanding::Lane;
 use crate::transport::Transport;
-use nonic_core::{PostError, QpState, Qpn};
+use nonic_core::{ModifyError, PostError, QpAttributes, QpState, Qpn};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -38,6 +38,19 @@ impl<T: Transport> QueuePair<T> {
     /// What peers need to reach it.
     pub fn endpoint(&self) -> Endpoint {
         self.sq.handle.endpoint
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.sq.handle.domain.device
+    }
+
+    /// Brings it to the error state: what is posted completes as flushed.
+    pub(crate) fn fail(&self) -> Result<(), ModifyError> {
+        let failed = QpAttributes {
+            state: Some(QpState::Error),
+            ..QpAttributes::default()
+        };
+        self.device().engine.modify_qp(self.qpn(), &failed)
     }
 
     /// Its state: peers and errors can change it at any time.

@@ -2,16 +2,10 @@
 
 mod bench;
 
-use bench::Bench;
-use nonic::{ConnectError, Incoming, ListenError, Listener, Rc, RejectReason, Uc, connect};
-use std::future::Future;
+use bench::{Bench, PATIENCE, block_on};
+use nonic::{ConnectError, Incoming, ListenError, Listener, QpState, Rc, RejectReason, Status, Uc, connect};
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Bench {
     fn listen(&self, address: &str) -> Listener {
@@ -104,6 +98,19 @@ fn a_rejection_carries_its_reason_and_words() {
 }
 
 #[test]
+fn a_rejection_may_have_another_reason() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let rejected = next(&listener).reject_with(RejectReason::NO_RESOURCES, b"full");
+    rejected.expect("rejected");
+    let Err(ConnectError::Rejected { reason, .. }) = connecting.wait() else {
+        panic!("it was rejected");
+    };
+    assert_eq!(reason, RejectReason::NO_RESOURCES);
+}
+
+#[test]
 fn where_nobody_listens_the_answer_comes_at_once() {
     let bench = Bench::new();
     let address = bench.listen("127.0.0.1:0").local_addr();
@@ -159,6 +166,71 @@ fn dropping_a_connection_tells_the_peer() {
 }
 
 #[test]
+fn whoever_waits_for_a_receive_learns_that_the_peer_left() {
+    let bench = Bench::new();
+    let other = bench.device.completion_queue(4).expect("a queue");
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let builder = bench.domain.queue_pair_builder::<Rc>(&other);
+    let mut server = next(&listener).accept(builder, &[]).expect("accepted");
+    let client = connecting.wait().expect("connected");
+    let lease = bench.domain.lease(8).expect("memory");
+    server.pair.rq.recv(7, lease).expect("posted");
+    drop(client);
+    let done = other.wait(Some(PATIENCE)).expect("no overflow").expect("in time");
+    assert_eq!((done.id, done.result), (7, Err(Status::Flushed)));
+    assert_eq!(server.pair.state(), QpState::Error);
+}
+
+#[test]
+fn shutting_down_tells_the_peer_and_keeps_what_was_posted() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let server = next(&listener).accept(bench.builder(), &[]).expect("accepted");
+    let mut client = connecting.wait().expect("connected");
+    let lease = bench.domain.lease_from(b"mine").expect("memory");
+    client.pair.rq.recv(3, lease).expect("posted");
+    client.shutdown().expect("it was connected");
+    assert!(server.wait_disconnected(Some(PATIENCE)));
+    let done = bench
+        .queue
+        .wait(Some(PATIENCE))
+        .expect("no overflow")
+        .expect("in time");
+    assert_eq!((done.id, done.result), (3, Err(Status::Flushed)));
+    assert_eq!(&done.buffers[0][..], b"mine");
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
+    let bench = Bench::new();
+    let listener = bench.listen("127.0.0.1:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let wait = connecting.wait_within(Duration::from_millis(50));
+    assert!(matches!(wait, Err(ConnectError::Unreachable)));
+    // It is withdrawn: accepting what nobody waits for any more fails, then or a little later.
+    match next(&listener).accept(bench.builder(), &[]) {
+        Ok(server) => assert!(server.wait_disconnected(Some(PATIENCE))),
+        Err(error) => assert!(matches!(error, ConnectError::Refused(_)), "{error}"),
+    }
+}
+
+#[test]
+fn the_end_can_be_awaited() {
+    let bench = Bench::new();
+    let listener = bench.listen("[::1]:0");
+    let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
+    let server = block_on(listener.next())
+        .accept(bench.builder(), &[])
+        .expect("accepted");
+    let client = block_on(connecting).expect("connected");
+    let leaver = std::thread::spawn(move || drop(client));
+    block_on(server.disconnected());
+    leaver.join().expect("it left");
+}
+
+#[test]
 fn both_sides_can_be_awaited() {
     let bench = Bench::new();
     let listener = bench.listen("127.0.0.1:0");
@@ -187,24 +259,6 @@ fn nothing_is_left_of_connections_that_ended() {
             bench.device.usage().connections
         );
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// The smallest runtime there is.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => std::thread::park_timeout(PATIENCE),
-        }
     }
 }
 

@@ -30,6 +30,8 @@ pub enum CmEvent {
     Rejected {
         /// Which.
         connection: ConnectionId,
+        /// Our queue pair.
+        qpn: Qpn,
         /// Why.
         reason: RejectReason,
         /// More about why.
@@ -41,11 +43,15 @@ pub enum CmEvent {
     Unreachable {
         /// Which.
         connection: ConnectionId,
+        /// Our queue pair.
+        qpn: Qpn,
     },
     /// It is over. The queue pair should go to the error state.
     Disconnected {
         /// Which.
         connection: ConnectionId,
+        /// Our queue pair.
+        qpn: Qpn,
         /// How it ended.
         cause: Disconnect,
         /// What the peer's program said.

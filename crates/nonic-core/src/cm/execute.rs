@@ -161,6 +161,7 @@ impl Cm {
             .get(&id)
             .filter(|connection| !connection.orphan)?;
         let service = connection.service;
+        let qpn = connection.local_qpn;
         let connection = ConnectionId(id);
         let message = incoming.map(|mad| mad.message);
         Some(match (tell, message) {
@@ -178,6 +179,7 @@ impl Cm {
             },
             (Tell::Rejected, Some(Message::Rej(rej))) => CmEvent::Rejected {
                 connection,
+                qpn,
                 reason: rej.reason,
                 info: rej.info().to_vec(),
                 private_data: rej.private_data.0.to_vec(),
@@ -185,13 +187,15 @@ impl Cm {
             // We rejected it ourselves: the peer's queue pair is taken.
             (Tell::Rejected, _) => CmEvent::Rejected {
                 connection,
+                qpn,
                 reason: RejectReason::STALE_CONN,
                 info: Vec::new(),
                 private_data: Vec::new(),
             },
-            (Tell::Unreachable, _) => CmEvent::Unreachable { connection },
+            (Tell::Unreachable, _) => CmEvent::Unreachable { connection, qpn },
             (Tell::Disconnected, message) => CmEvent::Disconnected {
                 connection,
+                qpn,
                 cause: match input {
                     Input::Dreq => Disconnect::Remote,
                     Input::Drep => Disconnect::Local,
@@ -366,7 +370,7 @@ impl CmEvent {
             CmEvent::SidrResponse(response) => response.connection,
             CmEvent::Established { connection, .. }
             | CmEvent::Rejected { connection, .. }
-            | CmEvent::Unreachable { connection }
+            | CmEvent::Unreachable { connection, .. }
             | CmEvent::Disconnected { connection, .. }
             | CmEvent::TimewaitExit { connection } => *connection,
         }

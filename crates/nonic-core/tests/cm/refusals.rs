@@ -101,6 +101,7 @@ fn a_rejection_carries_reason_information_and_private_data() {
         reason,
         info,
         private_data,
+        ..
     } = pair.client.event()
     else {
         panic!("not rejected");

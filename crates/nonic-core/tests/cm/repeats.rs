@@ -136,5 +136,5 @@ fn a_peer_cannot_ask_for_time_for_ever() {
     for _ in 0..8 {
         pair.client.pass(PATIENCE);
     }
-    assert!(matches!(pair.client.event(), CmEvent::Unreachable { connection } if connection == ours));
+    assert!(matches!(pair.client.event(), CmEvent::Unreachable { connection, .. } if connection == ours));
 }

@@ -19,7 +19,7 @@ fn a_request_is_repeated_as_often_as_configured_and_then_given_up() {
         assert_eq!(client.events(), []);
     }
     client.pass(PATIENCE);
-    assert_eq!(client.event(), CmEvent::Unreachable { connection: id });
+    assert!(matches!(client.event(), CmEvent::Unreachable { connection, .. } if connection == id));
     // The peer's program may be about to accept.
     assert_eq!(
         expect_message!(client.sent_one(), Rej).reason,
@@ -36,7 +36,7 @@ fn a_reply_is_repeated_as_often_as_the_request_allows() {
         assert_eq!(pair.server.sent_one(), rep);
     }
     pair.server.pass(PATIENCE);
-    assert_eq!(pair.server.event(), CmEvent::Unreachable { connection: theirs });
+    assert!(matches!(pair.server.event(), CmEvent::Unreachable { connection, .. } if connection == theirs));
     assert_eq!(
         expect_message!(pair.server.sent_one(), Rej).reason,
         RejectReason::TIMEOUT
@@ -104,7 +104,8 @@ fn requests_that_keep_coming_do_not_keep_a_reply_waiting() {
     assert!(
         pair.server
             .events()
-            .contains(&CmEvent::Unreachable { connection: theirs })
+            .iter()
+            .any(|event| matches!(event, CmEvent::Unreachable { connection, .. } if *connection == theirs))
     );
     pair.server.sent();
     // Nor do they keep it in memory.

@@ -1,6 +1,6 @@
 //! The side that asks for a connection.
 
-use super::{ConnectError, Connection, Line, MAX_FETCHES};
+use super::{ConnectError, Connection, Line};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::queue_pair::{ConnectOptions, Prepared, QueuePairBuilder};
@@ -11,8 +11,11 @@ use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// Asks the listener at `peer` for a connection. At most 56 bytes of private data reach its program.
+///
+/// It is asked from the address that the kernel would send from, or from the one with the builder's `gid_index`.
 pub fn connect<T: Connected>(
     builder: QueuePairBuilder<T>,
     peer: SocketAddr,
@@ -29,13 +32,19 @@ pub fn connect_with<T: Connected>(
     private_data: &[u8],
 ) -> Result<Connecting<T>, ConnectError> {
     let device = builder.device().clone();
-    let (gid_index, local) = route(&device, peer)?;
+    let gid_index = match builder.chosen_gid() {
+        Some(index) => index,
+        None => route(&device, peer)?,
+    };
     let prepared = builder.gid_index(gid_index).build()?;
     let own = prepared.endpoint();
+    if own.ip.is_ipv4() != peer.is_ipv4() {
+        return Err(ConnectError::NoRoute(peer));
+    }
     let port_mtu = device.port_mtu();
-    let fetches = options.fetches.min(MAX_FETCHES);
+    let fetches = options.fetches.min(device.engine.config().max_rd_atomic);
     let route = Route {
-        local,
+        local: own.ip,
         remote: peer.ip(),
     };
     let service_id = ServiceId::from_port(PortSpace::Tcp, peer.port());
@@ -49,7 +58,7 @@ pub fn connect_with<T: Connected>(
         ack_timeout: options.timeout,
         ip: Some(IpHeader {
             source_port: 0,
-            source: local,
+            source: own.ip,
             destination: peer.ip(),
         }),
         private_data,
@@ -82,6 +91,15 @@ impl<T: Connected> Connecting<T> {
         self.finish(line, answer)
     }
 
+    /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
+    ///
+    /// Without a limit that takes about a minute, which is what the protocol grants a slow one.
+    pub fn wait_within(mut self, timeout: Duration) -> Result<Connection<T>, ConnectError> {
+        let line = self.line.take().expect("not awaited to the end before");
+        let answer = line.mailbox.wait(Some(timeout), answer);
+        self.finish(line, answer.unwrap_or(Err(ConnectError::Unreachable)))
+    }
+
     fn finish(&mut self, line: Line, answer: Answer) -> Result<Connection<T>, ConnectError> {
         let response = answer?;
         let prepared = self.prepared.take().expect("taken only here");
@@ -92,7 +110,10 @@ impl<T: Connected> Connecting<T> {
             mtu: prepared.endpoint().mtu,
             qkey: 0,
         };
-        let fetches = self.options.fetches.min(MAX_FETCHES);
+        let fetches = self
+            .options
+            .fetches
+            .min(line.device.engine.config().max_rd_atomic);
         let options = ConnectOptions {
             rnr_retries: response.rnr_retry_count,
             fetches: response.initiator_depth.min(fetches),
@@ -148,7 +169,7 @@ fn answer(event: CmEvent) -> Option<Answer> {
 }
 
 /// Which of the device's addresses the kernel would send from.
-fn route(device: &Device, peer: SocketAddr) -> Result<(u8, IpAddr), ConnectError> {
+fn route(device: &Device, peer: SocketAddr) -> Result<u8, ConnectError> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -156,8 +177,6 @@ fn route(device: &Device, peer: SocketAddr) -> Result<(u8, IpAddr), ConnectError
     // Connecting a datagram socket sends nothing; it only chooses a source address.
     let probe = UdpSocket::bind((any, 0))?;
     probe.connect(peer).map_err(|_| ConnectError::NoRoute(peer))?;
-    let local = probe.local_addr()?.ip();
-    let index = device.gids().iter().position(|gid| gid.address.ip == local);
-    let index = index.and_then(|index| u8::try_from(index).ok());
-    Ok((index.ok_or(ConnectError::NoRoute(peer))?, local))
+    let index = device.gid_index(probe.local_addr()?.ip());
+    index.ok_or(ConnectError::NoRoute(peer))
 }

@@ -1,65 +1,49 @@
 //! The side that is asked for connections.
 
-use super::{ConnectError, Connection, Line, MAX_FETCHES, Mailbox};
+use super::ear::Ear;
+use super::{ConnectError, Connection, Line};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::queue_pair::{ConnectOptions, QueuePairBuilder};
 use crate::transport::Connected;
-use nonic_core::cm::{AcceptParams, CmEvent, ConnectRequest, ListenerId, RejectParams};
+use nonic_core::cm::{AcceptParams, CmError, CmEvent, ConnectRequest};
 pub use nonic_engine::ListenError;
-use nonic_wire::cm::{PortSpace, ServiceId};
+use nonic_wire::cm::{PortSpace, RejectReason};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// Requests that wait for the program at a time; the peers of others ask again.
-const BACKLOG: usize = 1024;
-/// Where ports that nobody asked for by number are looked for.
-const FREE_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 /// Waits for peers to connect to a port.
 #[derive(Debug)]
 pub struct Listener {
-    device: Device,
-    id: ListenerId,
-    address: SocketAddr,
-    mailbox: Arc<Mailbox>,
+    ear: Ear,
 }
 
 impl Listener {
     /// Listens at one of the device's addresses, or at all of a family (`0.0.0.0`, `[::]`). Port 0 is any free one.
     pub fn bind(device: &Device, address: SocketAddr) -> Result<Self, ListenError> {
-        let listen = |port| {
-            let service_id = ServiceId::from_port(PortSpace::Tcp, port);
-            device.engine.listen(service_id, Some(address.ip()), BACKLOG)
-        };
-        let (port, id) = match address.port() {
-            0 => first_free(listen)?,
-            port => (port, listen(port)?),
-        };
-        Ok(Listener {
-            device: device.clone(),
-            id,
-            address: SocketAddr::new(address.ip(), port),
-            mailbox: device.switchboard.listener(id),
-        })
+        let ear = Ear::open(device, PortSpace::Tcp, address)?;
+        Ok(Listener { ear })
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.ear.address
     }
 
     /// Waits for the next request.
     pub fn accept(&self) -> Result<Incoming, ConnectError> {
-        let request = self.mailbox.wait(None, request).expect("no time limit was given");
+        let request = self
+            .ear
+            .mailbox
+            .wait(None, request)
+            .expect("no time limit was given");
         Ok(self.incoming(request))
     }
 
     /// The same, for at most `timeout`.
     pub fn accept_within(&self, timeout: Duration) -> Option<Incoming> {
-        let request = self.mailbox.wait(Some(timeout), request)?;
+        let request = self.ear.mailbox.wait(Some(timeout), request)?;
         Some(self.incoming(request))
     }
 
@@ -70,47 +54,23 @@ impl Listener {
 
     /// The same, for whoever writes futures by hand.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Incoming> {
-        self.mailbox
+        self.ear
+            .mailbox
             .poll(context, request)
             .map(|request| self.incoming(request))
     }
 
     fn incoming(&self, request: Box<ConnectRequest>) -> Incoming {
-        let line = Line {
-            device: self.device.clone(),
-            id: request.connection,
-            mailbox: self.device.switchboard.connection(request.connection),
-        };
+        let line = self.ear.line(request.connection);
         Incoming { request, line }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.device.engine.unlisten(self.id);
-        self.device.switchboard.forget_listener(self.id);
         // Those who asked and were not heard learn of it now.
-        while let Some(request) = self.mailbox.take(request) {
-            drop(self.incoming(request));
-        }
+        self.ear.close(request, |request| drop(self.incoming(request)));
     }
-}
-
-/// Tries ports from a random one on.
-fn first_free(
-    listen: impl Fn(u16) -> Result<ListenerId, ListenError>,
-) -> Result<(u16, ListenerId), ListenError> {
-    let count = FREE_PORTS.len() as u32;
-    // A listener's name is no secret: any spread will do.
-    let start = std::process::id().wrapping_mul(0x9e37_79b9) >> 8;
-    for step in 0..count {
-        let port = FREE_PORTS.start() + ((start.wrapping_add(step)) % count) as u16;
-        match listen(port) {
-            Err(ListenError::InUse) => {}
-            other => return other.map(|id| (port, id)),
-        }
-    }
-    Err(ListenError::InUse)
 }
 
 fn request(event: CmEvent) -> Option<Box<ConnectRequest>> {
@@ -159,15 +119,19 @@ impl Incoming {
         let peer = self.peer_addr();
         let Incoming { request, line } = self;
         if request.service != T::SERVICE {
-            return Err(nonic_core::cm::CmError::Service(request.service).into());
+            line.reject(RejectReason::INVALID_TRANSPORT_TYPE, &[])?;
+            return Err(CmError::Service(request.service).into());
         }
-        let local = request.route.local;
-        let gid_index = line.device.gids().iter().position(|gid| gid.address.ip == local);
-        let gid_index = gid_index.and_then(|index| u8::try_from(index).ok());
+        // Packets of the peer's size must fit our interface: both ends use the same.
+        if request.path_mtu > line.device.port_mtu() {
+            line.reject(RejectReason::INVALID_MTU, &[])?;
+            return Err(ConnectError::Mtu(request.path_mtu));
+        }
+        let gid_index = line.device.gid_index(request.route.local);
         let gid_index = gid_index.ok_or(ConnectError::NoRoute(peer))?;
         let prepared = builder.gid_index(gid_index).build()?;
         let own = prepared.endpoint();
-        let limit = options.fetches.min(MAX_FETCHES);
+        let limit = options.fetches.min(line.device.engine.config().max_rd_atomic);
         let fetches = request
             .initiator_depth
             .min(request.responder_resources)
@@ -180,6 +144,7 @@ impl Incoming {
             qkey: 0,
         };
         let options = ConnectOptions {
+            mtu: Some(request.path_mtu),
             retries: request.retry_count,
             rnr_retries: request.rnr_retry_count,
             timeout: request.ack_timeout,
@@ -205,11 +170,12 @@ impl Incoming {
 
     /// Says no. At most 148 bytes of private data reach the peer's program.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let params = RejectParams {
-            private_data,
-            ..RejectParams::default()
-        };
-        Ok(self.line.device.engine.reject(self.line.id, &params)?)
+        self.reject_with(RejectReason::CONSUMER_DEFINED, private_data)
+    }
+
+    /// The same, for another reason than that the program does not want it.
+    pub fn reject_with(self, reason: RejectReason, private_data: &[u8]) -> Result<(), ConnectError> {
+        self.line.reject(reason, private_data)
     }
 }
 

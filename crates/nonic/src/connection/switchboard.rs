@@ -2,6 +2,7 @@
 //!
 //! The engine calls while it is locked, so nothing here calls the engine: events go to mailboxes, and bells ring.
 
+use nonic_core::Qpn;
 use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
 use nonic_engine::{ConnectionSink, Doorbell};
 use std::collections::{HashMap, VecDeque};
@@ -45,7 +46,14 @@ impl Switchboard {
 }
 
 impl ConnectionSink for Switchboard {
-    fn deliver(&self, event: CmEvent) {
+    fn deliver(&self, event: CmEvent) -> Option<Qpn> {
+        // Nothing comes any more: whoever waits at the queue pair is told there.
+        let ended = match &event {
+            CmEvent::Disconnected { qpn, .. }
+            | CmEvent::Rejected { qpn, .. }
+            | CmEvent::Unreachable { qpn, .. } => Some(*qpn),
+            _ => None,
+        };
         let listener = match &event {
             CmEvent::Request(request) => Some(request.listener),
             CmEvent::SidrRequest(request) => Some(request.listener),
@@ -56,6 +64,7 @@ impl ConnectionSink for Switchboard {
             None => self.connection(event.connection()),
         };
         mailbox.put(event);
+        ended
     }
 }
 

@@ -22,7 +22,8 @@ pub struct QueuePairBuilder<T: Transport> {
     recv_queue: CompletionQueue,
     srq: Option<SharedReceiveQueue>,
     capacity: QpCapacity,
-    gid_index: u8,
+    gid_index: Option<u8>,
+    qkey: Option<u32>,
     transport: PhantomData<T>,
 }
 
@@ -34,7 +35,8 @@ impl<T: Transport> QueuePairBuilder<T> {
             recv_queue: queue.clone(),
             srq: None,
             capacity: QpCapacity::default(),
-            gid_index: 0,
+            gid_index: None,
+            qkey: None,
             transport: PhantomData,
         }
     }
@@ -64,16 +66,21 @@ impl<T: Transport> QueuePairBuilder<T> {
 
     /// Uses another of the device's addresses than the first.
     pub fn gid_index(mut self, index: u8) -> Self {
-        self.gid_index = index;
+        self.gid_index = Some(index);
         self
+    }
+
+    pub(crate) fn chosen_gid(&self) -> Option<u8> {
+        self.gid_index
     }
 
     /// Makes it.
     pub fn build(self) -> Result<Prepared<T>, CreateError> {
         let engine = &self.domain.device.engine;
+        let gid_index = self.gid_index.unwrap_or(0);
         let gid = engine
             .gids()
-            .get(usize::from(self.gid_index))
+            .get(usize::from(gid_index))
             .ok_or(CreateError::Limit("the GID index"))?;
         let ip = gid.address.ip;
         let srq = self.srq.map(|srq| srq.srq);
@@ -88,10 +95,10 @@ impl<T: Transport> QueuePairBuilder<T> {
             signal_all: true,
         })?;
         let psn = engine.random_psn();
-        let qkey = if T::SERVICE == Service::Ud {
-            engine.random_psn().value()
-        } else {
-            0
+        let qkey = match (T::SERVICE, self.qkey) {
+            (Service::Ud, Some(qkey)) => qkey,
+            (Service::Ud, None) => engine.random_psn().value(),
+            _ => 0,
         };
         let endpoint = Endpoint {
             ip,
@@ -108,13 +115,23 @@ impl<T: Transport> QueuePairBuilder<T> {
             recv_lane: self.recv_queue.open_lane(),
             recv_queue: self.recv_queue,
             endpoint,
-            gid_index: self.gid_index,
+            gid_index,
             srq,
         });
         Ok(Prepared {
             handle,
             transport: PhantomData,
         })
+    }
+}
+
+impl<T: Datagram> QueuePairBuilder<T> {
+    /// Takes datagrams with this Q_Key instead of one that only those know who are told.
+    ///
+    /// Programs on Linux's rdma_cm all use [`RDMA_UDP_QKEY`](crate::RDMA_UDP_QKEY).
+    pub fn qkey(mut self, qkey: u32) -> Self {
+        self.qkey = Some(qkey);
+        self
     }
 }
 

@@ -1,6 +1,7 @@
 //! The send half.
 
 use super::{Buffers, Handle, Refused};
+use crate::completion::Completion;
 use crate::endpoint::Endpoint;
 use crate::memory::RemoteSlice;
 use crate::transport::{Connected, Datagram, Reliable, Transport};
@@ -93,6 +94,24 @@ impl From<&Endpoint> for Peer {
 }
 
 impl Peer {
+    pub(crate) fn new(ip: IpAddr, qpn: nonic_core::Qpn, qkey: u32) -> Self {
+        Peer { ip, qpn, qkey }
+    }
+
+    /// Whoever sent a datagram, if its queue pair takes datagrams with this Q_Key. The network header in front of
+    /// the payload says where it came from; `None` if what was received is no datagram.
+    pub fn sender(datagram: &Completion, qkey: u32) -> Option<Self> {
+        let qpn = datagram.source?;
+        let header = datagram.buffers.first()?.first_chunk::<40>()?;
+        let ip = match header[0] >> 4 {
+            6 => IpAddr::from(<[u8; 16]>::try_from(&header[8..24]).ok()?),
+            // An IPv4 header takes the second half only.
+            _ if header[20] >> 4 == 4 => IpAddr::from(<[u8; 4]>::try_from(&header[32..36]).ok()?),
+            _ => return None,
+        };
+        Some(Peer { ip, qpn, qkey })
+    }
+
     /// Every member of a multicast group that has this Q_Key.
     pub fn group(ip: IpAddr, qkey: u32) -> Self {
         Peer {

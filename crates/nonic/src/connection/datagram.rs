@@ -1,0 +1,243 @@
+//! Datagram services by address and port: where is the queue pair that serves there?
+//!
+//! No connection is made: the answer is a number and a key, and anyone who has them may send. The two ends ask and
+//! answer with SIDR, as Linux does for rdma_cm's UDP port space.
+
+use super::ear::Ear;
+use super::{ConnectError, Line, ListenError};
+use crate::device::Device;
+use crate::queue_pair::{Peer, QueuePair};
+use crate::transport::Datagram;
+use nonic_core::Qpn;
+use nonic_core::cm::{AnswerParams, CmEvent, ResolveParams, Route, SidrRequest, SidrResponse};
+use nonic_wire::cm::{IpHeader, PortSpace, RejectReason, ServiceId, SidrStatus};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Is asked for the queue pair that serves at a port.
+#[derive(Debug)]
+pub struct DatagramListener {
+    ear: Ear,
+}
+
+impl DatagramListener {
+    /// Listens at one of the device's addresses, or at all of a family (`0.0.0.0`, `[::]`). Port 0 is any free one.
+    ///
+    /// Datagram ports and those of a [`Listener`](super::Listener) are different ones, as with UDP and TCP.
+    pub fn bind(device: &Device, address: SocketAddr) -> Result<Self, ListenError> {
+        let ear = Ear::open(device, PortSpace::Udp, address)?;
+        Ok(DatagramListener { ear })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.ear.address
+    }
+
+    /// Waits for the next question.
+    pub fn accept(&self) -> Inquiry {
+        let question = self.ear.mailbox.wait(None, question);
+        self.inquiry(question.expect("no time limit was given"))
+    }
+
+    /// The same, for at most `timeout`.
+    pub fn accept_within(&self, timeout: Duration) -> Option<Inquiry> {
+        let question = self.ear.mailbox.wait(Some(timeout), question)?;
+        Some(self.inquiry(question))
+    }
+
+    /// The same, in a task.
+    pub async fn next(&self) -> Inquiry {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The same, for whoever writes futures by hand.
+    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Inquiry> {
+        let question = self.ear.mailbox.poll(context, question);
+        question.map(|question| self.inquiry(question))
+    }
+
+    fn inquiry(&self, request: Box<SidrRequest>) -> Inquiry {
+        let line = self.ear.line(request.connection);
+        Inquiry { request, line }
+    }
+}
+
+impl Drop for DatagramListener {
+    fn drop(&mut self) {
+        // Those who asked and were not heard learn of it now.
+        self.ear.close(question, |question| drop(self.inquiry(question)));
+    }
+}
+
+fn question(event: CmEvent) -> Option<Box<SidrRequest>> {
+    match event {
+        CmEvent::SidrRequest(request) => Some(request),
+        _ => None,
+    }
+}
+
+/// A peer that wants to know where to send. Answer or reject; dropped, it is rejected.
+pub struct Inquiry {
+    request: Box<SidrRequest>,
+    line: Line,
+}
+
+impl Inquiry {
+    /// The peer's address, and its port as far as it told.
+    pub fn peer_addr(&self) -> SocketAddr {
+        let port = self.request.ip.as_ref().map_or(0, |ip| ip.source_port);
+        SocketAddr::new(self.request.route.remote, port)
+    }
+
+    /// What the peer's program said, with zeros behind it.
+    pub fn private_data(&self) -> &[u8] {
+        &self.request.private_data
+    }
+
+    /// Names the queue pair that serves. At most 136 bytes of private data reach the peer's program.
+    pub fn answer<T: Datagram>(self, pair: &QueuePair<T>, private_data: &[u8]) -> Result<(), ConnectError> {
+        let endpoint = pair.endpoint();
+        self.reply(SidrStatus::VALID, endpoint.qpn, endpoint.qkey, private_data)
+    }
+
+    /// Says no. At most 136 bytes of private data reach the peer's program.
+    pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
+        self.reply(SidrStatus::REJECT, Qpn::default(), 0, private_data)
+    }
+
+    fn reply(self, status: SidrStatus, qpn: Qpn, qkey: u32, private_data: &[u8]) -> Result<(), ConnectError> {
+        let params = AnswerParams {
+            status,
+            qpn,
+            qkey,
+            info: &[],
+            private_data,
+        };
+        Ok(self.line.device.engine.answer_service(self.line.id, &params)?)
+    }
+}
+
+impl std::fmt::Debug for Inquiry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inquiry")
+            .field("peer", &self.peer_addr())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks where the datagram service at `service` is, from the address that `pair` sends from. At most 180 bytes of
+/// private data reach its program.
+pub fn resolve<T: Datagram>(
+    pair: &QueuePair<T>,
+    service: SocketAddr,
+    private_data: &[u8],
+) -> Result<Resolving, ConnectError> {
+    let device = pair.device().clone();
+    let local = pair.endpoint().ip;
+    if local.is_ipv4() != service.is_ipv4() {
+        return Err(ConnectError::NoRoute(service));
+    }
+    let id = device.engine.resolve_service(&ResolveParams {
+        route: Route {
+            local,
+            remote: service.ip(),
+        },
+        service_id: ServiceId::from_port(PortSpace::Udp, service.port()),
+        ip: Some(IpHeader {
+            source_port: 0,
+            source: local,
+            destination: service.ip(),
+        }),
+        private_data,
+    })?;
+    let mailbox = device.switchboard.connection(id);
+    Ok(Resolving {
+        line: Line { device, id, mailbox },
+        service,
+    })
+}
+
+/// A question that is not answered yet. Wait for it or await it; dropped, it is given up.
+#[must_use = "the answer is not there yet"]
+pub struct Resolving {
+    line: Line,
+    service: SocketAddr,
+}
+
+impl Resolving {
+    /// Waits until the peer has answered, or is given up.
+    pub fn wait(self) -> Result<DatagramService, ConnectError> {
+        let answer = self.line.mailbox.wait(None, answer);
+        self.finish(answer.expect("no time limit was given"))
+    }
+
+    /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
+    pub fn wait_within(self, timeout: Duration) -> Result<DatagramService, ConnectError> {
+        let answer = self.line.mailbox.wait(Some(timeout), answer);
+        self.finish(answer.unwrap_or(Err(ConnectError::Unreachable)))
+    }
+
+    fn finish(&self, answer: Answer) -> Result<DatagramService, ConnectError> {
+        let response = answer?;
+        if response.status != SidrStatus::VALID {
+            return Err(ConnectError::Rejected {
+                reason: reason(response.status),
+                private_data: response.private_data,
+            });
+        }
+        Ok(DatagramService {
+            peer: Peer::new(self.service.ip(), response.qpn, response.qkey),
+            private_data: response.private_data,
+        })
+    }
+}
+
+impl Future for Resolving {
+    type Output = Result<DatagramService, ConnectError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.line.mailbox.poll(context, answer);
+        answer.map(|answer| self.finish(answer))
+    }
+}
+
+impl std::fmt::Debug for Resolving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resolving")
+            .field("service", &self.service)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A datagram service that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DatagramService {
+    /// Where its datagrams go.
+    pub peer: Peer,
+    /// What its program said, with zeros behind it.
+    pub private_data: Vec<u8>,
+}
+
+type Answer = Result<Box<SidrResponse>, ConnectError>;
+
+fn answer(event: CmEvent) -> Option<Answer> {
+    match event {
+        CmEvent::SidrResponse(response) => Some(Ok(response)),
+        CmEvent::Unreachable { .. } => Some(Err(ConnectError::Unreachable)),
+        _ => None,
+    }
+}
+
+/// A refusal in the words of connections, which have more of them.
+fn reason(status: SidrStatus) -> RejectReason {
+    match status {
+        SidrStatus::UNSUPPORTED => RejectReason::INVALID_SERVICE_ID,
+        SidrStatus::NO_QP => RejectReason::NO_QP,
+        _ => RejectReason::CONSUMER_DEFINED,
+    }
+}
