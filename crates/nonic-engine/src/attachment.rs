@@ -37,7 +37,7 @@ impl Attachment {
             seat: Seat::take(address, now_ns),
             claims: Vec::new(),
             services: Vec::new(),
-            outbox: Outbox::new(),
+            outbox: Outbox::new()?,
         })
     }
 
@@ -104,7 +104,8 @@ impl Attachment {
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let seat = [self.seat.fd(), self.seat.socket().map(AsFd::as_fd)];
         let inboxes = self.inboxes().map(AsFd::as_fd);
-        std::iter::once(self.own.as_fd())
+        [self.own.as_fd(), self.outbox.as_fd()]
+            .into_iter()
             .chain(seat.into_iter().flatten())
             .chain(inboxes)
     }

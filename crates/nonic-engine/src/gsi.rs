@@ -42,11 +42,13 @@ pub(crate) fn owner_of(packet: &[u8]) -> Owner {
     if let Some(service) = message.message.service_id() {
         return Owner::Service(service.0);
     }
-    let block = message
-        .message
-        .receiver_id()
-        .and_then(|id| Block::new((id >> 20) as u16));
+    let block = message.message.receiver_id().and_then(block_of);
     block.map_or(Owner::Receiver, Owner::Identifier)
+}
+
+/// The block of queue pair numbers that the process has which gave a connection this identifier.
+pub(crate) fn block_of(id: u32) -> Option<Block> {
+    Block::new((id >> 20) as u16)
 }
 
 /// A device's QP 1.

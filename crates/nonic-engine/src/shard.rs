@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
 use crate::gsi::{self, Gsi, Owner};
 use crate::netdev::LocalAddress;
-use crate::registry::{InboxBuffer, Message};
+use crate::registry::{BlockName, InboxBuffer, InboxName, Message};
 use crate::routes::{Asker, Routes};
 use crate::socket::{Datagrams, ROCE_PORT, RecvBatch, WireSocket};
 use nonic_core::cm::CmEvent;
@@ -286,6 +286,7 @@ impl Shard {
                 }
             }
             worked |= self.read_inboxes(now, index, &mut buffers.inbox);
+            worked |= self.miss_the_dead(now, index);
         }
         for index in 0..self.groups.len() {
             worked |= self.receive(now, Source::Group(index), &mut buffers.batch);
@@ -386,6 +387,20 @@ impl Shard {
             stride: datagrams.stride,
         };
         self.nic.handle_datagram(now, &arrival, datagrams.bytes);
+    }
+
+    /// Ends the connections to processes of this host that have ended without a word.
+    fn miss_the_dead(&mut self, now: Time, index: usize) -> bool {
+        let mut worked = false;
+        while let Some(gone) = self.attachments[index].outbox.poll_gone() {
+            if let InboxName::Block(BlockName { address, block }) = gone {
+                self.gsi
+                    .cm
+                    .peer_gone(now, address.ip, |id| gsi::block_of(id) == Some(block));
+                worked = true;
+            }
+        }
+        worked
     }
 
     /// Packets and questions from other processes of this host.

@@ -50,7 +50,7 @@ fn holder_pid_is_ours(standing: Standing) -> bool {
 #[test]
 fn a_handover_brings_packets_and_where_they_came_from() {
     let mut claim = BlockClaim::claim(address(1)).expect("a block");
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let bytes: Vec<u8> = (0..65_507_u32).map(|index| index as u8).collect();
     let message = Message::Handover(packets(&bytes));
     assert_eq!(outbox.post(claim.name(), &message).expect("post"), Delivery::Sent);
@@ -67,7 +67,7 @@ fn a_handover_brings_packets_and_where_they_came_from() {
 fn a_question_is_answered_across_addresses() {
     let mut asker = BlockClaim::claim(address(2)).expect("a block");
     let mut asked = BlockClaim::claim(address(3)).expect("a block");
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let mut buffer = InboxBuffer::new();
     let question = Message::WhereAreYou {
         reply_to: asker.name(),
@@ -94,7 +94,7 @@ fn a_question_is_answered_across_addresses() {
 #[test]
 fn a_full_inbox_drops_and_counts() {
     let mut claim = BlockClaim::claim(address(4)).expect("a block");
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let mut sent = 0;
     while outbox
         .post(claim.name(), &Message::Handover(packets(b"packet")))
@@ -114,7 +114,7 @@ fn a_full_inbox_drops_and_counts() {
 
 #[test]
 fn nobody_is_at_home_in_an_unclaimed_block() {
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let claim = BlockClaim::claim(address(5)).expect("a block");
     let name = claim.name();
     drop(claim);
@@ -133,7 +133,7 @@ fn a_name_taken_by_something_else_is_gone_too() {
     };
     let unix = UnixAddr::from_abstract_name(name.to_string()).expect("a name");
     let _stream = UnixListener::bind_addr(&unix).expect("the name is free");
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let delivery = outbox
         .post(name, &Message::Handover(packets(b"packet")))
         .expect("post");
@@ -166,7 +166,7 @@ fn junk_in_an_inbox_is_skipped() {
     ] {
         rustix::net::send(&vandal, junk, flags).expect("anybody can write");
     }
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let message = Message::Handover(packets(b"packet"));
     assert_eq!(outbox.post(claim.name(), &message).expect("post"), Delivery::Sent);
     let mut buffer = InboxBuffer::new();
@@ -180,7 +180,7 @@ fn junk_in_an_inbox_is_skipped() {
 #[test]
 fn a_burst_of_small_messages_fits() {
     let mut claim = BlockClaim::claim(address(8)).expect("a block");
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let bytes = [7; 280];
     for index in 0..150 {
         let delivery = outbox.post(claim.name(), &Message::Handover(packets(&bytes)));
@@ -197,7 +197,7 @@ fn a_burst_of_small_messages_fits() {
 fn one_who_does_not_read_is_in_nobodys_way() {
     let idle = BlockClaim::claim(address(9)).expect("a block");
     let mut busy = BlockClaim::claim(address(9)).expect("a block");
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let message = Message::Handover(packets(b"packet"));
     while outbox.post(idle.name(), &message).expect("post") == Delivery::Sent {}
     let mut buffer = InboxBuffer::new();
@@ -210,7 +210,10 @@ fn one_who_does_not_read_is_in_nobodys_way() {
 #[test]
 fn a_flood_from_one_sender_does_not_silence_another() {
     let mut claim = BlockClaim::claim(address(11)).expect("a block");
-    let (mut flood, mut other) = (Outbox::new(), Outbox::new());
+    let (mut flood, mut other) = (
+        Outbox::new().expect("an outbox"),
+        Outbox::new().expect("an outbox"),
+    );
     let noise = Message::Handover(packets(b"noise"));
     while flood.post(claim.name(), &noise).expect("post") == Delivery::Sent {}
     let word = Message::Handover(packets(b"word"));
@@ -225,7 +228,7 @@ fn a_flood_from_one_sender_does_not_silence_another() {
 
 #[test]
 fn a_name_that_passed_to_another_is_reached_again() {
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let message = Message::Handover(packets(b"packet"));
     let mut buffer = InboxBuffer::new();
     for _ in 0..3 {
@@ -233,6 +236,53 @@ fn a_name_that_passed_to_another_is_reached_again() {
         assert_eq!(outbox.post(claim.name(), &message).expect("post"), Delivery::Sent);
         assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), Some(message));
     }
+}
+
+#[test]
+fn one_learns_of_the_end_of_those_one_has_written_to() {
+    let mut outbox = Outbox::new().expect("an outbox");
+    let (left, right) = (
+        BlockClaim::claim(address(15)).expect("a block"),
+        BlockClaim::claim(address(15)).expect("a block"),
+    );
+    for claim in [&left, &right] {
+        let sent = outbox.post(claim.name(), &Message::Handover(packets(b"packet")));
+        assert_eq!(sent.expect("post"), Delivery::Sent);
+    }
+    assert!(!readable(&outbox));
+    assert_eq!(outbox.poll_gone(), None);
+    let name = left.name();
+    drop(left);
+    assert!(readable(&outbox));
+    assert_eq!(outbox.poll_gone(), Some(name.into()));
+    assert!(!readable(&outbox));
+    assert_eq!(outbox.poll_gone(), None);
+    drop(right);
+    assert!(outbox.poll_gone().is_some());
+}
+
+/// A process that others crowd round closes lines. That is not its end.
+#[test]
+fn a_line_closed_for_want_of_room_is_not_the_end_of_a_process() {
+    let mut claim = BlockClaim::claim(address(16)).expect("a block");
+    let mut buffer = InboxBuffer::new();
+    let message = Message::Handover(packets(b"packet"));
+    let mut outboxes: Vec<_> = (0..140).map(|_| Outbox::new().expect("an outbox")).collect();
+    for _ in 0..3 {
+        for outbox in &mut outboxes {
+            assert_eq!(outbox.post(claim.name(), &message).expect("post"), Delivery::Sent);
+            assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), Some(message));
+        }
+        assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), None);
+        for outbox in &mut outboxes {
+            assert_eq!(outbox.poll_gone(), None);
+        }
+    }
+    while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() || readable(claim.inbox()) {}
+    assert!(
+        outboxes.iter().all(|outbox| !readable(outbox)),
+        "they push each other out"
+    );
 }
 
 #[test]
@@ -252,7 +302,7 @@ fn lines_are_bounded_on_both_sides() {
     // Other tests of this process come and go with a few descriptors of their own.
     assert!(descriptors() - before < 300 + 200, "lines are never closed");
 
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let claims: Vec<_> = (0..200)
         .map(|_| BlockClaim::claim(address(14)).expect("a block"))
         .collect();

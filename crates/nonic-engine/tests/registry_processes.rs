@@ -123,7 +123,7 @@ fn porter() {
     let Some(address) = own_address() else { return };
     let seat = Seat::take(address, 0);
     let socket = seat.socket().expect("nobody else wants this port");
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let mut batch = RecvBatch::new(1);
     say("holding");
     let start = Instant::now();
@@ -222,7 +222,7 @@ fn a_killed_process_leaves_no_claim_behind() {
         address: address(4),
         block: Block::new(number).expect("a block"),
     };
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new().expect("an outbox");
     let question = Message::WhereAreYou {
         reply_to: name,
         token: 1,

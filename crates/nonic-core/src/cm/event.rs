@@ -77,7 +77,7 @@ pub enum Disconnect {
     Local,
     /// We asked for it, and the peer did not answer.
     TimedOut,
-    /// The peer holds that there is no such connection.
+    /// The peer holds that there is no such connection, or has ended.
     Unknown,
 }
 

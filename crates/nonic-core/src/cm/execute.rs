@@ -199,7 +199,7 @@ impl Cm {
                 cause: match input {
                     Input::Dreq => Disconnect::Remote,
                     Input::Drep => Disconnect::Local,
-                    Input::Rej => Disconnect::Unknown,
+                    Input::Rej | Input::Gone => Disconnect::Unknown,
                     _ => Disconnect::TimedOut,
                 },
                 private_data: match message {

@@ -208,6 +208,28 @@ impl Cm {
         self.call(now, id, Input::Abandon, None)
     }
 
+    /// Gives everything up, as [`Cm::abandon`] does: the program is about to end.
+    pub fn abandon_all(&mut self, now: Time) {
+        let ids: Vec<u32> = self.connections.keys().copied().collect();
+        for id in ids {
+            // What cannot be abandoned was abandoned before.
+            let _ = self.abandon(now, ConnectionId(id));
+        }
+    }
+
+    /// The process at this address that gave its connections such identifiers has ended, says its host. Its
+    /// connections end as if it had said so itself.
+    pub fn peer_gone(&mut self, now: Time, address: IpAddr, is_its: impl Fn(u32) -> bool) {
+        let of_the_dead = |connection: &&Connection| {
+            connection.route.remote == address && connection.remote_id != 0 && is_its(connection.remote_id)
+        };
+        let connections = self.connections.values().filter(of_the_dead);
+        let ids: Vec<u32> = connections.map(|connection| connection.local_id).collect();
+        for id in ids {
+            self.apply(now, id, Input::Gone, None, None);
+        }
+    }
+
     /// Asks for a datagram service. [`CmEvent::SidrResponse`] or [`CmEvent::Unreachable`] follows.
     pub fn resolve(&mut self, now: Time, params: &ResolveParams<'_>) -> Result<ConnectionId, CmError> {
         let local_id = self.fresh_id()?;

@@ -108,6 +108,8 @@ pub enum Input {
     Answer,
     /// The program wants to hear no more of it.
     Abandon,
+    /// The peer's process has ended, as its host says.
+    Gone,
     /// No answer in time, and more attempts are left.
     Timeout,
     /// No answer in time to the last attempt.
@@ -118,7 +120,7 @@ pub enum Input {
 
 impl Input {
     /// Every input.
-    pub const ALL: [Input; 21] = [
+    pub const ALL: [Input; 22] = [
         Input::Req,
         Input::MraOfReq,
         Input::MraOfRep,
@@ -137,6 +139,7 @@ impl Input {
         Input::Disconnect,
         Input::Answer,
         Input::Abandon,
+        Input::Gone,
         Input::Timeout,
         Input::Exhausted,
         Input::Expired,
@@ -278,6 +281,12 @@ fn time(state: CmState, input: Input) -> Row {
     use CmState::*;
     use Input::*;
     Some(match (state, input) {
+        // As if it had said goodbye to what it knew of; nobody is left to answer anything.
+        (MraReqReceived, Gone) => (Closed, Send::Nothing, Tell::Unreachable),
+        (ReqReceived | MraReqSent, Gone) => (Answered, Send::Nothing, Tell::Unreachable),
+        (RepReceived | MraRepSent | RepSent | MraRepReceived | Established | DreqSent, Gone) => {
+            (TimeWait, Send::Nothing, Tell::Disconnected)
+        }
         (ReqSent | MraReqReceived, Timeout) => (ReqSent, Send::Again, Tell::Nothing),
         (ReqSent | MraReqReceived, Exhausted) => (Closed, Send::RejTimeout, Tell::Unreachable),
         (RepSent | MraRepReceived, Timeout) => (RepSent, Send::Again, Tell::Nothing),

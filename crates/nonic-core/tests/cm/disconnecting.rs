@@ -193,3 +193,28 @@ fn a_request_to_disconnect_may_overtake_ready_to_use() {
     pair.server.receive(&rtu);
     pair.server.silent();
 }
+
+#[test]
+fn a_peer_that_died_is_disconnected_from_and_not_written_to() {
+    let (mut pair, ours, _) = Pair::established();
+    let now = pair.client.now;
+    pair.client.cm.peer_gone(now, SERVER, |_| false);
+    pair.client.cm.peer_gone(now, CLIENT, |_| true);
+    pair.client.expect_state(ours, CmState::Established);
+    pair.client.cm.peer_gone(now, SERVER, |_| true);
+    assert_eq!(cause(&pair.client.event()), Disconnect::Unknown);
+    assert_eq!(pair.client.sent(), []);
+    pair.client.expect_state(ours, CmState::TimeWait);
+    pair.client.pass(LONG);
+    assert_eq!(pair.client.event(), CmEvent::TimewaitExit { connection: ours });
+    pair.client.expect_empty();
+}
+
+#[test]
+fn a_program_that_ends_says_goodbye_to_everybody() {
+    let (mut pair, _, _) = Pair::established();
+    pair.client.cm.abandon_all(pair.client.now);
+    let dreq = pair.client.sent_one();
+    pair.server.receive(&dreq);
+    assert_eq!(cause(&pair.server.event()), Disconnect::Remote);
+}

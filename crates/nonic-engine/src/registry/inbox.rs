@@ -21,7 +21,8 @@ use super::{InboxName, abstract_name};
 const MAX_JUNK_PER_RECV: usize = 16;
 /// How many messages one line may bring before the others have their turn.
 const MESSAGES_PER_TURN: usize = 16;
-/// The most lines kept open. Beyond, the oldest is closed: its sender opens another when it has more to say.
+/// The most lines kept open. Beyond, a newcomer is heard once and its line closed: it opens another when it has more
+/// to say. Closing an older one instead would have them push each other out without end.
 const MAX_LINES: usize = 128;
 /// How many senders may queue before they are let in; the system's limit is often lower.
 const QUEUE: i32 = 4096;
@@ -39,6 +40,10 @@ pub struct Inbox {
     latest: u64,
     /// The line being read, and how many more messages it may bring before another has its turn.
     turn: Option<(u64, usize)>,
+    /// A line that is closed after its turn.
+    guest: Option<u64>,
+    /// Given up for a moment to turn away a newcomer for whom there is no descriptor: it would keep us awake.
+    spare: Option<OwnedFd>,
 }
 
 impl Inbox {
@@ -49,12 +54,15 @@ impl Inbox {
         rustix::net::listen(&listener, QUEUE)?;
         let watch = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&watch, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let spare = rustix::io::fcntl_dupfd_cloexec(&watch, 0).ok();
         Ok(Inbox {
             listener,
             lines: HashMap::new(),
             watch,
             latest: LISTENER,
             turn: None,
+            guest: None,
+            spare,
         })
     }
 
@@ -104,6 +112,9 @@ impl Inbox {
             {
                 return Ok(Some((line, turn)));
             }
+            if let Some(guest) = self.guest.take() {
+                self.close(guest);
+            }
             let mut events = [MaybeUninit::<Event>::uninit(); 1];
             let now = rustix::event::Timespec {
                 tv_sec: 0,
@@ -125,18 +136,16 @@ impl Inbox {
 
     /// Opens a line to one sender that waits, and reads from it next.
     fn let_in(&mut self) -> io::Result<()> {
-        let line =
-            match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(line) => line,
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-        if self.lines.len() >= MAX_LINES
-            && let Some(oldest) = self.lines.keys().min().copied()
-        {
-            self.close(oldest);
-        }
+        let line = match self.accept() {
+            Ok(line) => line,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),
+            Err(Errno::MFILE | Errno::NFILE) => return self.turn_away(),
+            Err(error) => return Err(error.into()),
+        };
         self.latest += 1;
+        if self.lines.len() >= MAX_LINES {
+            self.guest = Some(self.latest);
+        }
         epoll::add(
             &self.watch,
             &line,
@@ -146,6 +155,18 @@ impl Inbox {
         self.lines.insert(self.latest, line);
         self.turn = Some((self.latest, MESSAGES_PER_TURN));
         Ok(())
+    }
+
+    /// Lets a sender know that it was not heard.
+    fn turn_away(&mut self) -> io::Result<()> {
+        self.spare = None;
+        drop(self.accept());
+        self.spare = rustix::io::fcntl_dupfd_cloexec(&self.watch, 0).ok();
+        Ok(())
+    }
+
+    fn accept(&self) -> rustix::io::Result<OwnedFd> {
+        rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
     fn close(&mut self, line: u64) {

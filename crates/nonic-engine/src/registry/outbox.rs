@@ -1,9 +1,11 @@
-//! Writing to other processes' inboxes, without ever waiting for them.
+//! Writing to other processes' inboxes, without ever waiting for them; and hearing when one of them ends.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
@@ -20,10 +22,20 @@ const MAX_LINES: usize = 128;
 ///
 /// A message that does not fit is dropped and counted, like a packet on a congested wire: what needs to arrive is
 /// sent again by those above. A slow reader fills its own line and nobody else's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbox {
-    lines: HashMap<InboxName, OwnedFd>,
+    lines: HashMap<InboxName, Line>,
+    /// Watches the lines: readable when one of them has ended.
+    watch: OwnedFd,
+    /// The number of the line opened last; none is used twice.
+    latest: u64,
     dropped: u64,
+}
+
+#[derive(Debug)]
+struct Line {
+    socket: OwnedFd,
+    number: u64,
 }
 
 /// What became of a message.
@@ -40,17 +52,22 @@ pub enum Delivery {
 
 impl Outbox {
     /// A new outbox. It has no name of its own, so nothing can be sent to it.
-    pub fn new() -> Self {
-        Outbox::default()
+    pub fn new() -> io::Result<Self> {
+        Ok(Outbox {
+            lines: HashMap::new(),
+            watch: epoll::create(CreateFlags::CLOEXEC)?,
+            latest: 0,
+            dropped: 0,
+        })
     }
 
     /// Sends a message to the owner of a name. Errors are for what no peer can cause.
     pub fn post(&mut self, to: impl Into<InboxName>, message: &Message<'_>) -> io::Result<Delivery> {
         let to = to.into();
-        let outcome = match self.lines.get(&to).map(|line| send(line, message)) {
+        let outcome = match self.lines.get(&to).map(|line| send(&line.socket, message)) {
             Some(Err(error)) if error != Errno::AGAIN => {
                 // The owner of the name has ended, or closed the line. The name may have another owner by now.
-                self.lines.remove(&to);
+                self.hang_up(to);
                 self.open_and_send(to, message)
             }
             Some(outcome) => outcome,
@@ -80,19 +97,68 @@ impl Outbox {
         self.dropped
     }
 
+    /// The next of those we have a line to whose process has ended, or gave the name back. A process that merely
+    /// closed our line is none.
+    pub fn poll_gone(&mut self) -> Option<InboxName> {
+        loop {
+            let mut events = [MaybeUninit::<Event>::uninit(); 1];
+            let now = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let (ended, _) = epoll::wait(&self.watch, &mut events, Some(&now)).ok()?;
+            let number = ended.first()?.data.u64();
+            let (name, _) = self.lines.iter().find(|(_, line)| line.number == number)?;
+            let name = *name;
+            self.hang_up(name);
+            // Not kept if it is there: it closed our line because it has too many.
+            if matches!(connect(name), Err(Errno::CONNREFUSED)) {
+                return Some(name);
+            }
+        }
+    }
+
     fn open_and_send(&mut self, to: InboxName, message: &Message<'_>) -> rustix::io::Result<()> {
-        let line = inbox::new_socket()?;
-        grow_buffers(&line, BUFFER_BYTES);
-        let name = abstract_name(&to)?;
-        rustix::io::retry_on_intr(|| rustix::net::connect(&line, &name))?;
-        let outcome = send(&line, message);
+        let socket = connect(to)?;
+        grow_buffers(&socket, BUFFER_BYTES);
+        let outcome = send(&socket, message);
         if self.lines.len() >= MAX_LINES {
             // What is in them stays readable.
-            self.lines.clear();
+            let all: Vec<InboxName> = self.lines.keys().copied().collect();
+            all.into_iter().for_each(|name| self.hang_up(name));
         }
-        self.lines.insert(to, line);
+        self.latest += 1;
+        let number = self.latest;
+        epoll::add(
+            &self.watch,
+            &socket,
+            EventData::new_u64(number),
+            EventFlags::RDHUP,
+        )?;
+        self.lines.insert(to, Line { socket, number });
         outcome
     }
+
+    fn hang_up(&mut self, name: InboxName) {
+        if let Some(line) = self.lines.remove(&name) {
+            // A forked child may still have the descriptor: closing ours would not be enough.
+            let _ = epoll::delete(&self.watch, &line.socket);
+        }
+    }
+}
+
+impl AsFd for Outbox {
+    /// Readable when [`Outbox::poll_gone`] has something to say.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+fn connect(to: InboxName) -> rustix::io::Result<OwnedFd> {
+    let line = inbox::new_socket()?;
+    let name = abstract_name(&to)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&line, &name))?;
+    Ok(line)
 }
 
 fn send(line: &OwnedFd, message: &Message<'_>) -> rustix::io::Result<()> {
