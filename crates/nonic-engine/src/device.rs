@@ -14,6 +14,7 @@ use crate::capture::Capture;
 use crate::channel::{Channel, Notify};
 use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
+use crate::farewell;
 use crate::gsi::Gsi;
 use crate::netdev::{self, GidEntry, NetDevice};
 use crate::progress::Progress;
@@ -145,6 +146,7 @@ impl Device {
                 .map_err(io)?;
         }
         let thread = progress.spawn(&netdev.name).map_err(io)?;
+        farewell::expect_end(&progress);
         let next_id = AtomicU32::new(1);
         let inner = Inner {
             netdev,

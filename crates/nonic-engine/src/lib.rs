@@ -17,6 +17,7 @@ mod device;
 mod doorbell;
 mod entropy;
 pub mod eventfd;
+mod farewell;
 mod gsi;
 pub mod memory;
 pub mod netdev;

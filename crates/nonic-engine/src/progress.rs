@@ -85,6 +85,11 @@ impl Progress {
         self.shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lock itself, for who cannot wait for it.
+    pub(crate) fn shard(&self) -> &Mutex<Shard> {
+        &self.shard
+    }
+
     /// Drives from the program's own thread, if nobody else is at it. Whether there was work.
     pub(crate) fn inline(&self) -> bool {
         self.attention.polled();

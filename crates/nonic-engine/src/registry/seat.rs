@@ -207,6 +207,13 @@ impl Seat {
         }
     }
 
+    /// Gives the port to the next who waits for it, if we hold it. Until this process ends, both read from it.
+    pub(crate) fn bequeath(&mut self) {
+        if let State::Holder { socket, door } = &mut self.state {
+            door.bequeath(socket);
+        }
+    }
+
     /// How this seat stands.
     pub fn standing(&self) -> Standing {
         match &self.state {
@@ -258,9 +265,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let State::Holder { socket, door } = &mut self.state {
-            door.bequeath(socket);
-        }
+        self.bequeath();
     }
 }
 

@@ -1,0 +1,69 @@
+//! What a process says when it ends without closing its devices.
+//!
+//! Programs leave by `exit` with connections open and completions just seen. A NIC outlives its program: it
+//! acknowledges and, with the kernel's help, disconnects. We do not, so a handler of `atexit` says it: acknowledgements
+//! that still wait, goodbye to every peer of the connection manager, and port 4791 goes to the next process.
+//!
+//! It cannot help a process that is killed. It does nothing in a child of `fork`, whose devices are its parent's.
+
+use crate::progress::Progress;
+use crate::shard::Effort;
+use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+/// How long the end of the process may be held up by a thread that has the lock: it may never give it back.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The open devices, and the process that opened each.
+static OPEN: Mutex<Vec<(u32, Weak<Progress>)>> = Mutex::new(Vec::new());
+
+/// From now on the device says goodbye if the process ends before it is closed.
+pub(crate) fn expect_end(device: &Arc<Progress>) {
+    static HANDLER: Once = Once::new();
+    HANDLER.call_once(|| {
+        // SAFETY: the handler is a function without captures. Refused only for want of memory; then there is no
+        // farewell.
+        unsafe { libc::atexit(say_farewell) };
+    });
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|(_, device)| device.strong_count() > 0);
+    open.push((std::process::id(), Arc::downgrade(device)));
+}
+
+extern "C" fn say_farewell() {
+    let deadline = Instant::now() + PATIENCE;
+    let Some(open) = lock_until(deadline, &OPEN) else {
+        return;
+    };
+    let ours = open.iter().filter(|(process, _)| *process == std::process::id());
+    for device in ours.filter_map(|(_, device)| device.upgrade()) {
+        let Some(mut shard) = lock_until(deadline, device.shard()) else {
+            continue;
+        };
+        let now = shard.clock.now();
+        shard.gsi.cm.abandon_all(now);
+        shard.drive(Effort::Full);
+        // With very many connections, one call does not send it all.
+        while shard.is_behind() && Instant::now() < deadline {
+            shard.drive(Effort::Full);
+        }
+        for attachment in &mut shard.attachments {
+            attachment.seat.bequeath();
+        }
+        if let Some(capture) = &mut shard.capture {
+            capture.flush();
+        }
+    }
+}
+
+/// A lock, unless somebody keeps it.
+fn lock_until<T>(deadline: Instant, mutex: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => return None,
+        }
+    }
+}
