@@ -148,7 +148,7 @@ pub(crate) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
 }
 
 /// Finds our end of the way to `remote`.
-fn resolve(id: &Id, local: Option<SocketAddr>, remote: SocketAddr) -> Result<(), Errno> {
+pub(crate) fn resolve(id: &Id, local: Option<SocketAddr>, remote: SocketAddr) -> Result<(), Errno> {
     let (bound, device) = {
         let state = id.state();
         (state.local, state.device)

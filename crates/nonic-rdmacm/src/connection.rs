@@ -18,7 +18,7 @@ use std::sync::Arc;
 const MAX_BACKLOG: u32 = 1024;
 
 /// What a program says that says nothing.
-const NO_PARAMETERS: rdma_conn_param = rdma_conn_param {
+pub(crate) const NO_PARAMETERS: rdma_conn_param = rdma_conn_param {
     private_data: std::ptr::null(),
     private_data_len: 0,
     responder_resources: RDMA_MAX_RESP_RES,
@@ -37,7 +37,7 @@ fn service_id(id: &Id, port: u16) -> u64 {
     (port_space as u64) << 16 | u64::from(port)
 }
 
-fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
+pub(crate) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     if id.state().local.is_none() {
         bind(id, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
     }
@@ -147,7 +147,7 @@ fn params(id: &Id, param: &rdma_conn_param, device: &Device) -> nonic_cm_params 
     }
 }
 
-fn connect(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno> {
+pub(crate) fn connect(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno> {
     let device = id.device()?;
     let (local, remote) = id.addresses()?;
     if id.connection() != 0 {
@@ -175,7 +175,7 @@ fn connect(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno> {
     complete(id)
 }
 
-fn accept(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno> {
+pub(crate) fn accept(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno> {
     let device = id.device()?;
     {
         let mut state = id.state();
@@ -203,7 +203,7 @@ fn accept(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno> {
     complete(id)
 }
 
-fn reject(id: &Id, private_data: *const c_void, len: u8) -> Result<(), Errno> {
+pub(crate) fn reject(id: &Id, private_data: *const c_void, len: u8) -> Result<(), Errno> {
     let device = id.device()?;
     let param = rdma_conn_param {
         private_data,

@@ -1,0 +1,423 @@
+//! The functions of `<rdma/rsocket.h>`.
+//!
+//! Each finds the socket and passes on; what a call means is with the kind of socket.
+
+use super::options::Value;
+use super::poll;
+use super::protocol::Ending;
+use super::settings::Settings;
+use super::stream::StreamSocket;
+use super::table::Socket;
+use super::vector::{Vector, one};
+use crate::address::{address, storage};
+use crate::errno::{self, Errno};
+use libc::{
+    c_int, c_long, c_void, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, size_t, sockaddr, socklen_t,
+    ssize_t, timeval,
+};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+fn find(fd: c_int) -> Result<Socket, Errno> {
+    Socket::find(fd).ok_or(libc::EBADF)
+}
+
+fn stream(fd: c_int) -> Result<Arc<StreamSocket>, Errno> {
+    match find(fd)? {
+        Socket::Stream(socket) => Ok(socket),
+    }
+}
+
+/// The answer of a call that answers a number or −1.
+fn number<T: TryInto<ssize_t>>(result: Result<T, Errno>) -> ssize_t {
+    match result {
+        Ok(number) => number.try_into().unwrap_or(ssize_t::MAX),
+        Err(errno) => {
+            errno::set(errno);
+            -1
+        }
+    }
+}
+
+/// Writes an address where the program wants it, cut to the room there is.
+///
+/// # Safety
+///
+/// The pointers are the program's.
+unsafe fn store(name: SocketAddr, to: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
+    if to.is_null() || len.is_null() {
+        return Err(libc::EFAULT);
+    }
+    let size = match name {
+        SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
+        SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
+    };
+    let from = storage(name);
+    // SAFETY: the caller's promise; no more than there is room for.
+    unsafe {
+        let room = size.min(*len as usize);
+        std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), to.cast::<u8>(), room);
+        *len = size as socklen_t;
+    }
+    Ok(())
+}
+
+fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
+    if !matches!(domain, libc::AF_INET | libc::AF_INET6) {
+        return Err(libc::EAFNOSUPPORT);
+    }
+    let mut settings = Settings::new();
+    if kind & libc::SOCK_NONBLOCK != 0 {
+        settings.file_flags |= libc::O_NONBLOCK;
+    }
+    if kind & libc::SOCK_CLOEXEC != 0 {
+        settings.descriptor_flags |= libc::FD_CLOEXEC;
+    }
+    match (kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => {
+            let socket = StreamSocket::new(settings, domain == libc::AF_INET6)?;
+            Ok(Socket::Stream(socket).insert())
+        }
+        _ => Err(libc::ENOTSUP),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    number(create(domain, kind, protocol)) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rbind(fd: c_int, local: *const sockaddr, _len: socklen_t) -> c_int {
+    // SAFETY: the program passes an address.
+    errno::minus_one(find(fd).and_then(|socket| {
+        // SAFETY: as above.
+        let local = unsafe { address(local) }?;
+        match socket {
+            Socket::Stream(socket) => socket.bind(local),
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
+    errno::minus_one(stream(fd).and_then(|socket| socket.listen(backlog)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn raccept(fd: c_int, peer: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let accepted = stream(fd).and_then(|socket| socket.next_connection());
+    if let Ok(fd) = accepted
+        && !peer.is_null()
+        && !len.is_null()
+    {
+        // SAFETY: the program passes where to put the name.
+        unsafe { rgetpeername(fd, peer, len) };
+    }
+    number(accepted) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rconnect(fd: c_int, remote: *const sockaddr, _len: socklen_t) -> c_int {
+    errno::minus_one(find(fd).and_then(|socket| {
+        // SAFETY: the program passes an address.
+        let remote = unsafe { address(remote) }?;
+        match socket {
+            Socket::Stream(socket) => socket.connect(remote),
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rshutdown(fd: c_int, how: c_int) -> c_int {
+    errno::minus_one(find(fd).and_then(|socket| {
+        let ending = match how {
+            libc::SHUT_RD => Ending::Reading,
+            libc::SHUT_WR => Ending::Writing,
+            libc::SHUT_RDWR => Ending::Both,
+            _ => return Err(libc::EINVAL),
+        };
+        match socket {
+            Socket::Stream(socket) => socket.shut_down(ending),
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rclose(fd: c_int) -> c_int {
+    match Socket::remove(fd) {
+        Ok(Socket::Stream(socket)) => {
+            socket.close();
+            0
+        }
+        Err(0) => 0,
+        Err(errno) => errno::minus_one(Err(errno)),
+    }
+}
+
+/// # Safety
+///
+/// The buffers are the program's.
+unsafe fn receive(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<usize, Errno> {
+    match find(fd)? {
+        Socket::Stream(socket) => {
+            // SAFETY: the caller's promise.
+            let mut vector = unsafe { Vector::new(buffers) };
+            socket.receive(&mut vector, flags)
+        }
+    }
+}
+
+/// # Safety
+///
+/// The buffers are the program's.
+unsafe fn send(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<usize, Errno> {
+    match find(fd)? {
+        Socket::Stream(socket) => {
+            // SAFETY: the caller's promise.
+            let mut vector = unsafe { Vector::new(buffers) };
+            socket.send(&mut vector, flags)
+        }
+    }
+}
+
+/// # Safety
+///
+/// The vector is the program's.
+unsafe fn vector<'a>(buffers: *const iovec, count: usize) -> Result<&'a [iovec], Errno> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if buffers.is_null() || count > libc::UIO_MAXIOV as usize {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(buffers, count) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rrecv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes its buffer.
+    number(unsafe { receive(fd, &one(buffer, len), flags) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rread(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the same arguments.
+    unsafe { rrecv(fd, buffer, len, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rrecvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    source: *mut sockaddr,
+    source_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the program passes its buffer and where to put the name.
+    unsafe {
+        let received = rrecv(fd, buffer, len, flags);
+        if received > 0 && !source.is_null() && !source_len.is_null() {
+            rgetpeername(fd, source, source_len);
+        }
+        received
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rreadv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program passes its vector.
+    number(unsafe { vector(buffers, count.max(0) as usize).and_then(|buffers| receive(fd, buffers, 0)) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes its message.
+    number(unsafe {
+        message.as_mut().ok_or(libc::EFAULT).and_then(|message| {
+            let received = receive(fd, vector(message.msg_iov, message.msg_iovlen)?, flags)?;
+            message.msg_controllen = 0;
+            message.msg_flags = 0;
+            message.msg_namelen = 0;
+            Ok(received)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rsend(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes its buffer.
+    number(unsafe { send(fd, &one(buffer, len), flags) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rwrite(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the same arguments.
+    unsafe { rsend(fd, buffer, len, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rsendto(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    destination: *const sockaddr,
+    _destination_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the program passes its buffer and an address or NULL.
+    number(unsafe {
+        match destination.is_null() {
+            true => send(fd, &one(buffer, len), flags),
+            false => find(fd).and(Err(libc::EISCONN)),
+        }
+    } as Result<usize, Errno>)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rwritev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program passes its vector.
+    number(unsafe { vector(buffers, count.max(0) as usize).and_then(|buffers| send(fd, buffers, 0)) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program passes its message.
+    number(unsafe {
+        message.as_ref().ok_or(libc::EFAULT).and_then(|message| {
+            if message.msg_controllen > 0 && !message.msg_control.is_null() {
+                return Err(libc::ENOTSUP);
+            }
+            send(fd, vector(message.msg_iov, message.msg_iovlen)?, flags)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rpoll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+    let entries = match count {
+        0 => &mut [],
+        // SAFETY: the program passes that many.
+        _ => unsafe { std::slice::from_raw_parts_mut(entries, count as usize) },
+    };
+    number(poll::poll(entries, timeout_ms)) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rselect(
+    count: c_int,
+    to_read: *mut fd_set,
+    to_write: *mut fd_set,
+    exceptional: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the program passes its sets.
+    number(unsafe { poll::select(count, [to_read, to_write, exceptional], timeout) }) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rgetpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    errno::minus_one(find(fd).and_then(|socket| {
+        let peer = match socket {
+            Socket::Stream(socket) => socket.remote().ok_or(libc::ENOTCONN)?,
+        };
+        // SAFETY: the program passes where to put it.
+        unsafe { store(peer, name, len) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rgetsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    errno::minus_one(find(fd).and_then(|socket| {
+        let local = match socket {
+            Socket::Stream(socket) => socket.local().unwrap_or(match socket.is_v6() {
+                true => (Ipv6Addr::UNSPECIFIED, 0).into(),
+                false => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            }),
+        };
+        // SAFETY: the program passes where to put it.
+        unsafe { store(local, name, len) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rsetsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    errno::minus_one(find(fd).and_then(|socket| {
+        if value.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the program passes a value of that length.
+        let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+        match socket {
+            Socket::Stream(socket) => socket.set_option(level, option, value),
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rgetsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    errno::minus_one(find(fd).and_then(|socket| {
+        let found: Value = match socket {
+            Socket::Stream(socket) => socket.option(level, option)?,
+        };
+        // SAFETY: the program passes where to put it.
+        unsafe { found.store(value, len) }
+    }))
+}
+
+/// Variable arguments are passed as fixed ones are, as long as there are few.
+#[unsafe(no_mangle)]
+extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    let answer = find(fd).and_then(|socket| match socket {
+        Socket::Stream(socket) => socket.lock().settings.control(command, argument as c_int),
+    });
+    number(answer) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn riomap(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    prot: c_int,
+    _flags: c_int,
+    offset: off_t,
+) -> off_t {
+    number(stream(fd).and_then(|socket| socket.map(buffer, len, prot, offset))) as off_t
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn riounmap(fd: c_int, buffer: *mut c_void, len: size_t) -> c_int {
+    errno::minus_one(stream(fd).and_then(|socket| socket.unmap(buffer, len)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn riowrite(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    offset: off_t,
+    flags: c_int,
+) -> size_t {
+    let written = stream(fd).and_then(|socket| {
+        let buffers = one(buffer, len);
+        // SAFETY: the program passes its buffer.
+        let mut vector = unsafe { Vector::new(&buffers) };
+        socket.write_at(&mut vector, offset, flags)
+    });
+    number(written).cast_unsigned()
+}

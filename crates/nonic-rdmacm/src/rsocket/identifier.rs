@@ -1,0 +1,67 @@
+//! An identifier of the connection manager's that belongs to a socket, with its queue pair.
+
+use super::service;
+use crate::abi::rdma_cm_id;
+use crate::errno::Errno;
+use crate::id::{self, Id};
+use crate::qp;
+use libc::c_int;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// Destroyed with its owner, which must not hold a lock then that the service could want.
+pub(crate) struct Identifier(*mut rdma_cm_id);
+
+// SAFETY: an identifier may be used from any thread.
+unsafe impl Send for Identifier {}
+
+impl Identifier {
+    /// A new one. Its events go to the service, for the socket with this number.
+    pub(crate) fn new(socket: RawFd, port_space: c_int) -> Result<Self, Errno> {
+        let qp_type = id::qp_type_of(port_space)?;
+        let channel = service::channel()?;
+        // SAFETY: the service's channel lives for ever.
+        let id = unsafe { id::create(channel.as_c(), context_of(socket), port_space, qp_type) }?;
+        Ok(Identifier(id::give(id)))
+    }
+
+    /// # Safety
+    ///
+    /// It was made for a request, and is nobody else's.
+    pub(crate) unsafe fn from_request(pointer: *mut rdma_cm_id) -> Self {
+        Identifier(pointer)
+    }
+
+    /// Events are for another socket from now on.
+    pub(crate) fn give_to(&self, socket: RawFd) {
+        // SAFETY: the field is ours, and events are handled by the thread that calls this.
+        unsafe { (*self.0).context = context_of(socket) };
+    }
+
+    pub(crate) fn as_c(&self) -> *mut rdma_cm_id {
+        self.0
+    }
+
+    pub(crate) fn id(&self) -> Arc<Id> {
+        // SAFETY: it is alive.
+        unsafe { id::id(self.0) }.expect("an identifier is never NULL")
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        qp::destroy(&self.id());
+        // SAFETY: the only reference of a program's is given back here.
+        unsafe { id::rdma_destroy_id(self.0) };
+    }
+}
+
+/// What an identifier's context is for a socket.
+fn context_of(socket: RawFd) -> *mut libc::c_void {
+    std::ptr::without_provenance_mut(socket as usize)
+}
+
+/// The socket of a context.
+pub(crate) fn socket_of(context: *mut libc::c_void) -> RawFd {
+    context.addr() as RawFd
+}

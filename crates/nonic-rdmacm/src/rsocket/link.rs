@@ -1,0 +1,478 @@
+//! A stream's queue pair and memory: where the protocol meets the verbs.
+//!
+//! [`Stream`] decides what is said; here it is posted, and completions are brought back to it.
+
+use super::identifier::Identifier;
+use super::iomap::Iomaps;
+use super::memory::Memory;
+use super::protocol::{CONTROL_SLOTS, Control, Hello, Message, Segment, Sizes, Stream, TARGETS, Write};
+use super::settings::Settings;
+use super::vector::Vector;
+use crate::errno::{self, Errno};
+use crate::ibv::*;
+use crate::qp;
+use crate::verbs::*;
+use libc::{c_int, c_void};
+use std::os::fd::RawFd;
+
+/// What tells a completed receive from a completed send.
+const RECEIVE: u64 = 1 << 63;
+
+/// Completions taken at a time.
+const BATCH: usize = 16;
+
+/// Batches taken before the caller has its turn, however much there is.
+const MAX_BATCHES: usize = 64;
+
+/// The largest write. A peer sees the beginning of a long message before its end is copied.
+pub(super) const MAX_WRITE: u32 = 1 << 16;
+
+/// The first write of a call; each next one is twice as long.
+const FIRST_WRITE: u32 = 1 << 11;
+
+/// A queue pair with its completion queue and buffers.
+pub(crate) struct Link {
+    // In this order: the queue pair is destroyed with its identifier, before what it uses.
+    pub(super) identifier: Identifier,
+    queue: CompletionQueue,
+    sending: Memory,
+    receiving: Memory,
+    /// The list that the peer writes targets to, followed by that of its mapped buffers.
+    pub(super) lists: Memory,
+    sizes: Sizes,
+    inline: u32,
+    pub(super) iomaps: Iomaps,
+    /// Once the peer has greeted.
+    pub(super) connected: Option<(Hello, Stream)>,
+}
+
+impl Link {
+    /// Makes everything a connection needs before it is asked for.
+    pub(crate) fn new(identifier: Identifier, settings: &Settings) -> Result<Self, Errno> {
+        let id = identifier.id();
+        let device = id.device()?;
+        let sizes = settings.stream_sizes();
+        let entries = u32::from(sizes.send_queue) + u32::from(sizes.receive_queue);
+        let queue = CompletionQueue::new(device.context, entries)?;
+        // SAFETY: all zeros are attributes.
+        let mut attr: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        attr.send_cq = queue.cq;
+        attr.recv_cq = queue.cq;
+        attr.qp_type = IBV_QPT_RC;
+        attr.sq_sig_all = 1;
+        attr.cap = ibv_qp_cap {
+            max_send_wr: sizes.send_queue.into(),
+            max_recv_wr: sizes.receive_queue.into(),
+            max_send_sge: 2,
+            max_recv_sge: 1,
+            max_inline_data: settings.inline.into(),
+        };
+        // SAFETY: there is no domain of our own, and the queue lives as long as the link.
+        unsafe { qp::create(&id, std::ptr::null_mut(), &mut attr) }?;
+        let control = u32::from(CONTROL_SLOTS) * Segment::LEN as u32;
+        let lists = Iomaps::offset(settings.iomap_size) as usize;
+        let pd = device.pd;
+        // SAFETY: the device's domain lives for ever.
+        let (sending, receiving, lists) = unsafe {
+            (
+                Memory::new(pd, (sizes.send_buffer + control) as usize, IBV_ACCESS_LOCAL_WRITE)?,
+                Memory::new(pd, sizes.receive_buffer as usize, REMOTE_WRITE)?,
+                Memory::new(pd, lists, REMOTE_WRITE)?,
+            )
+        };
+        let link = Link {
+            identifier,
+            queue,
+            sending,
+            receiving,
+            lists,
+            sizes,
+            inline: attr.cap.max_inline_data,
+            iomaps: Iomaps::new(settings.iomap_size),
+            connected: None,
+        };
+        link.post_receives(sizes.receive_queue.into())?;
+        Ok(link)
+    }
+
+    /// What the peer is to know.
+    pub(crate) fn hello(&self) -> Hello {
+        Hello {
+            big_endian: cfg!(target_endian = "big"),
+            credits: self.sizes.receive_queue,
+            iomap_size: self.iomaps.size(),
+            targets: Segment {
+                address: self.lists.address(0),
+                key: self.lists.rkey(),
+                length: TARGETS as u32,
+            },
+            buffer: Segment {
+                length: self.sizes.receive_buffer / 2,
+                ..self.ring()
+            },
+        }
+    }
+
+    fn ring(&self) -> Segment {
+        Segment {
+            address: self.receiving.address(0),
+            key: self.receiving.rkey(),
+            length: self.sizes.receive_buffer,
+        }
+    }
+
+    /// What the peer said: from here on there is a stream.
+    pub(crate) fn greeted(&mut self, peer: Hello) {
+        let stream = Stream::new(self.sizes, self.ring(), &peer);
+        self.connected = Some((peer, stream));
+    }
+
+    pub(crate) fn stream(&self) -> Option<&Stream> {
+        self.connected.as_ref().map(|(_, stream)| stream)
+    }
+
+    pub(crate) fn stream_mut(&mut self) -> Option<&mut Stream> {
+        self.connected.as_mut().map(|(_, stream)| stream)
+    }
+
+    /// Takes what has completed and says what has to be said; tells whether anything had completed.
+    pub(crate) fn progress(&mut self) -> bool {
+        let mut happened = false;
+        for _ in 0..MAX_BATCHES {
+            let taken = self.take_completions();
+            happened |= taken > 0;
+            if taken < BATCH {
+                break;
+            }
+        }
+        self.post_controls();
+        happened
+    }
+
+    fn take_completions(&mut self) -> usize {
+        // SAFETY: all zeros are completions.
+        let mut completions: [ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
+        let taken = self.queue.poll(&mut completions);
+        let mut received = 0;
+        let (Some((_, stream)), lists) = (self.connected.as_mut(), &self.lists) else {
+            return taken;
+        };
+        for completion in &completions[..taken] {
+            let succeeded = completion.status == 0;
+            if completion.wr_id & RECEIVE == 0 {
+                stream.handle_sent(succeeded);
+            } else if succeeded {
+                received += 1;
+                let word = u32::from_be(completion.imm_data);
+                // What breaks the protocol has ended the stream; there is nobody else to tell.
+                if let Ok(Message::Iomap(index)) = stream.handle_message(word, |index| take(lists, index)) {
+                    self.iomaps.noticed(lists, index);
+                }
+            } else {
+                // The queue pair is in error: nothing will come any more.
+                stream.fail();
+            }
+        }
+        if received > 0 && stream.is_connected() && self.post_receives(received).is_err() {
+            self.fail();
+        }
+        taken
+    }
+
+    fn fail(&mut self) {
+        if let Some(stream) = self.stream_mut() {
+            stream.fail();
+        }
+    }
+
+    /// Posts what is due besides data.
+    pub(crate) fn post_controls(&mut self) {
+        while let Some(control) = self.stream_mut().and_then(Stream::next_control) {
+            if self.post_control(&control).is_err() {
+                self.fail();
+            }
+        }
+    }
+
+    fn post_control(&self, control: &Control) -> Result<(), Errno> {
+        // SAFETY: all zeros are a work request.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        wr.imm_data = control.message.encode().to_be();
+        if control.message == Message::Keepalive {
+            // Nothing for the peer to know: that it is acknowledged is all.
+            wr.opcode = IBV_WR_RDMA_WRITE;
+        }
+        let mut sge = ibv_sge {
+            addr: 0,
+            length: Segment::LEN as u32,
+            lkey: self.sending.lkey(),
+        };
+        if let (Some((record, address)), Some((peer, _))) = (control.record, self.connected.as_ref()) {
+            let offset = self.sizes.send_buffer + u32::from(control.slot) * Segment::LEN as u32;
+            self.sending.write(offset, &record.emit(peer.big_endian));
+            sge.addr = self.sending.address(offset);
+            wr.sg_list = &raw mut sge;
+            wr.num_sge = 1;
+            wr.wr.rdma = ibv_wr_rdma {
+                remote_addr: address,
+                rkey: peer.targets.key,
+            };
+        }
+        self.post(&mut wr)
+    }
+
+    /// Sends what it can of the program's bytes; tells how many.
+    pub(crate) fn send(&mut self, vector: &mut Vector<'_>) -> usize {
+        let before = vector.left();
+        let mut largest = FIRST_WRITE;
+        while vector.left() > 0 {
+            let wanted = vector.left().min(largest as usize) as u32;
+            let Some(write) = self.stream_mut().and_then(|stream| stream.send(wanted)) else {
+                break;
+            };
+            self.fill_and_post(&write, vector);
+            largest = (largest * 2).min(MAX_WRITE);
+        }
+        before - vector.left()
+    }
+
+    /// Posts a write of the vector's next bytes.
+    pub(super) fn fill_and_post(&mut self, write: &Write, vector: &mut Vector<'_>) {
+        let length = write.length() as usize;
+        let mut sges = self.sges(write);
+        let mut flags = 0;
+        let mut used = usize::from(write.from[1].length > 0) + 1;
+        match vector.contiguous(length) {
+            Some(bytes) if write.length() <= self.inline => {
+                sges[0] = ibv_sge {
+                    addr: bytes as u64,
+                    length: write.length(),
+                    lkey: 0,
+                };
+                used = 1;
+                flags = IBV_SEND_INLINE;
+                vector.skip(length);
+            }
+            _ => {
+                for piece in write.from {
+                    let to = self.sending.at(piece.offset, piece.length);
+                    // SAFETY: `at` has seen to the room.
+                    unsafe { vector.copy_to(to, piece.length as usize) };
+                }
+            }
+        }
+        self.post_write(write, &mut sges[..used], flags);
+    }
+
+    fn sges(&self, write: &Write) -> [ibv_sge; 2] {
+        write.from.map(|piece| ibv_sge {
+            addr: self.sending.address(piece.offset),
+            length: piece.length,
+            lkey: self.sending.lkey(),
+        })
+    }
+
+    fn post_write(&mut self, write: &Write, sges: &mut [ibv_sge], flags: libc::c_uint) {
+        // SAFETY: all zeros are a work request.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        wr.opcode = match write.message {
+            Some(message) => {
+                wr.imm_data = message.encode().to_be();
+                IBV_WR_RDMA_WRITE_WITH_IMM
+            }
+            None => IBV_WR_RDMA_WRITE,
+        };
+        wr.sg_list = sges.as_mut_ptr();
+        wr.num_sge = sges.len() as c_int;
+        wr.send_flags = flags;
+        wr.wr.rdma = ibv_wr_rdma {
+            remote_addr: write.to.address,
+            rkey: write.to.key,
+        };
+        if self.post(&mut wr).is_err() {
+            self.fail();
+        }
+    }
+
+    fn post(&self, wr: &mut ibv_send_wr) -> Result<(), Errno> {
+        let qp = self.identifier.id().qp();
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: the queue pair is alive, and what the request names lives until it has completed.
+        unsafe {
+            let post_send = (*(*qp).context).ops.post_send.ok_or(libc::EOPNOTSUPP)?;
+            errno::check(post_send(qp, wr, &raw mut bad))
+        }
+    }
+
+    /// Posts so many receives: they have no buffers, since all that comes is immediate.
+    fn post_receives(&self, count: u32) -> Result<(), Errno> {
+        let qp = self.identifier.id().qp();
+        let mut wrs = [const {
+            ibv_recv_wr {
+                wr_id: RECEIVE,
+                next: std::ptr::null_mut(),
+                sg_list: std::ptr::null_mut(),
+                num_sge: 0,
+            }
+        }; BATCH];
+        let mut left = count as usize;
+        while left > 0 {
+            let chain = left.min(BATCH);
+            let first = wrs.as_mut_ptr();
+            for index in 0..chain {
+                // SAFETY: both are within the array.
+                unsafe {
+                    (*first.add(index)).next = match index + 1 < chain {
+                        true => first.add(index + 1),
+                        false => std::ptr::null_mut(),
+                    };
+                }
+            }
+            let mut bad = std::ptr::null_mut();
+            // SAFETY: the queue pair is alive; the chain is our array.
+            unsafe {
+                let post_recv = (*(*qp).context).ops.post_recv.ok_or(libc::EOPNOTSUPP)?;
+                errno::check(post_recv(qp, first, &raw mut bad))?;
+            }
+            left -= chain;
+        }
+        Ok(())
+    }
+
+    /// Gives the program what there is, and tells how much; with `peek` it stays.
+    pub(crate) fn receive(&mut self, vector: &mut Vector<'_>, peek: bool) -> usize {
+        let Some((_, stream)) = self.connected.as_mut() else {
+            return 0;
+        };
+        let wanted = vector.left().min(u32::MAX as usize) as u32;
+        let pieces = stream.peek(wanted);
+        let mut length = 0;
+        for piece in pieces {
+            let from = self.receiving.at(piece.offset, piece.length);
+            // SAFETY: `at` has seen to the length.
+            unsafe { vector.copy_from(from, piece.length as usize) };
+            length += piece.length;
+        }
+        if !peek {
+            stream.read(length);
+            self.post_controls();
+        }
+        length as usize
+    }
+
+    /// The descriptor that says when something completes after [`arm`](Self::arm).
+    pub(crate) fn event_fd(&self) -> RawFd {
+        self.queue.fd()
+    }
+
+    pub(crate) fn arm(&mut self) {
+        self.queue.arm();
+    }
+
+    pub(crate) fn take_event(&mut self) {
+        self.queue.take_event();
+    }
+}
+
+/// Takes an entry out of the list of targets.
+fn take(lists: &Memory, index: usize) -> Segment {
+    let offset = (index * Segment::LEN) as u32;
+    let bytes = lists.read(offset);
+    lists.write(offset, &[0; Segment::LEN]);
+    Segment::parse(&bytes, cfg!(target_endian = "big"))
+}
+
+const REMOTE_WRITE: u32 = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+/// A completion queue with a channel of its own that does not block.
+pub(crate) struct CompletionQueue {
+    pub(super) cq: *mut ibv_cq,
+    channel: *mut ibv_comp_channel,
+    armed: bool,
+}
+
+// SAFETY: objects of libibverbs may be used from any thread.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    pub(crate) fn new(context: *mut ibv_context, entries: u32) -> Result<Self, Errno> {
+        // SAFETY: the context is open. Making a descriptor non-blocking does no harm.
+        unsafe {
+            let channel = errno::check_pointer(ibv_create_comp_channel(context))?;
+            let fd = (*channel).fd;
+            libc::fcntl(
+                fd,
+                libc::F_SETFL,
+                libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK,
+            );
+            let cq = ibv_create_cq(context, entries as c_int, std::ptr::null_mut(), channel, 0);
+            let cq = errno::check_pointer(cq).inspect_err(|_| {
+                ibv_destroy_comp_channel(channel);
+            })?;
+            Ok(CompletionQueue {
+                cq,
+                channel,
+                armed: false,
+            })
+        }
+    }
+
+    /// Takes completions; tells how many.
+    pub(crate) fn poll(&self, completions: &mut [ibv_wc]) -> usize {
+        // SAFETY: the queue is alive, and there is that much room.
+        let taken = unsafe {
+            match (*(*self.cq).context).ops.poll_cq {
+                Some(poll) => poll(self.cq, completions.len() as c_int, completions.as_mut_ptr()),
+                None => 0,
+            }
+        };
+        taken.max(0) as usize
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        // SAFETY: the channel is alive.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// The next completion makes the descriptor readable. Whoever arms looks once more before waiting.
+    pub(crate) fn arm(&mut self) {
+        if self.armed {
+            return;
+        }
+        // SAFETY: the queue is alive.
+        let code = unsafe {
+            match (*(*self.cq).context).ops.req_notify_cq {
+                Some(request) => request(self.cq, 0),
+                None => libc::EOPNOTSUPP,
+            }
+        };
+        self.armed = code == 0;
+    }
+
+    /// Takes the event that an armed queue may have left.
+    pub(crate) fn take_event(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let mut cq = std::ptr::null_mut();
+        let mut context: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the channel is alive and does not block; the answers go to our variables.
+        unsafe {
+            if ibv_get_cq_event(self.channel, &raw mut cq, &raw mut context) == 0 {
+                ibv_ack_cq_events(cq, 1);
+                self.armed = false;
+            }
+        }
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: both are ours; all events were acknowledged.
+        unsafe {
+            ibv_destroy_cq(self.cq);
+            ibv_destroy_comp_channel(self.channel);
+        }
+    }
+}

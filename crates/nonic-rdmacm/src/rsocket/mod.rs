@@ -1,0 +1,35 @@
+//! rsockets: sockets over RDMA, for programs that know no verbs.
+//!
+//! A stream is an RC connection whose two ends write into each other's memory; a datagram socket is a UDP socket with
+//! UD queue pairs beside it. What is said on the wire, and when, is in [`protocol`]; the rest of this folder moves
+//! the bytes, waits, and speaks C. It uses the library's own identifiers and the verbs like any program would.
+//!
+//! An rsocket's number is a descriptor of its own ([`table`]). It means nothing to other calls of the system: [`poll`]
+//! waits for both kinds. One thread per process ([`service`]) hears of connections; it sleeps when there is nothing
+//! to hear. Everything else happens in the thread that calls.
+//!
+//! Locks: a socket has one, and verbs are called under it. Whoever waits holds none ([`waker`]). Identifiers are
+//! destroyed without it, since destroying one waits for the service to be done with its events.
+//!
+//! What differs from rdma-core's, on purpose: vectors are filled to the last; connections are accepted before the
+//! program asks (as with TCP); credits are returned by the call that reads, not by the next one; the end of a
+//! connection by a fault is `ECONNRESET` also for readers; `SO_RCVTIMEO` and `SO_SNDTIMEO` exist.
+//!
+//! Read first: [`stream::StreamSocket`], then [`link::Link`].
+
+mod calls;
+mod identifier;
+mod iomap;
+mod link;
+mod listener;
+mod memory;
+mod options;
+mod poll;
+mod process;
+mod protocol;
+mod service;
+mod settings;
+mod stream;
+mod table;
+mod vector;
+mod waker;

@@ -1,0 +1,244 @@
+//! What programs set and ask about a socket: options, flags and names.
+//!
+//! Options that mean nothing here but do no harm are accepted; those that would be a promise are refused.
+
+use super::protocol::nearest_iomap_size;
+use super::settings::Settings;
+use super::stream::{Phase, State, StreamSocket};
+use crate::errno::Errno;
+use libc::{c_int, linger, timeval};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// `SOL_RDMA` and its options, of `<rdma/rsocket.h>`.
+const SOL_RDMA: c_int = 0x10000;
+const RDMA_SQSIZE: c_int = 0;
+const RDMA_RQSIZE: c_int = 1;
+const RDMA_INLINE: c_int = 2;
+const RDMA_IOMAPSIZE: c_int = 3;
+const RDMA_ROUTE: c_int = 4;
+
+/// A segment's size when there is no path to ask.
+const SEGMENT: c_int = 2048;
+
+/// An option's value as it goes out.
+pub(crate) enum Value {
+    Int(c_int),
+    Linger(linger),
+    Time(timeval),
+    Nothing,
+}
+
+impl Value {
+    /// Writes it where the program wants it, cut to the room there is.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are the program's, and there is as much room as it says.
+    pub(crate) unsafe fn store(&self, to: *mut libc::c_void, len: *mut libc::socklen_t) -> Result<(), Errno> {
+        let (from, size): (*const u8, usize) = match self {
+            Value::Int(value) => ((&raw const *value).cast(), size_of::<c_int>()),
+            Value::Linger(value) => ((&raw const *value).cast(), size_of::<linger>()),
+            Value::Time(value) => ((&raw const *value).cast(), size_of::<timeval>()),
+            Value::Nothing => return Ok(()),
+        };
+        if to.is_null() || len.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the caller's promise; the value is ours.
+        unsafe {
+            let size = size.min(*len as usize);
+            std::ptr::copy_nonoverlapping(from, to.cast::<u8>(), size);
+            *len = size as libc::socklen_t;
+        }
+        Ok(())
+    }
+}
+
+/// The program's value as an integer; structures are read where they are used.
+fn int(value: &[u8]) -> Result<c_int, Errno> {
+    match value {
+        [a, b, c, d, ..] => Ok(c_int::from_ne_bytes([*a, *b, *c, *d])),
+        [byte] => Ok((*byte).into()),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// # Safety
+///
+/// All bit patterns are values of `T`.
+unsafe fn structure<T: Copy>(value: &[u8]) -> Result<T, Errno> {
+    if value.len() < size_of::<T>() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: long enough, and the caller's promise.
+    Ok(unsafe { value.as_ptr().cast::<T>().read_unaligned() })
+}
+
+fn timeout(value: &[u8]) -> Result<Option<Duration>, Errno> {
+    // SAFETY: two integers.
+    let time: timeval = unsafe { structure(value) }?;
+    let (Ok(seconds), Ok(micros)) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_usec)) else {
+        return Err(libc::EDOM);
+    };
+    if micros >= 1_000_000 {
+        return Err(libc::EDOM);
+    }
+    let timeout = Duration::from_secs(seconds) + Duration::from_micros(micros.into());
+    Ok((!timeout.is_zero()).then_some(timeout))
+}
+
+fn time(timeout: Option<Duration>) -> Value {
+    let timeout = timeout.unwrap_or_default();
+    Value::Time(timeval {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_usec: timeout.subsec_micros().into(),
+    })
+}
+
+/// Twice what was asked for, as Linux does; of a length that can be had.
+fn buffer(value: &[u8]) -> Result<u32, Errno> {
+    Ok(int(value)?.max(0).cast_unsigned().saturating_mul(2))
+}
+
+fn queue(value: &[u8]) -> Result<u16, Errno> {
+    Ok(int(value)?.clamp(0, 0xfffe) as u16)
+}
+
+impl Settings {
+    /// Options of any socket.
+    pub(crate) fn set(&mut self, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
+        match (level, option) {
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR) => self.reuse_address = int(value)? != 0,
+            // Nobody else can have the port at the same time: accepted, without meaning.
+            (libc::SOL_SOCKET, libc::SO_REUSEPORT | libc::SO_BROADCAST) => drop(int(value)?),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => self.receive_buffer = buffer(value)?,
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => self.send_buffer = buffer(value)?,
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => self.receive_timeout = timeout(value)?,
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => self.send_timeout = timeout(value)?,
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => self.keepalive = int(value)? != 0,
+            (libc::SOL_SOCKET, libc::SO_OOBINLINE) => self.out_of_band_inline = int(value)? != 0,
+            (libc::SOL_SOCKET, libc::SO_LINGER) => {
+                // SAFETY: two integers.
+                let linger: linger = unsafe { structure(value) }?;
+                let seconds = Duration::from_secs(linger.l_linger.max(0).cast_unsigned().into());
+                self.linger = (linger.l_onoff != 0).then_some(seconds);
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service = int(value)?,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => drop(int(value)?),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => match u32::try_from(int(value)?) {
+                Ok(seconds @ 1..) => self.keepalive_idle_s = seconds,
+                _ => return Err(libc::EINVAL),
+            },
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => self.no_delay = int(value)? != 0,
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => drop(int(value)?),
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {}
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => self.own_family_only = int(value)? != 0,
+            _ => return Err(libc::ENOTSUP),
+        }
+        Ok(())
+    }
+
+    /// Options of the device's, for sockets that have no queues yet.
+    pub(crate) fn set_rdma(&mut self, option: c_int, value: &[u8]) -> Result<(), Errno> {
+        match option {
+            RDMA_SQSIZE => self.send_queue = queue(value)?,
+            RDMA_RQSIZE => self.receive_queue = queue(value)?,
+            RDMA_INLINE => self.inline = queue(value)?,
+            RDMA_IOMAPSIZE => self.iomap_size = nearest_iomap_size(queue(value)?),
+            // On Ethernet the address is all there is to a route.
+            RDMA_ROUTE => {}
+            _ => return Err(libc::ENOTSUP),
+        }
+        Ok(())
+    }
+
+    /// What was set.
+    pub(crate) fn option(&self, level: c_int, option: c_int) -> Result<Value, Errno> {
+        Ok(match (level, option) {
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR) => Value::Int(self.reuse_address.into()),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => Value::Int(self.keepalive.into()),
+            (libc::SOL_SOCKET, libc::SO_OOBINLINE) => Value::Int(self.out_of_band_inline.into()),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => Value::Int(self.receive_buffer.cast_signed()),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => Value::Int(self.send_buffer.cast_signed()),
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => time(self.receive_timeout),
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => time(self.send_timeout),
+            (libc::SOL_SOCKET, libc::SO_LINGER) => Value::Linger(linger {
+                l_onoff: self.linger.is_some().into(),
+                l_linger: self.linger.unwrap_or_default().as_secs() as c_int,
+            }),
+            (libc::SOL_SOCKET, libc::SO_BROADCAST) => Value::Int(0),
+            (libc::IPPROTO_IP, libc::IP_TOS) => Value::Int(self.type_of_service),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_CONGESTION) => {
+                Value::Int(1)
+            }
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => Value::Int(self.keepalive_idle_s.cast_signed()),
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Value::Int(self.no_delay.into()),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Value::Int(SEGMENT),
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => Value::Int(self.own_family_only.into()),
+            (SOL_RDMA, RDMA_SQSIZE) => Value::Int(self.send_queue.into()),
+            (SOL_RDMA, RDMA_RQSIZE) => Value::Int(self.receive_queue.into()),
+            (SOL_RDMA, RDMA_INLINE) => Value::Int(self.inline.into()),
+            (SOL_RDMA, RDMA_IOMAPSIZE) => Value::Int(self.iomap_size.into()),
+            (SOL_RDMA, RDMA_ROUTE) => Value::Nothing,
+            _ => return Err(libc::ENOTSUP),
+        })
+    }
+
+    /// As `fcntl`.
+    pub(crate) fn control(&mut self, command: c_int, argument: c_int) -> Result<c_int, Errno> {
+        match command {
+            libc::F_GETFL => return Ok(self.file_flags),
+            libc::F_SETFL => self.file_flags = argument,
+            libc::F_GETFD => return Ok(self.descriptor_flags),
+            libc::F_SETFD => self.descriptor_flags = argument,
+            _ => return Err(libc::ENOTSUP),
+        }
+        Ok(0)
+    }
+}
+
+impl State {
+    fn has_queues(&self) -> bool {
+        !matches!(
+            self.phase,
+            Phase::Idle(_) | Phase::Listening(_) | Phase::Failed(_)
+        )
+    }
+}
+
+impl StreamSocket {
+    pub(crate) fn set_option(&self, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let has_queues = state.has_queues();
+        match (level, option) {
+            (SOL_RDMA, _) if has_queues => Err(libc::EINVAL),
+            (SOL_RDMA, _) => state.settings.set_rdma(option, value),
+            // The buffers are there already, as large as they were wanted then.
+            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) if has_queues => int(value).map(drop),
+            _ => state.settings.set(level, option, value),
+        }
+    }
+
+    pub(crate) fn option(&self, level: c_int, option: c_int) -> Result<Value, Errno> {
+        let mut state = self.lock();
+        match (level, option) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(Value::Int(std::mem::take(&mut state.error))),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => Ok(Value::Int(libc::SOCK_STREAM)),
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
+                Ok(Value::Int(matches!(state.phase, Phase::Listening(_)).into()))
+            }
+            _ => state.settings.option(level, option),
+        }
+    }
+
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        let state = self.lock();
+        state.phase.identifier()?.id().state().local
+    }
+
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        let state = self.lock();
+        state.phase.identifier()?.id().state().remote
+    }
+}

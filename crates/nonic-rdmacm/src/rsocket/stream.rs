@@ -1,0 +1,545 @@
+//! Stream sockets: what a number of the program's leads to, from creation to the end of its connection.
+
+use super::identifier::Identifier;
+use super::link::Link;
+use super::listener::{self, Listening};
+use super::protocol::{Ending, Hello, Stream};
+use super::settings::{Defaults, LINGER, Settings};
+use super::table::Socket;
+use super::vector::Vector;
+use super::waker::{Waiters, Waker, eventfd, readable};
+use crate::abi::{RDMA_PS_TCP, rdma_cm_id};
+use crate::address;
+use crate::connection;
+use crate::errno::Errno;
+use libc::{c_int, pollfd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// A stream socket.
+pub(crate) struct StreamSocket {
+    /// Its number; nothing is ever read from it.
+    fd: OwnedFd,
+    is_v6: bool,
+    state: Mutex<State>,
+}
+
+/// What its lock protects.
+pub(crate) struct State {
+    pub(crate) settings: Settings,
+    pub(crate) phase: Phase,
+    pub(crate) waiters: Waiters,
+    /// `SO_ERROR`.
+    pub(crate) error: Errno,
+}
+
+/// How far it has come.
+pub(crate) enum Phase {
+    /// Perhaps bound.
+    Idle(Option<Identifier>),
+    Listening(Listening),
+    Connecting(Link),
+    /// Made by a listener that will be told.
+    Accepting(Link, Weak<StreamSocket>),
+    /// Connected, or it was.
+    Open(Link),
+    /// It could not be connected.
+    Failed(Errno),
+    /// The program has closed it.
+    Closed,
+}
+
+impl Phase {
+    pub(crate) fn link(&mut self) -> Option<&mut Link> {
+        match self {
+            Phase::Open(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    fn is_opening(&self) -> bool {
+        matches!(self, Phase::Connecting(_) | Phase::Accepting(..))
+    }
+
+    /// The identifier, while there is one.
+    pub(crate) fn identifier(&self) -> Option<&Identifier> {
+        match self {
+            Phase::Idle(identifier) => identifier.as_ref(),
+            Phase::Listening(listening) => Some(listening.identifier()),
+            Phase::Connecting(link) | Phase::Accepting(link, _) | Phase::Open(link) => Some(&link.identifier),
+            Phase::Failed(_) | Phase::Closed => None,
+        }
+    }
+
+    fn is_of(&self, id: *mut rdma_cm_id) -> bool {
+        self.identifier()
+            .is_some_and(|identifier| identifier.as_c() == id)
+    }
+}
+
+impl State {
+    /// Lets the connection move; wakes those who may care.
+    pub(crate) fn progress(&mut self) {
+        let State { phase, waiters, .. } = self;
+        if phase.link().is_some_and(Link::progress) {
+            waiters.wake();
+        }
+    }
+
+    pub(crate) fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
+        timeout.map(|timeout| Instant::now() + timeout)
+    }
+
+    fn stream(&mut self) -> Option<&mut Stream> {
+        self.phase.link().and_then(Link::stream_mut)
+    }
+
+    /// The link, of a socket that is or was connected.
+    pub(crate) fn open(&mut self) -> Result<&mut Link, Errno> {
+        match &mut self.phase {
+            Phase::Open(link) => Ok(link),
+            Phase::Failed(_) | Phase::Idle(_) | Phase::Listening(_) => Err(libc::ENOTCONN),
+            Phase::Connecting(_) | Phase::Accepting(..) => Err(libc::EAGAIN),
+            Phase::Closed => Err(libc::EBADF),
+        }
+    }
+}
+
+impl StreamSocket {
+    pub(crate) fn new(settings: Settings, is_v6: bool) -> Result<Arc<Self>, Errno> {
+        Ok(Arc::new(StreamSocket {
+            fd: eventfd()?,
+            is_v6,
+            state: Mutex::new(State {
+                settings,
+                phase: Phase::Idle(None),
+                waiters: Waiters::default(),
+                error: 0,
+            }),
+        }))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// It was made for addresses of IPv6.
+    pub(crate) fn is_v6(&self) -> bool {
+        self.is_v6
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `ready`; `EAGAIN` if it may not wait, or not any longer.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        may_wait: bool,
+        deadline: Option<Instant>,
+        ready: impl Fn(&mut State) -> bool,
+    ) -> Result<MutexGuard<'a, State>, Errno> {
+        let mut spin_until = None;
+        loop {
+            state.progress();
+            if ready(&mut state) {
+                return Ok(state);
+            }
+            if !may_wait || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(libc::EAGAIN);
+            }
+            let now = Instant::now();
+            let until = *spin_until.get_or_insert(now + Defaults::read().polling_time);
+            if now < until {
+                // Others may use the socket meanwhile.
+                drop(state);
+                std::hint::spin_loop();
+                state = self.lock();
+                continue;
+            }
+            state = self.sleep(state, deadline, &ready)?;
+        }
+    }
+
+    /// Sleeps until something happens, unless `ready`.
+    fn sleep<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        deadline: Option<Instant>,
+        ready: &impl Fn(&mut State) -> bool,
+    ) -> Result<MutexGuard<'a, State>, Errno> {
+        let waker = Waker::own()?;
+        let mut polled = Vec::with_capacity(2);
+        self.prepare_to_wait(&mut state, &waker, &mut polled);
+        if ready(&mut state) {
+            state.waiters.remove(&waker);
+            return Ok(state);
+        }
+        drop(state);
+        let waited = waker.wait(&mut polled, deadline);
+        let mut state = self.lock();
+        Self::waited(&mut state, &waker, &polled);
+        waited.map(|_| state)
+    }
+
+    /// Asks to be woken. What the caller waits for may be there already: it has to look again.
+    pub(crate) fn prepare_to_wait(&self, state: &mut State, waker: &Waker, polled: &mut Vec<pollfd>) {
+        if let Some(link) = state.phase.link() {
+            link.arm();
+            polled.push(readable(link.event_fd()));
+        }
+        // What completed before it was armed makes no event.
+        state.progress();
+        state.waiters.add(waker);
+    }
+
+    /// Done waiting: `polled` is what [`prepare_to_wait`](Self::prepare_to_wait) added.
+    pub(crate) fn waited(state: &mut State, waker: &Waker, polled: &[pollfd]) {
+        state.waiters.remove(waker);
+        if polled.iter().any(|polled| polled.revents != 0)
+            && let Some(link) = state.phase.link()
+        {
+            link.take_event();
+        }
+    }
+
+    /// The identifier of a socket that is not connected; a new one if there is none.
+    fn take_identifier(&self, state: &mut State) -> Result<Identifier, Errno> {
+        match &mut state.phase {
+            Phase::Idle(identifier) => match identifier.take() {
+                Some(identifier) => Ok(identifier),
+                None => Identifier::new(self.fd(), RDMA_PS_TCP),
+            },
+            Phase::Failed(_) => Identifier::new(self.fd(), RDMA_PS_TCP),
+            Phase::Connecting(_) => Err(libc::EALREADY),
+            Phase::Open(_) | Phase::Accepting(..) => Err(libc::EISCONN),
+            Phase::Listening(_) => Err(libc::EINVAL),
+            Phase::Closed => Err(libc::EBADF),
+        }
+    }
+
+    pub(crate) fn bind(&self, local: SocketAddr) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let identifier = self.take_identifier(&mut state)?;
+        let bound = address::bind(&identifier.id(), local);
+        state.phase = Phase::Idle(Some(identifier));
+        bound
+    }
+
+    pub(crate) fn listen(&self, backlog: c_int) -> Result<(), Errno> {
+        let mut state = self.lock();
+        if let Phase::Listening(listening) = &mut state.phase {
+            listening.set_backlog(backlog);
+            return Ok(());
+        }
+        let identifier = self.take_identifier(&mut state)?;
+        identifier.id().state().own_family_only = state.settings.own_family_only;
+        // How many wait is decided here: the connection manager's own queue only has to be long enough.
+        match connection::listen(&identifier.id(), 0) {
+            Ok(()) => {
+                state.phase = Phase::Listening(Listening::new(identifier, backlog));
+                Ok(())
+            }
+            Err(errno) => {
+                state.phase = Phase::Idle(Some(identifier));
+                Err(errno)
+            }
+        }
+    }
+
+    pub(crate) fn connect(&self, remote: SocketAddr) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let identifier = self.take_identifier(&mut state)?;
+        // An identifier that cannot be used has no events yet, so it may go under the lock.
+        state.phase = Phase::Idle(None);
+        state.phase = Phase::Connecting(ask(identifier, remote, &state.settings)?);
+        let may_wait = !state.settings.is_nonblocking(0);
+        let deadline = state.deadline(state.settings.send_timeout);
+        let state = self.wait(state, may_wait, deadline, |state| !state.phase.is_opening());
+        let mut state = state.map_err(|errno| match errno {
+            libc::EAGAIN => libc::EINPROGRESS,
+            errno => errno,
+        })?;
+        state.error = 0;
+        match state.phase {
+            Phase::Open(_) => Ok(()),
+            Phase::Failed(errno) => Err(errno),
+            _ => Err(libc::EBADF),
+        }
+    }
+
+    /// The service heard that the connection is there.
+    pub(crate) fn handle_established(self: &Arc<Self>, id: *mut rdma_cm_id, data: &[u8]) {
+        let mut state = self.lock();
+        if !state.phase.is_of(id) {
+            return;
+        }
+        let mut told = None;
+        state.phase = match std::mem::replace(&mut state.phase, Phase::Closed) {
+            Phase::Connecting(mut link) => match Hello::parse(data) {
+                Some(peer) => {
+                    link.greeted(peer);
+                    Phase::Open(link)
+                }
+                None => {
+                    state.error = libc::EPROTO;
+                    Phase::Failed(libc::EPROTO)
+                }
+            },
+            Phase::Accepting(link, listener) => {
+                told = listener.upgrade();
+                Phase::Open(link)
+            }
+            other => other,
+        };
+        state.progress();
+        state.waiters.wake();
+        drop(state);
+        if let Some(listener) = told {
+            listener.handle_accepted(Some(Arc::clone(self)));
+        }
+    }
+
+    /// The service heard that there will be no connection.
+    pub(crate) fn handle_failed(self: &Arc<Self>, id: *mut rdma_cm_id, errno: Errno) {
+        let mut state = self.lock();
+        if !state.phase.is_of(id) || !state.phase.is_opening() {
+            return;
+        }
+        state.error = errno;
+        let before = std::mem::replace(&mut state.phase, Phase::Failed(errno));
+        state.waiters.wake();
+        drop(state);
+        if let Phase::Accepting(_, listener) = &before {
+            // Nobody but the listener has heard of it.
+            drop(Socket::remove(self.fd()));
+            if let Some(listener) = listener.upgrade() {
+                listener.handle_accepted(None);
+            }
+        }
+    }
+
+    /// The service heard that the peer has gone.
+    pub(crate) fn handle_disconnected(self: &Arc<Self>, id: *mut rdma_cm_id) {
+        let mut state = self.lock();
+        if !state.phase.is_of(id) {
+            return;
+        }
+        if state.phase.is_opening() {
+            drop(state);
+            self.handle_failed(id, libc::ECONNRESET);
+            return;
+        }
+        // What came before counts.
+        state.progress();
+        if let Some(stream) = state.stream() {
+            stream.end();
+        }
+        state.waiters.wake();
+    }
+
+    /// Waits for a connection under way, if it may.
+    fn connected(&self, may_wait: bool, deadline: Option<Instant>) -> Result<MutexGuard<'_, State>, Errno> {
+        let state = self.lock();
+        if !state.phase.is_opening() {
+            return Ok(state);
+        }
+        self.wait(state, may_wait, deadline, |state| !state.phase.is_opening())
+    }
+
+    /// Sends; tells how much.
+    pub(crate) fn send(&self, vector: &mut Vector<'_>, flags: c_int) -> Result<usize, Errno> {
+        self.write(flags, Stream::can_send, |link| {
+            let sent = match link.send_iomappings() {
+                true => link.send(vector),
+                false => 0,
+            };
+            (sent, vector.left() == 0)
+        })
+    }
+
+    /// Calls `step`, which tells what it has sent and whether that was all, until it was or nobody may wait.
+    pub(super) fn write(
+        &self,
+        flags: c_int,
+        can_send: fn(&Stream) -> bool,
+        mut step: impl FnMut(&mut Link) -> (usize, bool),
+    ) -> Result<usize, Errno> {
+        let (may_wait, deadline) = {
+            let state = self.lock();
+            (
+                !state.settings.is_nonblocking(flags),
+                state.deadline(state.settings.send_timeout),
+            )
+        };
+        let mut state = self.connected(may_wait, deadline)?;
+        state.open()?;
+        let mut sent = 0;
+        loop {
+            let link = state.open()?;
+            let stream = link.stream().ok_or(libc::ENOTCONN)?;
+            if !stream.is_writable() {
+                let errno = match stream.is_connected() {
+                    true => libc::EPIPE,
+                    false => libc::ECONNRESET,
+                };
+                return if sent > 0 { Ok(sent) } else { Err(errno) };
+            }
+            let (more, done) = step(link);
+            sent += more;
+            if done {
+                return Ok(sent);
+            }
+            let ready = |state: &mut State| {
+                state
+                    .stream()
+                    .is_none_or(|stream| can_send(stream) || !stream.is_writable())
+            };
+            state = match self.wait(state, may_wait, deadline, ready) {
+                Ok(state) => state,
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(errno) => return Err(errno),
+            };
+        }
+    }
+
+    /// Receives; tells how much, 0 at the end.
+    pub(crate) fn receive(&self, vector: &mut Vector<'_>, flags: c_int) -> Result<usize, Errno> {
+        let (may_wait, deadline) = {
+            let state = self.lock();
+            (
+                !state.settings.is_nonblocking(flags),
+                state.deadline(state.settings.receive_timeout),
+            )
+        };
+        let mut state = self.connected(may_wait, deadline)?;
+        state.open()?;
+        let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
+        let mut received = 0;
+        while vector.left() > 0 {
+            let link = state.open()?;
+            let more = link.receive(vector, peek);
+            received += more;
+            if peek && more > 0 || more > 0 && !all || vector.left() == 0 {
+                break;
+            }
+            let stream = link.stream().ok_or(libc::ENOTCONN)?;
+            if more == 0 && stream.unread() == 0 && !stream.is_readable() {
+                if stream.is_broken() && received == 0 {
+                    return Err(libc::ECONNRESET);
+                }
+                break;
+            }
+            let ready = |state: &mut State| {
+                state
+                    .stream()
+                    .is_none_or(|stream| stream.unread() > 0 || !stream.is_readable())
+            };
+            state = match self.wait(state, may_wait, deadline, ready) {
+                Ok(state) => state,
+                Err(_) if received > 0 => break,
+                Err(errno) => return Err(errno),
+            };
+        }
+        Ok(received)
+    }
+
+    /// Ends one direction or both, and waits until the peer has what was sent.
+    pub(crate) fn shut_down(&self, ending: Ending) -> Result<(), Errno> {
+        let mut state = self.lock();
+        match &mut state.phase {
+            Phase::Listening(listening) => {
+                listening.is_shut_down = true;
+                state.waiters.wake();
+                return Ok(());
+            }
+            Phase::Open(_) => {}
+            _ => return Err(libc::ENOTCONN),
+        }
+        state.progress();
+        if let Some(stream) = state.stream() {
+            stream.shut_down(ending);
+        }
+        // Those who wait to read or write need wait no longer.
+        state.waiters.wake();
+        if ending == Ending::Reading {
+            state.progress();
+            return Ok(());
+        }
+        let linger = state.settings.linger.unwrap_or(LINGER);
+        let deadline = state.deadline(Some(linger));
+        let waited = self.wait(state, true, deadline, |state| {
+            state
+                .stream()
+                .is_none_or(|stream| stream.is_idle() || !stream.is_connected())
+        });
+        waited.map(drop).or(Ok(()))
+    }
+
+    /// Ends everything. The number is not known any more.
+    pub(crate) fn close(&self) {
+        // A socket that is not connected has nothing to end.
+        let _ = self.shut_down(Ending::Both);
+        let mut state = self.lock();
+        let before = std::mem::replace(&mut state.phase, Phase::Closed);
+        state.waiters.wake();
+        drop(state);
+        if let Phase::Listening(listening) = before {
+            for socket in &listening.established {
+                drop(Socket::remove(socket.fd()));
+                socket.close();
+            }
+        }
+    }
+
+    /// What `poll` would say of it.
+    pub(crate) fn events(state: &mut State, wanted: i16) -> i16 {
+        let both = wanted & (libc::POLLIN | libc::POLLOUT);
+        match &mut state.phase {
+            Phase::Idle(_) => both & libc::POLLOUT | libc::POLLHUP,
+            Phase::Connecting(_) | Phase::Accepting(..) => 0,
+            Phase::Listening(listening) => {
+                match listening.established.is_empty() && !listening.is_shut_down {
+                    true => 0,
+                    false => both & libc::POLLIN,
+                }
+            }
+            Phase::Failed(_) => both | libc::POLLERR | libc::POLLHUP,
+            Phase::Closed => libc::POLLNVAL,
+            Phase::Open(link) => link.stream().map_or(0, |stream| {
+                let mut events = 0;
+                if stream.unread() > 0 || !stream.is_readable() {
+                    events |= libc::POLLIN | libc::POLLRDNORM;
+                }
+                if stream.can_send() || !stream.is_writable() {
+                    events |= libc::POLLOUT | libc::POLLWRNORM;
+                }
+                if !stream.is_readable() {
+                    events |= libc::POLLRDHUP;
+                }
+                events &= wanted;
+                if stream.is_broken() {
+                    events |= libc::POLLERR;
+                }
+                if !stream.is_connected() {
+                    events |= libc::POLLHUP;
+                }
+                events
+            }),
+        }
+    }
+}
+
+/// Asks the peer for a connection.
+fn ask(identifier: Identifier, remote: SocketAddr, settings: &Settings) -> Result<Link, Errno> {
+    let id = identifier.id();
+    address::resolve(&id, None, remote)?;
+    id.fill_path();
+    let link = Link::new(identifier, settings)?;
+    let hello = link.hello().emit();
+    connection::connect(&id, &listener::parameters(&hello))?;
+    Ok(link)
+}

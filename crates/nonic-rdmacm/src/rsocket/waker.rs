@@ -1,0 +1,107 @@
+//! How threads that wait for sockets are woken by others.
+//!
+//! Several threads may wait for one socket, and one thread for many. Whoever changes a socket wakes all that wait for
+//! it: a completion may be taken by a thread it means nothing to. So each thread has a descriptor of its own. It puts
+//! it in the socket's list under the lock under which it found that it must wait, and polls it beside the others.
+
+use super::process;
+use crate::errno::{self, Errno};
+use libc::{nfds_t, pollfd};
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// A thread's own descriptor.
+pub(crate) struct Waker {
+    fd: OwnedFd,
+    /// A child of fork has its own: the parent's would wake the parent.
+    process: u32,
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Rc<Waker>>> = const { RefCell::new(None) };
+}
+
+impl Waker {
+    /// This thread's.
+    pub(crate) fn own() -> Result<Rc<Waker>, Errno> {
+        let process = process::generation();
+        OWN.with_borrow_mut(|own| {
+            if let Some(waker) = own.as_ref().filter(|waker| waker.process == process) {
+                return Ok(Rc::clone(waker));
+            }
+            let fd = eventfd()?;
+            Ok(Rc::clone(own.insert(Rc::new(Waker { fd, process }))))
+        })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Waits for any of the descriptors or to be woken; says whether something happened in time.
+    pub(crate) fn wait(&self, polled: &mut Vec<pollfd>, deadline: Option<Instant>) -> Result<bool, Errno> {
+        polled.push(readable(self.fd()));
+        let timeout_ms = deadline.map_or(-1, |deadline| {
+            // Rounded up: to wake too early is to wait twice.
+            let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+            left.as_millis().min(i32::MAX as u128) as i32
+        });
+        // SAFETY: the structures are the caller's.
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as nfds_t, timeout_ms) };
+        let failure = errno::last();
+        let own = polled.pop();
+        if ready < 0 {
+            return Err(failure);
+        }
+        if own.is_some_and(|own| own.revents != 0) {
+            let mut count = 0;
+            // SAFETY: the descriptor is open and does not block; the number goes to our variable.
+            unsafe { libc::eventfd_read(self.fd(), &raw mut count) };
+        }
+        Ok(ready > 0)
+    }
+}
+
+/// Who waits for a socket.
+#[derive(Default)]
+pub(crate) struct Waiters(Vec<RawFd>);
+
+impl Waiters {
+    pub(crate) fn add(&mut self, waker: &Waker) {
+        self.0.push(waker.fd());
+    }
+
+    pub(crate) fn remove(&mut self, waker: &Waker) {
+        self.0.retain(|fd| *fd != waker.fd());
+    }
+
+    /// Wakes all of them.
+    pub(crate) fn wake(&mut self) {
+        for fd in self.0.drain(..) {
+            // SAFETY: a thread takes its descriptor out of the list before it closes it.
+            unsafe { libc::eventfd_write(fd, 1) };
+        }
+    }
+}
+
+/// To wait until a descriptor can be read.
+pub(crate) fn readable(fd: RawFd) -> pollfd {
+    pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// A new eventfd that does not block.
+pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
+    // SAFETY: eventfd takes any flags.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(errno::last());
+    }
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
