@@ -521,11 +521,12 @@ impl StreamSocket {
                     events |= libc::POLLRDHUP;
                 }
                 events &= wanted;
-                if stream.is_broken() {
-                    events |= libc::POLLERR;
-                }
-                if !stream.is_connected() {
-                    events |= libc::POLLHUP;
+                // Not before everything was read: programs take it for the end.
+                if !stream.is_connected() && stream.unread() == 0 {
+                    events |= match stream.is_broken() {
+                        true => libc::POLLERR | libc::POLLHUP,
+                        false => libc::POLLHUP,
+                    };
                 }
                 events
             }),
