@@ -9,6 +9,7 @@ use super::settings::Settings;
 use super::stream::StreamSocket;
 use super::table::Socket;
 use super::vector::{Vector, one};
+use super::wait::Waitable;
 use crate::address::{address, storage};
 use crate::errno::{self, Errno};
 use libc::{

@@ -8,6 +8,7 @@ use super::memory::Memory;
 use super::protocol::{Iomapping, Segment, Stream, TARGETS};
 use super::stream::StreamSocket;
 use super::vector::{Vector, one};
+use super::wait::Waitable;
 use crate::errno::{self, Errno};
 use crate::ibv::*;
 use crate::verbs::{ibv_dereg_mr, ibv_reg_mr};

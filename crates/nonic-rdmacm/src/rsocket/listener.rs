@@ -8,6 +8,7 @@ use super::link::Link;
 use super::protocol::Hello;
 use super::stream::{Phase, State, StreamSocket};
 use super::table::Socket;
+use super::wait::{Waitable, wait};
 use crate::abi::rdma_conn_param;
 use crate::connection::{self, NO_PARAMETERS};
 use crate::errno::Errno;
@@ -142,9 +143,8 @@ impl StreamSocket {
     /// The next connection's number.
     pub(crate) fn next_connection(self: &Arc<Self>) -> Result<RawFd, Errno> {
         let state = self.lock();
-        let may_wait = !state.settings.is_nonblocking(0);
-        let deadline = state.deadline(state.settings.receive_timeout);
-        let mut state = self.wait(state, may_wait, deadline, |state| match &state.phase {
+        let patience = state.settings.patience_to_receive(0);
+        let mut state = wait(&**self, state, patience, |state| match &state.phase {
             Phase::Listening(listening) => listening.is_shut_down || !listening.established.is_empty(),
             _ => true,
         })?;

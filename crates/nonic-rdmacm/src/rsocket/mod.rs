@@ -32,4 +32,5 @@ mod settings;
 mod stream;
 mod table;
 mod vector;
+mod wait;
 mod waker;

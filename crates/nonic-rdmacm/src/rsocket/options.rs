@@ -5,6 +5,7 @@
 use super::protocol::nearest_iomap_size;
 use super::settings::Settings;
 use super::stream::{Phase, State, StreamSocket};
+use super::wait::Waitable;
 use crate::errno::Errno;
 use libc::{c_int, linger, timeval};
 use std::net::SocketAddr;

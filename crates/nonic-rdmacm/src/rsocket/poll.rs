@@ -1,8 +1,8 @@
 //! Waiting for many sockets at once, and for ordinary descriptors among them.
 
 use super::settings::Defaults;
-use super::stream::StreamSocket;
 use super::table::Socket;
+use super::wait::{Progress, Waitable};
 use super::waker::Waker;
 use crate::errno::{self, Errno};
 use libc::{c_int, fd_set, nfds_t, pollfd, timeval};
@@ -12,29 +12,31 @@ use std::time::{Duration, Instant};
 impl Socket {
     /// What there is now.
     fn check(&self, wanted: i16) -> i16 {
+        fn check(socket: &impl Waitable, wanted: i16) -> i16 {
+            let mut state = socket.lock();
+            state.progress();
+            state.events(wanted)
+        }
         match self {
-            Socket::Stream(socket) => {
-                let mut state = socket.lock();
-                state.progress();
-                StreamSocket::events(&mut state, wanted)
-            }
+            Socket::Stream(socket) => check(&**socket, wanted),
         }
     }
 
-    /// What there is now; if nothing, the thread will be woken when there is.
+    /// What there is now. The thread will be woken when there is more.
     fn prepare_to_wait(&self, wanted: i16, waker: &Waker, polled: &mut Vec<pollfd>) -> i16 {
+        fn prepare(socket: &impl Waitable, wanted: i16, waker: &Waker, polled: &mut Vec<pollfd>) -> i16 {
+            let mut state = socket.lock();
+            state.prepare_to_wait(waker, polled);
+            state.events(wanted)
+        }
         match self {
-            Socket::Stream(socket) => {
-                let mut state = socket.lock();
-                socket.prepare_to_wait(&mut state, waker, polled);
-                StreamSocket::events(&mut state, wanted)
-            }
+            Socket::Stream(socket) => prepare(&**socket, wanted, waker, polled),
         }
     }
 
     fn waited(&self, waker: &Waker, polled: &[pollfd]) {
         match self {
-            Socket::Stream(socket) => StreamSocket::waited(&mut socket.lock(), waker, polled),
+            Socket::Stream(socket) => socket.lock().waited(waker, polled),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Defaults are rdma-core's, and its files under `/etc/rdma/rsocket` change them: each holds one number.
 
 use super::protocol::{LOW_WATER, Sizes};
+use super::wait::Patience;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -71,8 +72,16 @@ impl Settings {
         }
     }
 
-    pub(crate) fn is_nonblocking(&self, flags: libc::c_int) -> bool {
+    fn is_nonblocking(&self, flags: libc::c_int) -> bool {
         self.file_flags & libc::O_NONBLOCK != 0 || flags & libc::MSG_DONTWAIT != 0
+    }
+
+    pub(crate) fn patience_to_send(&self, flags: libc::c_int) -> Patience {
+        Patience::new(!self.is_nonblocking(flags), self.send_timeout)
+    }
+
+    pub(crate) fn patience_to_receive(&self, flags: libc::c_int) -> Patience {
+        Patience::new(!self.is_nonblocking(flags), self.receive_timeout)
     }
 
     /// As a stream will have them.

@@ -4,10 +4,11 @@ use super::identifier::Identifier;
 use super::link::Link;
 use super::listener::{self, Listening};
 use super::protocol::{Ending, Hello, Stream};
-use super::settings::{Defaults, LINGER, Settings};
+use super::settings::{LINGER, Settings};
 use super::table::Socket;
 use super::vector::Vector;
-use super::waker::{Waiters, Waker, eventfd, readable};
+use super::wait::{Patience, Progress, Waitable, wait};
+use super::waker::{Waiters, eventfd, readable};
 use crate::abi::{RDMA_PS_TCP, rdma_cm_id};
 use crate::address;
 use crate::connection;
@@ -16,7 +17,6 @@ use libc::{c_int, pollfd};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
 /// A stream socket.
 pub(crate) struct StreamSocket {
@@ -80,18 +80,6 @@ impl Phase {
 }
 
 impl State {
-    /// Lets the connection move; wakes those who may care.
-    pub(crate) fn progress(&mut self) {
-        let State { phase, waiters, .. } = self;
-        if phase.link().is_some_and(Link::progress) {
-            waiters.wake();
-        }
-    }
-
-    pub(crate) fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
-        timeout.map(|timeout| Instant::now() + timeout)
-    }
-
     fn stream(&mut self) -> Option<&mut Stream> {
         self.phase.link().and_then(Link::stream_mut)
     }
@@ -128,82 +116,6 @@ impl StreamSocket {
     /// It was made for addresses of IPv6.
     pub(crate) fn is_v6(&self) -> bool {
         self.is_v6
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until `ready`; `EAGAIN` if it may not wait, or not any longer.
-    pub(crate) fn wait<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State>,
-        may_wait: bool,
-        deadline: Option<Instant>,
-        ready: impl Fn(&mut State) -> bool,
-    ) -> Result<MutexGuard<'a, State>, Errno> {
-        let mut spin_until = None;
-        loop {
-            state.progress();
-            if ready(&mut state) {
-                return Ok(state);
-            }
-            if !may_wait || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(libc::EAGAIN);
-            }
-            let now = Instant::now();
-            let until = *spin_until.get_or_insert(now + Defaults::read().polling_time);
-            if now < until {
-                // Others may use the socket meanwhile.
-                drop(state);
-                std::hint::spin_loop();
-                state = self.lock();
-                continue;
-            }
-            state = self.sleep(state, deadline, &ready)?;
-        }
-    }
-
-    /// Sleeps until something happens, unless `ready`.
-    fn sleep<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State>,
-        deadline: Option<Instant>,
-        ready: &impl Fn(&mut State) -> bool,
-    ) -> Result<MutexGuard<'a, State>, Errno> {
-        let waker = Waker::own()?;
-        let mut polled = Vec::with_capacity(2);
-        self.prepare_to_wait(&mut state, &waker, &mut polled);
-        if ready(&mut state) {
-            state.waiters.remove(&waker);
-            return Ok(state);
-        }
-        drop(state);
-        let waited = waker.wait(&mut polled, deadline);
-        let mut state = self.lock();
-        Self::waited(&mut state, &waker, &polled);
-        waited.map(|_| state)
-    }
-
-    /// Asks to be woken. What the caller waits for may be there already: it has to look again.
-    pub(crate) fn prepare_to_wait(&self, state: &mut State, waker: &Waker, polled: &mut Vec<pollfd>) {
-        if let Some(link) = state.phase.link() {
-            link.arm();
-            polled.push(readable(link.event_fd()));
-        }
-        // What completed before it was armed makes no event.
-        state.progress();
-        state.waiters.add(waker);
-    }
-
-    /// Done waiting: `polled` is what [`prepare_to_wait`](Self::prepare_to_wait) added.
-    pub(crate) fn waited(state: &mut State, waker: &Waker, polled: &[pollfd]) {
-        state.waiters.remove(waker);
-        if polled.iter().any(|polled| polled.revents != 0)
-            && let Some(link) = state.phase.link()
-        {
-            link.take_event();
-        }
     }
 
     /// The identifier of a socket that is not connected; a new one if there is none.
@@ -256,9 +168,8 @@ impl StreamSocket {
         // An identifier that cannot be used has no events yet, so it may go under the lock.
         state.phase = Phase::Idle(None);
         state.phase = Phase::Connecting(ask(identifier, remote, &state.settings)?);
-        let may_wait = !state.settings.is_nonblocking(0);
-        let deadline = state.deadline(state.settings.send_timeout);
-        let state = self.wait(state, may_wait, deadline, |state| !state.phase.is_opening());
+        let patience = state.settings.patience_to_send(0);
+        let state = wait(self, state, patience, |state| !state.phase.is_opening());
         let mut state = state.map_err(|errno| match errno {
             libc::EAGAIN => libc::EINPROGRESS,
             errno => errno,
@@ -342,12 +253,17 @@ impl StreamSocket {
     }
 
     /// Waits for a connection under way, if it may.
-    fn connected(&self, may_wait: bool, deadline: Option<Instant>) -> Result<MutexGuard<'_, State>, Errno> {
-        let state = self.lock();
-        if !state.phase.is_opening() {
-            return Ok(state);
-        }
-        self.wait(state, may_wait, deadline, |state| !state.phase.is_opening())
+    fn connected<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        patience: Patience,
+    ) -> Result<MutexGuard<'a, State>, Errno> {
+        let mut state = match state.phase.is_opening() {
+            true => wait(self, state, patience, |state| !state.phase.is_opening())?,
+            false => state,
+        };
+        state.open()?;
+        Ok(state)
     }
 
     /// Sends; tells how much.
@@ -368,15 +284,9 @@ impl StreamSocket {
         can_send: fn(&Stream) -> bool,
         mut step: impl FnMut(&mut Link) -> (usize, bool),
     ) -> Result<usize, Errno> {
-        let (may_wait, deadline) = {
-            let state = self.lock();
-            (
-                !state.settings.is_nonblocking(flags),
-                state.deadline(state.settings.send_timeout),
-            )
-        };
-        let mut state = self.connected(may_wait, deadline)?;
-        state.open()?;
+        let state = self.lock();
+        let patience = state.settings.patience_to_send(flags);
+        let mut state = self.connected(state, patience)?;
         let mut sent = 0;
         loop {
             let link = state.open()?;
@@ -398,7 +308,7 @@ impl StreamSocket {
                     .stream()
                     .is_none_or(|stream| can_send(stream) || !stream.is_writable())
             };
-            state = match self.wait(state, may_wait, deadline, ready) {
+            state = match wait(self, state, patience, ready) {
                 Ok(state) => state,
                 Err(_) if sent > 0 => return Ok(sent),
                 Err(errno) => return Err(errno),
@@ -408,15 +318,9 @@ impl StreamSocket {
 
     /// Receives; tells how much, 0 at the end.
     pub(crate) fn receive(&self, vector: &mut Vector<'_>, flags: c_int) -> Result<usize, Errno> {
-        let (may_wait, deadline) = {
-            let state = self.lock();
-            (
-                !state.settings.is_nonblocking(flags),
-                state.deadline(state.settings.receive_timeout),
-            )
-        };
-        let mut state = self.connected(may_wait, deadline)?;
-        state.open()?;
+        let state = self.lock();
+        let patience = state.settings.patience_to_receive(flags);
+        let mut state = self.connected(state, patience)?;
         let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
         let mut received = 0;
         while vector.left() > 0 {
@@ -438,7 +342,7 @@ impl StreamSocket {
                     .stream()
                     .is_none_or(|stream| stream.unread() > 0 || !stream.is_readable())
             };
-            state = match self.wait(state, may_wait, deadline, ready) {
+            state = match wait(self, state, patience, ready) {
                 Ok(state) => state,
                 Err(_) if received > 0 => break,
                 Err(errno) => return Err(errno),
@@ -470,8 +374,7 @@ impl StreamSocket {
             return Ok(());
         }
         let linger = state.settings.linger.unwrap_or(LINGER);
-        let deadline = state.deadline(Some(linger));
-        let waited = self.wait(state, true, deadline, |state| {
+        let waited = wait(self, state, Patience::new(true, Some(linger)), |state| {
             state
                 .stream()
                 .is_none_or(|stream| stream.is_idle() || !stream.is_connected())
@@ -494,11 +397,41 @@ impl StreamSocket {
             }
         }
     }
+}
 
-    /// What `poll` would say of it.
-    pub(crate) fn events(state: &mut State, wanted: i16) -> i16 {
+impl Waitable for StreamSocket {
+    type State = State;
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress for State {
+    fn advance(&mut self) -> bool {
+        self.phase.link().is_some_and(Link::progress)
+    }
+
+    fn arm(&mut self, polled: &mut Vec<pollfd>) {
+        if let Some(link) = self.phase.link() {
+            link.arm();
+            polled.push(readable(link.event_fd()));
+        }
+    }
+
+    fn disarm(&mut self, _polled: &[pollfd]) {
+        if let Some(link) = self.phase.link() {
+            link.take_event();
+        }
+    }
+
+    fn waiters(&mut self) -> &mut Waiters {
+        &mut self.waiters
+    }
+
+    fn events(&mut self, wanted: i16) -> i16 {
         let both = wanted & (libc::POLLIN | libc::POLLOUT);
-        match &mut state.phase {
+        match &mut self.phase {
             Phase::Idle(_) => both & libc::POLLOUT | libc::POLLHUP,
             Phase::Connecting(_) | Phase::Accepting(..) => 0,
             Phase::Listening(listening) => {

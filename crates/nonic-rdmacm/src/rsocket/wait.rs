@@ -1,0 +1,124 @@
+//! Waiting for a socket: first by looking, for a moment, then asleep.
+
+use super::settings::Defaults;
+use super::waker::{Waiters, Waker};
+use crate::errno::Errno;
+use libc::pollfd;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+/// A socket that can be waited for.
+pub(crate) trait Waitable {
+    type State: Progress;
+
+    fn lock(&self) -> MutexGuard<'_, Self::State>;
+}
+
+/// What happens to a socket's state by itself.
+pub(crate) trait Progress {
+    /// Takes what has completed; tells whether anything had.
+    fn advance(&mut self) -> bool;
+
+    /// The next completion makes one of the descriptors readable that are added to `polled`.
+    fn arm(&mut self, polled: &mut Vec<pollfd>);
+
+    /// Takes the events of these descriptors.
+    fn disarm(&mut self, polled: &[pollfd]);
+
+    fn waiters(&mut self) -> &mut Waiters;
+
+    /// What `poll` would say of it.
+    fn events(&mut self, wanted: i16) -> i16;
+
+    /// Lets it move; wakes those who may care.
+    fn progress(&mut self) {
+        if self.advance() {
+            self.waiters().wake();
+        }
+    }
+
+    /// Asks to be woken. What the caller waits for may be there already: it has to look again.
+    fn prepare_to_wait(&mut self, waker: &Waker, polled: &mut Vec<pollfd>) {
+        self.arm(polled);
+        // What completed before it was armed makes no event.
+        self.progress();
+        self.waiters().add(waker);
+    }
+
+    /// Done waiting: `polled` is what [`prepare_to_wait`](Self::prepare_to_wait) added.
+    fn waited(&mut self, waker: &Waker, polled: &[pollfd]) {
+        self.waiters().remove(waker);
+        if polled.iter().any(|polled| polled.revents != 0) {
+            self.disarm(polled);
+        }
+    }
+}
+
+/// How long a call may wait.
+#[derive(Copy, Clone)]
+pub(crate) struct Patience {
+    pub(crate) may_wait: bool,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Patience {
+    pub(crate) fn new(may_wait: bool, timeout: Option<Duration>) -> Self {
+        Patience {
+            may_wait,
+            deadline: timeout.map(|timeout| Instant::now() + timeout),
+        }
+    }
+
+    fn is_over(self) -> bool {
+        !self.may_wait || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// Waits until `ready`; `EAGAIN` if it may not wait, or not any longer.
+pub(crate) fn wait<'a, S: Waitable>(
+    socket: &'a S,
+    mut state: MutexGuard<'a, S::State>,
+    patience: Patience,
+    ready: impl Fn(&mut S::State) -> bool,
+) -> Result<MutexGuard<'a, S::State>, Errno> {
+    let mut spin_until = None;
+    loop {
+        state.progress();
+        if ready(&mut state) {
+            return Ok(state);
+        }
+        if patience.is_over() {
+            return Err(libc::EAGAIN);
+        }
+        let now = Instant::now();
+        if now < *spin_until.get_or_insert(now + Defaults::read().polling_time) {
+            // Others may use the socket meanwhile.
+            drop(state);
+            std::hint::spin_loop();
+            state = socket.lock();
+            continue;
+        }
+        state = sleep(socket, state, patience.deadline, &ready)?;
+    }
+}
+
+/// Sleeps until something happens, unless `ready`.
+fn sleep<'a, S: Waitable>(
+    socket: &'a S,
+    mut state: MutexGuard<'a, S::State>,
+    deadline: Option<Instant>,
+    ready: &impl Fn(&mut S::State) -> bool,
+) -> Result<MutexGuard<'a, S::State>, Errno> {
+    let waker = Waker::own()?;
+    let mut polled = Vec::with_capacity(2);
+    state.prepare_to_wait(&waker, &mut polled);
+    if ready(&mut state) {
+        state.waited(&waker, &[]);
+        return Ok(state);
+    }
+    drop(state);
+    let waited = waker.wait(&mut polled, deadline);
+    let mut state = socket.lock();
+    state.waited(&waker, &polled);
+    waited.map(|_| state)
+}
