@@ -105,7 +105,7 @@ pub(crate) fn any_port() -> u16 {
 }
 
 /// The address of ours that talks to `remote`, as the routing table has it.
-fn source_for(local: Option<SocketAddr>, remote: SocketAddr) -> Result<IpAddr, Errno> {
+pub(crate) fn source_for(local: Option<SocketAddr>, remote: SocketAddr) -> Result<IpAddr, Errno> {
     let unspecified: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

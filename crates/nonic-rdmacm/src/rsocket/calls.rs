@@ -2,6 +2,7 @@
 //!
 //! Each finds the socket and passes on; what a call means is with the kind of socket.
 
+use super::datagram::DatagramSocket;
 use super::options::Value;
 use super::poll;
 use super::protocol::Ending;
@@ -26,6 +27,7 @@ fn find(fd: c_int) -> Result<Socket, Errno> {
 fn stream(fd: c_int) -> Result<Arc<StreamSocket>, Errno> {
     match find(fd)? {
         Socket::Stream(socket) => Ok(socket),
+        Socket::Datagram(_) => Err(libc::EOPNOTSUPP),
     }
 }
 
@@ -79,6 +81,10 @@ fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
             let socket = StreamSocket::new(settings, domain == libc::AF_INET6)?;
             Ok(Socket::Stream(socket).insert())
         }
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
+            let socket = DatagramSocket::new(settings, domain == libc::AF_INET6)?;
+            Ok(Socket::Datagram(Arc::new(socket)).insert())
+        }
         _ => Err(libc::ENOTSUP),
     }
 }
@@ -96,6 +102,7 @@ unsafe extern "C" fn rbind(fd: c_int, local: *const sockaddr, _len: socklen_t) -
         let local = unsafe { address(local) }?;
         match socket {
             Socket::Stream(socket) => socket.bind(local),
+            Socket::Datagram(socket) => socket.bind(local),
         }
     }))
 }
@@ -125,6 +132,7 @@ unsafe extern "C" fn rconnect(fd: c_int, remote: *const sockaddr, _len: socklen_
         let remote = unsafe { address(remote) }?;
         match socket {
             Socket::Stream(socket) => socket.connect(remote),
+            Socket::Datagram(socket) => socket.connect(remote),
         }
     }))
 }
@@ -140,6 +148,8 @@ extern "C" fn rshutdown(fd: c_int, how: c_int) -> c_int {
         };
         match socket {
             Socket::Stream(socket) => socket.shut_down(ending),
+            // There is no connection to end.
+            Socket::Datagram(_) => Ok(()),
         }
     }))
 }
@@ -151,20 +161,28 @@ extern "C" fn rclose(fd: c_int) -> c_int {
             socket.close();
             0
         }
+        Ok(Socket::Datagram(socket)) => {
+            socket.close();
+            0
+        }
         Err(0) => 0,
         Err(errno) => errno::minus_one(Err(errno)),
     }
 }
 
+/// Where a message comes from goes to the name, if there is one.
+///
 /// # Safety
 ///
 /// The buffers are the program's.
-unsafe fn receive(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<usize, Errno> {
+unsafe fn receive(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<(usize, Option<SocketAddr>), Errno> {
+    // SAFETY: the caller's promise.
+    let mut vector = unsafe { Vector::new(buffers) };
     match find(fd)? {
-        Socket::Stream(socket) => {
-            // SAFETY: the caller's promise.
-            let mut vector = unsafe { Vector::new(buffers) };
-            socket.receive(&mut vector, flags)
+        Socket::Stream(socket) => Ok((socket.receive(&mut vector, flags)?, socket.remote())),
+        Socket::Datagram(socket) => {
+            let (length, source) = socket.receive(&mut vector, flags)?;
+            Ok((length, Some(source)))
         }
     }
 }
@@ -172,13 +190,24 @@ unsafe fn receive(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<usize, E
 /// # Safety
 ///
 /// The buffers are the program's.
-unsafe fn send(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<usize, Errno> {
+unsafe fn send(fd: c_int, buffers: &[iovec], to: Option<SocketAddr>, flags: c_int) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let mut vector = unsafe { Vector::new(buffers) };
     match find(fd)? {
-        Socket::Stream(socket) => {
-            // SAFETY: the caller's promise.
-            let mut vector = unsafe { Vector::new(buffers) };
-            socket.send(&mut vector, flags)
-        }
+        Socket::Stream(_) if to.is_some() => Err(libc::EISCONN),
+        Socket::Stream(socket) => socket.send(&mut vector, flags),
+        Socket::Datagram(socket) => socket.send(&mut vector, to, flags),
+    }
+}
+
+/// # Safety
+///
+/// The pointer is NULL or to an address.
+unsafe fn optional(pointer: *const sockaddr) -> Result<Option<SocketAddr>, Errno> {
+    match pointer.is_null() {
+        true => Ok(None),
+        // SAFETY: the caller's promise.
+        false => unsafe { address(pointer) }.map(Some),
     }
 }
 
@@ -199,7 +228,7 @@ unsafe fn vector<'a>(buffers: *const iovec, count: usize) -> Result<&'a [iovec],
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rrecv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program passes its buffer.
-    number(unsafe { receive(fd, &one(buffer, len), flags) })
+    number(unsafe { receive(fd, &one(buffer, len), flags) }.map(|(length, _)| length))
 }
 
 #[unsafe(no_mangle)]
@@ -218,19 +247,24 @@ unsafe extern "C" fn rrecvfrom(
     source_len: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: the program passes its buffer and where to put the name.
-    unsafe {
-        let received = rrecv(fd, buffer, len, flags);
-        if received > 0 && !source.is_null() && !source_len.is_null() {
-            rgetpeername(fd, source, source_len);
-        }
-        received
-    }
+    number(unsafe {
+        receive(fd, &one(buffer, len), flags).map(|(length, from)| {
+            if let (Some(from), false) = (from, source.is_null() || source_len.is_null()) {
+                // It cannot fail: both pointers are there.
+                let _ = store(from, source, source_len);
+            }
+            length
+        })
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rreadv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program passes its vector.
-    number(unsafe { vector(buffers, count.max(0) as usize).and_then(|buffers| receive(fd, buffers, 0)) })
+    number(unsafe {
+        let received = vector(buffers, count.max(0) as usize).and_then(|buffers| receive(fd, buffers, 0));
+        received.map(|(length, _)| length)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -238,11 +272,16 @@ unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> 
     // SAFETY: the program passes its message.
     number(unsafe {
         message.as_mut().ok_or(libc::EFAULT).and_then(|message| {
-            let received = receive(fd, vector(message.msg_iov, message.msg_iovlen)?, flags)?;
+            let (length, from) = receive(fd, vector(message.msg_iov, message.msg_iovlen)?, flags)?;
             message.msg_controllen = 0;
             message.msg_flags = 0;
-            message.msg_namelen = 0;
-            Ok(received)
+            match from {
+                Some(from) if !message.msg_name.is_null() => {
+                    store(from, message.msg_name.cast(), &raw mut message.msg_namelen)?;
+                }
+                _ => message.msg_namelen = 0,
+            }
+            Ok(length)
         })
     })
 }
@@ -250,7 +289,7 @@ unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsend(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program passes its buffer.
-    number(unsafe { send(fd, &one(buffer, len), flags) })
+    number(unsafe { send(fd, &one(buffer, len), None, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -269,18 +308,13 @@ unsafe extern "C" fn rsendto(
     _destination_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: the program passes its buffer and an address or NULL.
-    number(unsafe {
-        match destination.is_null() {
-            true => send(fd, &one(buffer, len), flags),
-            false => find(fd).and(Err(libc::EISCONN)),
-        }
-    } as Result<usize, Errno>)
+    number(unsafe { optional(destination).and_then(|to| send(fd, &one(buffer, len), to, flags)) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rwritev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program passes its vector.
-    number(unsafe { vector(buffers, count.max(0) as usize).and_then(|buffers| send(fd, buffers, 0)) })
+    number(unsafe { vector(buffers, count.max(0) as usize).and_then(|buffers| send(fd, buffers, None, 0)) })
 }
 
 #[unsafe(no_mangle)]
@@ -291,7 +325,8 @@ unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -
             if message.msg_controllen > 0 && !message.msg_control.is_null() {
                 return Err(libc::ENOTSUP);
             }
-            send(fd, vector(message.msg_iov, message.msg_iovlen)?, flags)
+            let to = optional(message.msg_name.cast())?;
+            send(fd, vector(message.msg_iov, message.msg_iovlen)?, to, flags)
         })
     })
 }
@@ -323,6 +358,7 @@ unsafe extern "C" fn rgetpeername(fd: c_int, name: *mut sockaddr, len: *mut sock
     errno::minus_one(find(fd).and_then(|socket| {
         let peer = match socket {
             Socket::Stream(socket) => socket.remote().ok_or(libc::ENOTCONN)?,
+            Socket::Datagram(socket) => socket.lock().udp.remote()?,
         };
         // SAFETY: the program passes where to put it.
         unsafe { store(peer, name, len) }
@@ -337,6 +373,7 @@ unsafe extern "C" fn rgetsockname(fd: c_int, name: *mut sockaddr, len: *mut sock
                 true => (Ipv6Addr::UNSPECIFIED, 0).into(),
                 false => (Ipv4Addr::UNSPECIFIED, 0).into(),
             }),
+            Socket::Datagram(socket) => socket.lock().udp.local()?,
         };
         // SAFETY: the program passes where to put it.
         unsafe { store(local, name, len) }
@@ -359,6 +396,7 @@ unsafe extern "C" fn rsetsockopt(
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
         match socket {
             Socket::Stream(socket) => socket.set_option(level, option, value),
+            Socket::Datagram(socket) => socket.set_option(level, option, value),
         }
     }))
 }
@@ -374,6 +412,7 @@ unsafe extern "C" fn rgetsockopt(
     errno::minus_one(find(fd).and_then(|socket| {
         let found: Value = match socket {
             Socket::Stream(socket) => socket.option(level, option)?,
+            Socket::Datagram(socket) => socket.option(level, option)?,
         };
         // SAFETY: the program passes where to put it.
         unsafe { found.store(value, len) }
@@ -385,6 +424,7 @@ unsafe extern "C" fn rgetsockopt(
 extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     let answer = find(fd).and_then(|socket| match socket {
         Socket::Stream(socket) => socket.lock().settings.control(command, argument as c_int),
+        Socket::Datagram(socket) => socket.lock().settings.control(command, argument as c_int),
     });
     number(answer) as c_int
 }

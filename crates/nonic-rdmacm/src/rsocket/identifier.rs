@@ -25,6 +25,14 @@ impl Identifier {
         Ok(Identifier(id::give(id)))
     }
 
+    /// One that nothing is heard of.
+    pub(crate) fn without_events(port_space: c_int) -> Result<Self, Errno> {
+        let qp_type = id::qp_type_of(port_space)?;
+        // SAFETY: there is no channel, and no context.
+        let id = unsafe { id::create(std::ptr::null_mut(), std::ptr::null_mut(), port_space, qp_type) }?;
+        Ok(Identifier(id::give(id)))
+    }
+
     /// # Safety
     ///
     /// It was made for a request, and is nobody else's.

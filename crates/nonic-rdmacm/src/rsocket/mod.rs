@@ -18,6 +18,8 @@
 //! Read first: [`stream::StreamSocket`], then [`link::Link`].
 
 mod calls;
+mod completions;
+mod datagram;
 mod identifier;
 mod iomap;
 mod link;

@@ -2,6 +2,7 @@
 //!
 //! Options that mean nothing here but do no harm are accepted; those that would be a promise are refused.
 
+use super::datagram::DatagramSocket;
 use super::protocol::nearest_iomap_size;
 use super::settings::Settings;
 use super::stream::{Phase, State, StreamSocket};
@@ -241,5 +242,43 @@ impl StreamSocket {
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         let state = self.lock();
         state.phase.identifier()?.id().state().remote
+    }
+}
+
+impl DatagramSocket {
+    pub(crate) fn set_option(&self, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
+        let mut state = self.lock();
+        if level == SOL_RDMA {
+            return match state.has_queues() {
+                true => Err(libc::EINVAL),
+                false => state.settings.set_rdma(option, value),
+            };
+        }
+        // SAFETY: the descriptor is open, and the value is as long as said.
+        let code = unsafe {
+            libc::setsockopt(
+                self.fd(),
+                level,
+                option,
+                value.as_ptr().cast(),
+                value.len() as libc::socklen_t,
+            )
+        };
+        if code != 0 {
+            return Err(crate::errno::last());
+        }
+        // What concerns RDMA as well; the rest was for the UDP socket alone.
+        match state.settings.set(level, option, value) {
+            Err(libc::ENOTSUP) => Ok(()),
+            result => result,
+        }
+    }
+
+    pub(crate) fn option(&self, level: c_int, option: c_int) -> Result<Value, Errno> {
+        match (level, option) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(Value::Int(0)),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => Ok(Value::Int(libc::SOCK_DGRAM)),
+            _ => self.lock().settings.option(level, option),
+        }
     }
 }

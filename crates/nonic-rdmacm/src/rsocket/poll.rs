@@ -19,6 +19,7 @@ impl Socket {
         }
         match self {
             Socket::Stream(socket) => check(&**socket, wanted),
+            Socket::Datagram(socket) => check(&**socket, wanted),
         }
     }
 
@@ -31,12 +32,14 @@ impl Socket {
         }
         match self {
             Socket::Stream(socket) => prepare(&**socket, wanted, waker, polled),
+            Socket::Datagram(socket) => prepare(&**socket, wanted, waker, polled),
         }
     }
 
     fn waited(&self, waker: &Waker, polled: &[pollfd]) {
         match self {
             Socket::Stream(socket) => socket.lock().waited(waker, polled),
+            Socket::Datagram(socket) => socket.lock().waited(waker, polled),
         }
     }
 }

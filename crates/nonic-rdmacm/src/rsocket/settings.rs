@@ -96,6 +96,20 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// How many messages of a length a datagram socket's queues hold: to send, and to receive.
+    pub(crate) fn datagram_queues(&self, length: usize) -> (u16, u16) {
+        let slots = |queue: u16, buffer: u32| {
+            let fits = (buffer as usize / length).clamp(1, usize::from(MAX_QUEUE));
+            queue.clamp(1, fits as u16)
+        };
+        (
+            slots(self.send_queue, self.send_buffer),
+            slots(self.receive_queue, self.receive_buffer),
+        )
+    }
+}
+
 /// The administrator's part.
 pub(crate) struct Defaults {
     send_queue: u16,

@@ -1,5 +1,6 @@
 //! The sockets of this process, by number.
 
+use super::datagram::DatagramSocket;
 use super::process;
 use super::stream::StreamSocket;
 use crate::errno::Errno;
@@ -11,6 +12,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 #[derive(Clone)]
 pub(crate) enum Socket {
     Stream(Arc<StreamSocket>),
+    Datagram(Arc<DatagramSocket>),
 }
 
 struct Entry {
@@ -28,6 +30,7 @@ impl Socket {
     pub(crate) fn fd(&self) -> RawFd {
         match self {
             Socket::Stream(socket) => socket.fd(),
+            Socket::Datagram(socket) => socket.fd(),
         }
     }
 
@@ -72,6 +75,6 @@ impl Socket {
 pub(crate) fn stream(fd: RawFd) -> Option<Arc<StreamSocket>> {
     match Socket::find(fd) {
         Some(Socket::Stream(socket)) => Some(socket),
-        None => None,
+        Some(Socket::Datagram(_)) | None => None,
     }
 }

@@ -1,0 +1,125 @@
+//! The UDP socket of a datagram socket: its address, and the way to peers whose queue pair is not known.
+
+use super::super::protocol::datagram::Lookup;
+use crate::address::storage;
+use crate::errno::{self, Errno};
+use libc::{c_int, socklen_t};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+
+/// How often completions may be taken before the UDP socket has its turn.
+const TURNS: u32 = 16;
+
+/// A UDP socket that does not block.
+pub(crate) struct Udp {
+    socket: UdpSocket,
+    is_v6: bool,
+    is_connected: bool,
+    turns: u32,
+}
+
+impl Udp {
+    pub(crate) fn new(is_v6: bool) -> Result<Self, Errno> {
+        let domain = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: socket takes any numbers.
+        let fd = unsafe { libc::socket(domain, kind, 0) };
+        if fd < 0 {
+            return Err(errno::last());
+        }
+        Ok(Udp {
+            // SAFETY: just opened, and nobody else's.
+            socket: unsafe { UdpSocket::from_raw_fd(fd) },
+            is_v6,
+            is_connected: false,
+            turns: 0,
+        })
+    }
+
+    pub(crate) fn bind(&mut self, local: SocketAddr) -> Result<(), Errno> {
+        let address = storage(local);
+        // SAFETY: an address of the length of its family.
+        let code = unsafe { libc::bind(self.as_raw_fd(), (&raw const address).cast(), len_of(local)) };
+        check(code)
+    }
+
+    pub(crate) fn connect(&mut self, remote: SocketAddr) -> Result<(), Errno> {
+        self.socket
+            .connect(remote)
+            .map_err(|error| errno::of_io(&error))?;
+        self.is_connected = true;
+        Ok(())
+    }
+
+    pub(crate) fn local(&self) -> Result<SocketAddr, Errno> {
+        self.socket.local_addr().map_err(|error| errno::of_io(&error))
+    }
+
+    pub(crate) fn remote(&self) -> Result<SocketAddr, Errno> {
+        self.socket.peer_addr().map_err(|error| errno::of_io(&error))
+    }
+
+    /// The address, with a port: peers are told it before the system would choose one.
+    pub(crate) fn local_with_port(&mut self) -> Result<SocketAddr, Errno> {
+        let local = self.local()?;
+        if local.port() != 0 {
+            return Ok(local);
+        }
+        self.bind(match self.is_v6 {
+            true => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            false => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        })?;
+        self.local()
+    }
+
+    pub(crate) fn send(&self, to: SocketAddr, header: &[u8], bytes: &[u8]) -> Result<(), Errno> {
+        let message = [header, bytes].concat();
+        let sent = match self.is_connected {
+            true => self.socket.send(&message),
+            false => self.socket.send_to(&message, to),
+        };
+        sent.map(drop).map_err(|error| errno::of_io(&error))
+    }
+
+    /// The next message, if there is one: where it is from, what it is for and what it carries. Those that are not of
+    /// the protocol have no purpose.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        buffer: &'a mut [u8],
+    ) -> Option<(SocketAddr, Option<Lookup>, &'a [u8])> {
+        self.turns = 0;
+        let (length, source) = self.socket.recv_from(buffer).ok()?;
+        let bytes = &buffer[..length];
+        match Lookup::parse(bytes).filter(|(lookup, _)| lookup.address.is_ipv4() == source.is_ipv4()) {
+            Some((lookup, header)) => Some((source, Some(lookup), &bytes[header..])),
+            None => Some((source, None, &[])),
+        }
+    }
+
+    /// Whether it can wait for its turn.
+    pub(crate) fn may_be_left_for_now(&mut self) -> bool {
+        self.turns += 1;
+        self.turns < TURNS
+    }
+}
+
+impl AsRawFd for Udp {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+fn len_of(address: SocketAddr) -> socklen_t {
+    let len = match address {
+        SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
+        SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
+    };
+    len as socklen_t
+}
+
+fn check(code: c_int) -> Result<(), Errno> {
+    match code {
+        0 => Ok(()),
+        _ => Err(errno::last()),
+    }
+}
