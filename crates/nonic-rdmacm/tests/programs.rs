@@ -2,52 +2,10 @@
 
 mod support;
 
-use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
-use support::{Libraries, missing, succeeded};
-
-/// How long a server may take to listen.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Runs a server and a client, the latter again for as long as the server does not listen yet.
-fn pair(libraries: &Libraries, program: [&str; 2], server: &[&str], client: &[&str]) {
-    let running = libraries
-        .command(program[0])
-        .args(server)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the server starts");
-    let started = Instant::now();
-    let last = loop {
-        let output = libraries.command(program[1]).args(client).output();
-        let output = output.expect("the client starts");
-        if output.status.success() || !was_refused(&output) || started.elapsed() > PATIENCE {
-            break output;
-        }
-    };
-    // Whichever failed first explains it, so that both are shown before either is judged.
-    let server = running.wait_with_output().expect("the server ends");
-    let what = format!("{program:?}: server {server:?}, client");
-    succeeded(&last, &what);
-    succeeded(&server, "server");
-}
-
-fn was_refused(output: &Output) -> bool {
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    ["REJECTED", "UNREACHABLE", "refused"]
-        .iter()
-        .any(|word| said.contains(word))
-}
-
-/// A port no other test of this machine is likely to use.
-fn port(which: u32) -> String {
-    (20_000 + (std::process::id() * 10 + which) % 10_000).to_string()
-}
+use std::process::Stdio;
+use std::time::Instant;
+use support::pair::{PATIENCE, pair, port};
+use support::{Libraries, missing};
 
 #[test]
 fn rping_reads_and_writes() {

@@ -200,7 +200,7 @@ impl Link {
         wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         wr.imm_data = control.message.encode().to_be();
         if control.message == Message::Keepalive {
-            // Nothing for the peer to know: that it is acknowledged is all.
+            // Nothing for the peer to know: that its device acknowledges is all.
             wr.opcode = IBV_WR_RDMA_WRITE;
         }
         let mut sge = ibv_sge {

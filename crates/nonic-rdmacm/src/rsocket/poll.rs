@@ -2,7 +2,7 @@
 
 use super::settings::Defaults;
 use super::table::Socket;
-use super::wait::{Progress, Waitable};
+use super::wait::{Progress, Waitable, earlier};
 use super::waker::Waker;
 use crate::errno::{self, Errno};
 use libc::{c_int, fd_set, nfds_t, pollfd, timeval};
@@ -33,6 +33,20 @@ impl Socket {
         match self {
             Socket::Stream(socket) => prepare(&**socket, wanted, waker, polled),
             Socket::Datagram(socket) => prepare(&**socket, wanted, waker, polled),
+        }
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        match self {
+            Socket::Stream(socket) => socket.lock().silence(),
+            Socket::Datagram(socket) => socket.lock().silence(),
+        }
+    }
+
+    fn probe(&self) {
+        match self {
+            Socket::Stream(socket) => socket.lock().probe(),
+            Socket::Datagram(socket) => socket.lock().probe(),
         }
     }
 
@@ -87,8 +101,8 @@ impl Set<'_> {
         Ok(ready)
     }
 
-    /// Sleeps until something may have happened; tells whether it did in time.
-    fn sleep(&mut self, waker: &Waker, deadline: Option<Instant>) -> Result<bool, Errno> {
+    /// Sleeps until something may have happened.
+    fn sleep(&mut self, waker: &Waker, deadline: Option<Instant>) -> Result<(), Errno> {
         let mut polled = Vec::with_capacity(self.asked.len() + 1);
         let mut places: Vec<Range<usize>> = Vec::with_capacity(self.asked.len());
         let mut has_something = false;
@@ -102,16 +116,21 @@ impl Set<'_> {
             }
             places.push(start..polled.len());
         }
+        let silence = self.sockets.iter().flatten().filter_map(Socket::silence).min();
+        let probe_at = silence.map(|silence| Instant::now() + silence);
         let waited = match has_something {
             true => Ok(true),
-            false => waker.wait(&mut polled, deadline),
+            false => waker.wait(&mut polled, earlier(deadline, probe_at)),
         };
         for (socket, place) in self.sockets.iter().zip(places) {
             if let Some(socket) = socket {
                 socket.waited(waker, &polled[place]);
             }
         }
-        waited
+        if waited == Ok(false) && probe_at.is_some_and(|probe_at| Instant::now() >= probe_at) {
+            self.sockets.iter().flatten().for_each(Socket::probe);
+        }
+        waited.map(drop)
     }
 }
 
@@ -138,9 +157,7 @@ pub(crate) fn poll(asked: &mut [pollfd], timeout_ms: c_int) -> Result<usize, Err
             continue;
         }
         let waker = Waker::own()?;
-        if !set.sleep(&waker, deadline)? {
-            return set.check();
-        }
+        set.sleep(&waker, deadline)?;
     }
 }
 

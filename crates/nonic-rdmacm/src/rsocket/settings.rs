@@ -19,6 +19,10 @@ const MAX_BUFFER: u32 = 1 << 30;
 /// How long a program that closes waits for what it has sent, if it does not say.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
+/// How long those who wait for a peer let it be silent, if they do not say. A process that was killed cannot say
+/// goodbye, so somebody has to ask.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// The settings of a socket. An accepted one has those of its listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -82,6 +86,14 @@ impl Settings {
 
     pub(crate) fn patience_to_receive(&self, flags: libc::c_int) -> Patience {
         Patience::new(!self.is_nonblocking(flags), self.receive_timeout)
+    }
+
+    /// How long a peer may be silent while somebody waits for it.
+    pub(crate) fn silence(&self) -> Duration {
+        match self.keepalive {
+            true => Duration::from_secs(self.keepalive_idle_s.into()),
+            false => SILENCE,
+        }
     }
 
     /// As a stream will have them.

@@ -17,6 +17,7 @@ use libc::{c_int, pollfd};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// A stream socket.
 pub(crate) struct StreamSocket {
@@ -327,7 +328,7 @@ impl StreamSocket {
             let link = state.open()?;
             let more = link.receive(vector, peek);
             received += more;
-            if peek && more > 0 || more > 0 && !all || vector.left() == 0 {
+            if more > 0 && (peek || !all) || vector.left() == 0 {
                 break;
             }
             let stream = link.stream().ok_or(libc::ENOTCONN)?;
@@ -427,6 +428,16 @@ impl Progress for State {
 
     fn waiters(&mut self) -> &mut Waiters {
         &mut self.waiters
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        matches!(self.phase, Phase::Open(_)).then(|| self.settings.silence())
+    }
+
+    fn probe(&mut self) {
+        if let Some(stream) = self.stream() {
+            stream.probe();
+        }
     }
 
     fn events(&mut self, wanted: i16) -> i16 {

@@ -30,6 +30,12 @@ pub(crate) trait Progress {
     /// What `poll` would say of it.
     fn events(&mut self, wanted: i16) -> i16;
 
+    /// After how long a silence its peer should be asked whether it is alive.
+    fn silence(&self) -> Option<Duration>;
+
+    /// Asks it. A peer that is not there makes the connection end.
+    fn probe(&mut self);
+
     /// Lets it move; wakes those who may care.
     fn progress(&mut self) {
         if self.advance() {
@@ -116,9 +122,21 @@ fn sleep<'a, S: Waitable>(
         state.waited(&waker, &[]);
         return Ok(state);
     }
+    let probe_at = state.silence().map(|silence| Instant::now() + silence);
     drop(state);
-    let waited = waker.wait(&mut polled, deadline);
+    let waited = waker.wait(&mut polled, earlier(deadline, probe_at));
     let mut state = socket.lock();
     state.waited(&waker, &polled);
+    if waited == Ok(false) && probe_at.is_some_and(|probe_at| Instant::now() >= probe_at) {
+        state.probe();
+    }
     waited.map(|_| state)
+}
+
+/// The earlier of two moments that may never come.
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }

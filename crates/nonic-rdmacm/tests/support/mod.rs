@@ -9,6 +9,8 @@ mod link;
 #[path = "../../../nonic-verbs/tests/support/outcome.rs"]
 mod outcome;
 
+pub(crate) mod pair;
+
 pub(crate) use outcome::{missing, succeeded};
 
 use std::path::{Path, PathBuf};
@@ -51,5 +53,10 @@ impl Libraries {
         command.arg("60").arg(program);
         command.env("LD_LIBRARY_PATH", self.folder.path());
         command
+    }
+
+    /// Compiles a C program of `tests/c` against the system's headers and libraries, as any program is.
+    pub(crate) fn compile(&self, name: &str, options: &[&str]) -> PathBuf {
+        build::compile(name, options, self.folder.path())
     }
 }

@@ -1,7 +1,7 @@
 //! The archives that libraries are linked from, for the tests of every C door.
 
 use super::outcome::succeeded;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The static libraries of these packages, built as this test was.
@@ -29,4 +29,22 @@ fn artifact(messages: &str, name: &str) -> PathBuf {
     let end = line.find(&end).expect("it was found") + end.len() - 1;
     let start = line[..end].rfind('"').expect("a JSON string begins with a quote") + 1;
     PathBuf::from(&line[start..end])
+}
+
+/// Compiles a C program of `tests/c` against the system's headers and libraries, as any program is.
+pub(crate) fn compile(name: &str, options: &[&str], folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/c")
+        .join(name)
+        .with_extension("c");
+    let program = folder.join(name);
+    let output = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .args(options)
+        .output()
+        .expect("cc runs");
+    succeeded(&output, name);
+    program
 }

@@ -55,20 +55,7 @@ impl Library {
 
     /// Compiles a C program of `tests/c` against the system's headers and library, as any program is.
     pub(crate) fn compile(&self, name: &str, options: &[&str]) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/c")
-            .join(name)
-            .with_extension("c");
-        let program = self.folder.path().join(name);
-        let output = Command::new("cc")
-            .args(["-Wall", "-Wextra", "-Werror", "-g", "-O1", "-pthread", "-o"])
-            .arg(&program)
-            .arg(&source)
-            .args(options)
-            .output()
-            .expect("cc runs");
-        succeeded(&output, name);
-        program
+        build::compile(name, options, self.folder.path())
     }
 }
 

@@ -348,6 +348,12 @@ impl Progress for State {
         &mut self.waiters
     }
 
+    fn silence(&self) -> Option<Duration> {
+        None
+    }
+
+    fn probe(&mut self) {}
+
     fn events(&mut self, wanted: i16) -> i16 {
         if self.is_closed {
             return libc::POLLNVAL;
