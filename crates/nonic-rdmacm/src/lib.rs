@@ -11,7 +11,9 @@
 //! Locks: the device calls its sink while it is locked itself. So the sink takes only the device's table, an
 //! identifier's channel and a channel's queue, in that order, and none of these is held while a verb is called.
 //!
-//! Not offered yet: rsockets (all of them fail with `EOPNOTSUPP`), XRC endpoints without a domain of the program's
+//! Sockets over RDMA are in `rsocket`, on top of all this.
+//!
+//! Not offered yet: XRC endpoints without a domain of the program's
 //! own, addresses of the family `AF_IB`, extended connection establishment.
 
 pub mod abi;

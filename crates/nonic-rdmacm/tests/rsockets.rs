@@ -109,7 +109,7 @@ fn programs_may_expect_sockets() {
     let libraries = Libraries::build();
     let program = libraries.compile("rsockets", &["-lrdmacm"]);
     let program = program.to_str().expect("a name");
-    for (which, address) in [(17, "127.0.0.1"), (18, "::1")] {
+    for (which, address) in [(20, "127.0.0.1"), (40, "::1")] {
         let output = libraries.command(program).args([address, &port(which)]).output();
         succeeded(&output.expect("the program runs"), "expectations");
     }

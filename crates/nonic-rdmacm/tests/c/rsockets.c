@@ -326,7 +326,7 @@ static void threads(void)
     int ends[2];
     pthread_t ids[4];
     connected(ends);
-    struct job jobs[4] = { { ends[0], 1 }, { ends[1], 1 }, { ends[1], 2 }, { ends[0], 2 } };
+    struct job jobs[4] = { { ends[0], 1, 0 }, { ends[1], 1, 0 }, { ends[1], 2, 0 }, { ends[0], 2, 0 } };
     for (int i = 0; i < 4; i++)
         pthread_create(&ids[i], NULL, i % 2 ? reads : writes, &jobs[i]);
     for (int i = 0; i < 4; i++) {

@@ -42,14 +42,15 @@ fn was_refused(output: &Output) -> bool {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    ["REJECTED", "UNREACHABLE", "refused"]
+    // The last is what rstream says when poll tells it.
+    ["REJECTED", "UNREACHABLE", "refused", "rpoll: "]
         .iter()
         .any(|word| said.contains(word))
 }
 
-/// A port no other test of this machine is likely to use.
+/// A port no other test of this machine is likely to use. Each has 64 of its own.
 pub(crate) fn port(which: u32) -> String {
-    (20_000 + (std::process::id() * 10 + which) % 10_000).to_string()
+    (20_000 + (std::process::id() * 64 + which) % 40_000).to_string()
 }
 
 /// A server that does not end by itself.
