@@ -1,13 +1,16 @@
 //! The client's side of a conversation: connect, choose the device, agree on runs.
 
-use crate::exchange::{Conversation, Message, PATIENCE, VERSION};
+use crate::conversation::Conversation;
+use crate::exchange::{Message, PATIENCE, VERSION};
 use crate::loopback::LocalServer;
-use crate::perf::rig::{Rig, Role};
+use crate::perf::meeting::Meeting;
+use crate::perf::rig::Rig;
 use crate::perf::run::Run;
 use crate::server::Serving;
 use crate::site::{self, Choice, Site, Sites};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nonic::PathMtu;
+use std::net::SocketAddr;
 
 /// Which end of a conversation this process is, and where the other is.
 #[derive(Debug, clap::Args)]
@@ -32,6 +35,8 @@ pub(crate) struct Ends {
 pub(crate) struct Session {
     pub(crate) conversation: Conversation,
     pub(crate) site: Site,
+    /// Where the server takes the connections of a run.
+    pub(crate) meeting_point: SocketAddr,
     /// The largest path MTU both interfaces carry.
     pub(crate) mtu: PathMtu,
     /// Who is at the other end, for people.
@@ -50,19 +55,21 @@ impl Session {
             (None, Some(host)) => host.clone(),
             (None, None) => bail!("say which server to talk to, or use --server or --loopback"),
         };
-        let mut conversation = Conversation::new(site::connect(&peer)?)?;
-        let site = Sites::default().find(choice, conversation.local_addr()?)?;
+        let (mut conversation, site) = meet(&peer, choice)?;
         conversation.say(&Message::new("nonic").with("version", VERSION))?;
         let hello = conversation.expect("nonic", PATIENCE)?;
         let version: u32 = hello.field("version")?;
         if version != VERSION {
             bail!("the server speaks version {version}, this program {VERSION}; use the same nonic on both");
         }
+        let mut meeting_point = conversation.peer_addr();
+        meeting_point.set_port(hello.field("port")?);
         let theirs = PathMtu::from_bytes(hello.field("mtu")?).context("the server's MTU is none")?;
         Ok(Session {
             mtu: theirs.min(site.mtu()),
             conversation,
             site,
+            meeting_point,
             peer,
             _server: server,
         })
@@ -72,6 +79,22 @@ impl Session {
     pub(crate) fn start(&mut self, run: &Run) -> Result<Rig> {
         run.check()?;
         self.conversation.say(&run.to_message())?;
-        Rig::build(run, Role::Client, &self.site, &mut self.conversation)
+        let meeting = Meeting::Active(self.meeting_point);
+        Rig::build(run, meeting, &self.site, &mut self.conversation)
     }
+}
+
+/// Connects to a server, from the device that reaches it.
+fn meet(server: &str, choice: &Choice) -> Result<(Conversation, Site)> {
+    let sites = Sites::default();
+    let mut outcome = Err(anyhow!("`{server}` has no address"));
+    for address in site::addresses(server)? {
+        outcome = site::local_towards(address)
+            .and_then(|local| sites.find(choice, local))
+            .and_then(|site| Ok((Conversation::connect(&site, address)?, site)));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }

@@ -3,6 +3,7 @@
 use crate::site::Choice;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,9 @@ impl LocalServer {
         if std::env::var_os("NONIC_PCAP").is_some_and(|name| !name.to_string_lossy().contains("%p")) {
             command.env_remove("NONIC_PCAP");
         }
+        let address = SocketAddr::new(choice.address_here()?, 0);
         let mut child = command
-            .args(["perf", "--server", "--once", "--bind", "127.0.0.1:0"])
+            .args(["perf", "--server", "--once", "--bind", &address.to_string()])
             .args(choice.as_arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

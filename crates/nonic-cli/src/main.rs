@@ -1,14 +1,17 @@
 //! The `nonic` command: see the devices, try them, measure them, and run the simulator.
 //!
 //! Everything here stands on the public API of the `nonic` crate, as any other program would. Two processes
-//! find each other by a few lines of text over TCP ([`exchange`]); what they do then is a [`perf::run::Run`].
+//! find each other by address and port, through the connection manager, and agree in a few lines of text
+//! ([`conversation`], [`exchange`]); what they do then is a [`perf::run::Run`].
 //!
 //! Read first: [`exchange`], [`perf`], [`server`].
 
 #![forbid(unsafe_code)]
 
 mod client;
+mod conversation;
 mod devices;
+mod door;
 mod exchange;
 mod footprint;
 mod loopback;

@@ -2,17 +2,20 @@
 //!
 //! `nonic ping --server` and `nonic perf --server` are the same server. Each client has a thread of its own.
 
-use crate::exchange::{Conversation, DEFAULT_PORT, Message, PATIENCE, VERSION, expected};
+use crate::conversation::{Conversation, GREETING};
+use crate::door::Door;
+use crate::exchange::{Message, PATIENCE, VERSION, expected};
 use crate::output;
 use crate::perf::connections::Crowd;
-use crate::perf::rig::{Rig, Role};
+use crate::perf::meeting::Meeting;
+use crate::perf::rig::Rig;
 use crate::perf::run::{Run, Test};
 use crate::perf::{bandwidth_target, connections_target, latency_target};
 use crate::site::{Choice, Site, Sites};
 use anyhow::{Context, Result, bail};
-use nonic::Standing;
+use nonic::{Device, Incoming, Listener, RejectReason, Standing};
 use serde_json::json;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,7 +28,7 @@ pub(crate) struct Serving {
     /// Wait for clients instead of being one
     #[arg(long)]
     pub(crate) server: bool,
-    /// Listen on this TCP address (default: all, port 18515; port 0 is any free one)
+    /// Listen at this address (default: all of this host's, port 18515; port 0 is any free one)
     #[arg(long, value_name = "IP[:PORT]", value_parser = bind_address, requires = "server")]
     bind: Option<SocketAddr>,
     /// End after the first client
@@ -36,40 +39,32 @@ pub(crate) struct Serving {
 /// What all clients share.
 #[derive(Debug)]
 struct Server {
-    choice: Choice,
-    sites: Sites,
     json: bool,
     clients: AtomicUsize,
 }
 
 pub(crate) fn run(arguments: &Serving, choice: &Choice, json: bool) -> Result<()> {
-    let listener = listen(arguments.bind)?;
-    let local = listener.local_addr()?;
+    let door = Door::open(arguments.bind, choice, &Sites::default())?;
     let server = Arc::new(Server {
-        choice: choice.clone(),
-        sites: Sites::default(),
         json,
         clients: AtomicUsize::new(0),
     });
-    // A device that is known already is opened now: what cannot work should say so before a client comes.
-    let known = !local.ip().is_unspecified() || choice.device_is_named();
-    let site = known.then(|| server.sites.find(choice, local)).transpose()?;
-    announce(local, site.as_ref(), json)?;
-    for stream in listener.incoming() {
-        let stream = match stream {
-            Ok(stream) => stream,
-            // The client that hung up again is its own affair; without descriptors left, others must end first.
-            Err(error) => {
-                server.report("refused", &error.to_string());
-                std::thread::sleep(std::time::Duration::from_millis(100));
-                continue;
-            }
-        };
+    announce(&door, json)?;
+    loop {
+        let (device, incoming) = door.next();
+        let peer = incoming.peer_addr().ip().to_string();
+        if !incoming.private_data().starts_with(GREETING) {
+            server.report(&peer, "refused: it is no nonic");
+            // It may have given up already.
+            let _ = incoming.reject(b"this port is for `nonic ping` and `nonic perf`");
+            continue;
+        }
         if arguments.once {
-            return server.serve(stream);
+            return server.serve(&device, incoming, &peer);
         }
         if server.clients.load(Ordering::Relaxed) >= MAX_CLIENTS {
-            server.report("refused", "too many clients at once");
+            server.report(&peer, "refused: too many clients at once");
+            let _ = incoming.reject_with(RejectReason::NO_RESOURCES, b"too many clients at once");
             continue;
         }
         let server = Arc::clone(&server);
@@ -78,49 +73,55 @@ pub(crate) fn run(arguments: &Serving, choice: &Choice, json: bool) -> Result<()
             .name("client".to_owned())
             .spawn(move || {
                 // Said already, by `serve`.
-                let _ = server.serve(stream);
+                let _ = server.serve(&device, incoming, &peer);
                 server.clients.fetch_sub(1, Ordering::Relaxed);
             })
             .context("cannot start a thread for a client")?;
     }
-    Ok(())
 }
 
 impl Server {
-    fn serve(&self, stream: TcpStream) -> Result<()> {
-        let peer = stream
-            .peer_addr()
-            .map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
-        let mut conversation = Conversation::new(stream)?;
-        let outcome = self.converse(&mut conversation, &peer);
+    fn serve(&self, device: &Device, incoming: Incoming, peer: &str) -> Result<()> {
+        let outcome = self.converse(device, incoming, peer);
         if let Err(error) = &outcome {
-            self.report(&peer, &format!("{error:#}"));
+            self.report(peer, &format!("{error:#}"));
+        }
+        outcome
+    }
+
+    fn converse(&self, device: &Device, incoming: Incoming, peer: &str) -> Result<()> {
+        let site = Sites::at(device, incoming.local_ip())?;
+        let mut conversation = Conversation::accept(&site, incoming)?;
+        let outcome = self.do_runs(&site, &mut conversation, peer);
+        if let Err(error) = &outcome {
             conversation.complain(error);
         }
         outcome
     }
 
-    fn converse(&self, conversation: &mut Conversation, peer: &str) -> Result<()> {
+    fn do_runs(&self, site: &Site, conversation: &mut Conversation, peer: &str) -> Result<()> {
         let hello = conversation.expect("nonic", PATIENCE)?;
         let version: u32 = hello.field("version")?;
         if version != VERSION {
             bail!("the client speaks version {version}, this server {VERSION}; use the same nonic on both");
         }
-        let site = self.sites.find(&self.choice, conversation.local_addr()?)?;
+        // Where the queue pairs of this client's runs are connected.
+        let listener = Listener::bind(&site.device, SocketAddr::new(site.ip(), 0))?;
         let hello = Message::new("nonic")
             .with("version", VERSION)
-            .with("mtu", site.mtu().bytes());
+            .with("mtu", site.mtu().bytes())
+            .with("port", listener.local_addr().port());
         conversation.say(&hello)?;
         while let Some(message) = conversation.next()? {
             if message.verb() == "connections" {
                 let crowd = Crowd::from_message(&message)?;
                 self.report(peer, &format!("{} connections", crowd.count));
-                connections_target::serve(crowd, &site, conversation)?;
+                connections_target::serve(crowd, site, &listener, conversation)?;
                 continue;
             }
             let run = Run::from_message(&expected("run", message)?)?;
             self.report(peer, &format!("{run} on {} {}", site.device_name(), site.ip()));
-            let mut rig = Rig::build(&run, Role::Server, &site, conversation)?;
+            let mut rig = Rig::build(&run, Meeting::Passive(&listener), site, conversation)?;
             match run.test {
                 Test::Lat => latency_target::serve(&mut rig, conversation)?,
                 Test::Bw | Test::Rate => bandwidth_target::serve(&mut rig, conversation)?,
@@ -138,48 +139,30 @@ impl Server {
     }
 }
 
-fn announce(local: SocketAddr, site: Option<&Site>, json: bool) -> Result<()> {
+fn announce(door: &Door, json: bool) -> Result<()> {
+    let standing = door.site.as_ref().map(Site::standing);
     if json {
         return output::json(&json!({
             "event": "listening",
-            "address": local.to_string(),
-            "device": site.map(Site::device_name),
-            "holder": site.map(|site| site.standing() == Standing::Holder),
+            "address": door.address(),
+            "devices": door.devices(),
+            "holder": standing.map(|standing| standing == Standing::Holder),
         }));
     }
-    match site {
-        None => output::line(format_args!("listening on {local}")),
-        Some(site) => {
-            let standing = match site.standing() {
-                Standing::Holder => "this process holds UDP port 4791".to_owned(),
-                Standing::Waiting {
-                    holder_pid: Some(pid),
-                } => format!("process {pid} holds UDP port 4791"),
-                Standing::Waiting { holder_pid: None } => "another process holds UDP port 4791".to_owned(),
-                Standing::Retry { reason } => format!("UDP port 4791 is not available: {reason:?}"),
-            };
-            output::line(format_args!(
-                "listening on {local} ({}, {standing})",
-                site.device_name()
-            ))
-        }
-    }
-}
-
-fn listen(bind: Option<SocketAddr>) -> Result<TcpListener> {
-    if let Some(address) = bind {
-        return TcpListener::bind(address)
-            .with_context(|| format!("cannot listen on {address}; choose another with --bind"));
-    }
-    // The IPv6 wildcard takes IPv4 too; a host without IPv6 has only the other.
-    let wildcards = [
-        IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        IpAddr::from(Ipv4Addr::UNSPECIFIED),
-    ];
-    let bound = TcpListener::bind(wildcards.map(|ip| SocketAddr::new(ip, DEFAULT_PORT)).as_slice());
-    bound.with_context(|| {
-        format!("cannot listen on TCP port {DEFAULT_PORT}; choose another with --bind IP:PORT")
-    })
+    let standing = match standing {
+        None => String::new(),
+        Some(Standing::Holder) => ", this process holds UDP port 4791".to_owned(),
+        Some(Standing::Waiting {
+            holder_pid: Some(pid),
+        }) => format!(", process {pid} holds UDP port 4791"),
+        Some(Standing::Waiting { holder_pid: None }) => ", another process holds UDP port 4791".to_owned(),
+        Some(Standing::Retry { reason }) => format!(", UDP port 4791 is not available: {reason:?}"),
+    };
+    let devices = door.devices().join(", ");
+    output::line(format_args!(
+        "listening on {} ({devices}{standing})",
+        door.address()
+    ))
 }
 
 /// Reads `IP` or `IP:PORT`.

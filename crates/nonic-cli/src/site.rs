@@ -1,18 +1,15 @@
 //! Which device, and which of its addresses: the one that owns the route to the peer.
 //!
-//! The TCP connection knows: its local address belongs to an interface, and that interface is the device.
-//! So the usual command line names no device at all.
+//! The kernel knows from which local address it would send to the peer; that address belongs to an interface, and
+//! that interface is the device. So the usual command line names no device at all.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use nonic::{Device, GidEntry, NetDevice, PathMtu, Standing};
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::exchange::DEFAULT_PORT;
-
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How the user narrows the choice.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -20,14 +17,25 @@ pub(crate) struct Choice {
     /// Use this device (default: the one whose address the peer is reached from)
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Use this address of the device (default: the one of the connection)
+    /// Use this address of the device (default: the one that the peer is reached from)
     #[arg(long, value_name = "INDEX", requires = "device")]
     gid_index: Option<u8>,
 }
 
 impl Choice {
-    pub(crate) fn device_is_named(&self) -> bool {
-        self.device.is_some()
+    /// An address of the device that was named, or of loopback.
+    pub(crate) fn address_here(&self) -> Result<IpAddr> {
+        let Some(name) = &self.device else {
+            return Ok(Ipv4Addr::LOCALHOST.into());
+        };
+        let devices = Device::list()?;
+        let device = devices
+            .iter()
+            .find(|device| device.device_name() == *name || device.name == *name);
+        // What is not there is complained about by whoever opens it.
+        let gids = device.map(|device| &device.gids[..]).unwrap_or_default();
+        let gid = gids.get(usize::from(self.gid_index.unwrap_or(0)));
+        Ok(gid.map_or(Ipv4Addr::LOCALHOST.into(), |gid| gid.address.ip))
     }
 
     /// The same choice for another process.
@@ -89,6 +97,31 @@ impl Sites {
         Ok(Site { device, gid_index })
     }
 
+    /// The site of one address of an open device.
+    pub(crate) fn at(device: &Device, ip: IpAddr) -> Result<Site> {
+        let index = device.gids().iter().position(|gid| gid.address.ip == ip);
+        let gid_index = index.and_then(|index| u8::try_from(index).ok());
+        Ok(Site {
+            device: device.clone(),
+            gid_index: gid_index.with_context(|| format!("the device has no address {ip}"))?,
+        })
+    }
+
+    /// Every device that can be opened, or the one that was named.
+    pub(crate) fn open_all(&self, choice: &Choice) -> Result<Vec<Device>> {
+        if let Some(name) = &choice.device {
+            return Ok(vec![self.open(name)?]);
+        }
+        let devices = Device::list().context("cannot ask the kernel for its network interfaces")?;
+        let opened = devices.iter().map(|device| self.open(&device.device_name()));
+        let (opened, refused): (Vec<_>, Vec<_>) = opened.partition(Result::is_ok);
+        match refused.into_iter().next() {
+            // Interfaces without addresses are no reason not to serve on the others.
+            Some(error) if opened.is_empty() => Err(error.expect_err("it was refused")),
+            _ => Ok(opened.into_iter().flatten().collect()),
+        }
+    }
+
     fn open(&self, name: &str) -> Result<Device> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = open.get(name) {
@@ -100,25 +133,28 @@ impl Sites {
     }
 }
 
-/// Connects to a server given as `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `IPV6%INTERFACE`.
-pub(crate) fn connect(server: &str) -> Result<TcpStream> {
+/// The addresses of a server given as `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `IPV6%INTERFACE`.
+pub(crate) fn addresses(server: &str) -> Result<Vec<SocketAddr>> {
     let (host, port) = split_port(server)?;
-    let addresses = (host, port)
+    let found = (host, port)
         .to_socket_addrs()
         .with_context(|| format!("`{host}` has no address; is it spelled right?"))?;
-    let mut refused = None;
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => refused = Some((address, error)),
-        }
-    }
-    match refused {
-        Some((address, error)) => Err(error).with_context(|| {
-            format!("cannot connect to {address}; start the server there (`nonic perf --server`) and let TCP port {port} through")
-        }),
-        None => bail!("`{host}` has no address"),
-    }
+    let found: Vec<SocketAddr> = found.collect();
+    ensure!(!found.is_empty(), "`{host}` has no address");
+    Ok(found)
+}
+
+/// The local address that the kernel would send from to a peer.
+pub(crate) fn local_towards(peer: SocketAddr) -> Result<SocketAddr> {
+    let any = match peer {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing; it only chooses a source address.
+    let probe = UdpSocket::bind((any, 0))?;
+    let connected = probe.connect(peer);
+    connected.with_context(|| format!("{} cannot be reached from this host", peer.ip()))?;
+    Ok(probe.local_addr()?)
 }
 
 /// Splits off the port, if there is one. More than one colon is an IPv6 address without.

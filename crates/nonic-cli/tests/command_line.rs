@@ -112,17 +112,37 @@ fn nonsense_is_refused_before_anything_happens() {
 
 #[test]
 fn a_stranger_at_the_servers_door_is_told_and_others_are_served() {
-    use std::io::{Read, Write};
     let here = Place::here();
     let server = Server::start(&here, "perf", "127.0.0.1:0", &[]);
-    let mut stranger = std::net::TcpStream::connect(&server.address).expect("it listens");
-    stranger
-        .set_read_timeout(Some(support::DEADLINE))
-        .expect("a timeout");
-    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("room");
-    let mut answer = String::new();
-    stranger.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("error text="), "{answer}");
+    let address = server.address.parse().expect("an address");
+    let device = nonic::Device::open("roce_lo").expect("loopback");
+    let (domain, queue) = (device.domain(), device.completion_queue(4).expect("a queue"));
+    let connect = |words: &[u8]| {
+        let builder = domain.queue_pair_builder::<nonic::Rc>(&queue);
+        nonic::connect(builder, address, words).expect("asked").wait()
+    };
+    // Somebody else's program.
+    let Err(nonic::ConnectError::Rejected { private_data, .. }) = connect(b"rdma-ping-0") else {
+        panic!("it is no nonic");
+    };
+    assert!(private_data.starts_with(b"this port is for"), "{private_data:?}");
+    // One that knows the greeting and then talks nonsense is told as well, and hung up on.
+    let mut nonsense = connect(b"nonic conversation").expect("welcome");
+    let room = domain.lease(4096).expect("memory");
+    nonsense.pair.rq.recv(1, room).expect("posted");
+    let words = domain.lease_from(b"GET / HTTP/1.1").expect("memory");
+    nonsense.pair.sq.send(2, words).expect("posted");
+    let mut told = false;
+    for _ in 0..2 {
+        let done = queue
+            .wait(Some(support::DEADLINE))
+            .expect("no overflow")
+            .expect("in time");
+        let length = done.result.expect("success");
+        told |= done.id == 1 && done.buffers[0][..length].starts_with(b"error text=");
+    }
+    assert!(told);
+    assert!(nonsense.wait_disconnected(Some(support::DEADLINE)));
     support::matrix::ping(&here, &server.address, "rc");
 }
 

@@ -10,6 +10,8 @@ use support::{Place, Server};
 
 /// How long nothing happens.
 const WATCHED: Duration = Duration::from_secs(10);
+/// How long a device remembers connections that ended, and wakes to forget each.
+const REMEMBERED: Duration = Duration::from_secs(2);
 /// One clock tick (10 ms) may fall to anyone by chance.
 const MAX_TICKS: u64 = 1;
 /// A process that slept ten seconds in a few calls, against one that looks every 100 ms.
@@ -31,6 +33,7 @@ fn a_process_with_an_idle_device_sleeps() {
     }
     matrix::bandwidth(&here, &used.address, "rc", "write", "70000");
     wait_for_clients_to_leave(used.process.pid());
+    std::thread::sleep(REMEMBERED);
 
     let before = [&fresh, &used].map(|server| Usage::of(server.process.pid()));
     std::thread::sleep(WATCHED);

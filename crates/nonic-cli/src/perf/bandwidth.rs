@@ -9,7 +9,8 @@
 
 use super::rig::{Flow, Rig, posting, slot, target};
 use super::run::{Op, Run};
-use crate::exchange::{Conversation, Message, PATIENCE};
+use crate::conversation::Conversation;
+use crate::exchange::{Message, PATIENCE};
 use crate::meter::Meter;
 use crate::pattern;
 use anyhow::{Context, Result, bail, ensure};

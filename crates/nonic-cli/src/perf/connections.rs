@@ -6,15 +6,17 @@
 //! ```text
 //! client                                server
 //! connections count=10000 size=64   →
-//!                                   ←   listening port=…
+//!                                   ←   before rss=…
 //!                … 10000 connections, each with its number …
 //!                                   ←   open rss=…
 //!                … a message there and back on each …
 //! closing                           →
 //!                … 10000 disconnects …
-//!                                   ←   closed rss=…
+//!                                   ←   ended
+//!                                   ←   after rss=…
 //! ```
 
+use super::meeting::Meeting;
 use crate::client::Session;
 use crate::exchange::{Message, PATIENCE};
 use crate::footprint::Footprint;
@@ -23,13 +25,11 @@ use crate::pattern;
 use crate::site::Site;
 use crate::units::Size;
 use anyhow::{Context, Result, bail, ensure};
-use nonic::{CompletionQueue, Connection, Domain, Lease, QpCapacity, QueuePairBuilder, Rc, connect};
+use nonic::{CompletionQueue, ConnectOptions, Connection, Domain, Lease, QpCapacity, Rc};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Requests to connect, and messages, that are under way at a time.
+/// Messages that are under way at a time.
 const UNDER_WAY: usize = 64;
 /// The most memory for buffers on one side.
 const MAX_BYTES: u64 = 1 << 30;
@@ -85,6 +85,7 @@ impl Crowd {
 pub(crate) struct Ground {
     pub(crate) domain: Domain,
     pub(crate) queue: CompletionQueue,
+    gid_index: u8,
     size: usize,
     rest: Option<Lease>,
 }
@@ -96,18 +97,29 @@ impl Ground {
         let count = crowd.count as usize;
         Ok(Ground {
             queue: site.device.completion_queue(2 * count)?,
+            gid_index: site.gid_index,
             size: crowd.size as usize,
             rest: Some(domain.lease(2 * count * crowd.size as usize)?),
             domain,
         })
     }
 
-    /// A queue pair for one message each way at a time.
-    pub(crate) fn builder(&self) -> QueuePairBuilder<Rc> {
-        self.domain.queue_pair_builder(&self.queue).capacity(QpCapacity {
+    /// Connects as many queue pairs, each with a receive posted.
+    pub(crate) fn connect(&mut self, crowd: Crowd, meeting: Meeting<'_>) -> Result<Vec<Connection<Rc>>> {
+        // One message each way at a time.
+        let capacity = QpCapacity {
             max_send_wr: 1,
             max_recv_wr: 1,
             ..QpCapacity::default()
+        };
+        let (domain, queue, gid_index) = (self.domain.clone(), self.queue.clone(), self.gid_index);
+        let builder = || {
+            let builder = domain.queue_pair_builder(&queue);
+            builder.capacity(capacity).gid_index(gid_index)
+        };
+        let options = ConnectOptions::default();
+        meeting.connect(crowd.count, &options, builder, |index, connection| {
+            Ok(connection.pair.rq.recv(index, self.lease()?)?)
         })
     }
 
@@ -135,14 +147,11 @@ pub(crate) fn run(session: &mut Session, crowd: Crowd, json: bool) -> Result<()>
 fn measure(session: &mut Session, crowd: Crowd) -> Result<Found> {
     let before = Footprint::take(&session.site)?;
     session.conversation.say(&crowd.to_message())?;
-    let listening = session.conversation.expect("listening", PATIENCE)?;
-    let mut peer = session.conversation.peer_addr()?;
-    peer.set_port(listening.field("port")?);
-    let theirs_before = Footprint::from_message(&listening)?;
+    let theirs_before = session.conversation.expect("before", PATIENCE)?;
 
     let start = Instant::now();
     let mut ground = Ground::new(crowd, &session.site)?;
-    let mut connections = open(crowd, &mut ground, peer)?;
+    let mut connections = ground.connect(crowd, Meeting::Active(session.meeting_point))?;
     let connect = start.elapsed();
     let theirs_open = session.conversation.expect("open", PATIENCE)?;
     let open = Footprint::take(&session.site)?;
@@ -159,7 +168,7 @@ fn measure(session: &mut Session, crowd: Crowd) -> Result<Found> {
     let close = start.elapsed();
 
     let after = Footprint::settle(&session.site, &before)?;
-    let theirs_after = session.conversation.expect("closed", PATIENCE)?;
+    let theirs_after = session.conversation.expect("after", PATIENCE)?;
     Ok(Found {
         connect,
         exchange,
@@ -172,35 +181,11 @@ fn measure(session: &mut Session, crowd: Crowd) -> Result<Found> {
         },
         server: Cost {
             count: crowd.count,
-            before: theirs_before,
+            before: Footprint::from_message(&theirs_before)?,
             open: Footprint::from_message(&theirs_open)?,
             after: Footprint::from_message(&theirs_after)?,
         },
     })
-}
-
-/// Opens all connections, some at a time: a burst of requests would overrun the peer's socket.
-fn open(crowd: Crowd, ground: &mut Ground, peer: SocketAddr) -> Result<Vec<Connection<Rc>>> {
-    let mut connections = Vec::with_capacity(crowd.count as usize);
-    let mut asked = VecDeque::with_capacity(UNDER_WAY);
-    let mut next = 0;
-    while connections.len() < crowd.count as usize {
-        if next < crowd.count && asked.len() < UNDER_WAY {
-            asked.push_back(connect(ground.builder(), peer, &u64::from(next).to_be_bytes())?);
-            next += 1;
-            continue;
-        }
-        let index = connections.len();
-        let connecting = asked
-            .pop_front()
-            .context("as many were asked for as are missing")?;
-        let mut connection = connecting
-            .wait()
-            .with_context(|| format!("connection {index} of {}", crowd.count))?;
-        connection.pair.rq.recv(index as u64, ground.lease()?)?;
-        connections.push(connection);
-    }
-    Ok(connections)
 }
 
 /// Sends a message on each and checks the answer.

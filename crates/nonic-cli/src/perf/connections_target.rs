@@ -2,25 +2,27 @@
 
 use super::bandwidth_target::is_arrival;
 use super::connections::{Crowd, Ground};
-use crate::exchange::{Conversation, Message, PATIENCE};
+use super::meeting::Meeting;
+use crate::conversation::Conversation;
+use crate::exchange::{Message, PATIENCE};
 use crate::footprint::Footprint;
 use crate::pattern;
 use crate::site::Site;
 use anyhow::{Context, Result, bail, ensure};
 use nonic::{Connection, Listener, Rc};
-use std::net::SocketAddr;
 
 /// Serves a client that wants many connections.
-pub(crate) fn serve(crowd: Crowd, site: &Site, conversation: &mut Conversation) -> Result<()> {
+pub(crate) fn serve(
+    crowd: Crowd,
+    site: &Site,
+    listener: &Listener,
+    conversation: &mut Conversation,
+) -> Result<()> {
     let before = Footprint::take(site)?;
-    let listener = Listener::bind(&site.device, SocketAddr::new(site.ip(), 0))?;
-    let listening = before
-        .to_message("listening")
-        .with("port", listener.local_addr().port());
-    conversation.say(&listening)?;
+    conversation.say(&before.to_message("before"))?;
 
     let mut ground = Ground::new(crowd, site)?;
-    let mut connections = accept(crowd, &mut ground, &listener)?;
+    let mut connections = ground.connect(crowd, Meeting::Passive(listener))?;
     conversation.say(&Footprint::take(site)?.to_message("open"))?;
     answer(&mut ground, &mut connections)?;
 
@@ -33,31 +35,8 @@ pub(crate) fn serve(crowd: Crowd, site: &Site, conversation: &mut Conversation) 
     }
     drop(connections);
     drop(ground);
-    drop(listener);
     conversation.say(&Message::new("ended"))?;
-    conversation.say(&Footprint::settle(site, &before)?.to_message("closed"))
-}
-
-/// Takes all connections; the client gave each its number.
-fn accept(crowd: Crowd, ground: &mut Ground, listener: &Listener) -> Result<Vec<Connection<Rc>>> {
-    let mut places: Vec<Option<Connection<Rc>>> = (0..crowd.count).map(|_| None).collect();
-    for have in 0..crowd.count {
-        let Some(incoming) = listener.accept_within(PATIENCE) else {
-            bail!("{have} of {} connections came within {PATIENCE:?}", crowd.count);
-        };
-        let (index, _) = incoming
-            .private_data()
-            .split_first_chunk()
-            .context("a request without the number of its connection")?;
-        let index = u64::from_be_bytes(*index);
-        let place = places.get_mut(index as usize).filter(|place| place.is_none());
-        let place = place.with_context(|| format!("connection {index} was not expected"))?;
-        let mut connection = incoming.accept(ground.builder(), &[])?;
-        connection.pair.rq.recv(index, ground.lease()?)?;
-        *place = Some(connection);
-    }
-    // As many came as there are places, and none twice.
-    Ok(places.into_iter().flatten().collect())
+    conversation.say(&Footprint::settle(site, &before)?.to_message("after"))
 }
 
 /// Answers one message on each.

@@ -12,7 +12,7 @@ use super::bandwidth::{closest, seed};
 use super::bandwidth_target::{expected_length, is_arrival};
 use super::rig::{Rig, posting, slot, target};
 use super::run::{Op, Run, Service};
-use crate::exchange::Conversation;
+use crate::conversation::Conversation;
 use crate::pattern;
 use anyhow::{Context, Result, bail};
 use nonic::{Completion, Lease};

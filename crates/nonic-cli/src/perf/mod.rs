@@ -9,6 +9,7 @@ pub(crate) mod connections;
 pub(crate) mod connections_target;
 pub(crate) mod latency;
 pub(crate) mod latency_target;
+pub(crate) mod meeting;
 pub(crate) mod pair;
 pub(crate) mod report;
 pub(crate) mod rig;

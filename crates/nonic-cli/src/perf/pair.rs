@@ -4,12 +4,17 @@
 //! service on its command line needs all of them in one; what a service lacks was refused by [`Run::check`]
 //! before it gets here.
 
+use super::meeting::Meeting;
 use super::rig::CREDIT_RECEIVES;
 use super::run::{Op, Run, Service};
+use crate::conversation::Conversation;
+use crate::exchange::{Message, PATIENCE};
+use crate::site::Site;
 use anyhow::Result;
 use nonic::{
-    Buffers, CompletionQueue, ConnectOptions, Connected, Domain, Endpoint, Lease, Peer, PostError, Prepared,
-    QpCapacity, QueuePair, Rc, Refused, RemoteSlice, SendQueue, Transport, Uc, Ud,
+    Buffers, CompletionQueue, ConnectOptions, Connected, Connection, Domain, Endpoint, Lease, Peer,
+    PostError, QpCapacity, QueuePair, QueuePairBuilder, Rc, Refused, RemoteSlice, SendQueue, Transport, Uc,
+    Ud,
 };
 
 /// Something to post.
@@ -36,16 +41,16 @@ pub(crate) enum Posting {
 /// A queue pair of any service.
 #[derive(Debug)]
 pub(crate) enum Pair {
-    Rc(QueuePair<Rc>),
-    Uc(QueuePair<Uc>),
+    Rc(Connection<Rc>),
+    Uc(Connection<Uc>),
     Ud(QueuePair<Ud>, Peer),
 }
 
 impl Pair {
     pub(crate) fn post(&mut self, id: u64, posting: Posting) -> Result<(), Refused> {
         match self {
-            Pair::Rc(pair) => post_reliable(&mut pair.sq, id, posting),
-            Pair::Uc(pair) => post_connected(&mut pair.sq, id, posting),
+            Pair::Rc(connection) => post_reliable(&mut connection.pair.sq, id, posting),
+            Pair::Uc(connection) => post_connected(&mut connection.pair.sq, id, posting),
             Pair::Ud(pair, peer) => post_datagram(&mut pair.sq, id, posting, *peer),
         }
     }
@@ -63,10 +68,12 @@ impl Pair {
             postings.try_for_each(|posting| post(posting).map_err(|refused| refused.error))
         }
         let posted = match self {
-            Pair::Rc(pair) => pair
+            Pair::Rc(connection) => connection
+                .pair
                 .sq
                 .batch(|sq| all(postings, |posting| post_reliable(sq, id, posting))),
-            Pair::Uc(pair) => pair
+            Pair::Uc(connection) => connection
+                .pair
                 .sq
                 .batch(|sq| all(postings, |posting| post_connected(sq, id, posting))),
             Pair::Ud(pair, peer) => pair
@@ -78,8 +85,8 @@ impl Pair {
 
     pub(crate) fn recv(&mut self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
         match self {
-            Pair::Rc(pair) => pair.rq.recv(id, buffers),
-            Pair::Uc(pair) => pair.rq.recv(id, buffers),
+            Pair::Rc(connection) => connection.pair.rq.recv(id, buffers),
+            Pair::Uc(connection) => connection.pair.rq.recv(id, buffers),
             Pair::Ud(pair, _) => pair.rq.recv(id, buffers),
         }
     }
@@ -142,60 +149,70 @@ fn post_datagram(sq: &mut SendQueue<Ud>, id: u64, posting: Posting, peer: Peer) 
     }
 }
 
-/// A queue pair that does not know its peer yet.
-pub(crate) enum Unconnected {
-    Rc(Prepared<Rc>),
-    Uc(Prepared<Uc>),
-    Ud(Prepared<Ud>),
-}
-
-impl Unconnected {
-    pub(crate) fn new(run: &Run, domain: &Domain, queue: &CompletionQueue, gid_index: u8) -> Result<Self> {
-        Ok(match run.service {
-            Service::Rc => Unconnected::Rc(prepare(run, domain, queue, gid_index)?),
-            Service::Uc => Unconnected::Uc(prepare(run, domain, queue, gid_index)?),
-            Service::Ud => Unconnected::Ud(prepare(run, domain, queue, gid_index)?),
-        })
-    }
-
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        match self {
-            Unconnected::Rc(pair) => pair.endpoint(),
-            Unconnected::Uc(pair) => pair.endpoint(),
-            Unconnected::Ud(pair) => pair.endpoint(),
-        }
-    }
-
-    pub(crate) fn connect(self, run: &Run, peer: &Endpoint) -> Result<Pair> {
-        let options = ConnectOptions {
-            mtu: Some(run.mtu),
-            timeout: run.ack_timeout,
-            fetches: run.depth.clamp(1, 128) as u8,
-            ..ConnectOptions::default()
-        };
-        Ok(match self {
-            Unconnected::Rc(pair) => Pair::Rc(pair.connect_with(peer, &options)?),
-            Unconnected::Uc(pair) => Pair::Uc(pair.connect_with(peer, &options)?),
-            Unconnected::Ud(pair) => Pair::Ud(pair.activate()?, Peer::from(peer)),
-        })
-    }
-}
-
-fn prepare<T: Transport>(
+/// Makes the queue pairs of a run and connects them to the peer's. Datagrams need only tell each other where they are.
+pub(crate) fn connect(
     run: &Run,
     domain: &Domain,
     queue: &CompletionQueue,
-    gid_index: u8,
-) -> Result<Prepared<T>> {
+    site: &Site,
+    meeting: Meeting<'_>,
+    conversation: &mut Conversation,
+) -> Result<Vec<Pair>> {
+    let options = ConnectOptions {
+        mtu: Some(run.mtu),
+        timeout: run.ack_timeout,
+        fetches: run.depth.clamp(1, 128) as u8,
+        ..ConnectOptions::default()
+    };
+    fn all<T>(pairs: Vec<T>, pair: impl FnMut(T) -> Pair) -> Vec<Pair> {
+        pairs.into_iter().map(pair).collect()
+    }
+    Ok(match run.service {
+        Service::Rc => {
+            let builder = || builder(run, domain, queue, site);
+            all(
+                meeting.connect(run.qps, &options, builder, |_, _| Ok(()))?,
+                Pair::Rc,
+            )
+        }
+        Service::Uc => {
+            let builder = || builder(run, domain, queue, site);
+            all(
+                meeting.connect(run.qps, &options, builder, |_, _| Ok(()))?,
+                Pair::Uc,
+            )
+        }
+        Service::Ud => {
+            let own: Vec<QueuePair<Ud>> = (0..run.qps)
+                .map(|_| Ok(builder(run, domain, queue, site).build()?.activate()?))
+                .collect::<Result<_>>()?;
+            for pair in &own {
+                conversation.say(&Message::new("endpoint").with("at", pair.endpoint()))?;
+            }
+            own.into_iter()
+                .map(|pair| {
+                    let peer: Endpoint = conversation.expect("endpoint", PATIENCE)?.field("at")?;
+                    Ok(Pair::Ud(pair, Peer::from(&peer)))
+                })
+                .collect::<Result<_>>()?
+        }
+    })
+}
+
+fn builder<T: Transport>(
+    run: &Run,
+    domain: &Domain,
+    queue: &CompletionQueue,
+    site: &Site,
+) -> QueuePairBuilder<T> {
     let capacity = QpCapacity {
         // The target of a bandwidth run sends credits.
         max_send_wr: run.sends().max(CREDIT_RECEIVES) as u32,
         max_recv_wr: run.receives().max(CREDIT_RECEIVES) as u32,
         ..QpCapacity::default()
     };
-    Ok(domain
+    domain
         .queue_pair_builder(queue)
         .capacity(capacity)
-        .gid_index(gid_index)
-        .build()?)
+        .gid_index(site.gid_index)
 }

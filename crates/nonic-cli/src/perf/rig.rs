@@ -1,12 +1,14 @@
 //! What one side of a run stands on: queue pairs, buffers and exposed memory, connected to the peer's.
 
-use super::pair::{Pair, Posting, Unconnected};
+use super::meeting::Meeting;
+use super::pair::{self, Pair, Posting};
 use super::run::{Op, Run, Service, Test};
-use crate::exchange::{Conversation, Message, PATIENCE};
+use crate::conversation::Conversation;
+use crate::exchange::{Message, PATIENCE};
 use crate::pattern;
 use crate::site::Site;
 use anyhow::{Context, Result};
-use nonic::{Access, Buffers, Completion, CompletionQueue, Domain, Endpoint, Exposed, Lease, RemoteSlice};
+use nonic::{Access, Buffers, Completion, CompletionQueue, Domain, Exposed, Lease, RemoteSlice};
 use std::time::Duration;
 
 /// Datagrams arrive behind this much of network header.
@@ -46,29 +48,29 @@ pub(crate) struct Flow {
 }
 
 impl Rig {
-    /// Builds one side, exchanges endpoints and connects. Receives are posted when this returns, on both
-    /// sides.
-    pub(crate) fn build(run: &Run, role: Role, site: &Site, conversation: &mut Conversation) -> Result<Self> {
+    /// Builds one side and connects it. Receives are posted when this returns, on both sides.
+    pub(crate) fn build(
+        run: &Run,
+        meeting: Meeting<'_>,
+        site: &Site,
+        conversation: &mut Conversation,
+    ) -> Result<Self> {
+        let role = match meeting {
+            Meeting::Active(_) => Role::Client,
+            Meeting::Passive(_) => Role::Server,
+        };
         let domain = site.device.domain();
         let requests = run.sends() + run.receives() + CREDIT_RECEIVES;
         let queue = site
             .device
             .completion_queue((requests * u64::from(run.qps)) as usize)?;
-        let prepared: Vec<Unconnected> = (0..run.qps)
-            .map(|_| Unconnected::new(run, &domain, &queue, site.gid_index))
-            .collect::<Result<_>>()?;
         let memory = expose(run, role, &domain)?;
-
-        for pair in &prepared {
-            conversation.say(&Message::new("endpoint").with("at", pair.endpoint()))?;
-        }
+        let pairs = pair::connect(run, &domain, &queue, site, meeting, conversation)?;
+        let flows = pairs
+            .into_iter()
+            .map(|pair| Flow::new(run, role, pair, &domain))
+            .collect::<Result<_>>()?;
         conversation.say(&Message::new("memory").with("at", memory.remote()))?;
-        let mut flows = Vec::new();
-        for pair in prepared {
-            let peer: Endpoint = conversation.expect("endpoint", PATIENCE)?.field("at")?;
-            let pair = pair.connect(run, &peer)?;
-            flows.push(Flow::new(run, role, pair, &domain)?);
-        }
         let remote = conversation.expect("memory", PATIENCE)?.field("at")?;
         let mut rig = Rig {
             run: run.clone(),

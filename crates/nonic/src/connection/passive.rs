@@ -9,7 +9,7 @@ use crate::transport::Connected;
 use nonic_core::cm::{AcceptParams, CmError, CmEvent, ConnectRequest};
 pub use nonic_engine::ListenError;
 use nonic_wire::cm::{PortSpace, RejectReason};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -91,6 +91,11 @@ impl Incoming {
     pub fn peer_addr(&self) -> SocketAddr {
         let port = self.request.ip.as_ref().map_or(0, |ip| ip.source_port);
         SocketAddr::new(self.request.route.remote, port)
+    }
+
+    /// Which of our addresses it asked.
+    pub fn local_ip(&self) -> IpAddr {
+        self.request.route.local
     }
 
     /// What the peer's program said, with zeros behind it.

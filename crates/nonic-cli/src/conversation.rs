@@ -1,0 +1,293 @@
+//! The conversation of two processes about what to do: lines of text over a connection of their own.
+//!
+//! The client connects by address and port, as any RDMA program would; each line ([`Message`]) is one SEND. A line
+//! that was said has arrived at the peer's NIC when [`Conversation::say`] returns. Lines are read by a thread of
+//! their own, which sleeps until there is one, so that measuring loops can look for news without a system call.
+//!
+//! A side that is silent for a while sends an empty line: a peer that was killed, or whose host is gone, does not
+//! acknowledge it, and nobody measures for ever.
+
+use crate::exchange::{Message, PATIENCE, expected};
+use crate::site::Site;
+use anyhow::{Context, Result, anyhow, bail};
+use nonic::{
+    AckTimeout, CompletionQueue, ConnectError, ConnectOptions, Connection, Domain, Incoming, QpCapacity,
+    QueuePairBuilder, Rc, RejectReason, connect_with,
+};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a client says of itself when it connects.
+pub(crate) const GREETING: &[u8] = b"nonic conversation";
+
+const MAX_LINE_BYTES: usize = 4096;
+/// Lines that may come before they are read.
+const RECEIVES: usize = 32;
+/// Lines read ahead of whoever asks for them.
+const MAX_LINES_AHEAD: usize = 64;
+/// After so much silence an empty line asks whether the peer is there.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long a host may take to acknowledge a line before it is repeated; after eight times as long it is gone.
+const ACK_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long a server may take to answer at all.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to a peer.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    speaker: Arc<Mutex<Speaker>>,
+    lines: Receiver<Result<Message>>,
+    peer: SocketAddr,
+}
+
+impl Conversation {
+    /// Connects to the server at an address.
+    pub(crate) fn connect(site: &Site, server: SocketAddr) -> Result<Self> {
+        let parts = Parts::new(site)?;
+        let connecting = connect_with(parts.builder(site), server, &options(), GREETING)?;
+        let connection = connecting.wait_within(CONNECT_PATIENCE).map_err(|error| {
+            let port = server.port();
+            let advice = match error {
+                ConnectError::Rejected { reason, .. } if reason == RejectReason::INVALID_SERVICE_ID => {
+                    format!("nobody listens on port {port} of {}; start the server there (`nonic perf --server`)", server.ip())
+                }
+                ConnectError::Unreachable => {
+                    format!("{server} does not answer; start the server there (`nonic perf --server`) and let UDP port 4791 through")
+                }
+                _ => format!("cannot connect to {server}"),
+            };
+            anyhow::Error::new(error).context(advice)
+        })?;
+        parts.converse(connection)
+    }
+
+    /// Takes a client that connects to us.
+    pub(crate) fn accept(site: &Site, incoming: Incoming) -> Result<Self> {
+        let parts = Parts::new(site)?;
+        let connection = incoming.accept_with(parts.builder(site), &options(), &[])?;
+        parts.converse(connection)
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn say(&mut self, message: &Message) -> Result<()> {
+        lock(&self.speaker).say(message.to_string().as_bytes())
+    }
+
+    /// Tells the peer why we give up. It may be gone; that changes nothing.
+    pub(crate) fn complain(&mut self, error: &anyhow::Error) {
+        let _ = self.say(&Message::new("error").with("text", format!("{error:#}")));
+    }
+
+    /// The next line, which must be this verb.
+    pub(crate) fn expect(&self, verb: &str, patience: Duration) -> Result<Message> {
+        match self.lines.recv_timeout(patience) {
+            Ok(message) => expected(verb, message?),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the peer did not say `{verb}` within {patience:?}; does it still run?")
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("the peer hung up where `{verb}` was due"),
+        }
+    }
+
+    /// The next line whatever it is, or `None` if the peer hung up.
+    pub(crate) fn next(&self) -> Result<Option<Message>> {
+        self.lines.recv().ok().transpose()
+    }
+
+    /// The next line if it has come already. It must be this verb. A peer that hung up is an error.
+    pub(crate) fn news(&self, verb: &str) -> Result<Option<Message>> {
+        match self.lines.try_recv() {
+            Ok(message) => expected(verb, message?).map(Some),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => bail!("the peer hung up where `{verb}` was due"),
+        }
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        // What was posted completes as flushed, which ends the reading thread. The peer may have been faster.
+        let _ = lock(&self.speaker).connection.shutdown();
+    }
+}
+
+/// The half that speaks.
+#[derive(Debug)]
+struct Speaker {
+    connection: Connection<Rc>,
+    domain: Domain,
+    sent: CompletionQueue,
+}
+
+impl Speaker {
+    /// Says something and waits until the peer's NIC has it.
+    fn say(&mut self, line: &[u8]) -> Result<()> {
+        let line = self.domain.lease_from(line)?;
+        self.connection.pair.sq.send(0, line)?;
+        let done = self.sent.wait(Some(PATIENCE))?;
+        let done = done.context("the peer takes no more lines; does it still run?")?;
+        done.result.context("the peer hung up")?;
+        Ok(())
+    }
+}
+
+/// What a conversation stands on before there is one.
+struct Parts {
+    domain: Domain,
+    sent: CompletionQueue,
+    received: CompletionQueue,
+}
+
+impl Parts {
+    fn new(site: &Site) -> Result<Self> {
+        Ok(Parts {
+            domain: site.device.domain(),
+            sent: site.device.completion_queue(1)?,
+            received: site.device.completion_queue(RECEIVES)?,
+        })
+    }
+
+    fn builder(&self, site: &Site) -> QueuePairBuilder<Rc> {
+        let capacity = QpCapacity {
+            max_send_wr: 1,
+            max_recv_wr: RECEIVES as u32,
+            ..QpCapacity::default()
+        };
+        self.domain
+            .queue_pair_builder(&self.sent)
+            .receive_completions(&self.received)
+            .capacity(capacity)
+            .gid_index(site.gid_index)
+    }
+
+    fn converse(self, mut connection: Connection<Rc>) -> Result<Conversation> {
+        let mut room = self.domain.lease(RECEIVES * MAX_LINE_BYTES)?;
+        for _ in 0..RECEIVES {
+            let (piece, rest) = room.split_at(MAX_LINE_BYTES);
+            connection.pair.rq.recv(0, piece)?;
+            room = rest;
+        }
+        let peer = connection.peer_addr();
+        let speaker = Arc::new(Mutex::new(Speaker {
+            connection,
+            domain: self.domain,
+            sent: self.sent,
+        }));
+        let (sender, lines) = sync_channel(MAX_LINES_AHEAD);
+        let reader = Arc::clone(&speaker);
+        std::thread::Builder::new()
+            .name("conversation".to_owned())
+            .spawn(move || read_lines(&reader, &self.received, &sender))?;
+        Ok(Conversation { speaker, lines, peer })
+    }
+}
+
+fn read_lines(speaker: &Mutex<Speaker>, received: &CompletionQueue, sender: &SyncSender<Result<Message>>) {
+    loop {
+        let done = match received.wait(Some(SILENCE)) {
+            Ok(Some(done)) => done,
+            Ok(None) if lock(speaker).say(&[]).is_ok() => continue,
+            Ok(None) | Err(_) => return,
+        };
+        // An error is the end: flushed because one of us hung up.
+        let Ok(length) = done.result else { return };
+        if length > 0 {
+            let message = std::str::from_utf8(&done.buffers[0][..length])
+                .map_err(|_| anyhow!("the peer's line is no text"))
+                .and_then(str::parse);
+            let bad = message.is_err();
+            // Nobody listens any more, or nothing sensible can follow.
+            if sender.send(message).is_err() || bad {
+                return;
+            }
+        }
+        // Refused after the end, which the next completion tells.
+        let _ = lock(speaker).connection.pair.rq.recv(0, done.buffers);
+    }
+}
+
+fn options() -> ConnectOptions {
+    ConnectOptions {
+        timeout: AckTimeout::at_least(ACK_TIMEOUT),
+        ..ConnectOptions::default()
+    }
+}
+
+fn lock(speaker: &Mutex<Speaker>) -> MutexGuard<'_, Speaker> {
+    speaker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::{Choice, Sites};
+    use nonic::Listener;
+
+    fn pair() -> (Conversation, Conversation) {
+        let local = "127.0.0.1:0".parse().expect("a literal address");
+        let site = Sites::default()
+            .find(&Choice::default(), local)
+            .expect("loopback");
+        let listener = Listener::bind(&site.device, local).expect("a free port");
+        let server = listener.local_addr();
+        let client = std::thread::spawn({
+            let site = site.clone();
+            move || Conversation::connect(&site, server).expect("it listens")
+        });
+        let incoming = listener.accept().expect("it connects");
+        let right = Conversation::accept(&site, incoming).expect("a connection");
+        (client.join().expect("no panic"), right)
+    }
+
+    #[test]
+    fn a_complaint_becomes_the_other_sides_error() {
+        let (mut left, right) = pair();
+        left.complain(&anyhow!("no such\nthing"));
+        let error = right.expect("ready", PATIENCE).expect_err("it complained");
+        assert_eq!(error.to_string(), "the peer gave up: no such thing");
+    }
+
+    #[test]
+    fn a_peer_that_hangs_up_is_noticed() {
+        let (left, right) = pair();
+        assert!(right.news("ready").expect("still there").is_none());
+        drop(left);
+        assert!(right.expect("ready", PATIENCE).is_err());
+        assert!(right.news("ready").is_err());
+    }
+
+    #[test]
+    fn what_was_said_before_hanging_up_is_heard() {
+        let (mut left, right) = pair();
+        for _ in 0..RECEIVES {
+            left.say(&Message::new("ready")).expect("it is there");
+        }
+        drop(left);
+        for _ in 0..RECEIVES {
+            right.expect("ready", PATIENCE).expect("it was said");
+        }
+        assert!(right.next().expect("nothing wrong").is_none());
+    }
+
+    #[test]
+    fn a_line_too_long_ends_it() {
+        let (left, right) = pair();
+        let said = lock(&left.speaker).say(&[b'x'; MAX_LINE_BYTES + 1]);
+        assert!(said.is_err());
+        assert!(right.expect("ready", PATIENCE).is_err());
+    }
+
+    #[test]
+    fn silence_is_no_end() {
+        let (mut left, right) = pair();
+        std::thread::sleep(SILENCE + SILENCE / 4);
+        left.say(&Message::new("ready")).expect("it is there");
+        right.expect("ready", PATIENCE).expect("it was said");
+    }
+}
