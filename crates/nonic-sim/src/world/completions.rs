@@ -146,11 +146,12 @@ impl World {
         let other = &self.qps[peer];
         let there = self.hosts[other.host].station;
         // Every timeout since the last success must have been caused by a packet of its own. Only the first
-        // one's may have been sent before, and the last answer may have been too slow.
+        // one's may have been sent before, and the answer to the last may have been too slow: that attempt, the
+        // one beyond the retries, need not have lost anything.
         let disturbed = self.disturbed_on_path(number);
         let needed = u64::from(qp.terms.retry_count);
         let since = disturbed - qp.disturbed_at_success;
-        let lost_enough = disturbed > needed && since >= needed.saturating_sub(2);
+        let lost_enough = disturbed >= needed && since >= needed.saturating_sub(2);
         let in_error = self.fabric.nic(there).qp_state(other.qpn) == Some(nonic_core::QpState::Error);
         !other.works() || (in_error && self.error_is_explained(peer)) || lost_enough
     }
