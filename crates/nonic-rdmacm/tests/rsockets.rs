@@ -85,8 +85,10 @@ fn rcopy_copies_a_file() {
     );
 }
 
+/// Not its echo mode: there it sends again after a millisecond, and again for every answer that comes late, so that on
+/// a busy machine it drowns in its own messages.
 #[test]
-fn udpong_echoes_datagrams() {
+fn udpong_sends_datagrams() {
     if missing("/usr/bin/udpong") {
         return;
     }
@@ -95,7 +97,7 @@ fn udpong_echoes_datagrams() {
         let port = port(which);
         let _server = Running::start(&libraries, "udpong", &["-b", address, "-p", &port, "-T", "b"]);
         for size in ["16", "1000", "1500"] {
-            let client = ["-s", address, "-p", &port, "-T", "e", "-S", size, "-C", "200"];
+            let client = ["-s", address, "-p", &port, "-S", size, "-C", "200"];
             succeeded(&until_served(&libraries, "udpong", &client), "udpong");
         }
     }
