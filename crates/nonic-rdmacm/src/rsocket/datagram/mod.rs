@@ -36,6 +36,12 @@ const MAX_PEERS: usize = 4096;
 /// How long a peer may be silent before it is asked again where it is.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// How often a peer that sends by UDP is told where we are.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(50);
+
+/// For how long all messages follow one that was too long for RDMA, so that they do not overtake it.
+const FOLLOWING: Duration = Duration::from_millis(100);
+
 /// A datagram socket.
 pub(crate) struct DatagramSocket {
     fd: RawFd,
@@ -63,6 +69,21 @@ struct Peer {
     /// Once it has told.
     route: Option<Route>,
     heard: Instant,
+    /// When it was told where we are.
+    told: Option<Instant>,
+    /// When it was last sent a message that is too long for RDMA.
+    long: Option<Instant>,
+}
+
+impl Peer {
+    /// Whether it is time to tell it where we are. It counts as told.
+    fn is_to_be_told(&mut self) -> bool {
+        let due = self.told.is_none_or(|told| told.elapsed() > ANSWER_INTERVAL);
+        if due {
+            self.told = Some(Instant::now());
+        }
+        due
+    }
 }
 
 /// A message for the program.
@@ -201,6 +222,7 @@ impl State {
             peer.route.is_none()
                 || length > self.ports[peer.port].max_payload()
                 || peer.heard.elapsed() > SILENCE
+                || peer.long.is_some_and(|long| long.elapsed() < FOLLOWING)
         })
     }
 
@@ -224,6 +246,8 @@ impl State {
                 port,
                 route: None,
                 heard: Instant::now(),
+                told: None,
+                long: None,
             };
             self.peers.insert(remote, peer);
         }
@@ -239,6 +263,9 @@ impl State {
         if let Some(peer) = self.peers.get_mut(&to) {
             // Asked; the answer has as long again.
             peer.heard = Instant::now();
+            if bytes.len() > self.ports[port].max_payload() {
+                peer.long = Some(peer.heard);
+            }
         }
         self.udp.send(to, &header, bytes)
     }
@@ -257,7 +284,8 @@ impl State {
             let Ok(port) = self.find(source) else {
                 continue;
             };
-            if lookup.purpose == Purpose::Data {
+            if lookup.purpose == Purpose::Data && self.peers.get_mut(&source).is_some_and(Peer::is_to_be_told)
+            {
                 let answer = self.ports[port].lookup(Purpose::Control).emit();
                 // If it is lost, the peer's next message asks again.
                 let _ = self.udp.send(source, &answer, &[]);
@@ -320,11 +348,9 @@ impl Waitable for DatagramSocket {
 
 impl Progress for State {
     fn advance(&mut self) -> bool {
+        let heard = self.udp.is_its_turn() && self.hear();
         let taken = self.take_completions();
-        if taken && self.udp.may_be_left_for_now() {
-            return true;
-        }
-        self.hear() || taken
+        heard || taken || self.hear()
     }
 
     fn arm(&mut self, polled: &mut Vec<pollfd>) {

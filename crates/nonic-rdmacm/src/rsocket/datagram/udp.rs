@@ -87,7 +87,6 @@ impl Udp {
         &mut self,
         buffer: &'a mut [u8],
     ) -> Option<(SocketAddr, Option<Lookup>, &'a [u8])> {
-        self.turns = 0;
         let (length, source) = self.socket.recv_from(buffer).ok()?;
         let bytes = &buffer[..length];
         match Lookup::parse(bytes).filter(|(lookup, _)| lookup.address.is_ipv4() == source.is_ipv4()) {
@@ -96,10 +95,10 @@ impl Udp {
         }
     }
 
-    /// Whether it can wait for its turn.
-    pub(crate) fn may_be_left_for_now(&mut self) -> bool {
-        self.turns += 1;
-        self.turns < TURNS
+    /// Whether it is to be looked at whatever else there is.
+    pub(crate) fn is_its_turn(&mut self) -> bool {
+        self.turns = (self.turns + 1) % TURNS;
+        self.turns == 0
     }
 }
 
