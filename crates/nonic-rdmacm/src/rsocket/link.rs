@@ -24,11 +24,9 @@ const BATCH: usize = 16;
 /// Batches taken before the caller has its turn, however much there is.
 const MAX_BATCHES: usize = 64;
 
-/// The largest write. A peer sees the beginning of a long message before its end is copied.
+/// The largest write. rdma-core begins with small ones, so that a device can send one while the next is copied; here
+/// the thread that copies is the device.
 pub(super) const MAX_WRITE: u32 = 1 << 16;
-
-/// The first write of a call; each next one is twice as long.
-const FIRST_WRITE: u32 = 1 << 11;
 
 /// A queue pair with its completion queue and buffers.
 pub(crate) struct Link {
@@ -225,14 +223,12 @@ impl Link {
     /// Sends what it can of the program's bytes; tells how many.
     pub(crate) fn send(&mut self, vector: &mut Vector<'_>) -> usize {
         let before = vector.left();
-        let mut largest = FIRST_WRITE;
         while vector.left() > 0 {
-            let wanted = vector.left().min(largest as usize) as u32;
+            let wanted = vector.left().min(MAX_WRITE as usize) as u32;
             let Some(write) = self.stream_mut().and_then(|stream| stream.send(wanted)) else {
                 break;
             };
             self.fill_and_post(&write, vector);
-            largest = (largest * 2).min(MAX_WRITE);
         }
         before - vector.left()
     }
