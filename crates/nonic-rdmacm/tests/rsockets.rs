@@ -116,3 +116,15 @@ fn programs_may_expect_sockets() {
         succeeded(&output.expect("the program runs"), "expectations");
     }
 }
+
+#[test]
+fn processes_may_fork_and_be_killed() {
+    if missing("/usr/include/rdma/rsocket.h") {
+        return;
+    }
+    let libraries = Libraries::build();
+    let program = libraries.compile("rsockets_processes", &["-lrdmacm"]);
+    let program = program.to_str().expect("a name");
+    let output = libraries.command(program).arg(port(60)).output();
+    succeeded(&output.expect("the program runs"), "expectations");
+}
