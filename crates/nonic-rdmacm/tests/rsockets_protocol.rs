@@ -7,6 +7,7 @@
 #[allow(dead_code, unused_imports, reason = "the library uses all of it")]
 mod protocol;
 
+use protocol::TargetList;
 use protocol::datagram::{Lookup, Purpose, Sender};
 use protocol::{
     CONTROL_SLOTS, Ending, Hello, Iomapping, Message, Segment, Sizes, Stream, TARGETS, Violation,
@@ -40,6 +41,41 @@ struct Posted {
     address: u64,
     bytes: Vec<u8>,
     word: Option<u32>,
+}
+
+/// An end's list of targets.
+struct List<'a>(&'a mut [u8; TARGETS * Segment::LEN]);
+
+impl List<'_> {
+    fn entry(&mut self, index: usize) -> &mut [u8; Segment::LEN] {
+        let entry = &mut self.0[index * Segment::LEN..][..Segment::LEN];
+        entry.try_into().expect("an entry")
+    }
+}
+
+impl TargetList for List<'_> {
+    fn read(&mut self, index: usize) -> Segment {
+        Segment::parse(self.entry(index), cfg!(target_endian = "big"))
+    }
+
+    fn clear(&mut self, index: usize) {
+        let found = self.read(index);
+        assert!(found.length > 0, "the peer may be writing to an empty entry");
+        self.entry(index).fill(0);
+    }
+}
+
+/// A list nobody writes to.
+struct Empty;
+
+impl TargetList for Empty {
+    fn read(&mut self, _index: usize) -> Segment {
+        Segment::default()
+    }
+
+    fn clear(&mut self, _index: usize) {
+        panic!("the peer may be writing to an empty entry");
+    }
 }
 
 fn hello(sizes: Sizes) -> Hello {
@@ -131,17 +167,8 @@ impl End {
             self.ring[at..at + posted.bytes.len()].copy_from_slice(&posted.bytes);
         }
         if let Some(word) = posted.word {
-            let list = &mut self.list;
-            let take = |index: usize| {
-                let entry: &mut [u8; Segment::LEN] = (&mut list[index * Segment::LEN..][..Segment::LEN])
-                    .try_into()
-                    .expect("an entry");
-                let segment = Segment::parse(entry, cfg!(target_endian = "big"));
-                entry.fill(0);
-                segment
-            };
             self.stream
-                .handle_message(word, take)
+                .handle_message(word, &mut List(&mut self.list))
                 .expect("it keeps to the rules");
         }
         true
@@ -350,10 +377,36 @@ fn a_sender_stops_where_its_credits_end() {
     }
     assert_eq!(end.send(b"x"), 0);
     end.stream
-        .handle_message(Message::Credits(4).encode(), |_| Segment::default())
+        .handle_message(Message::Credits(4).encode(), &mut Empty)
         .expect("credits");
     assert_eq!(end.send(b"x"), 1);
     assert_eq!(end.send(b"x"), 0);
+}
+
+/// The next target may be on its way into the list already, and half of it there.
+#[test]
+fn a_word_is_about_one_entry() {
+    struct Once(Vec<usize>);
+    impl TargetList for Once {
+        fn read(&mut self, index: usize) -> Segment {
+            self.0.push(index);
+            Segment {
+                address: RING,
+                key: 1,
+                length: 100,
+            }
+        }
+        fn clear(&mut self, index: usize) {
+            assert_eq!(self.0, [index]);
+        }
+    }
+    let [mut a, _] = End::pair();
+    let half = SIZES.receive_buffer as usize / 2;
+    assert_eq!(a.send(&vec![7; half]), half);
+    let mut list = Once(Vec::new());
+    let word = Message::Credits(SIZES.receive_queue).encode();
+    a.stream.handle_message(word, &mut list).expect("a target");
+    assert_eq!(list.0, [1]);
 }
 
 #[test]
@@ -375,8 +428,9 @@ fn data_leaves_work_requests_for_control() {
 fn writing_more_than_was_granted_ends_the_connection() {
     let [mut a, _] = End::pair();
     let half = SIZES.receive_buffer / 2;
-    let nothing = |_: usize| Segment::default();
-    let result = a.stream.handle_message(Message::Data(half + 1).encode(), nothing);
+    let result = a
+        .stream
+        .handle_message(Message::Data(half + 1).encode(), &mut Empty);
     assert_eq!(result, Err(Violation::Space));
     assert!(a.stream.is_broken() && !a.stream.is_connected());
     assert_eq!(a.stream.unread(), 0);
@@ -387,7 +441,7 @@ fn more_messages_than_credits_end_the_connection() {
     let [mut a, _] = End::pair();
     let mut say = |length: u32| {
         a.stream
-            .handle_message(Message::Data(length).encode(), |_| Segment::default())
+            .handle_message(Message::Data(length).encode(), &mut Empty)
     };
     for _ in 0..SIZES.receive_queue {
         assert_eq!(say(1), Ok(Message::Data(1)));
@@ -398,7 +452,7 @@ fn more_messages_than_credits_end_the_connection() {
 #[test]
 fn a_word_without_meaning_ends_the_connection() {
     let [mut a, _] = End::pair();
-    let result = a.stream.handle_message(0x4000_0001, |_| Segment::default());
+    let result = a.stream.handle_message(0x4000_0001, &mut Empty);
     assert_eq!(result, Err(Violation::Meaning));
     assert!(a.stream.is_broken());
 }
@@ -409,7 +463,7 @@ fn an_empty_message_is_no_end() {
     settle(&mut ends);
     let [a, _] = &mut ends;
     a.stream
-        .handle_message(Message::Data(0).encode(), |_| Segment::default())
+        .handle_message(Message::Data(0).encode(), &mut Empty)
         .expect("nothing, politely");
     assert!(a.stream.is_readable());
     assert_eq!(a.stream.unread(), 0);

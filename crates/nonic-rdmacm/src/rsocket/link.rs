@@ -6,7 +6,9 @@ use super::completions::CompletionQueue;
 use super::identifier::Identifier;
 use super::iomap::Iomaps;
 use super::memory::Memory;
-use super::protocol::{CONTROL_SLOTS, Control, Hello, Message, Segment, Sizes, Stream, TARGETS, Write};
+use super::protocol::{
+    CONTROL_SLOTS, Control, Hello, Message, Segment, Sizes, Stream, TARGETS, TargetList, Write,
+};
 use super::settings::Settings;
 use super::vector::Vector;
 use crate::errno::{self, Errno};
@@ -163,7 +165,7 @@ impl Link {
                 received += 1;
                 let word = u32::from_be(completion.imm_data);
                 // What breaks the protocol has ended the stream; there is nobody else to tell.
-                if let Ok(Message::Iomap(index)) = stream.handle_message(word, |index| take(lists, index)) {
+                if let Ok(Message::Iomap(index)) = stream.handle_message(word, &mut Targets(lists)) {
                     self.iomaps.noticed(lists, index);
                 }
             } else {
@@ -371,12 +373,23 @@ impl Link {
     }
 }
 
-/// Takes an entry out of the list of targets.
-fn take(lists: &Memory, index: usize) -> Segment {
-    let offset = (index * Segment::LEN) as u32;
-    let bytes = lists.read(offset);
-    lists.write(offset, &[0; Segment::LEN]);
-    Segment::parse(&bytes, cfg!(target_endian = "big"))
+/// The list of targets in memory.
+struct Targets<'a>(&'a Memory);
+
+impl TargetList for Targets<'_> {
+    fn read(&mut self, index: usize) -> Segment {
+        let offset = (index * Segment::LEN) as u32;
+        // The length is written last, so it is read first: an entry that has one has everything.
+        let length = offset + Segment::LENGTH_OFFSET as u32;
+        if self.0.load(length) == 0 {
+            return Segment::default();
+        }
+        Segment::parse(&self.0.read(offset), cfg!(target_endian = "big"))
+    }
+
+    fn clear(&mut self, index: usize) {
+        self.0.write((index * Segment::LEN) as u32, &[0; Segment::LEN]);
+    }
 }
 
 const REMOTE_WRITE: u32 = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;

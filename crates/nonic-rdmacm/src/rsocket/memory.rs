@@ -7,6 +7,7 @@ use crate::errno::{self, Errno};
 use crate::ibv::*;
 use crate::verbs::{ibv_dereg_mr, ibv_reg_mr};
 use libc::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Zeroed pages a device knows of.
 pub(crate) struct Memory {
@@ -80,6 +81,14 @@ impl Memory {
         let to = self.at(offset, bytes.len() as u32);
         // SAFETY: `at` has seen to the length; the bytes are elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// A word that the device may be writing; what was written before it can be read afterwards.
+    pub(crate) fn load(&self, offset: u32) -> u32 {
+        assert!(offset.is_multiple_of(4), "aligned: records are");
+        let word = self.at(offset, 4).cast::<u32>();
+        // SAFETY: within pages that are ours, and aligned as they are.
+        unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Acquire)
     }
 
     pub(crate) fn read<const N: usize>(&self, offset: u32) -> [u8; N] {

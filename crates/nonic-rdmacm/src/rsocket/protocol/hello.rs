@@ -20,6 +20,9 @@ pub(crate) struct Segment {
 impl Segment {
     pub(crate) const LEN: usize = 16;
 
+    /// Where the length is.
+    pub(crate) const LENGTH_OFFSET: usize = 12;
+
     /// For the memory of a peer with this byte order.
     pub(crate) fn emit(self, big_endian: bool) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];

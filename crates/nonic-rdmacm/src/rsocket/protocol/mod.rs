@@ -24,7 +24,7 @@ mod stream;
 pub(crate) use hello::{Hello, Iomapping, Segment, nearest_iomap_size};
 pub(crate) use message::Message;
 pub(crate) use receiver::{Announcement, Receiver};
-pub(crate) use sender::{LOW_WATER, Sender, Write};
+pub(crate) use sender::{LOW_WATER, Sender, TargetList, Write};
 pub(crate) use stream::{CONTROL_SLOTS, Control, Ending, Sizes, Stream};
 
 /// How many entries a list of targets has.

@@ -21,6 +21,15 @@ impl Write {
     }
 }
 
+/// The list of targets, which the peer writes to at any time.
+pub(crate) trait TargetList {
+    /// An entry; one without length is empty, also if it is being written.
+    fn read(&mut self, index: usize) -> Segment;
+
+    /// Empties an entry that was not empty. The peer leaves such a one alone until its target was used up.
+    fn clear(&mut self, index: usize);
+}
+
 /// What is left to send with.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -125,18 +134,18 @@ impl Sender {
         self.room += length;
     }
 
-    /// The peer renewed credits and perhaps targets. `take` reads an entry of our list and empties it.
-    pub(crate) fn renewed(&mut self, limit: u16, mut take: impl FnMut(usize) -> Segment) {
+    /// The peer renewed credits and perhaps wrote a target to our list.
+    pub(crate) fn renewed(&mut self, limit: u16, list: &mut impl TargetList) {
         self.limit = limit;
-        // The peer fills an entry only after the one it held before was used up, so one look at each is enough.
-        for _ in 0..TARGETS {
-            if self.targets.len() == TARGETS {
-                break;
-            }
-            let target = take(self.next_target);
-            if target.length == 0 {
-                break;
-            }
+        if self.targets.len() == TARGETS {
+            return;
+        }
+        // Each target comes with a word of its own, so there is no need to look further.
+        let index = self.next_target;
+        let target = list.read(index);
+        if target.length > 0 {
+            // Only now: the peer may be writing to an entry that was found empty.
+            list.clear(index);
             self.add_target(target);
         }
     }

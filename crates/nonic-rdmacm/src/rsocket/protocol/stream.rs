@@ -5,7 +5,7 @@
 //! [`Stream::handle_message`] for the words that arrive. After each of these [`Stream::next_control`] may have
 //! something new.
 
-use super::{Announcement, Hello, Message, Piece, Receiver, Segment, Sender, Violation, Write};
+use super::{Announcement, Hello, Message, Piece, Receiver, Segment, Sender, TargetList, Violation, Write};
 use std::collections::VecDeque;
 
 /// Work requests kept back for messages that are not data, so that these never wait for data.
@@ -193,16 +193,16 @@ impl Stream {
         }
     }
 
-    /// The peer sent a word: what it means. `take` reads an entry of our list of targets and empties it.
+    /// The peer sent a word: what it means. The list is ours, for its targets.
     pub(crate) fn handle_message(
         &mut self,
         word: u32,
-        take: impl FnMut(usize) -> Segment,
+        list: &mut impl TargetList,
     ) -> Result<Message, Violation> {
         let understood = match Message::decode(word) {
             Some(Message::Data(length)) => self.receiver.received(length),
             Some(Message::Credits(limit)) => {
-                self.sender.renewed(limit, take);
+                self.sender.renewed(limit, list);
                 Ok(())
             }
             Some(Message::Iomap(_)) => {
