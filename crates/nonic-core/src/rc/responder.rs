@@ -575,10 +575,12 @@ impl Executed {
     }
 }
 
-/// A receive that cannot take the message: what the peer hears, and how the receive ends.
+/// A receive that cannot take the message: what the peer hears, and how the receive ends. A message that is too long is
+/// the sender's fault, a receive with a wrong key is ours: InfiniBand's chapter on the transport layer tells the NAKs
+/// apart accordingly.
 fn recv_fault(fault: SgFault) -> Refusal {
     match fault {
-        SgFault::Length => Refusal::Nak(NakCode::RemoteOperationalError, Status::LocalLength),
+        SgFault::Length => Refusal::Nak(NakCode::InvalidRequest, Status::LocalLength),
         SgFault::Protection => Refusal::Nak(NakCode::RemoteOperationalError, Status::LocalProtection),
     }
 }

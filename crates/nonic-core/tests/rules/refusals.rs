@@ -452,7 +452,7 @@ fn zero_bytes_need_no_key() {
 }
 
 #[test]
-fn a_message_longer_than_its_receive_is_an_operational_error() {
+fn a_message_longer_than_its_receive_is_an_invalid_request() {
     for (posted, length) in [(16, 17), (1500, 1501), (1024, 4096)] {
         let mut pair = Pair::rc();
         recv!(pair.b, 5, 0, posted);
@@ -461,7 +461,7 @@ fn a_message_longer_than_its_receive_is_an_operational_error() {
         post!(pair.a, 1, SendOp::Send, 0, length);
         post!(pair.a, 2, SendOp::Send, 0, 1);
         pair.exchange();
-        completed!(pair.a, [(1, Status::RemoteOperation), (2, Status::Flushed)]);
+        completed!(pair.a, [(1, Status::RemoteInvalidRequest), (2, Status::Flushed)]);
         received!(pair.b, [(5, Status::LocalLength), (6, Status::Flushed)]);
         assert_eq!(pair.b.bytes(posted as usize, 64), [0xee; 64]);
     }

@@ -116,11 +116,7 @@ impl World {
             Status::RnrRetryExceeded => qp.service == Service::Rc && qp.terms.rnr_retry != 7,
             Status::RemoteAccess if revoked_ns.is_some() => true,
             // The peer's receive was too short.
-            Status::RemoteInvalidRequest | Status::RemoteOperation
-                if self.met_short_receive(number, index) =>
-            {
-                true
-            }
+            Status::RemoteInvalidRequest if self.met_short_receive(number, index) => true,
             _ => op.expect == Expect::Refused(status) || op.expect == Expect::Local(status),
         };
         if permitted {

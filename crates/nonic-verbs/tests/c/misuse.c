@@ -316,8 +316,8 @@ static void transfers(void)
 	uint64_t there = (uintptr_t)memory;
 	uint32_t wrong = mr->lkey ^ 0x5a5a5a5a;
 	transfer(IBV_WR_SEND, wrong, 0, 0, 64, IBV_WC_LOC_PROT_ERR, 0);
-	/* As Linux rxe answers a message that is too long. */
-	transfer(IBV_WR_SEND, mr->lkey, 0, 0, 16, IBV_WC_REM_OP_ERR, IBV_WC_LOC_LEN_ERR);
+	/* Too long for the receive that takes it. */
+	transfer(IBV_WR_SEND, mr->lkey, 0, 0, 16, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
 	transfer(IBV_WR_SEND, mr->lkey, 0, 0, 0, IBV_WC_RNR_RETRY_EXC_ERR, 0);
 	transfer(IBV_WR_RDMA_WRITE, mr->lkey, wrong, there, 64, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
 	transfer(IBV_WR_RDMA_WRITE, mr->lkey, mr->rkey, there + sizeof(memory) - 10, 64, IBV_WC_REM_ACCESS_ERR,
