@@ -80,7 +80,8 @@ fn rtr(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     let state = id.state();
     attr.path_mtu = c_int::from(state.peer.path_mtu);
     attr.dest_qp_num = state.peer.qpn;
-    attr.rq_psn = state.peer.psn;
+    // Each side chooses with which number the other begins.
+    attr.rq_psn = state.starting_psn;
     let mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     if !matches!(qp_type(id), IBV_QPT_RC | IBV_QPT_XRC_RECV) {
         return Ok(mask);
@@ -92,7 +93,7 @@ fn rtr(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
 
 fn rts(id: &Id, attr: &mut ibv_qp_attr) -> u32 {
     let state = id.state();
-    attr.sq_psn = state.starting_psn;
+    attr.sq_psn = state.peer.psn;
     attr.timeout = state.ack_timeout.unwrap_or(state.peer.ack_timeout);
     attr.retry_cnt = state.peer.retry_count;
     attr.rnr_retry = state.peer.rnr_retry_count;

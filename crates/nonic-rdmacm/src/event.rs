@@ -127,7 +127,7 @@ fn fill(event: &mut Event, wire: &nonic_cm_event, len: u8) -> Result<(), Errno> 
 fn responded(id: &Id, wire: &nonic_cm_event) -> (c_int, c_int) {
     let mut state = id.state();
     state.peer.qpn = wire.remote_qpn;
-    state.peer.psn = wire.remote_psn;
+    state.peer.psn = wire.starting_psn;
     state.peer.rnr_retry_count = wire.rnr_retry_count;
     // The peer may want less than was offered.
     state.responder_resources = state.responder_resources.min(wire.responder_resources);

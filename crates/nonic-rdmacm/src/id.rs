@@ -118,7 +118,7 @@ impl Id {
         let mut state = id.state();
         state.peer = Peer {
             qpn: event.remote_qpn,
-            psn: event.remote_psn,
+            psn: event.starting_psn,
             service_id: event.service_id,
             retry_count: event.retry_count,
             rnr_retry_count: event.rnr_retry_count,

@@ -1,11 +1,25 @@
 //! Programs of rdma-core, unchanged, between two processes on loopback.
 
+#[path = "../../nonic/tests/bench/first_numbers.rs"]
+mod first_numbers;
 mod support;
 
-use std::process::Stdio;
+use first_numbers::FirstNumbers;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use support::pair::{PATIENCE, pair, port};
 use support::{Libraries, missing};
+
+fn succeeds(command: &mut Command) -> bool {
+    command.output().expect("it starts").status.success()
+}
+
+fn stop(server: &mut Child) {
+    // `timeout` passes the signal on.
+    let stopped = Command::new("kill").arg(server.id().to_string()).status();
+    assert!(stopped.expect("kill runs").success());
+    server.wait().expect("the server ends");
+}
 
 #[test]
 fn rping_reads_and_writes() {
@@ -19,6 +33,35 @@ fn rping_reads_and_writes() {
         let side = |flag| [&[flag], &common[..]].concat();
         pair(&libraries, ["rping", "rping"], &side("-s"), &side("-c"));
     }
+}
+
+#[test]
+fn a_side_begins_with_the_number_its_peer_asked_for() {
+    if missing("/usr/bin/rping") || missing("/usr/bin/tshark") {
+        return;
+    }
+    let libraries = Libraries::build();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let capture = folder.path().join("first.pcapng");
+    let port = port(5);
+    let common = ["-a", "127.0.0.1", "-p", &port];
+    let server = libraries.command("rping").arg("-sP").args(common).spawn();
+    let mut server = server.expect("the server starts");
+    let started = Instant::now();
+    while !succeeds(
+        libraries
+            .command("rping")
+            .args(["-c", "-C", "1"])
+            .args(common)
+            .env("NONIC_PCAP", &capture),
+    ) {
+        assert!(started.elapsed() < PATIENCE, "nobody listens");
+    }
+    stop(&mut server);
+    let numbers = FirstNumbers::read(&capture);
+    // The client speaks first.
+    assert_eq!(numbers.of_first_send, numbers.in_response, "{numbers:?}");
+    assert_ne!(numbers.in_request, numbers.in_response);
 }
 
 #[test]
@@ -79,24 +122,12 @@ fn a_port_has_one_listener() {
         .expect("the server starts");
     let client = ["-c", "-a", "127.0.0.1", "-p", &port, "-C", "1"];
     let started = Instant::now();
-    while !libraries
-        .command("rping")
-        .args(client)
-        .output()
-        .expect("the client starts")
-        .status
-        .success()
-    {
+    while !succeeds(libraries.command("rping").args(client)) {
         assert!(started.elapsed() < PATIENCE, "nobody listens");
     }
     let second = libraries.command("rping").args(listen).output();
     let second = second.expect("the second server starts");
-    // `timeout` passes the signal on.
-    let stopped = std::process::Command::new("kill")
-        .arg(first.id().to_string())
-        .status();
-    assert!(stopped.expect("kill runs").success());
-    first.wait().expect("the server ends");
+    stop(&mut first);
     assert!(!second.status.success(), "two servers listen");
     let said = String::from_utf8_lossy(&second.stderr);
     assert!(said.contains("Address already in use"), "{said}");

@@ -50,7 +50,7 @@ const NOTHING: nonic_cm_event = nonic_cm_event {
     local: [0; 16],
     remote: [0; 16],
     remote_qpn: 0,
-    remote_psn: 0,
+    starting_psn: 0,
     qkey: 0,
     reason: 0,
     remote_port: 0,
@@ -116,7 +116,7 @@ fn request_of(request: &ConnectRequest) -> nonic_cm_event {
         local: gid_of(request.route.local).octets(),
         remote: gid_of(request.route.remote).octets(),
         remote_qpn: request.remote_qpn.value(),
-        remote_psn: request.remote_psn.value(),
+        starting_psn: request.starting_psn.value(),
         remote_port: request.ip.map_or(0, |ip| ip.source_port),
         service: match request.service {
             Service::Uc => SERVICE_UC,
@@ -139,7 +139,7 @@ fn request_of(request: &ConnectRequest) -> nonic_cm_event {
 fn response_of(response: &ConnectResponse) -> nonic_cm_event {
     nonic_cm_event {
         remote_qpn: response.remote_qpn.value(),
-        remote_psn: response.remote_psn.value(),
+        starting_psn: response.starting_psn.value(),
         responder_resources: response.responder_resources,
         initiator_depth: response.initiator_depth,
         flow_control: response.flow_control.into(),

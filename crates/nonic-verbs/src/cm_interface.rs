@@ -76,7 +76,7 @@ pub(crate) struct nonic_cm_event {
     pub(crate) local: [u8; 16],
     pub(crate) remote: [u8; 16],
     pub(crate) remote_qpn: u32,
-    pub(crate) remote_psn: u32,
+    pub(crate) starting_psn: u32,
     pub(crate) qkey: u32,
     /// Why it was rejected (`REJECTED`), or whether the rest counts (`SIDR_RESPONSE`: 0).
     pub(crate) reason: u32,

@@ -1,8 +1,11 @@
 //! Connecting by address and port, on real loopback sockets.
 
 mod bench;
+#[path = "bench/first_numbers.rs"]
+mod first_numbers;
 
 use bench::{Bench, PATIENCE, block_on};
+use first_numbers::FirstNumbers;
 use nonic::{ConnectError, Incoming, ListenError, Listener, QpState, Rc, RejectReason, Status, Uc, connect};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -59,6 +62,23 @@ fn two_ends_meet_and_talk_over_both_families() {
         bench.exchange(&mut client, &mut server, b"there");
         bench.exchange(&mut server, &mut client, b"and back");
     }
+}
+
+#[test]
+fn a_side_begins_with_the_number_its_peer_asked_for() {
+    // What is captured is said in the environment, so the test above runs once more, in a process of its own.
+    let capture = std::env::temp_dir().join(format!("nonic-first-{}.pcapng", std::process::id()));
+    let again = std::env::current_exe().expect("this program has a name");
+    let status = std::process::Command::new(again)
+        .args(["--exact", "two_ends_meet_and_talk_over_both_families"])
+        .env("NONIC_PCAP", &capture)
+        .status();
+    assert!(status.expect("it starts").success());
+    let numbers = FirstNumbers::read(&capture);
+    std::fs::remove_file(&capture).expect("our own file");
+    // The client speaks first.
+    assert_eq!(numbers.of_first_send, numbers.in_response, "{numbers:?}");
+    assert_ne!(numbers.in_request, numbers.in_response);
 }
 
 #[test]

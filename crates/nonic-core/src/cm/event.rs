@@ -98,8 +98,8 @@ pub struct ConnectRequest {
     pub service: Service,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
-    /// The peer's first sequence number.
-    pub remote_psn: Psn,
+    /// With which sequence number *we* begin to send: the peer chooses it.
+    pub starting_psn: Psn,
     /// READs and atomics we are asked to answer at a time.
     pub responder_resources: u8,
     /// READs and atomics we may have under way at a time.
@@ -133,8 +133,8 @@ pub struct ConnectResponse {
     pub connection: ConnectionId,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
-    /// The peer's first sequence number.
-    pub remote_psn: Psn,
+    /// With which sequence number *we* begin to send: the peer chooses it.
+    pub starting_psn: Psn,
     /// READs and atomics we are asked to answer at a time.
     pub responder_resources: u8,
     /// READs and atomics we may have under way at a time.

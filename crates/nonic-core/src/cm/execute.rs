@@ -330,7 +330,7 @@ fn response(connection: ConnectionId, service: Service, rep: &Rep) -> ConnectRes
             Service::Xrc => Qpn::new(rep.local_eecn),
             _ => rep.local_qpn,
         },
-        remote_psn: rep.starting_psn,
+        starting_psn: rep.starting_psn,
         responder_resources: rep.initiator_depth,
         initiator_depth: rep.responder_resources,
         flow_control: rep.flow_control,

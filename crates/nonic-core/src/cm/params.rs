@@ -34,7 +34,7 @@ pub struct ConnectParams<'a> {
     pub service: Service,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// Our first sequence number.
+    /// With which sequence number the *peer* begins to send; it chooses ours.
     pub starting_psn: Psn,
     /// READs and atomics we can answer at a time.
     pub responder_resources: u8,
@@ -92,7 +92,7 @@ impl ConnectParams<'_> {
 pub struct AcceptParams<'a> {
     /// Our queue pair.
     pub qpn: Qpn,
-    /// Our first sequence number.
+    /// With which sequence number the *peer* begins to send; it chooses ours.
     pub starting_psn: Psn,
     /// READs and atomics we answer at a time.
     pub responder_resources: u8,

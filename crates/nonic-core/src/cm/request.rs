@@ -198,7 +198,7 @@ fn describe(id: u32, listener: ListenerId, route: Route, req: &Req, checked: &Ch
         ip: checked.ip,
         service: checked.service,
         remote_qpn: req.local_qpn,
-        remote_psn: req.starting_psn,
+        starting_psn: req.starting_psn,
         responder_resources: req.initiator_depth,
         initiator_depth: req.responder_resources,
         flow_control: req.flow_control,

@@ -25,7 +25,7 @@ fn a_request_reaches_the_program_with_all_it_needs() {
     assert_eq!(request.ip, params.ip);
     assert_eq!(request.service, Service::Rc);
     assert_eq!(
-        (request.remote_qpn, request.remote_psn),
+        (request.remote_qpn, request.starting_psn),
         (Qpn::new(0x111), Psn::new(0x1111))
     );
     assert_eq!((request.retry_count, request.rnr_retry_count), (6, 2));
@@ -57,7 +57,7 @@ fn a_reply_reaches_the_program_with_all_it_needs() {
     };
     assert_eq!(response.connection, ours);
     assert_eq!(
-        (response.remote_qpn, response.remote_psn),
+        (response.remote_qpn, response.starting_psn),
         (Qpn::new(0x222), Psn::new(0x2222))
     );
     assert_eq!((response.responder_resources, response.initiator_depth), (9, 4));

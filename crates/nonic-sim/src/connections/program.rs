@@ -143,7 +143,7 @@ impl Connections {
             return Err(format!("attempt {index} asked for something else"));
         }
         let expected = (Qpn::new(attempt.qpn), psn_of(index, attempt.qpn));
-        if (request.remote_qpn, request.remote_psn) != expected {
+        if (request.remote_qpn, request.starting_psn) != expected {
             return Err(format!("attempt {index} arrived with other numbers: {request:?}"));
         }
         self.know(host, request.connection, index, false, 0)?;
@@ -214,7 +214,7 @@ impl Connections {
         let index = self.side(host, id)?.attempt;
         let attempt = &mut self.attempts[index];
         let qpn = response.remote_qpn.value();
-        if !attempt.offered.contains(&qpn) || response.remote_psn != psn_of(index, qpn) {
+        if !attempt.offered.contains(&qpn) || response.starting_psn != psn_of(index, qpn) {
             return Err(format!(
                 "attempt {index} was answered with what nobody offered: {response:?}"
             ));

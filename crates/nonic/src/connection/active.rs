@@ -106,7 +106,7 @@ impl<T: Connected> Connecting<T> {
         let endpoint = Endpoint {
             ip: self.peer.ip(),
             qpn: response.remote_qpn,
-            psn: response.remote_psn,
+            psn: response.starting_psn,
             mtu: prepared.endpoint().mtu,
             qkey: 0,
         };
@@ -119,7 +119,7 @@ impl<T: Connected> Connecting<T> {
             fetches: response.initiator_depth.min(fetches),
             ..self.options
         };
-        let pair = prepared.connect_with(&endpoint, &options)?;
+        let pair = prepared.connect_as_told(&endpoint, &options)?;
         line.device.engine.establish(line.id, &[])?;
         Ok(Connection {
             pair,

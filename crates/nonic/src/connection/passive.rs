@@ -144,7 +144,7 @@ impl Incoming {
         let endpoint = Endpoint {
             ip: request.route.remote,
             qpn: request.remote_qpn,
-            psn: request.remote_psn,
+            psn: request.starting_psn,
             mtu: request.path_mtu,
             qkey: 0,
         };
@@ -156,7 +156,7 @@ impl Incoming {
             fetches,
             ..*options
         };
-        let pair = prepared.connect_with(&endpoint, &options)?;
+        let pair = prepared.connect_as_told(&endpoint, &options)?;
         let params = AcceptParams {
             responder_resources: fetches,
             initiator_depth: fetches,

@@ -6,8 +6,8 @@ use crate::device::{Device, Domain, SharedReceiveQueue};
 use crate::endpoint::Endpoint;
 use crate::transport::{Connected, Datagram, Transport};
 use nonic_core::{
-    Access, AckTimeout, CreateError, ModifyError, Path, PathMtu, QpAttributes, QpCapacity, QpInit, QpState,
-    RnrTimer, Service,
+    Access, AckTimeout, CreateError, ModifyError, Path, PathMtu, Psn, QpAttributes, QpCapacity, QpInit,
+    QpState, RnrTimer, Service,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -206,6 +206,27 @@ impl<T: Connected> Prepared<T> {
         peer: &Endpoint,
         options: &ConnectOptions,
     ) -> Result<QueuePair<T>, ModifyError> {
+        let own = self.handle.endpoint.psn;
+        self.connect_from(peer, options, own, peer.psn)
+    }
+
+    /// The same between sides that choose each other's first number, as the connection manager's messages have it.
+    pub(crate) fn connect_as_told(
+        self,
+        peer: &Endpoint,
+        options: &ConnectOptions,
+    ) -> Result<QueuePair<T>, ModifyError> {
+        let own = self.handle.endpoint.psn;
+        self.connect_from(peer, options, peer.psn, own)
+    }
+
+    fn connect_from(
+        self,
+        peer: &Endpoint,
+        options: &ConnectOptions,
+        first_sent: Psn,
+        first_received: Psn,
+    ) -> Result<QueuePair<T>, ModifyError> {
         let reliable = T::SERVICE == Service::Rc;
         self.modify(&QpAttributes {
             state: Some(QpState::Init),
@@ -225,14 +246,14 @@ impl<T: Connected> Prepared<T> {
             }),
             path_mtu: Some(mtu),
             dest_qpn: Some(peer.qpn),
-            rq_psn: Some(peer.psn),
+            rq_psn: Some(first_received),
             max_dest_rd_atomic: reliable.then_some(options.fetches),
             min_rnr_timer: reliable.then_some(options.rnr_timer),
             ..QpAttributes::default()
         })?;
         self.modify(&QpAttributes {
             state: Some(QpState::Rts),
-            sq_psn: Some(self.handle.endpoint.psn),
+            sq_psn: Some(first_sent),
             timeout: reliable.then_some(options.timeout),
             retry_count: reliable.then_some(options.retries),
             rnr_retry: reliable.then_some(options.rnr_retries),
