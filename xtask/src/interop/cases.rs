@@ -16,8 +16,8 @@ pub(super) enum Kind {
     Perftest,
     /// Our own `peer.py`.
     Script,
-    /// Known to be missing; the table says so.
-    NotYet,
+    /// rdma-core's programs that connect by rdma_cm.
+    Connected,
 }
 
 /// One row.
@@ -54,12 +54,17 @@ impl Case {
         }
     }
 
+    /// Whether the program connects by address and port, through the connection manager.
+    pub(super) fn by_rdma_cm(&self) -> bool {
+        self.kind == Kind::Connected || self.options.contains(&"-R")
+    }
+
     fn new(group: &'static str, kind: Kind, program: &'static str, options: &[&'static str]) -> Self {
         let limits: &[&str] = match kind {
             Kind::Example => &["-n", "100"],
             Kind::Perftest if options.contains(&"-a") => &["-F", "-n", "5"],
             Kind::Perftest => &["-F", "-n", "100"],
-            Kind::Script | Kind::NotYet => &[],
+            Kind::Script | Kind::Connected => &[],
         };
         Self {
             group,
@@ -133,12 +138,15 @@ pub(super) fn all() -> Vec<Case> {
             perftest(&mut cases, operation, service);
         }
     }
+    connected(&mut cases);
     cases.push(Case::new("every byte compared", Kind::Script, "peer.py", &["transfer"]).core());
     for error in ERRORS {
         let case = Case::new("errors", Kind::Script, "peer.py", &[error]);
         let core = matches!(error, "write-wrong-key" | "send-too-long" | "no-receive");
         cases.push(Case { core, ..case });
     }
+    habits(&mut cases);
+    // Last, so that what was counted before them is what an undisturbed wire gives.
     for fault in FAULTS {
         cases.push(Case::new("faults", Kind::Example, "ibv_rc_pingpong", &["-c"]).fault(fault));
         let case = Case::new("faults", Kind::Script, "peer.py", &["transfer"]).fault(fault);
@@ -146,9 +154,9 @@ pub(super) fn all() -> Vec<Case> {
             core: fault == "loss 1%",
             ..case
         });
+        let case = Case::new("faults", Kind::Connected, "rping", &["-V", "-C", "10"]);
+        cases.push(case.fault(fault));
     }
-    habits(&mut cases);
-    not_yet(&mut cases);
     cases
 }
 
@@ -242,18 +250,31 @@ fn habits(cases: &mut Vec<Case>) {
     cases.push(bandwidth("ib_write_bw", &[]).wish("NONIC_ICRC", "lenient"));
 }
 
-/// What waits for the connection manager.
-fn not_yet(cases: &mut Vec<Case>) {
-    for (program, options) in [
-        ("rping", &[][..]),
-        ("ucmatose", &[]),
-        ("udaddy", &[]),
-        ("mckey", &[]),
-        ("rdma_client, rdma_server", &[]),
-        ("ib_send_bw", &["-R"]),
-        ("ib_write_bw", &["-R"]),
-        ("rstream", &[]),
+/// What connects by address and port: nonic's connection manager against the kernel's.
+fn connected(cases: &mut Vec<Case>) {
+    let group = "connected by rdma_cm";
+    for (program, options, core) in [
+        ("rping", &["-V", "-C", "10"][..], true),
+        ("rping", &["-V", "-C", "3", "-S", "65000"], false),
+        ("ucmatose", &["-C", "10"], true),
+        ("ucmatose", &["-c", "8", "-C", "10", "-S", "5000"], false),
+        ("udaddy", &["-C", "10"], true),
+        ("udaddy", &["-c", "4", "-C", "10"], false),
+        ("mckey", &["-C", "10"], false),
+        ("rdma_client, rdma_server", &[], false),
     ] {
-        cases.push(Case::new("connected by rdma_cm", Kind::NotYet, program, options));
+        let case = Case::new(group, Kind::Connected, program, options);
+        cases.push(Case { core, ..case });
+    }
+    for (program, options) in [
+        ("ib_send_bw", &["-R"][..]),
+        ("ib_write_bw", &["-R"]),
+        ("ib_read_bw", &["-R"]),
+        ("ib_atomic_bw", &["-R"]),
+        ("ib_send_lat", &["-R"]),
+        ("ib_write_bw", &["-R", "-q", "4"]),
+        ("ib_send_lat", &["-R", "-c", "UD", "-s", "1024"]),
+    ] {
+        cases.push(Case::new(group, Kind::Perftest, program, options));
     }
 }

@@ -7,6 +7,7 @@
 
 mod beside;
 mod cases;
+mod commands;
 mod counters;
 mod pair;
 mod table;
@@ -15,8 +16,8 @@ use crate::dist::{self, Dist};
 use crate::lab::{self, Guest, Lab};
 use crate::place::{Setting, install};
 use anyhow::{Context, Result, ensure};
-use cases::{Case, Families, Kind};
-use counters::Counters;
+use cases::{Case, Families};
+use counters::{Counters, Seen, Tally};
 use pair::{Bench, Direction, Family, Gids};
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ use std::time::Instant;
 pub(crate) struct Options {
     #[command(flatten)]
     build: dist::Options,
-    /// Only rows whose name contains this; the documentation is then left alone
+    /// Only rows whose name or group contains this; the documentation is then left alone
     #[arg(long, default_value = "")]
     only: String,
     /// Only the rows every change must pass, at the usual MTU
@@ -52,7 +53,8 @@ pub(crate) struct Options {
 
 impl Options {
     fn takes(&self, case: &Case) -> bool {
-        case.name().contains(&self.only) && (case.core || !self.core)
+        let named = case.name().contains(&self.only) || case.group.contains(&self.only);
+        named && (case.core || !self.core)
     }
 }
 
@@ -61,7 +63,7 @@ impl Options {
 pub(crate) enum Cell {
     Passed,
     Failed(String),
-    /// The row makes no sense here, or is not yet built.
+    /// The row makes no sense here.
     Empty,
 }
 
@@ -104,13 +106,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.beside {
         return beside::run(&dist);
     }
-    let rows = matrix(options, &dist)?;
+    let (rows, tallies) = matrix(options, &dist)?;
     if options.json {
         println!("{:#}", table::json(&rows));
     }
     if options.write {
-        table::document(&rows)?;
+        table::document(&rows, &tallies)?;
     }
+    let complaints: Vec<String> = tallies.iter().filter_map(Tally::complaint).collect();
     let count = |wanted: fn(&Cell) -> bool| {
         rows.iter()
             .flat_map(|row| &row.cells)
@@ -125,10 +128,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         failed == 0,
         "nonic and rxe do not understand each other everywhere"
     );
+    ensure!(complaints.is_empty(), "{}", complaints.join("; "));
     Ok(())
 }
 
-fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
+fn matrix(options: &Options, dist: &Dist) -> Result<(Vec<Row>, Vec<Tally>)> {
     // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
     let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     let mtus = match (options.mtu, options.core) {
@@ -143,7 +147,10 @@ fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
     for folder in [lab.folder(), guest.folder()] {
         std::fs::write(folder.join("peer.py"), include_str!("peer.py"))?;
     }
-    let mut rows = Vec::new();
+    let (mut rows, mut tallies) = (Vec::new(), Vec::new());
+    if !options.json {
+        println!("{}", table::HEADER);
+    }
     for mtu in mtus {
         lab.set_mtu(mtu, &[1])?;
         guest.run(&format!(
@@ -158,20 +165,30 @@ fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
             mtu,
             port: 20000,
         };
-        let before = Counters::read(bench.guest)?;
-        let mut seen = counters::Seen::default();
-        for case in cases::all().into_iter().filter(|case| options.takes(case)) {
-            rows.push(one_row(&mut bench, case, options.json, &mut seen)?);
+        for disturbed in [false, true] {
+            let mut chosen = cases::all();
+            chosen.retain(|case| options.takes(case) && case.fault.is_some() == disturbed);
+            if chosen.is_empty() {
+                continue;
+            }
+            let before = Counters::read(bench.guest)?;
+            let mut seen = Seen::default();
+            for case in chosen {
+                rows.push(one_row(&mut bench, case, options.json, &mut seen)?);
+            }
+            let after = Counters::read(bench.guest)?;
+            let tally = Tally::new(mtu, disturbed, [&before, &after], seen);
+            eprint!("{}", tally.text());
+            tallies.push(tally);
         }
-        Counters::read(bench.guest)?.report(&before, &seen, mtu);
     }
-    Ok(rows)
+    Ok((rows, tallies))
 }
 
 /// Runs a row and says how it went, cell by cell.
-fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool, seen: &mut counters::Seen) -> Result<Row> {
+fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool, seen: &mut Seen) -> Result<Row> {
     let began = Instant::now();
-    let mut out = std::io::stderr();
+    let mut out = std::io::stdout();
     let name = case.name();
     if !quiet {
         write!(out, "{} {name:<58}", bench.mtu)?;
@@ -182,8 +199,7 @@ fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool, seen: &mut counters::
         cells: [const { Cell::Empty }; 4],
     };
     for (cell, (direction, family)) in row.cells.iter_mut().zip(COLUMNS) {
-        let skipped = row.case.kind == Kind::NotYet
-            || (row.case.families == Families::OnlyIpv6 && family == Family::Ipv4);
+        let skipped = row.case.families == Families::OnlyIpv6 && family == Family::Ipv4;
         if !skipped {
             *cell = match bench.run(&row.case, direction, family) {
                 Ok(()) => Cell::Passed,

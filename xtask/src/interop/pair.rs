@@ -1,16 +1,21 @@
 //! Runs one cell of the matrix: a server on one side of the wire, then a client on the other.
 
-use super::cases::{Case, Kind};
-use crate::lab::{Finished, Guest, Lab, Process, Task};
+use super::cases::Case;
+use super::commands::{self, Readiness, Side, Terms};
+use crate::lab::{Finished, Guest, Lab, Process};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Longer than any case takes on a quiet machine.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the server gets when the client has failed.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// Addresses on the wire, by IP version.
+const OURS: [&str; 2] = ["10.77.0.254", "fd77::254"];
+const THEIRS: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
 /// Which side nonic is on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -62,43 +67,69 @@ impl Bench<'_> {
     }
 
     fn nonic_asks(&mut self, case: &Case, family: Family) -> Result<()> {
-        let line = self.guest_line(case, family);
-        let server = self.guest.start(&line)?;
-        self.wait_for_guest(&server)?;
-        let mut client = self.start_ours(case, family, Some("10.77.0.1"))?;
-        let ours = client.wait(PATIENCE);
-        // A client that failed leaves its server waiting.
-        let patience = if matches!(&ours, Ok(finished) if finished.status == 0) {
-            PATIENCE
-        } else {
-            GRACE
+        let terms = self.terms(family, Direction::NonicAsks);
+        let line = commands::words(case, &self.theirs(family), &terms, false).join(" ");
+        let condition = match Readiness::of(case, self.port) {
+            Readiness::Tcp(port) => format!("listens {port:04X}"),
+            Readiness::Service(_, port) => format!("rdma resource show cm_id | grep -q ' LISTEN .*:{port} '"),
+            Readiness::Says(words) => format!("grep -q '{words}' ${{0%.command}}.output"),
         };
-        let theirs = self.guest.wait(&server, patience);
+        let server = self
+            .guest
+            .serve(&line, &condition, PATIENCE)
+            .context("rxe, the server")?;
+        let mut client = self.start_ours(case, &terms, true)?;
+        let ours = client.wait(PATIENCE);
+        let theirs = self.guest.wait(&server, patience_after(&ours));
         judge(case, ("nonic, the client", ours), ("rxe, the server", theirs))
     }
 
     fn nonic_serves(&mut self, case: &Case, family: Family) -> Result<()> {
-        let mut server = self.start_ours(case, family, None)?;
-        self.wait_for_ours(&mut server)?;
-        let line = format!("{} 10.77.0.254", self.guest_line(case, family));
+        let terms = self.terms(family, Direction::NonicServes);
+        let mut server = self.start_ours(case, &terms, false)?;
+        self.wait_for_ours(&mut server, &Readiness::of(case, self.port))?;
+        let line = commands::words(case, &self.theirs(family), &terms, true).join(" ");
         let client = self.guest.start(&line)?;
         let theirs = self.guest.wait(&client, PATIENCE);
-        let patience = if matches!(&theirs, Ok(finished) if finished.status == 0) {
-            PATIENCE
-        } else {
-            GRACE
-        };
-        let ours = server.wait(patience);
+        let ours = server.wait(patience_after(&theirs));
         judge(case, ("rxe, the client", theirs), ("nonic, the server", ours))
     }
 
-    fn start_ours(&self, case: &Case, family: Family, server: Option<&str>) -> Result<Process> {
+    fn terms(&self, family: Family, direction: Direction) -> Terms<'static> {
+        let addresses = match direction {
+            Direction::NonicAsks => THEIRS,
+            Direction::NonicServes => OURS,
+        };
+        Terms {
+            port: self.port,
+            mtu: self.mtu,
+            family,
+            server: addresses[family as usize],
+            server_ipv4: addresses[0],
+        }
+    }
+
+    fn theirs(&self, family: Family) -> Side<'static> {
+        Side {
+            device: "rxe0",
+            gid: self.gids.theirs[family as usize],
+            script: "/run/lab/peer.py",
+            address: THEIRS[family as usize],
+        }
+    }
+
+    fn start_ours(&self, case: &Case, terms: &Terms<'_>, client: bool) -> Result<Process> {
         let folder = self.lab.folder();
         let nonic = self.nonic.display().to_string();
         let script = folder.join("peer.py").display().to_string();
+        let side = Side {
+            device: "roce_br0",
+            gid: self.gids.ours[terms.family as usize],
+            script: &script,
+            address: OURS[terms.family as usize],
+        };
         let mut words = vec![nonic, "run".to_owned(), "--".to_owned()];
-        words.extend(self.words(case, "roce_br0", self.gids.ours[family as usize], &script));
-        words.extend(server.map(str::to_owned));
+        words.extend(commands::words(case, &side, terms, client));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let counters = folder.join("counters").display().to_string();
         let mut environment = vec![("NONIC_COUNTERS", counters.as_str())];
@@ -106,68 +137,25 @@ impl Bench<'_> {
         Process::start(&words, &environment, folder.join("ours"))
     }
 
-    fn guest_line(&self, case: &Case, family: Family) -> String {
-        let gid = self.gids.theirs[family as usize];
-        self.words(case, "rxe0", gid, "/run/lab/peer.py").join(" ")
-    }
-
-    /// The command line of either side, without the server's address.
-    fn words(&self, case: &Case, device: &str, gid: u32, script: &str) -> Vec<String> {
-        let (gid, port) = (gid.to_string(), self.port.to_string());
-        let mut words: Vec<String> = Vec::new();
-        let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
-        match case.kind {
-            Kind::Script => {
-                // Not just any Python: Debian's, which has pyverbs.
-                add(&["/usr/bin/python3", script]);
-                add(&case.options);
-                add(&[device, &gid, &port]);
-            }
-            Kind::Example => {
-                let mtu = if self.mtu > 4096 { "4096" } else { "1024" };
-                add(&[case.program, "-d", device, "-g", &gid, "-p", &port]);
-                // A datagram is one packet, so there is nothing to choose.
-                if case.program != "ibv_ud_pingpong" {
-                    add(&["-m", mtu]);
-                }
-                add(&case.options);
-                add(&case.limits);
-            }
-            Kind::Perftest | Kind::NotYet => {
-                add(&[case.program, "-d", device, "-x", &gid, "-p", &port]);
-                add(&case.options);
-                add(&case.limits);
-            }
-        }
-        words
-    }
-
-    fn wait_for_ours(&self, server: &mut Process) -> Result<()> {
+    fn wait_for_ours(&self, server: &mut Process, readiness: &Readiness) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
+        let is_ready = |server: &Process| match readiness {
+            Readiness::Tcp(port) => listens(Path::new("/proc/self/net"), *port),
+            Readiness::Service(service, _) => is_offered(*service),
+            Readiness::Says(words) => server.output().contains(words),
+        };
         while Instant::now() < deadline {
-            if listens(Path::new("/proc/self/net"), self.port) {
+            if is_ready(server) {
                 return Ok(());
             }
             ensure!(
                 server.runs(),
-                "the server ended at once: {}",
+                "nonic, the server, ended at once: {}",
                 brief(&server.output())
             );
             std::thread::sleep(Duration::from_millis(10));
         }
-        bail!("the server does not listen");
-    }
-
-    fn wait_for_guest(&mut self, server: &Task) -> Result<()> {
-        let line = format!(
-            "for i in {{1..300}}; do grep -q ':{:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; \
-             done; exit 1",
-            self.port
-        );
-        let waited = self.guest.run(&line);
-        waited
-            .map(drop)
-            .with_context(|| format!("rxe, the server: {}", brief(&self.guest.output(server))))
+        bail!("nonic, the server, does not listen: {}", brief(&server.output()));
     }
 
     /// Disturbs what the guest sends and, through an intermediate device, what it receives; or stops that.
@@ -196,6 +184,21 @@ fn listens(tables: &Path, port: u16) -> bool {
         text.lines()
             .any(|line| line.contains(" 0A ") && line.contains(&wanted))
     })
+}
+
+/// Whether a process of ours listens on a service of the connection manager.
+fn is_offered(service: u64) -> bool {
+    let wanted = format!("/service/{service:016x}");
+    let names = std::fs::read_to_string("/proc/self/net/unix").unwrap_or_default();
+    names.lines().any(|line| line.ends_with(&wanted))
+}
+
+/// A client that failed leaves its server waiting; nobody else need wait for it.
+fn patience_after(client: &Result<Finished>) -> Duration {
+    match client {
+        Ok(finished) if finished.status == 0 => PATIENCE,
+        _ => GRACE,
+    }
 }
 
 /// Both sides must end well, but for the one that is killed on purpose.

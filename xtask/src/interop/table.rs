@@ -1,6 +1,6 @@
 //! The table, for people and for programs.
 
-use super::cases::Kind;
+use super::counters::Tally;
 use super::{COLUMNS, Cell, Row};
 use crate::dist;
 use anyhow::{Context, Result};
@@ -10,6 +10,10 @@ use std::fmt::Write;
 /// Between these lines the document is ours to write.
 const BEGIN: &str = "<!-- table: written by `cargo xtask interop --write` -->";
 const END: &str = "<!-- end of table -->";
+
+/// Over the rows on the terminal. nonic is the client, then the server, over IPv4, then IPv6.
+pub(super) const HEADER: &str =
+    "MTU  program                                                    cl4  cl6  se4  se6";
 
 /// One word for the terminal.
 pub(super) fn mark(cell: &Cell) -> &'static str {
@@ -33,7 +37,6 @@ pub(super) fn json(rows: &[Row]) -> Value {
                 "outcome": match cell {
                     Cell::Passed => "passed",
                     Cell::Failed(_) => "failed",
-                    Cell::Empty if row.case.kind == Kind::NotYet => "not yet",
                     Cell::Empty => "does not apply",
                 },
                 "complaint": match cell {
@@ -47,14 +50,16 @@ pub(super) fn json(rows: &[Row]) -> Value {
 }
 
 /// Writes the table into docs/interop.md, and leaves the rest of it alone.
-pub(super) fn document(rows: &[Row]) -> Result<()> {
+pub(super) fn document(rows: &[Row], tallies: &[Tally]) -> Result<()> {
     let path = dist::workspace().join("docs/interop.md");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let parts = text
         .split_once(BEGIN)
         .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let (before, after) = parts.context("docs/interop.md has no place for the table")?;
-    let text = format!("{before}{BEGIN}\n{}{END}{after}", markdown(rows));
+    let tallies: String = tallies.iter().map(Tally::text).collect();
+    let counted = format!("What both counted (values that are not 0):\n\n```text\n{tallies}```\n\n");
+    let text = format!("{before}{BEGIN}\n{}{counted}{END}{after}", markdown(rows));
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -83,7 +88,6 @@ fn markdown(rows: &[Row]) -> String {
                 let word = match cell {
                     Cell::Passed => "✓",
                     Cell::Failed(_) => "**fails**",
-                    Cell::Empty if row.case.kind == Kind::NotYet => "not yet",
                     Cell::Empty => "–",
                 };
                 let _ = write!(text, " {word} |");

@@ -102,12 +102,44 @@ impl Guest {
         Ok(Task { number })
     }
 
+    /// Starts a server, and answers when `listens` (bash) is true, or when the server has ended.
+    pub(crate) fn serve(&mut self, command: &str, listens: &str, patience: Duration) -> Result<Task> {
+        let sign = format!("{}.listens", self.commands + 1);
+        // Reading from a pipe nobody writes to is a sleep that starts no process: processes are slow in here.
+        let task = self.start(&format!(
+            "{command} & server=$!; exec 9<> <(:)\n\
+             until {listens}; do kill -0 $server 2>/dev/null || break; read -rt 0.05 -u 9; done\n\
+             : > /run/lab/{sign}; wait $server"
+        ))?;
+        let (sign, status) = (self.folder.join(sign), self.path(&task, "status"));
+        let deadline = Instant::now() + patience;
+        while !sign.exists() && !status.exists() {
+            ensure!(
+                self.emulator.runs(),
+                "the guest died: {}",
+                last_words(&self.emulator.output())
+            );
+            if Instant::now() > deadline {
+                self.kill(&task)?;
+                bail!(
+                    "does not listen after {patience:?}: {}",
+                    last_words(&self.output(&task))
+                );
+            }
+            std::thread::sleep(GLANCE);
+        }
+        Ok(task)
+    }
+
+    fn path(&self, task: &Task, what: &str) -> PathBuf {
+        self.folder.join(format!("{}.{what}", task.number))
+    }
+
     /// Waits for a command's end.
     pub(crate) fn wait(&mut self, task: &Task, patience: Duration) -> Result<Finished> {
-        let path = |what: &str| self.folder.join(format!("{}.{what}", task.number));
         let deadline = Instant::now() + patience;
         loop {
-            if let Ok(status) = std::fs::read_to_string(path("status")) {
+            if let Ok(status) = std::fs::read_to_string(self.path(task, "status")) {
                 return Ok(Finished {
                     output: self.output(task),
                     status: status.trim().parse().context("no exit status")?,
@@ -129,7 +161,7 @@ impl Guest {
 
     /// What a command has printed so far.
     pub(crate) fn output(&self, task: &Task) -> String {
-        let bytes = std::fs::read(self.folder.join(format!("{}.output", task.number))).unwrap_or_default();
+        let bytes = std::fs::read(self.path(task, "output")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
