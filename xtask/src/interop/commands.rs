@@ -92,7 +92,6 @@ pub(super) fn words(case: &Case, side: &Side<'_>, terms: &Terms<'_>, client: boo
             words.extend([case.program, "-p", &port]);
             words.extend(&case.options);
             words.extend(&case.limits);
-            words.extend((terms.family == Family::Ipv6).then_some("--ipv6"));
             words.extend(client.then_some(terms.server));
         }
         Kind::Perftest => {
