@@ -7,6 +7,7 @@
 //! It cannot help a process that is killed. It does nothing in a child of `fork`, whose devices are its parent's.
 
 use crate::progress::Progress;
+use crate::settings::Settings;
 use crate::shard::Effort;
 use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -35,6 +36,7 @@ extern "C" fn say_farewell() {
     let Some(open) = lock_until(deadline, &OPEN) else {
         return;
     };
+    let settings = Settings::from_environment().ok();
     let ours = open.iter().filter(|(process, _)| *process == std::process::id());
     for device in ours.filter_map(|(_, device)| device.upgrade()) {
         let Some(mut shard) = lock_until(deadline, device.shard()) else {
@@ -52,6 +54,9 @@ extern "C" fn say_farewell() {
         }
         if let Some(capture) = &mut shard.capture {
             capture.flush();
+        }
+        if let Some(settings) = &settings {
+            settings.report(shard.nic.counters(), &shard.counters);
         }
     }
 }

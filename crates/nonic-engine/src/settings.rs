@@ -4,15 +4,15 @@
 //!   field, so for others (Linux's rxe, hardware) it is solved for, at the cost of half the checksum; see
 //!   `nonic_wire::icrc`. The default is `lenient`.
 //! - `NONIC_GSO=off`: hand every packet to the kernel alone.
-//! - `NONIC_COUNTERS=FILE`: write the device's counters there when it is closed, one `name value` per line. `%p` in
-//!   the name becomes the process id.
+//! - `NONIC_COUNTERS=FILE`: append each device's counters there when it is closed or the process exits, one `name
+//!   value` per line. `%p` in the name becomes the process id.
 //!
 //! It refuses values it does not know: a misspelt wish must not look granted.
 
 use crate::shard::LinkCounters;
 use nonic_core::Counters;
-use std::fmt::Write;
-use std::io;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 
 /// What was asked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,7 +48,8 @@ impl Settings {
     /// its business.
     pub(crate) fn report(&self, nic: &Counters, link: &LinkCounters) {
         if let Some(file) = &self.counters {
-            let _ = std::fs::write(file, text(nic, link));
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(file);
+            let _ = file.and_then(|mut file| file.write_all(text(nic, link).as_bytes()));
         }
     }
 }

@@ -55,10 +55,7 @@ impl Readiness {
             (Kind::Connected, "mckey") => Self::Says("receiving data transfers"),
             (Kind::Connected, "udaddy") => service(UDP_SERVICES, UDADDY_PORT),
             (Kind::Connected, _) => service(TCP_SERVICES, port),
-            // perftest's datagrams are connected by the UDP port space.
-            (Kind::Perftest, _) if case.by_rdma_cm() && case.options.contains(&"UD") => {
-                service(UDP_SERVICES, port)
-            }
+            // Also for datagrams: the sides first agree over a connection.
             (Kind::Perftest, _) if case.by_rdma_cm() => service(TCP_SERVICES, port),
             _ => Self::Tcp(port),
         }

@@ -42,7 +42,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Adds a file that a process wrote when it closed its device, and removes it. A killed one wrote none.
+    /// Adds a file that a process wrote when it ended, and removes it. A killed one wrote none.
     pub(super) fn add(&mut self, file: &Path) {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let _ = std::fs::remove_file(file);
@@ -70,6 +70,10 @@ impl Tally {
             rxe: rxe[1].since(rxe[0]),
             nonic: nonic.values,
         }
+    }
+
+    pub(super) fn mtu(&self) -> u32 {
+        self.mtu
     }
 
     /// What nobody injected and yet was seen.
@@ -102,13 +106,16 @@ impl Tally {
     }
 }
 
+/// Values of one name are added: a process may have several devices.
 fn parse(text: &str) -> Values {
-    text.lines()
-        .filter_map(|line| {
-            let (name, value) = line.split_once(' ')?;
-            Some((name.to_owned(), value.trim().parse().ok()?))
-        })
-        .collect()
+    let pairs = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        Some((name.to_owned(), value.trim().parse::<u64>().ok()?))
+    });
+    pairs.fold(Values::new(), |mut values, (name, value)| {
+        *values.entry(name).or_default() += value;
+        values
+    })
 }
 
 #[cfg(test)]

@@ -110,18 +110,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.json {
         println!("{:#}", table::json(&rows));
     }
-    if options.write {
-        table::document(&rows, &tallies)?;
-    }
     let complaints: Vec<String> = tallies.iter().filter_map(Tally::complaint).collect();
-    let count = |wanted: fn(&Cell) -> bool| {
-        rows.iter()
-            .flat_map(|row| &row.cells)
-            .filter(|cell| wanted(cell))
-            .count()
-    };
-    let failed = count(|cell| matches!(cell, Cell::Failed(_)));
-    let passed = count(|cell| matches!(cell, Cell::Passed));
+    let (passed, failed) = table::totals(&rows);
     println!("interop: {passed} passed, {failed} failed");
     ensure!(passed + failed > 0, "no row has that in its name");
     ensure!(
@@ -180,6 +170,9 @@ fn matrix(options: &Options, dist: &Dist) -> Result<(Vec<Row>, Vec<Tally>)> {
             let tally = Tally::new(mtu, disturbed, [&before, &after], seen);
             eprint!("{}", tally.text());
             tallies.push(tally);
+            if options.write {
+                table::document(mtu, &rows, &tallies)?;
+            }
         }
     }
     Ok((rows, tallies))
