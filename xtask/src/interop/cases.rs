@@ -179,7 +179,7 @@ fn examples(cases: &mut Vec<Case>) {
     for (program, variants) in [
         (
             "ibv_rc_pingpong",
-            &[&["-c"][..], &["-c", "-e"], &["-c", "-s", "100000"], &["-c", "-o"]][..],
+            &[&["-c"][..], &["-c", "-e"], &["-c", "-s", "100000"]][..],
         ),
         (
             "ibv_uc_pingpong",

@@ -72,10 +72,6 @@ impl Tally {
         }
     }
 
-    pub(super) fn mtu(&self) -> u32 {
-        self.mtu
-    }
-
     /// What nobody injected and yet was seen.
     pub(super) fn complaint(&self) -> Option<String> {
         let refused = [(BAD_ICRC, &self.rxe), ("rx_icrc_errors", &self.nonic)];

@@ -9,6 +9,7 @@ mod beside;
 mod cases;
 mod commands;
 mod counters;
+mod document;
 mod pair;
 mod table;
 
@@ -18,6 +19,7 @@ use crate::place::{Setting, install};
 use anyhow::{Context, Result, ensure};
 use cases::Case;
 use counters::{Counters, Seen, Tally};
+use document::Shown;
 use pair::{Bench, Direction, Family, Gids};
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,7 +30,7 @@ use std::time::Instant;
 pub(crate) struct Options {
     #[command(flatten)]
     build: dist::Options,
-    /// Only rows whose name or group contains this; the documentation is then left alone
+    /// Only rows whose name or group contains this
     #[arg(long, default_value = "")]
     only: String,
     /// Only the rows every change must pass, at the usual MTU
@@ -40,9 +42,12 @@ pub(crate) struct Options {
     /// Print what was found as JSON, instead of a table
     #[arg(long)]
     json: bool,
-    /// Write the table to docs/interop.md
+    /// Write what was found to docs/interop.md; rows that were not run stay as they are there
     #[arg(long)]
     write: bool,
+    /// Only rows that docs/interop.md does not show as passed
+    #[arg(long)]
+    missing: bool,
     /// Compare the speed of both, in one guest, instead
     #[arg(long)]
     beside: bool,
@@ -52,11 +57,22 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn takes(&self, case: &Case) -> bool {
+    fn takes(&self, case: &Case, shown: &Shown) -> bool {
         let named = case.name().contains(&self.only) || case.group.contains(&self.only);
-        named && (case.core || !self.core)
+        named && (case.core || !self.core) && !(self.missing && shown.has_passed(case))
+    }
+
+    fn mtus(&self) -> Vec<u32> {
+        match (self.mtu, self.core) {
+            (Some(mtu), _) => vec![mtu],
+            (None, true) => vec![MTUS[0]],
+            (None, false) => MTUS.to_vec(),
+        }
     }
 }
+
+/// MTUs of the wire: the usual one, and one for RDMA's largest packets.
+const MTUS: [u32; 2] = [1500, 4200];
 
 /// What became of a cell.
 #[derive(Clone, Debug)]
@@ -92,6 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 "ibverbs-providers",
             ),
             ("/usr/bin/ib_write_bw", "perftest"),
+            ("/usr/bin/rping", "rdmacm-utils"),
             ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
         ])?;
         if options.folder.is_none() {
@@ -125,11 +142,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn matrix(options: &Options, dist: &Dist) -> Result<(Vec<Row>, Vec<Tally>)> {
     // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
     let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
-    let mtus = match (options.mtu, options.core) {
-        (Some(mtu), _) => vec![mtu],
-        (None, true) => vec![1500],
-        (None, false) => vec![1500, 4200],
-    };
+    let mtus = options.mtus();
     let mut lab = Lab::new(mtus[0])?;
     let began = Instant::now();
     let mut guest = lab.boot(1, 768, 1)?;
@@ -146,36 +159,52 @@ fn matrix(options: &Options, dist: &Dist) -> Result<(Vec<Row>, Vec<Tally>)> {
         guest.run(&format!(
             "rdma link del rxe0 2>/dev/null; ip link set eth0 mtu {mtu} && rdma link add rxe0 type rxe netdev eth0"
         ))?;
-        let gids = find_gids(dist, &mut guest)?;
-        let mut bench = Bench {
+        let bench = Bench {
             lab: &lab,
+            gids: find_gids(dist, &mut guest)?,
             guest: &mut guest,
             nonic: dist.nonic(),
-            gids,
             mtu,
             port: 20000,
         };
-        for disturbed in [false, true] {
-            let mut chosen = cases::all();
-            chosen.retain(|case| options.takes(case) && case.fault.is_some() == disturbed);
-            if chosen.is_empty() {
-                continue;
-            }
-            let before = Counters::read(bench.guest)?;
-            let mut seen = Seen::default();
-            for case in chosen {
-                rows.push(one_row(&mut bench, case, options.json, &mut seen)?);
-            }
-            let after = Counters::read(bench.guest)?;
-            let tally = Tally::new(mtu, disturbed, [&before, &after], seen);
-            eprint!("{}", tally.text());
-            tallies.push(tally);
-            if options.write {
-                table::document(mtu, &rows, &tallies)?;
-            }
-        }
+        at_one_mtu(options, bench, &mut rows, &mut tallies)?;
     }
     Ok((rows, tallies))
+}
+
+/// First what leaves the wire alone, then what disturbs it: each is counted for itself.
+fn at_one_mtu(
+    options: &Options,
+    mut bench: Bench<'_>,
+    rows: &mut Vec<Row>,
+    tallies: &mut Vec<Tally>,
+) -> Result<()> {
+    let mtu = bench.mtu;
+    let mut shown = if options.write || options.missing {
+        Shown::read(mtu)?
+    } else {
+        Shown::default()
+    };
+    for disturbed in [false, true] {
+        let mut chosen = cases::all();
+        chosen.retain(|case| options.takes(case, &shown) && case.fault.is_some() == disturbed);
+        if chosen.is_empty() {
+            continue;
+        }
+        let before = Counters::read(bench.guest)?;
+        let mut seen = Seen::default();
+        for case in chosen {
+            rows.push(one_row(&mut bench, case, options.json, &mut seen)?);
+            if options.write {
+                shown.write(mtu, rows)?;
+            }
+        }
+        let after = Counters::read(bench.guest)?;
+        let tally = Tally::new(mtu, disturbed, [&before, &after], seen);
+        eprint!("{}", tally.text());
+        tallies.push(tally);
+    }
+    Ok(())
 }
 
 /// Runs a row and says how it went, cell by cell.
