@@ -133,7 +133,14 @@ impl StreamSocket {
     pub(super) fn handle_accepted(self: &Arc<Self>, socket: Option<Arc<StreamSocket>>) {
         let mut state = self.lock();
         state.one_less_accepting();
-        if let (Phase::Listening(listening), Some(socket)) = (&mut state.phase, socket) {
+        let Phase::Listening(listening) = &mut state.phase else {
+            drop(state);
+            if let Some(socket) = socket {
+                socket.abandon();
+            }
+            return;
+        };
+        if let Some(socket) = socket {
             listening.established.push_back(socket);
             state.waiters.wake();
         }

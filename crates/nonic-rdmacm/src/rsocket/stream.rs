@@ -190,6 +190,7 @@ impl StreamSocket {
             return;
         }
         let mut told = None;
+        let mut is_orphan = false;
         state.phase = match std::mem::replace(&mut state.phase, Phase::Closed) {
             Phase::Connecting(mut link) => match Hello::parse(data) {
                 Some(peer) => {
@@ -203,6 +204,7 @@ impl StreamSocket {
             },
             Phase::Accepting(link, listener) => {
                 told = listener.upgrade();
+                is_orphan = told.is_none();
                 Phase::Open(link)
             }
             other => other,
@@ -212,6 +214,9 @@ impl StreamSocket {
         drop(state);
         if let Some(listener) = told {
             listener.handle_accepted(Some(Arc::clone(self)));
+        }
+        if is_orphan {
+            self.abandon();
         }
     }
 
@@ -392,11 +397,18 @@ impl StreamSocket {
         state.waiters.wake();
         drop(state);
         if let Phase::Listening(listening) = before {
-            for socket in &listening.established {
-                drop(Socket::remove(socket.fd()));
-                socket.close();
-            }
+            listening.established.iter().for_each(|socket| socket.abandon());
         }
+    }
+
+    /// Ends a connection that no program has heard of.
+    pub(super) fn abandon(&self) {
+        drop(Socket::remove(self.fd()));
+        let mut state = self.lock();
+        let before = std::mem::replace(&mut state.phase, Phase::Closed);
+        drop(state);
+        // Not under the lock: destroying an identifier may wait for the service.
+        drop(before);
     }
 }
 

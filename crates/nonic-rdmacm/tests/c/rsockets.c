@@ -252,6 +252,36 @@ static void nonblocking(void)
     EXPECT(rclose(client) == 0 && rclose(server) == 0 && rclose(fd) == 0);
 }
 
+/* More come at once than the listener has room for. */
+static void many(void)
+{
+    enum { CLIENTS = 20 };
+    int fd = listener(), clients[CLIENTS], server;
+    char byte;
+    struct pollfd polled;
+
+    EXPECT(rlisten(fd, 1) == 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = rsocket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        EXPECT(rconnect(clients[i], &address.sa, address_len) == -1 && errno == EINPROGRESS);
+    }
+    for (int i = 0; i < CLIENTS - 2; i++) {
+        server = raccept(fd, NULL, NULL);
+        EXPECT(rsend(server, "x", 1, 0) == 1);
+        EXPECT(rclose(server) == 0);
+    }
+    /* Nobody takes the last two: one is established, the other waits. */
+    EXPECT(rclose(fd) == 0);
+    int served = 0;
+    for (int i = 0; i < CLIENTS; i++) {
+        polled = (struct pollfd){ .fd = clients[i], .events = POLLIN };
+        EXPECT(rpoll(&polled, 1, 10000) == 1);
+        served += rrecv(clients[i], &byte, 1, 0) == 1;
+        EXPECT(rclose(clients[i]) == 0);
+    }
+    EXPECT(served == CLIENTS - 2);
+}
+
 static void timeouts(void)
 {
     int ends[2], value = 1;
@@ -424,6 +454,7 @@ int main(int argc, char **argv)
         { "left behind", left_behind },
         { "refused", refused },
         { "nonblocking", nonblocking },
+        { "many", many },
         { "timeouts", timeouts },
         { "threads", threads },
         { "woken", woken },
