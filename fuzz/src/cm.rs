@@ -94,6 +94,11 @@ enum Action {
     Time {
         ms: u16,
     },
+    /// A peer's process ends, and its host says so.
+    Gone {
+        peer: u8,
+        which: u8,
+    },
 }
 
 struct World {
@@ -160,18 +165,8 @@ impl World {
                 timeout,
                 retries,
                 odd,
-            } => {
-                self.request(peer(from), [id, qpn, port, timeout, retries, odd]);
-            }
-            Action::Ask { peer: from, id, port } => {
-                let mut req = SidrReq {
-                    request_id: u32::from(id % 8),
-                    service_id: service(port),
-                    ..SidrReq::default()
-                };
-                req.private_data.0[..IpHeader::LEN].copy_from_slice(&header(peer(from), US).emit());
-                self.say(peer(from), u64::from(id), Message::SidrReq(req));
-            }
+            } => self.request(peer(from), [id, qpn, port, timeout, retries, odd]),
+            Action::Ask { peer: from, id, port } => self.ask(peer(from), id, port),
             Action::Answer {
                 sent,
                 kind,
@@ -194,45 +189,52 @@ impl World {
                 port,
                 qpn,
                 extended,
-            } => {
-                let route = Route {
-                    local: US,
-                    remote: peer(to),
-                };
-                let params = ConnectParams {
-                    service: if extended { Service::Xrc } else { Service::Rc },
-                    ip: Some(header(US, peer(to))),
-                    ..ConnectParams::new(
-                        route,
-                        service(port),
-                        Qpn::new(2 + u32::from(qpn % 4)),
-                        Psn::new(1),
-                    )
-                };
-                if let Ok(id) = self.cm.connect(self.now, &params) {
-                    self.meet(id);
-                }
-            }
-            Action::Resolve { peer: to, port } => {
-                let params = ResolveParams {
-                    route: Route {
-                        local: US,
-                        remote: peer(to),
-                    },
-                    service_id: service(port),
-                    ip: Some(header(US, peer(to))),
-                    private_data: &[],
-                };
-                if let Ok(id) = self.cm.resolve(self.now, &params) {
-                    self.meet(id);
-                }
-            }
+            } => self.connect(peer(to), port, qpn, extended),
+            Action::Resolve { peer: to, port } => self.resolve(peer(to), port),
             Action::Call { which, call, length } => self.call(which, call, length),
             Action::Time { ms } => {
                 self.now = self.now + Duration::from_micros(u64::from(ms) * 100);
                 self.cm.handle_timeout(self.now);
             }
+            Action::Gone { peer: who, which } => {
+                let is_its = |id: u32| id % 4 == u32::from(which % 4);
+                self.cm.peer_gone(self.now, peer(who), is_its);
+            }
         }
+    }
+
+    fn connect(&mut self, to: IpAddr, port: u8, qpn: u8, extended: bool) {
+        let qpn = Qpn::new(2 + u32::from(qpn % 4));
+        let params = ConnectParams {
+            service: if extended { Service::Xrc } else { Service::Rc },
+            ip: Some(header(US, to)),
+            ..ConnectParams::new(route(to), service(port), qpn, Psn::new(1))
+        };
+        if let Ok(id) = self.cm.connect(self.now, &params) {
+            self.meet(id);
+        }
+    }
+
+    fn resolve(&mut self, to: IpAddr, port: u8) {
+        let params = ResolveParams {
+            route: route(to),
+            service_id: service(port),
+            ip: Some(header(US, to)),
+            private_data: &[],
+        };
+        if let Ok(id) = self.cm.resolve(self.now, &params) {
+            self.meet(id);
+        }
+    }
+
+    fn ask(&mut self, from: IpAddr, id: u8, port: u8) {
+        let mut req = SidrReq {
+            request_id: u32::from(id % 8),
+            service_id: service(port),
+            ..SidrReq::default()
+        };
+        req.private_data.0[..IpHeader::LEN].copy_from_slice(&header(from, US).emit());
+        self.say(from, u64::from(id), Message::SidrReq(req));
     }
 
     fn request(&mut self, from: IpAddr, [id, qpn, port, timeout, retries, odd]: [u8; 6]) {
@@ -271,17 +273,7 @@ impl World {
             return;
         }
         let (route, mad) = self.sent[usize::from(sent) % self.sent.len()];
-        let ours = match mad.message {
-            Message::Req(m) => m.local_comm_id,
-            Message::Rep(m) => m.local_comm_id,
-            Message::Rtu(m) => m.local_comm_id,
-            Message::Dreq(m) => m.local_comm_id,
-            Message::Drep(m) => m.local_comm_id,
-            Message::Mra(m) => m.local_comm_id,
-            Message::Rej(m) => m.local_comm_id,
-            Message::SidrReq(m) => m.request_id,
-            _ => 0,
-        };
+        let ours = sender_id(&mad.message);
         let theirs = match mad.message.receiver_id() {
             Some(told) if id < 224 => told,
             _ => u32::from(id % 8),
@@ -290,60 +282,13 @@ impl World {
             [Subject::Req, Subject::Rep, Subject::Other, Subject::Reserved][usize::from(detail % 4)];
         let qpn = Qpn::new(2 + u32::from(qpn % 4));
         let message = match kind % 10 {
-            0 => Message::Rep(Rep {
-                local_comm_id: theirs,
-                remote_comm_id: ours,
-                local_qpn: qpn,
-                local_eecn: qpn.value(),
-                ..Rep::default()
-            }),
-            1 => Message::Rtu(Rtu {
-                local_comm_id: theirs,
-                remote_comm_id: ours,
-                ..Rtu::default()
-            }),
             2 => {
                 let ours = if detail & 128 == 0 { ours } else { 0 };
                 Message::Rej(Rej::new(theirs, ours, subject, RejectReason(u16::from(detail))))
             }
-            3 => Message::Mra(Mra {
-                local_comm_id: theirs,
-                remote_comm_id: ours,
-                subject,
-                service_timeout: detail >> 3,
-                ..Mra::default()
-            }),
-            4 | 5 => Message::Dreq(Dreq {
-                local_comm_id: theirs,
-                remote_comm_id: ours,
-                remote_qpn: qpn,
-                ..Dreq::default()
-            }),
-            6 => Message::Drep(Drep {
-                local_comm_id: theirs,
-                remote_comm_id: ours,
-                ..Drep::default()
-            }),
-            7 => Message::SidrRep(SidrRep {
-                request_id: ours,
-                status: SidrStatus(detail % 3),
-                info_len: detail,
-                qpn,
-                service_id: ServiceId(1),
-                qkey: 1,
-                info: [0; 72],
-                private_data: Default::default(),
-            }),
-            8 => Message::Apr(Apr {
-                local_comm_id: theirs,
-                remote_comm_id: ours,
-                info_len: detail,
-                status: 0,
-                info: [0; 72],
-                private_data: Default::default(),
-            }),
             // What we said ourselves, thrown back.
-            _ => mad.message,
+            9 => mad.message,
+            kind => answer(kind, theirs, ours, qpn, subject, detail),
         };
         self.say(route.remote, mad.transaction_id, message);
     }
@@ -411,14 +356,7 @@ impl World {
     }
 
     fn arrive(&mut self, from: IpAddr, bytes: &[u8]) {
-        self.cm.handle_mad(
-            self.now,
-            Route {
-                local: US,
-                remote: from,
-            },
-            bytes,
-        );
+        self.cm.handle_mad(self.now, route(from), bytes);
     }
 
     fn meet(&mut self, id: ConnectionId) {
@@ -516,5 +454,85 @@ fn header(source: IpAddr, destination: IpAddr) -> IpHeader {
         source_port: 9,
         source,
         destination,
+    }
+}
+
+fn route(remote: IpAddr) -> Route {
+    Route { local: US, remote }
+}
+
+/// What the sender of a message calls its connection, or its question.
+fn sender_id(message: &Message) -> u32 {
+    match message {
+        Message::Req(m) => m.local_comm_id,
+        Message::Rep(m) => m.local_comm_id,
+        Message::Rtu(m) => m.local_comm_id,
+        Message::Dreq(m) => m.local_comm_id,
+        Message::Drep(m) => m.local_comm_id,
+        Message::Mra(m) => m.local_comm_id,
+        Message::Rej(m) => m.local_comm_id,
+        Message::SidrReq(m) => m.request_id,
+        _ => 0,
+    }
+}
+
+/// A message about the connection with these two identifiers.
+fn answer(
+    kind: u8,
+    local_comm_id: u32,
+    remote_comm_id: u32,
+    qpn: Qpn,
+    subject: Subject,
+    detail: u8,
+) -> Message {
+    match kind {
+        0 => Message::Rep(Rep {
+            local_comm_id,
+            remote_comm_id,
+            local_qpn: qpn,
+            local_eecn: qpn.value(),
+            ..Rep::default()
+        }),
+        1 => Message::Rtu(Rtu {
+            local_comm_id,
+            remote_comm_id,
+            ..Rtu::default()
+        }),
+        3 => Message::Mra(Mra {
+            local_comm_id,
+            remote_comm_id,
+            subject,
+            service_timeout: detail >> 3,
+            ..Mra::default()
+        }),
+        4 | 5 => Message::Dreq(Dreq {
+            local_comm_id,
+            remote_comm_id,
+            remote_qpn: qpn,
+            ..Dreq::default()
+        }),
+        6 => Message::Drep(Drep {
+            local_comm_id,
+            remote_comm_id,
+            ..Drep::default()
+        }),
+        7 => Message::SidrRep(SidrRep {
+            request_id: remote_comm_id,
+            status: SidrStatus(detail % 3),
+            info_len: detail,
+            qpn,
+            service_id: ServiceId(1),
+            qkey: 1,
+            info: [0; 72],
+            private_data: Default::default(),
+        }),
+        _ => Message::Apr(Apr {
+            local_comm_id,
+            remote_comm_id,
+            info_len: detail,
+            status: 0,
+            info: [0; 72],
+            private_data: Default::default(),
+        }),
     }
 }

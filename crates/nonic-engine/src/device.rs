@@ -302,7 +302,13 @@ impl Device {
         let mut shard = self.inner.progress.lock();
         // What it still owes its peer leaves first.
         shard.flush_deferred();
-        shard.nic.destroy_qp(qpn)
+        let existed = shard.nic.destroy_qp(qpn);
+        while let Some(block) = shard.nic.take_spare_qpn_block() {
+            for attachment in &mut shard.attachments {
+                attachment.claims.retain(|claim| claim.block().number() != block);
+            }
+        }
+        existed
     }
 
     /// Changes a queue pair's attributes.

@@ -15,6 +15,7 @@
 //! a [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
 
 mod config;
+mod numbers;
 mod receive;
 mod transmit;
 mod xrc;
@@ -39,6 +40,7 @@ use crate::timer::{Timer, TimerWheel, Token};
 use crate::work::{RecvRequest, SendRequest};
 use crate::xrc::XrcTable;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
+use numbers::Numbers;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -51,10 +53,8 @@ pub struct Nic {
     keys: Arc<KeyTable>,
     entropy: Box<dyn Entropy>,
     endpoints: Vec<Endpoint>,
-    qpn_blocks: Vec<u16>,
+    numbers: Numbers,
     qps: Slab<QueuePair>,
-    /// Numbers of queue pairs that were destroyed lately: a peer's connection manager may still remember them.
-    retired: VecDeque<u32>,
     by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     groups: HashMap<IpAddr, Vec<Qpn>>,
     /// Queue pairs that may have something to send.
@@ -93,9 +93,8 @@ impl Nic {
             keys,
             entropy,
             endpoints: Vec::new(),
-            qpn_blocks: Vec::new(),
+            numbers: Numbers::default(),
             qps: Slab::new(),
-            retired: VecDeque::new(),
             by_qpn: HashMap::default(),
             groups: HashMap::new(),
             ready: VecDeque::new(),
@@ -128,7 +127,13 @@ impl Nic {
     /// Gives the NIC 4096 queue pair numbers: those whose upper 12 bits are `block`. A NIC that was given
     /// none uses the whole range.
     pub fn add_qpn_block(&mut self, block: u16) {
-        self.qpn_blocks.push(block & 0xfff);
+        self.numbers.add_block(block);
+    }
+
+    /// Takes back a block of numbers that no queue pair needs any more. There may be one after a queue pair was
+    /// destroyed.
+    pub fn take_spare_qpn_block(&mut self) -> Option<u16> {
+        self.numbers.give_back(self.by_qpn.len())
     }
 
     /// The memory keys, shared with the other shards of the device.
@@ -154,7 +159,9 @@ impl Nic {
     /// Creates a queue pair in RESET.
     pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn, CreateError> {
         init.check(&self.config)?;
-        let qpn = self.pick_qpn()?;
+        let taken = |value| self.by_qpn.contains_key(&value);
+        let drawn = self.numbers.draw(&mut *self.entropy, self.by_qpn.len(), taken);
+        let qpn = drawn.ok_or(CreateError::NoQpn)?;
         Ok(self.insert_qp(qpn, init))
     }
 
@@ -173,47 +180,16 @@ impl Nic {
         self.generation = self.generation.wrapping_add(1);
         let slot = self.qps.insert(QueuePair::new(common, self.generation));
         self.by_qpn.insert(qpn.value(), slot);
+        self.numbers.take(qpn);
         qpn
-    }
-
-    fn pick_qpn(&mut self) -> Result<Qpn, CreateError> {
-        // With three quarters free a random draw succeeds within a few tries.
-        const TRIES: usize = 64;
-        let space = if self.qpn_blocks.is_empty() {
-            1 << 24
-        } else {
-            self.qpn_blocks.len() << 12
-        };
-        if self.by_qpn.len() >= space / 4 * 3 {
-            return Err(CreateError::NoQpn);
-        }
-        for _ in 0..TRIES {
-            let draw = self.entropy.next_u32();
-            let value = if self.qpn_blocks.is_empty() {
-                draw & 0xff_ffff
-            } else {
-                let block = self.qpn_blocks[(draw >> 12) as usize % self.qpn_blocks.len()];
-                (u32::from(block) << 12) | (draw & 0xfff)
-            };
-            let reserved = value < 2 || value == Qpn::MULTICAST.value() || self.retired.contains(&value);
-            if !reserved && !self.by_qpn.contains_key(&value) {
-                return Ok(Qpn::new(value));
-            }
-        }
-        Err(CreateError::NoQpn)
     }
 
     /// Destroys a queue pair; its outstanding requests end without completions. Answers whether it existed.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
-        /// An eighth of the least that a NIC may have.
-        const MAX_RETIRED: usize = 512;
         let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
             return false;
         };
-        if self.retired.len() >= MAX_RETIRED {
-            self.retired.pop_front();
-        }
-        self.retired.push_back(qpn.value());
+        self.numbers.retire(qpn);
         self.reset_qp(Time::ZERO, slot);
         let qp = self.qps.remove(slot);
         self.ready.retain(|ready| *ready != slot);
