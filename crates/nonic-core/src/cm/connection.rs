@@ -41,6 +41,8 @@ pub(super) struct Connection {
     pub(super) orphan: bool,
     /// What to send again.
     pub(super) last: Option<Box<CmMad>>,
+    /// Its request to disconnect waits for others to be answered.
+    pub(super) held: bool,
     /// How long to wait for an answer.
     pub(super) patience: Duration,
     pub(super) max_retries: u8,

@@ -8,6 +8,8 @@ use super::{Cm, CmTransmit, RemoteId};
 use crate::time::Time;
 use nonic_wire::cm::{CmMad, Drep, INFO_LEN, Message, PrivateData, RejectReason, Rep, SidrRep, SidrStatus};
 use nonic_wire::{Qpn, Service};
+use std::net::IpAddr;
+use std::time::Duration;
 
 impl Cm {
     /// A connection that we begin.
@@ -32,6 +34,10 @@ impl Cm {
             return;
         };
         connection.deadline = None;
+        if connection.held {
+            self.release(now, id);
+            return;
+        }
         let input = match connection.state {
             CmState::TimeWait | CmState::Answered => Input::Expired,
             _ if connection.retries_left == 0 => Input::Exhausted,
@@ -63,7 +69,8 @@ impl Cm {
         let outgoing = self.outgoing(id, row.send, incoming, given);
         let event = self.event(id, row.tell, input, incoming);
         self.remember(id, row, outgoing);
-        if let (Some(mad), Some(connection)) = (outgoing, self.connections.get(&id)) {
+        let wait = self.hold(id, row);
+        if let (Some(mad), Some(connection), None) = (outgoing, self.connections.get(&id), wait) {
             let route = connection.route;
             if incoming.is_some() {
                 self.answer_network(route, mad);
@@ -73,7 +80,48 @@ impl Cm {
         }
         self.events.extend(event);
         self.enter(now, id, row.next, input, incoming);
+        if let Some(wait) = wait {
+            self.set_deadline(id, Some(now + wait));
+        }
         true
+    }
+
+    /// Holds back a request to disconnect while enough others are under way; answers for how long at most.
+    fn hold(&mut self, id: u32, row: CmTransition) -> Option<Duration> {
+        let connection = self.connections.get_mut(&id)?;
+        if row.next != CmState::DreqSent || connection.state == CmState::DreqSent {
+            return None;
+        }
+        let wait = self.pace.admit(connection.route.remote, id).err();
+        connection.held = wait.is_some();
+        wait
+    }
+
+    /// Sends a request to disconnect that was held back, if it is.
+    pub(super) fn release(&mut self, now: Time, id: u32) -> bool {
+        let Some(connection) = self.connections.get_mut(&id).filter(|c| c.held) else {
+            return false;
+        };
+        connection.held = false;
+        let (route, deadline) = (connection.route, now + connection.patience);
+        let request = connection.last.as_deref().copied();
+        self.pace.goes(route.remote);
+        self.set_deadline(id, Some(deadline));
+        if let Some(mad) = request {
+            self.transmit(route, mad);
+        }
+        true
+    }
+
+    /// A request to disconnect is answered or given up: the next one may go.
+    fn pass_on(&mut self, now: Time, address: IpAddr, was_held: bool) {
+        if !was_held {
+            self.pace.ended(address);
+        }
+        while let Some(next) = self.pace.next(address) {
+            // One that is over needs no request any more.
+            self.release(now, next);
+        }
     }
 
     /// The message to send, whole.
@@ -266,7 +314,14 @@ impl Cm {
             CmState::Answered => connection.deadline,
             _ => None,
         };
+        let (address, was_held) = (connection.route.remote, connection.held);
+        if changed {
+            connection.held &= next == CmState::DreqSent;
+        }
         self.set_deadline(id, deadline);
+        if changed && before == CmState::DreqSent {
+            self.pass_on(now, address, was_held);
+        }
         if next == CmState::Closed
             || (next == CmState::Answered && self.lingering > self.config.max_lingering)
         {

@@ -39,6 +39,7 @@
 //!   instead of reaching the program a second time.
 //! - A REP or RTU for a connection nobody knows is answered with a REJ, so that its sender need not wait for a
 //!   timeout.
+//! - Requests to disconnect go a few at a time to each address, lest they overrun its socket.
 //! - A full backlog drops requests silently: the peer repeats them, as it would a TCP SYN.
 //!
 //! No message can panic, hang or grow memory without bound: every table has a limit in [`CmConfig`], every wait
@@ -50,6 +51,7 @@ mod connection;
 mod event;
 mod execute;
 mod listeners;
+mod pace;
 mod params;
 mod request;
 mod state;
@@ -69,6 +71,7 @@ use listeners::Listeners;
 use nonic_wire::cm::{CmMad, Message, ServiceId, SidrRep, SidrReq};
 use nonic_wire::mad::MAD_LEN;
 use nonic_wire::{Qpn, Service};
+use pace::Pace;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -94,6 +97,7 @@ pub struct Cm {
     by_qpn: HashMap<(IpAddr, Qpn), u32>,
     listeners: Listeners,
     timers: BTreeSet<(Time, u32)>,
+    pace: Pace,
     outbox: VecDeque<CmTransmit>,
     events: VecDeque<CmEvent>,
     /// Connections in the state `Answered`.
@@ -122,6 +126,7 @@ impl Cm {
             by_qpn: HashMap::new(),
             listeners: Listeners::default(),
             timers: BTreeSet::new(),
+            pace: Pace::default(),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
             lingering: 0,
@@ -208,12 +213,15 @@ impl Cm {
         self.call(now, id, Input::Abandon, None)
     }
 
-    /// Gives everything up, as [`Cm::abandon`] does: the program is about to end.
+    /// Gives everything up, as [`Cm::abandon`] does: the program is about to end. Nobody will be there later, so
+    /// everything is said now.
     pub fn abandon_all(&mut self, now: Time) {
+        self.pace.hurry();
         let ids: Vec<u32> = self.connections.keys().copied().collect();
         for id in ids {
             // What cannot be abandoned was abandoned before.
             let _ = self.abandon(now, ConnectionId(id));
+            self.release(now, id);
         }
     }
 
@@ -387,6 +395,7 @@ impl Cm {
             datagram: false,
             orphan: false,
             last: None,
+            held: false,
             patience: self.config.patience(self.config.response_timeout),
             max_retries: self.config.max_cm_retries,
             retries_left: self.config.max_cm_retries,

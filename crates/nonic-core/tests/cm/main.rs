@@ -7,6 +7,7 @@ mod connecting;
 mod datagrams;
 mod disconnecting;
 mod limits;
+mod pace;
 mod refusals;
 mod repeats;
 mod replay;
