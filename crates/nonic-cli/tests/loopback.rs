@@ -125,3 +125,21 @@ fn a_server_told_so_ends_after_one_client() {
     matrix::ping(&here, &server.address, "ud");
     assert!(server.process.wait(std::time::Instant::now() + support::DEADLINE));
 }
+
+#[test]
+fn a_thousand_connections_leave_nothing_behind() {
+    let here = Place::here();
+    let server = Server::start(&here, "perf", "127.0.0.1:0", &[]);
+    let arguments = ["perf", &server.address, "--json", "--connections", "1000"];
+    // Twice, so that what stays for good is seen as well.
+    for _ in 0..2 {
+        let found = Client::start(&here, &arguments).json();
+        println!("{found}");
+        assert_eq!(found["connections"], 1000, "{found}");
+        for side in ["client", "server"] {
+            let side = &found[side];
+            assert_eq!(side["left_behind"].as_array().map(Vec::len), Some(0), "{found}");
+            assert!(number(side, "bytes_per_connection") < 8192, "{found}");
+        }
+    }
+}

@@ -2,9 +2,13 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
 use support::matrix;
 use support::namespace::{Cable, Namespace};
 use support::{Place, Server, missing, readable_copy, run};
+
+/// How long it may take to learn that somebody is gone; several times what it takes on a machine at rest.
+const LEARNED: Duration = Duration::from_secs(20);
 
 #[test]
 fn everything_works_over_an_ethernet_of_mtu_1500() {
@@ -156,4 +160,50 @@ fn devices_of_a_namespace_are_its_own() {
         .filter_map(|gid| gid["gid"].as_str())
         .collect();
     assert_eq!(gids, ["fe80::1", "::ffff:10.77.0.1", "fd77::1"]);
+}
+
+#[test]
+fn a_server_killed_on_another_host_ends_a_reliable_run_within_its_retries() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let left = Place::here().in_namespace(&cable.left.name);
+    let right = Place::here().in_namespace(&cable.right.name);
+    let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);
+    let arguments = ["perf", &server.address, "--op", "write", "--duration", "60s"];
+    let client = support::Client::start(&left, &arguments);
+    let begun = server.next_event();
+    assert_eq!(begun["event"], "client", "{begun}");
+    server.process.kill();
+    let killed = Instant::now();
+    let outcome = client.finish();
+    let elapsed = killed.elapsed();
+    println!("learned after {elapsed:?}");
+    assert!(!outcome.success, "{}", outcome.stdout);
+    // Eight attempts of 67 ms each, and the patience of those who make queue pairs.
+    assert!(elapsed < LEARNED, "{elapsed:?}: {}", outcome.stderr);
+}
+
+#[test]
+fn a_client_killed_on_another_host_is_missed_though_nobody_sends() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let left = Place::here().in_namespace(&cable.left.name);
+    let right = Place::here().in_namespace(&cable.right.name);
+    let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
+    let arguments = ["ping", &server.address, "--interval", "60s", "--op", "send"];
+    let client = support::Client::start(&left, &arguments);
+    let begun = server.next_event();
+    assert_eq!(begun["event"], "client", "{begun}");
+    client.process.kill();
+    let killed = Instant::now();
+    let ended = server.next_event();
+    let elapsed = killed.elapsed();
+    println!("learned after {elapsed:?}: {ended}");
+    // Two seconds of silence, then eight attempts of 268 ms to say something.
+    assert!(elapsed < LEARNED, "{elapsed:?}");
+    matrix::ping(&left, &server.address, "rc");
 }

@@ -17,6 +17,8 @@ use crate::socket::grow_buffers;
 const BUFFER_BYTES: usize = 4 << 20;
 /// The most lines kept open. A process that talks to more opens lines again and again, which costs a little.
 const MAX_LINES: usize = 128;
+/// How often a line is opened again to learn whether its owner has ended.
+const MAX_DOUBTS: u8 = 4;
 
 /// Sends to any inbox on this host, over a line to each that stays open.
 ///
@@ -36,6 +38,8 @@ pub struct Outbox {
 struct Line {
     socket: OwnedFd,
     number: u64,
+    /// How many lines before this one ended although the owner of the name was there.
+    doubts: u8,
 }
 
 /// What became of a message.
@@ -108,12 +112,18 @@ impl Outbox {
             };
             let (ended, _) = epoll::wait(&self.watch, &mut events, Some(&now)).ok()?;
             let number = ended.first()?.data.u64();
-            let (name, _) = self.lines.iter().find(|(_, line)| line.number == number)?;
-            let name = *name;
+            let (name, line) = self.lines.iter().find(|(_, line)| line.number == number)?;
+            let (name, doubts) = (*name, line.doubts + 1);
             self.hang_up(name);
-            // Not kept if it is there: it closed our line because it has too many.
-            if matches!(connect(name), Err(Errno::CONNREFUSED)) {
-                return Some(name);
+            match connect(name) {
+                Err(Errno::CONNREFUSED) => return Some(name),
+                // It has too many lines and closed ours; or it is about to end and has not come to its name yet, for
+                // the kernel closes what was opened last first. Then it ends the new line too.
+                Ok(socket) if doubts < MAX_DOUBTS => {
+                    // Without a watch nobody would learn of the end; nobody does then.
+                    let _ = self.keep(name, socket, doubts);
+                }
+                _ => {}
             }
         }
     }
@@ -127,6 +137,12 @@ impl Outbox {
             let all: Vec<InboxName> = self.lines.keys().copied().collect();
             all.into_iter().for_each(|name| self.hang_up(name));
         }
+        self.keep(to, socket, 0)?;
+        outcome
+    }
+
+    /// Keeps a line and watches for its end.
+    fn keep(&mut self, to: InboxName, socket: OwnedFd, doubts: u8) -> rustix::io::Result<()> {
         self.latest += 1;
         let number = self.latest;
         epoll::add(
@@ -135,8 +151,15 @@ impl Outbox {
             EventData::new_u64(number),
             EventFlags::RDHUP,
         )?;
-        self.lines.insert(to, Line { socket, number });
-        outcome
+        self.lines.insert(
+            to,
+            Line {
+                socket,
+                number,
+                doubts,
+            },
+        );
+        Ok(())
     }
 
     fn hang_up(&mut self, name: InboxName) {
