@@ -36,6 +36,8 @@ impl Dist {
             "nonic-verbs",
             "--package",
             "nonic-rdmacm",
+            "--package",
+            "nonic-rspreload",
         ]);
         if !options.debug {
             cargo.arg("--release");
@@ -45,7 +47,9 @@ impl Dist {
 
         let root = root(options)?;
         let (bin, lib) = (root.join("bin"), root.join("lib"));
-        for folder in [&bin, &lib] {
+        // Apart from the others, as rdma-core has it: nobody loads it by accident.
+        let preloaded = lib.join("rsocket");
+        for folder in [&bin, &lib, &preloaded] {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
         let built = target.join(profile);
@@ -65,6 +69,7 @@ impl Dist {
             &[&verbs],
             &lib.join("librdmacm.so.1"),
         )?;
+        replace(&built.join("librspreload.so"), &preloaded.join("librspreload.so"))?;
         Ok(Self { root })
     }
 

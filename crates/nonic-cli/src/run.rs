@@ -3,21 +3,28 @@
 //! The program is told by `LD_LIBRARY_PATH` where to find `libibverbs.so.1`, and takes this process's place: signals,
 //! exit code and terminal are its own. It refuses to guess: without its library beside it, it says so, since the
 //! program would otherwise quietly run on the system's library and find no device.
+//!
+//! With `--sockets` the program need not know RDMA at all: `LD_PRELOAD` puts a library in front that carries its TCP
+//! sockets (see docs/sockets.md).
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-/// Run a verbs program on nonic
+/// Run a program on nonic
 ///
-/// The program needs no change and no special build: whatever was linked with libibverbs.so.1, or opens it, works.
+/// The program needs no change and no special build: whatever was linked with libibverbs.so.1, or opens it, works. With
+/// --sockets, so do programs that know nothing but TCP.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "nonic run [OPTIONS] -- COMMAND...")]
 pub(crate) struct Arguments {
     /// Write every packet to this file (pcapng); %p becomes the process id
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Carry the program's TCP sockets over RDMA; the other side needs the same
+    #[arg(long)]
+    sockets: bool,
     /// Where libibverbs.so.1 is [default: found from where this command is installed]
     #[arg(long, value_name = "DIR")]
     lib: Option<PathBuf>,
@@ -28,6 +35,9 @@ pub(crate) struct Arguments {
 
 /// The file a folder must hold to be the one.
 const LIBRARY: &str = "libibverbs.so.1";
+
+/// What carries sockets, beside it.
+const PRELOADED: &str = "rsocket/librspreload.so";
 
 /// Becomes the program. Answers only if that fails.
 pub(crate) fn main(arguments: &Arguments) -> Result<()> {
@@ -43,6 +53,18 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         "LD_LIBRARY_PATH",
         searched_first(&lib, std::env::var_os("LD_LIBRARY_PATH")),
     );
+    if arguments.sockets {
+        let preloaded = lib.join(PRELOADED);
+        ensure!(
+            preloaded.is_file(),
+            "there is no {PRELOADED} in {}",
+            lib.display()
+        );
+        command.env(
+            "LD_PRELOAD",
+            searched_first(&preloaded, std::env::var_os("LD_PRELOAD")),
+        );
+    }
     if let Some(pcap) = &arguments.pcap {
         let pcap = std::path::absolute(pcap).with_context(|| format!("cannot use {}", pcap.display()))?;
         command.env("NONIC_PCAP", pcap);
@@ -85,9 +107,9 @@ fn with_library(folder: &Path) -> Option<PathBuf> {
     folder.join(LIBRARY).is_file().then_some(folder)
 }
 
-/// `LD_LIBRARY_PATH` with a folder in front. An empty entry would mean the current folder, so none is left over.
-fn searched_first(folder: &Path, before: Option<OsString>) -> OsString {
-    let mut path = folder.as_os_str().to_owned();
+/// A path of the loader's with an entry in front. An empty entry would mean the current folder, so none is left over.
+fn searched_first(first: &Path, before: Option<OsString>) -> OsString {
+    let mut path = first.as_os_str().to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {
         path.push(":");
         path.push(before);

@@ -15,6 +15,7 @@ fn nonic(lib: &Path, arguments: &[&str]) -> Output {
     command.args(["run", "--lib"]).arg(lib).args(arguments);
     command
         .env("LD_LIBRARY_PATH", "/elsewhere")
+        .env_remove("LD_PRELOAD")
         .env_remove("NONIC_PCAP");
     command.output().expect("nonic starts")
 }
@@ -51,6 +52,29 @@ fn a_capture_is_asked_for_by_its_full_name() {
         printed.starts_with('/') && printed.ends_with("/x.pcapng\n"),
         "{printed}"
     );
+}
+
+#[test]
+fn sockets_are_carried_if_asked_for() {
+    let folder = with_library();
+    let words = ["--sockets", "--", "sh", "-c", "echo $LD_PRELOAD"];
+    let output = nonic(folder.path(), &words);
+    assert!(!output.status.success());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        complaint.contains("there is no rsocket/librspreload.so in"),
+        "{complaint}"
+    );
+
+    let preloaded = folder.path().join("rsocket");
+    std::fs::create_dir(&preloaded).expect("a folder can be made");
+    std::fs::write(preloaded.join("librspreload.so"), "").expect("a file can be written");
+    let output = nonic(folder.path(), &words);
+    let real = folder.path().canonicalize().expect("it exists");
+    let expected = format!("{}/rsocket/librspreload.so\n", real.display());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    let output = nonic(folder.path(), &words[1..]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "\n");
 }
 
 #[test]

@@ -1,11 +1,25 @@
-//! The archives that libraries are linked from, for the tests of every C door.
+//! The files that libraries are linked from, or are, for the tests of every C door.
 
 use super::outcome::succeeded;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The static libraries of these packages, built as this test was.
+#[allow(dead_code, reason = "each test uses what it needs")]
 pub(crate) fn archives(packages: &[&str]) -> Vec<PathBuf> {
+    let messages = build(packages);
+    let archive = |package: &&str| artifact(&messages, &format!("lib{}.a", package.replace('-', "_")));
+    packages.iter().map(archive).collect()
+}
+
+/// The file of this name that a package is built to, built as this test was.
+#[allow(dead_code, reason = "each test uses what it needs")]
+pub(crate) fn file_of(package: &str, name: &str) -> PathBuf {
+    artifact(&build(&[package]), name)
+}
+
+/// Builds packages. Answers cargo's messages.
+fn build(packages: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--message-format", "json"]);
     for package in packages {
@@ -14,9 +28,7 @@ pub(crate) fn archives(packages: &[&str]) -> Vec<PathBuf> {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    let messages = succeeded(&cargo.output().expect("cargo runs"), "cargo build");
-    let archive = |package: &&str| artifact(&messages, &format!("lib{}.a", package.replace('-', "_")));
-    packages.iter().map(archive).collect()
+    succeeded(&cargo.output().expect("cargo runs"), "cargo build")
 }
 
 /// The path of a file that was built, as cargo's messages name it.

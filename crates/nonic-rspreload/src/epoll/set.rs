@@ -1,0 +1,194 @@
+//! The carried sockets that one epoll watches.
+
+use super::still;
+use crate::table::{Carried, Flag};
+use crate::{errno, next};
+use libc::{c_int, c_short, epoll_event, pollfd};
+use std::sync::atomic::Ordering;
+
+/// What poll and epoll call by the same number.
+const COMMON: u32 = (libc::EPOLLIN
+    | libc::EPOLLPRI
+    | libc::EPOLLOUT
+    | libc::EPOLLERR
+    | libc::EPOLLHUP
+    | libc::EPOLLRDNORM
+    | libc::EPOLLRDBAND
+    | libc::EPOLLWRNORM
+    | libc::EPOLLWRBAND
+    | libc::EPOLLRDHUP) as u32;
+
+/// What is told whether it was asked for or not.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+/// A carried socket that is watched.
+pub(super) struct Watch {
+    pub(super) fd: c_int,
+    pub(super) socket: &'static Carried,
+    event: epoll_event,
+    /// What has been told since the program last used it; only edge-triggered watches remember.
+    told: u32,
+    /// A one-shot watch that has fired is not.
+    enabled: bool,
+}
+
+impl Watch {
+    pub(super) fn new(fd: c_int, socket: &'static Carried, event: &epoll_event) -> Self {
+        Watch {
+            fd,
+            socket,
+            event: *event,
+            told: 0,
+            enabled: true,
+        }
+    }
+
+    pub(super) fn is_edge_triggered(&self) -> bool {
+        self.event.events & libc::EPOLLET as u32 != 0
+    }
+
+    /// What to ask rsockets.
+    pub(super) fn asked(&self) -> pollfd {
+        // What cannot be unasked would come again and again.
+        let silent = !self.enabled || self.told & ALWAYS != 0 || self.socket.is(Flag::Lost);
+        pollfd {
+            fd: if silent { -1 } else { self.socket.inner() },
+            events: (self.event.events & COMMON & !self.told) as c_short,
+            revents: 0,
+        }
+    }
+
+    /// The event to tell, if there is news.
+    pub(super) fn tell(&mut self, revents: c_short) -> Option<epoll_event> {
+        if !self.enabled || !still(self.fd, self.socket) {
+            return None;
+        }
+        let mut ready = u32::from(revents as u16) & COMMON & (self.event.events | ALWAYS);
+        if self.socket.error.load(Ordering::Acquire) != 0 {
+            ready |= ALWAYS;
+        }
+        if ready & !self.told == 0 {
+            return None;
+        }
+        if self.is_edge_triggered() {
+            self.told |= ready;
+        }
+        if self.event.events & libc::EPOLLONESHOT as u32 != 0 {
+            self.enabled = false;
+        }
+        Some(epoll_event {
+            events: ready,
+            u64: self.event.u64,
+        })
+    }
+
+    /// The kernel watches it instead.
+    pub(super) fn hand_over(mut self, epoll: c_int) {
+        if !self.enabled {
+            self.event.events = 0;
+        }
+        // SAFETY: an event. If it fails, the epoll has just been closed.
+        unsafe { next::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, self.fd, &raw mut self.event) };
+    }
+}
+
+/// All that one epoll watches.
+pub(crate) struct Set {
+    pub(super) watches: Vec<Watch>,
+    /// Threads that wait.
+    pub(super) waiting: usize,
+    /// The eventfd that wakes them.
+    bell: c_int,
+}
+
+impl Set {
+    /// A set beside an epoll; its bell is watched by the kernel.
+    pub(super) fn open(epoll: c_int, mark: u64) -> Result<Self, c_int> {
+        // SAFETY: any arguments may be passed.
+        let bell = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if bell < 0 {
+            return Err(errno::last());
+        }
+        let mut event = epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: mark,
+        };
+        let set = Set {
+            watches: Vec::new(),
+            waiting: 0,
+            bell,
+        };
+        // SAFETY: an event.
+        match unsafe { next::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, &raw mut event) } {
+            0 => Ok(set),
+            _ => Err(errno::last()),
+        }
+    }
+
+    pub(super) fn add(&mut self, watch: Watch) -> Result<(), c_int> {
+        if self.watches.iter().any(|known| known.fd == watch.fd) {
+            return Err(libc::EEXIST);
+        }
+        self.watches.push(watch);
+        self.ring();
+        Ok(())
+    }
+
+    pub(super) fn replace(&mut self, watch: Watch) -> Result<(), c_int> {
+        let known = self.watches.iter_mut().find(|known| known.fd == watch.fd);
+        *known.ok_or(libc::ENOENT)? = watch;
+        self.ring();
+        Ok(())
+    }
+
+    /// Whoever waits is not woken: it would find nothing new.
+    pub(super) fn remove(&mut self, fd: c_int) -> Option<Watch> {
+        let at = self.watches.iter().position(|watch| watch.fd == fd)?;
+        Some(self.watches.remove(at))
+    }
+
+    pub(super) fn by_inner(&self, inner: c_int) -> Option<&Watch> {
+        self.watches.iter().find(|watch| watch.socket.inner() == inner)
+    }
+
+    pub(super) fn by_inner_mut(&mut self, inner: c_int) -> Option<&mut Watch> {
+        self.watches
+            .iter_mut()
+            .find(|watch| watch.socket.inner() == inner)
+    }
+
+    /// A watch may tell again what it has told.
+    pub(super) fn rearm(&mut self, fd: c_int) {
+        let watch = self.watches.iter_mut().find(|watch| watch.fd == fd);
+        let changed = watch.is_some_and(|watch| std::mem::take(&mut watch.told) != 0);
+        if changed && self.waiting > 0 {
+            self.ring();
+        }
+    }
+
+    /// Wakes whoever waits. The first time it may be someone in the kernel, whom nobody has counted.
+    fn ring(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: eight bytes. It fails only if it has rung four billion times unheard.
+        unsafe { next::write(self.bell, one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Our event has come: it need not come again.
+    pub(super) fn heard(&self) {
+        let mut count = [0_u8; 8];
+        // SAFETY: eight bytes. It fails if another thread has heard it.
+        unsafe { next::read(self.bell, count.as_mut_ptr().cast(), count.len()) };
+    }
+
+    /// Ends it in a child of the process that it belongs to.
+    pub(super) fn abandon(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        // SAFETY: it is ours.
+        unsafe { next::close(self.bell) };
+    }
+}

@@ -1,0 +1,192 @@
+//! How carried sockets begin and end: `socket`, `dup` and its kin, `close` and its kin.
+
+use crate::config::config;
+use crate::fork::is_owner;
+use crate::table::{Carried, Flag, all, carried, forget, name, named};
+use crate::{epoll, errno, next, rsockets};
+use libc::{c_int, c_uint, c_void};
+use std::sync::Once;
+use std::sync::atomic::Ordering;
+
+/// The flags that may stand in a socket's type.
+const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+
+/// `socket`: passes on who calls, which only assembly can see.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("mov rcx, [rsp]", "jmp {}", sym socket_for);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("mov x3, x30", "b {}", sym socket_for);
+}
+
+/// Makes a socket for the code at `caller`.
+extern "C" fn socket_for(domain: c_int, kind: c_int, protocol: c_int, caller: *const c_void) -> c_int {
+    // SAFETY: any arguments may be passed.
+    let fd = unsafe { next::socket(domain, kind, protocol) };
+    if fd < 0
+        || rsockets::inside()
+        || !config().carries(domain, kind & !FLAGS, protocol)
+        || rsockets::own(caller)
+        || !rsockets::are_there()
+    {
+        return fd;
+    }
+    let before = errno::last();
+    carry(fd, domain, kind, protocol);
+    errno::set(before);
+    fd
+}
+
+/// Puts an rsocket behind a new socket. If there is none to be had, the socket stays what it is.
+fn carry(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
+    // SAFETY: any arguments may be passed.
+    let inner = unsafe { rsockets::socket(domain, kind & !FLAGS, protocol) };
+    if inner < 0 {
+        return;
+    }
+    adopt(fd, inner, domain, kind);
+}
+
+/// An rsocket carries this socket from now on.
+pub(crate) fn adopt(fd: c_int, inner: c_int, domain: c_int, kind: c_int) {
+    rsockets::set_nonblocking(inner, kind & libc::SOCK_NONBLOCK != 0);
+    for (option, value) in &config().sizes {
+        let value: *const c_int = value;
+        // SAFETY: the value is an integer. That a size is refused leaves the default.
+        unsafe {
+            rsockets::setsockopt(
+                inner,
+                rsockets::SOL_RDMA,
+                *option,
+                value.cast(),
+                size_of::<c_int>() as u32,
+            );
+        }
+    }
+    let socket = Carried::of(inner, domain, kind & !FLAGS);
+    if name(fd, socket) {
+        finish_at_exit();
+    } else {
+        // SAFETY: nobody else knows the rsocket.
+        unsafe { rsockets::close(inner) };
+        socket.recycle();
+    }
+}
+
+/// Ends the rsocket behind a socket that nobody names any more.
+pub(crate) fn end(socket: &'static Carried) {
+    if socket.is(Flag::Lost) {
+        // It is the parent's.
+        return;
+    }
+    // SAFETY: nobody names it any more.
+    unsafe { rsockets::close(socket.inner()) };
+    socket.recycle();
+}
+
+/// A descriptor is about to name something else, or nothing.
+fn release(fd: c_int) {
+    epoll::closed(fd);
+    if let Some((socket, true)) = forget(fd) {
+        end(socket);
+    }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if !rsockets::inside() && (named(fd).is_some() || epoll::knows(fd)) && is_owner() {
+        release(fd);
+    }
+    // SAFETY: the caller's.
+    unsafe { next::close(fd) }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOSE_RANGE_CLOEXEC: c_int = 4;
+    if flags & CLOSE_RANGE_CLOEXEC == 0 && is_owner() {
+        let first = c_int::try_from(first).unwrap_or(c_int::MAX);
+        for (fd, _) in all(first).take_while(|(fd, _)| *fd as c_uint <= last) {
+            release(fd);
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { next::close_range(first, last, flags) }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: the caller's.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// A copy of a descriptor that the kernel made names what the original does.
+pub(crate) fn copied(socket: Option<&'static Carried>, new: c_int) -> c_int {
+    let Some(socket) = socket else {
+        return new;
+    };
+    if new >= 0 && is_owner() && !name(new, socket) {
+        // SAFETY: it is ours, and nobody has seen it.
+        unsafe { next::close(new) };
+        return errno::fail(libc::EMFILE);
+    }
+    new
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the caller's.
+    copied(carried(fd), unsafe { next::dup(fd) })
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    // SAFETY: the caller's.
+    onto(old, new, || unsafe { next::dup2(old, new) })
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's.
+    onto(old, new, || unsafe { next::dup3(old, new, flags) })
+}
+
+/// `dup2` and `dup3`: what the target named is closed. It is released once the kernel has agreed; until then a
+/// thread may still use it.
+fn onto(old: c_int, new: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
+    if rsockets::inside() || old == new {
+        return duplicate();
+    }
+    let source = carried(old);
+    let answer = duplicate();
+    if answer >= 0 && is_owner() {
+        if named(new).is_some() || epoll::knows(new) {
+            release(new);
+        }
+        return copied(source, answer);
+    }
+    answer
+}
+
+/// A program that ends without closing still gets its last words through, as with TCP.
+fn finish_at_exit() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler takes nothing and may be called at any time.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(at_exit);
+    });
+}
+
+extern "C" fn at_exit() {
+    if !is_owner() {
+        return;
+    }
+    for (fd, socket) in all(0) {
+        if socket.names.load(Ordering::Relaxed) > 0 {
+            release(fd);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! rsockets: the functions of `librdmacm.so.1` that do what the C library's functions for sockets do.
+//!
+//! The library is loaded when the first socket is to be carried: programs that open none do not pay for it. It is
+//! looked for where ours is installed, then where the loader looks.
+//!
+//! The library itself calls `socket`, `poll` and the others, and these calls come to us like any other. Its
+//! descriptors are not in the table and so are passed on; and while a thread is inside one of these functions,
+//! [`inside`] has everything passed on, whatever the table says.
+
+use crate::symbol::{Symbol, functions};
+use libc::{c_char, c_int, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The level of options that only rsockets have.
+pub(crate) const SOL_RDMA: c_int = 0x10000;
+/// Entries of the send queue.
+pub(crate) const RDMA_SQSIZE: c_int = 0;
+/// Entries of the receive queue.
+pub(crate) const RDMA_RQSIZE: c_int = 1;
+/// The most bytes that are sent inline.
+pub(crate) const RDMA_INLINE: c_int = 2;
+
+mod raw {
+    use super::*;
+
+    functions! { super::library();
+        fn socket = c"rsocket"(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+        fn bind = c"rbind"(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+        fn listen = c"rlisten"(fd: c_int, backlog: c_int) -> c_int;
+        fn accept = c"raccept"(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+        fn connect = c"rconnect"(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+        fn shutdown = c"rshutdown"(fd: c_int, how: c_int) -> c_int;
+        fn close = c"rclose"(fd: c_int) -> c_int;
+        fn recv = c"rrecv"(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+        fn recvfrom = c"rrecvfrom"(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> ssize_t;
+        fn recvmsg = c"rrecvmsg"(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+        fn readv = c"rreadv"(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+        fn send = c"rsend"(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+        fn sendto = c"rsendto"(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> ssize_t;
+        fn sendmsg = c"rsendmsg"(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+        fn writev = c"rwritev"(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+        fn poll = c"rpoll"(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
+        fn getpeername = c"rgetpeername"(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+        fn getsockname = c"rgetsockname"(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+        fn setsockopt = c"rsetsockopt"(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+        fn getsockopt = c"rgetsockopt"(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
+    }
+}
+
+/// The same functions for our own use: the thread is inside while they run.
+macro_rules! entered {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => { $(
+        pub(crate) unsafe fn $name($($argument: $type),*) -> $answer {
+            let _inside = Inside::enter();
+            // SAFETY: the caller keeps to the contract of the function, which is that of its namesake for sockets.
+            unsafe { raw::$name($($argument),*) }
+        }
+    )* };
+}
+
+entered! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    fn listen(fd: c_int, backlog: c_int) -> c_int;
+    fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    fn shutdown(fd: c_int, how: c_int) -> c_int;
+    fn close(fd: c_int) -> c_int;
+    fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+    fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> ssize_t;
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+    fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> ssize_t;
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
+    fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
+}
+
+/// Makes an rsocket block, or not.
+pub(crate) fn set_nonblocking(inner: c_int, nonblocking: bool) -> c_int {
+    static SYMBOL: Symbol = Symbol::new(c"rfcntl");
+    let _inside = Inside::enter();
+    let Some(address) = SYMBOL.find(library()) else {
+        return crate::errno::fail(libc::ENOSYS);
+    };
+    // SAFETY: that is its signature.
+    let rfcntl: unsafe extern "C" fn(c_int, c_int, ...) -> c_int = unsafe { std::mem::transmute(address) };
+    let flags: c_int = if nonblocking { libc::O_NONBLOCK } else { 0 };
+    // SAFETY: this command takes an integer.
+    unsafe { rfcntl(inner, libc::F_SETFL, flags) }
+}
+
+/// An option with an integer, or the error.
+pub(crate) fn option(inner: c_int, level: c_int, name: c_int) -> Result<c_int, c_int> {
+    let mut value: c_int = 0;
+    let mut length = size_of::<c_int>() as socklen_t;
+    // SAFETY: both point to variables of the right size.
+    match unsafe { getsockopt(inner, level, name, (&raw mut value).cast(), &raw mut length) } {
+        0 => Ok(value),
+        _ => Err(crate::errno::last()),
+    }
+}
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in a function of the library.
+pub(crate) fn inside() -> bool {
+    DEPTH.get() > 0
+}
+
+/// While it lives, this thread is in a function of the library.
+struct Inside;
+
+impl Inside {
+    fn enter() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// What was loaded.
+struct Loaded {
+    rdmacm: *mut c_void,
+    /// Where the code of the two libraries begins.
+    bases: [*mut c_void; 2],
+}
+
+// SAFETY: a handle of the loader's is not bound to a thread.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; nothing changes it.
+unsafe impl Sync for Loaded {}
+
+static LOADED: OnceLock<Loaded> = OnceLock::new();
+
+/// The handle of the library, null if there is none.
+fn library() -> *mut c_void {
+    LOADED.get_or_init(load).rdmacm
+}
+
+/// Whether there is a library to carry sockets with.
+pub(crate) fn are_there() -> bool {
+    if inside() {
+        return false;
+    }
+    let _inside = Inside::enter();
+    !library().is_null()
+}
+
+/// Whether code at this address belongs to the libraries, whose sockets are never carried: their threads open some
+/// without being inside.
+pub(crate) fn own(code: *const c_void) -> bool {
+    let Some(loaded) = LOADED.get() else {
+        return false;
+    };
+    base(code).is_some_and(|base| loaded.bases.contains(&base))
+}
+
+/// Loads `libibverbs.so.1` first: the other one asks for it by name, and then gets the one of the same folder.
+fn load() -> Loaded {
+    let verbs = open_installed(c"libibverbs.so.1");
+    let rdmacm = open_installed(c"librdmacm.so.1");
+    let place = |library: *mut c_void, symbol: &CStr| {
+        if library.is_null() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the library is loaded and the name ends with a zero.
+        let code = unsafe { libc::dlsym(library, symbol.as_ptr()) };
+        base(code).unwrap_or(std::ptr::null_mut())
+    };
+    Loaded {
+        rdmacm,
+        bases: [place(verbs, c"ibv_get_device_list"), place(rdmacm, c"rsocket")],
+    }
+}
+
+fn open_installed(name: &CStr) -> *mut c_void {
+    let beside = installed().map(|folder| folder.join(std::ffi::OsStr::from_bytes(name.to_bytes())));
+    let beside = beside.filter(|file| file.is_file());
+    let path = beside.and_then(|file| CString::new(file.into_os_string().into_encoded_bytes()).ok());
+    // SAFETY: both end with a zero.
+    unsafe {
+        libc::dlopen(
+            path.as_deref().unwrap_or(name).as_ptr(),
+            libc::RTLD_NOW | libc::RTLD_GLOBAL,
+        )
+    }
+}
+
+/// The folder of the libraries: ours is in a folder of its own within it, as rdma-core has it.
+fn installed() -> Option<PathBuf> {
+    let information = information(installed as *const c_void)?;
+    // SAFETY: the loader's name of an object lives as long as the object, which is us.
+    let name = unsafe { CStr::from_ptr(information.dli_fname as *const c_char) };
+    let us = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()))
+        .canonicalize()
+        .ok()?;
+    Some(us.parent()?.parent()?.to_owned())
+}
+
+fn base(code: *const c_void) -> Option<*mut c_void> {
+    information(code).map(|information| information.dli_fbase)
+}
+
+/// What the loader knows of the object that has this address.
+fn information(address: *const c_void) -> Option<libc::Dl_info> {
+    let mut information = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: any address may be asked for; the answer is filled in if it is not zero.
+    unsafe { (libc::dladdr(address, information.as_mut_ptr()) != 0).then(|| information.assume_init()) }
+}
