@@ -8,7 +8,7 @@
 //! Read first: [`target`], with which every call on a descriptor begins.
 
 use crate::config::config;
-use crate::life::{adopt, end};
+use crate::life::{adopt, end, finish_at_exit};
 use crate::table::{Address, Carried, Flag, all, carried, forget};
 use crate::{epoll, errno, next, rsockets};
 use libc::{c_int, sockaddr, socklen_t};
@@ -58,6 +58,7 @@ unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t
     route!(fd, plain(), socket => {
         // SAFETY: the caller's.
         if unsafe { rsockets::bind(socket.inner(), address, length) } == 0 {
+            finish_at_exit();
             // SAFETY: the caller's.
             socket.addresses.lock().local = unsafe { Address::copy(address, length) };
             return 0;
@@ -80,6 +81,7 @@ unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
             // SAFETY: the caller's.
             let answer = unsafe { rsockets::listen(socket.inner(), backlog) };
             if answer == 0 {
+                finish_at_exit();
                 socket.set(Flag::Listening);
             }
             answer
@@ -135,10 +137,13 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: sockle
         let error = match socket.error.swap(0, Ordering::AcqRel) {
             0 => {
                 // SAFETY: the caller's.
-                if unsafe { rsockets::connect(socket.inner(), address, length) } == 0 {
+                let answer = unsafe { rsockets::connect(socket.inner(), address, length) };
+                let error = errno::last();
+                finish_at_exit();
+                if answer == 0 {
                     return 0;
                 }
-                errno::last()
+                error
             }
             // An attempt before this one has failed; the program asks how it went by trying again.
             error => return errno::fail(error),

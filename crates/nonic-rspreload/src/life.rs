@@ -67,9 +67,7 @@ pub(crate) fn adopt(fd: c_int, inner: c_int, domain: c_int, kind: c_int) {
         }
     }
     let socket = Carried::of(inner, domain, kind & !FLAGS);
-    if name(fd, socket) {
-        finish_at_exit();
-    } else {
+    if !name(fd, socket) {
         // SAFETY: nobody else knows the rsocket.
         unsafe { rsockets::close(inner) };
         socket.recycle();
@@ -172,7 +170,10 @@ fn onto(old: c_int, new: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// A program that ends without closing still gets its last words through, as with TCP.
-fn finish_at_exit() {
+///
+/// Handlers run in the opposite order of their registration. To be called when a device is open, so that ours comes
+/// before the device's own, which ends connections without waiting for anything.
+pub(crate) fn finish_at_exit() {
     static ONCE: Once = Once::new();
     // SAFETY: the handler takes nothing and may be called at any time.
     ONCE.call_once(|| unsafe {
