@@ -6,6 +6,7 @@ mod bench;
 mod connecting;
 mod datagrams;
 mod disconnecting;
+mod graph;
 mod limits;
 mod pace;
 mod refusals;
