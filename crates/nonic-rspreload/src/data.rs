@@ -1,7 +1,7 @@
 //! Bytes: everything that sends and receives.
 
 use crate::connect::route;
-use crate::table::Carried;
+use crate::table::{Carried, Flag};
 use crate::timed::{Patience, readable_in_time, send_in_time};
 use crate::{epoll, errno, next, rsockets};
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
@@ -193,14 +193,26 @@ pub(crate) unsafe fn send_one(
 }
 
 /// What was sent, and the signal that a program gets which writes to a connection nobody reads from.
+///
+/// rsockets say `ECONNRESET` whenever the connection is gone; TCP says so once, then that the pipe is broken.
 fn sent(fd: c_int, socket: &Carried, flags: c_int, answer: ssize_t) -> ssize_t {
     epoll::used(fd, socket);
-    if answer < 0 && errno::last() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
-        // SAFETY: a signal number. Its handler may change errno.
-        unsafe { libc::raise(libc::SIGPIPE) };
-        errno::set(libc::EPIPE);
+    if answer >= 0 {
+        return answer;
     }
-    answer
+    let broken = match errno::last() {
+        libc::EPIPE => true,
+        libc::ECONNRESET => socket.set(Flag::Reset),
+        _ => false,
+    };
+    if !broken {
+        return answer;
+    }
+    if flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: a signal number.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
+    errno::fail(libc::EPIPE)
 }
 
 /// # Safety

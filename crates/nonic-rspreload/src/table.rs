@@ -50,6 +50,8 @@ pub(crate) enum Flag {
     Lost = 4,
     /// An edge-triggered epoll watches it.
     Edge = 8,
+    /// A send was told that the connection is gone.
+    Reset = 16,
 }
 
 impl Carried {
@@ -101,8 +103,9 @@ impl Carried {
         self.flags.load(Ordering::Acquire) & flag as u32 != 0
     }
 
-    pub(crate) fn set(&self, flag: Flag) {
-        self.flags.fetch_or(flag as u32, Ordering::AcqRel);
+    /// Answers whether it was set before.
+    pub(crate) fn set(&self, flag: Flag) -> bool {
+        self.flags.fetch_or(flag as u32, Ordering::AcqRel) & flag as u32 != 0
     }
 
     /// Answers whether it was set: of several threads, one is told so.
