@@ -9,11 +9,12 @@ mod link;
 #[path = "../../../nonic-verbs/tests/support/outcome.rs"]
 mod outcome;
 
+mod libraries;
 pub(crate) mod pair;
 
 pub(crate) use outcome::{missing, succeeded};
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -26,19 +27,7 @@ impl Libraries {
     /// Builds and links them.
     pub(crate) fn build() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .expect("a folder of crates");
-        let archives = build::archives(&["nonic-verbs", "nonic-rdmacm"]);
-        let (verbs, rdmacm) = (
-            folder.path().join("libibverbs.so.1"),
-            folder.path().join("librdmacm.so.1"),
-        );
-        let script = crates.join("nonic-verbs/libibverbs.map");
-        link::link(&archives[0], &script, "libibverbs.so.1", &[], &verbs).expect("libibverbs.so.1 links");
-        let script = crates.join("nonic-rdmacm/librdmacm.map");
-        link::link(&archives[1], &script, "librdmacm.so.1", &[&verbs], &rdmacm)
-            .expect("librdmacm.so.1 links");
+        libraries::link_into(folder.path());
         Libraries { folder }
     }
 

@@ -4,9 +4,15 @@
 
 #[path = "../../../nonic-verbs/tests/support/build.rs"]
 mod build;
+#[path = "../../../nonic-rdmacm/tests/support/libraries.rs"]
+mod libraries;
+#[path = "../../../../xtask/src/link.rs"]
+mod link;
 #[path = "../../../nonic-verbs/tests/support/outcome.rs"]
 mod outcome;
 
+#[allow(unused_imports, reason = "each test uses what it needs")]
+pub(crate) use outcome::missing;
 pub(crate) use outcome::succeeded;
 
 use std::ffi::OsStr;
@@ -34,8 +40,21 @@ impl Installed {
     pub(crate) fn with_fake() -> Self {
         let installed = Self::alone();
         let options = ["-shared", "-fPIC", "-Wl,-soname,librdmacm.so.1"];
-        installed.compile("fake_rdmacm", "librdmacm.so.1", &options);
+        let fake = build::compile("fake_rdmacm", &options, installed.folder.path());
+        std::fs::rename(fake, installed.folder.path().join("librdmacm.so.1")).expect("it can be renamed");
         installed
+    }
+
+    /// With rsockets over RDMA.
+    pub(crate) fn with_nonic() -> Self {
+        let installed = Self::alone();
+        libraries::link_into(installed.folder.path());
+        installed
+    }
+
+    /// Room for files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The file to preload.
@@ -45,21 +64,7 @@ impl Installed {
 
     /// A C program of `tests/c`, compiled as distributions do, with checked variants of functions.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.compile(name, name, &["-D_FORTIFY_SOURCE=2"])
-    }
-
-    fn compile(&self, source: &str, output: &str, options: &[&str]) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
-        let program = self.folder.path().join(output);
-        let output = Command::new("cc")
-            .args(["-Wall", "-Wextra", "-Werror", "-g", "-O2", "-pthread", "-o"])
-            .arg(&program)
-            .arg(source.with_extension("c"))
-            .args(options)
-            .output()
-            .expect("cc runs");
-        succeeded(&output, "cc");
-        program
+        build::compile(name, &["-O2", "-D_FORTIFY_SOURCE=2"], self.folder.path())
     }
 
     /// A command that runs with it, and ends within a minute.
