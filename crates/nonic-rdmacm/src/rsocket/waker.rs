@@ -27,12 +27,18 @@ impl Waker {
     /// This thread's.
     pub(crate) fn own() -> Result<Rc<Waker>, Errno> {
         let process = process::generation();
-        OWN.with_borrow_mut(|own| {
+        let kept = OWN.try_with(|own| {
+            let mut own = own.borrow_mut();
             if let Some(waker) = own.as_ref().filter(|waker| waker.process == process) {
                 return Ok(Rc::clone(waker));
             }
             let fd = eventfd()?;
             Ok(Rc::clone(own.insert(Rc::new(Waker { fd, process }))))
+        });
+        // A thread that is at its end, as in a handler of `atexit`, keeps nothing any more.
+        kept.unwrap_or_else(|_| {
+            let fd = eventfd()?;
+            Ok(Rc::new(Waker { fd, process }))
         })
     }
 
