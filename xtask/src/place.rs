@@ -25,6 +25,11 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// How `nsenter` is told of it.
+    fn flag(&self) -> String {
+        format!("--net=/run/netns/{}", self.name)
+    }
+
     /// Runs `ip` within it.
     pub(crate) fn ip(&self, arguments: &[&str]) -> Result<()> {
         let mut all = vec!["-n", self.name.as_str()];
@@ -79,8 +84,11 @@ impl Place<'_> {
     /// A command that runs `program` here.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut words: Vec<&std::ffi::OsStr> = Vec::new();
-        if let Some(namespace) = self.namespace {
-            words.extend(["ip", "netns", "exec", &namespace.name].map(std::ffi::OsStr::new));
+        // Not `ip netns exec`: it gives a process its own mounts, and the kernel takes its time to free those of one
+        // that was killed before it closes its sockets.
+        let enter = self.namespace.map(Namespace::flag);
+        if let Some(flag) = &enter {
+            words.extend(["nsenter", flag].map(std::ffi::OsStr::new));
         }
         if self.as_nobody {
             let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];

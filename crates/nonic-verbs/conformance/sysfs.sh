@@ -17,8 +17,8 @@ for class in /sys/class/*; do
     mkdir "$view/$name"
     mount --bind "$class" "$view/$name"
 done
-for interface in /sys/class/net/*; do
-    name=${interface##*/}
+# /sys may show the interfaces of another network namespace than ours.
+for name in $(ip -oneline link show | cut -d: -f2 | cut -d@ -f1); do
     mkdir -p "$view/infiniband/roce_$name/device/net/$name"
 done
 mount --rbind "$view" /sys/class

@@ -1,14 +1,42 @@
 //! Which programs are run, and how.
 
+use super::connected::Connected;
+
 /// How many processes a case has, and how they find each other.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Shape {
     /// One process that looks and ends.
     Alone,
-    /// A server and a client that ends with it; both get the same options.
+    /// A server and a client that ends with it, by TCP; both get the same options.
     Pair,
-    /// A server that stays, and a client that names the test.
-    Qperf,
+    /// By the connection manager.
+    Connected(Connected),
+}
+
+/// Why a case is known not to run, and where.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Excuse {
+    pub(super) place: Where,
+    pub(super) why: &'static str,
+}
+
+/// A part of the sites.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Where {
+    Everywhere,
+    Ipv6,
+    LoopbackIpv6,
+}
+
+impl Where {
+    /// Whether a site is among them, by its place in [`super::site::all`].
+    fn has(self, site: usize) -> bool {
+        match self {
+            Where::Everywhere => true,
+            Where::Ipv6 => site >= 2,
+            Where::LoopbackIpv6 => site == 2,
+        }
+    }
 }
 
 /// One command line.
@@ -22,8 +50,7 @@ pub(super) struct Case {
     pub(super) options: Vec<&'static str>,
     /// Options that only keep the run short.
     pub(super) limits: Vec<&'static str>,
-    /// Why it is known not to run.
-    pub(super) excuse: Option<&'static str>,
+    pub(super) excuse: Option<Excuse>,
 }
 
 impl Case {
@@ -35,6 +62,16 @@ impl Case {
         }
         words.extend(&self.options);
         words.join(" ")
+    }
+
+    /// Whether it is run at a site: programs that connect by TCP have one address family, and one is enough.
+    pub(super) fn runs_at(&self, site: usize) -> bool {
+        matches!(self.shape, Shape::Connected(_)) || site < 2
+    }
+
+    /// Whether it is known to fail there.
+    pub(super) fn is_excused(&self, site: usize) -> bool {
+        self.excuse.is_some_and(|excuse| excuse.place.has(site))
     }
 
     fn pair(program: &'static str, options: &[&'static str], limits: &[&'static str]) -> Self {
@@ -70,7 +107,7 @@ pub(super) fn all() -> Vec<Case> {
             latency(&mut cases, operation, service);
         }
     }
-    qperf(&mut cases);
+    cases.extend(super::cm_cases::all());
     cases
 }
 
@@ -172,24 +209,6 @@ fn latency(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
         cases.push(Case {
             service,
             ..Case::pair(program, options, limits(service, options))
-        });
-    }
-}
-
-/// qperf addresses its peer by LID, which Ethernet does not have, unless it uses the connection manager. So it is on
-/// every RoCE device.
-fn qperf(cases: &mut Vec<Case>) {
-    for (service, test) in [
-        ("RC", "rc_lat"),
-        ("UC", "uc_lat"),
-        ("UD", "ud_lat"),
-        ("XRC", "xrc_lat"),
-    ] {
-        cases.push(Case {
-            shape: Shape::Qperf,
-            service,
-            excuse: Some("addresses by LID; on Ethernet it needs the connection manager (`-cm1`)"),
-            ..Case::pair("qperf", &[test], &["-t", "1"])
         });
     }
 }

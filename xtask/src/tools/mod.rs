@@ -1,20 +1,25 @@
-//! The programs everybody knows, on our library: rdma-core's examples, perftest and qperf.
+//! The programs everybody knows, on our libraries: rdma-core's examples, perftest, qperf and fio.
 //!
 //! Each is run unchanged and unprivileged, on loopback and between two network namespaces, with every connection type
 //! and the options people use. What runs is written in `docs/programs.md`; the chore fails if reality differs.
 //!
-//! Read first: [`cases`] (what is run), then [`pair`] (how).
+//! Read first: [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how), then [`site`] (where).
 
 mod cases;
+mod cm_cases;
+mod connected;
 mod pair;
+mod process;
+mod site;
 mod table;
 
 use crate::dist::{self, Dist};
-use crate::place::{Cable, Place, Setting, install, is_root};
+use crate::place::{Cable, Setting, install, is_root};
 use anyhow::{Context, Result, ensure};
 use cases::{Case, Shape};
-use pair::Site;
+use site::{SITES, Site};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,23 +37,15 @@ pub(crate) struct Options {
     folder: Option<PathBuf>,
 }
 
-/// What became of a case, on loopback and between namespaces: the complaint, if any.
+/// What became of a case at each site: the complaint, if any.
 #[derive(Clone, Debug)]
 struct Outcome {
     case: Case,
-    complaints: [Option<String>; 2],
+    complaints: [Option<String>; SITES],
 }
 
 /// Runs a program of perftest with both ends on loopback; what its client printed.
 pub(crate) fn perftest(nonic: &Path, program: &'static str, options: Vec<&'static str>) -> Result<String> {
-    let site = Site {
-        name: "loopback",
-        device: "roce_lo",
-        address: "127.0.0.1",
-        gid_index: 0,
-        server: Place::default(),
-        client: Place::default(),
-    };
     let case = Case {
         shape: Shape::Pair,
         program,
@@ -57,7 +54,7 @@ pub(crate) fn perftest(nonic: &Path, program: &'static str, options: Vec<&'stati
         limits: Vec::new(),
         excuse: None,
     };
-    pair::both(&site, nonic, &case)
+    pair::both(&site::here(), nonic, &case)
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -69,6 +66,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("/usr/bin/ibv_devinfo", "ibverbs-utils"),
         ("/usr/bin/ib_write_bw", "perftest"),
         ("/usr/bin/qperf", "qperf"),
+        ("/usr/bin/rping", "rdmacm-utils"),
+        ("/usr/bin/fio", "fio"),
     ])?;
     let built = match &options.folder {
         Some(root) => Dist { root: root.clone() },
@@ -82,69 +81,74 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let _ = std::fs::remove_file(file);
     }
     let cable = Cable::new()?;
-    let place = |namespace| Place {
-        namespace: Some(namespace),
-        as_nobody: true,
-    };
-    let sites = [
-        Site {
-            name: "loopback",
-            device: "roce_lo",
-            address: "127.0.0.1",
-            gid_index: 0,
-            server: place(&cable.right),
-            client: place(&cable.right),
-        },
-        Site {
-            name: "namespaces",
-            device: "roce_veth",
-            address: "10.77.0.2",
-            // The first is link-local.
-            gid_index: 1,
-            server: place(&cable.right),
-            client: place(&cable.left),
-        },
-    ];
-    let outcomes = everything(&sites, &readable.nonic(), &options.only)?;
+    let (outcomes, runs) = everything(&site::all(&cable), &readable.nonic(), &options.only)?;
     let bad: usize = outcomes
         .iter()
         .map(|outcome| outcome.complaints.iter().flatten().count())
         .sum();
-    println!("programs: {} runs, {bad} failed", 2 * outcomes.len());
+    println!("programs: {runs} runs, {bad} failed");
+    let unexpected: Vec<String> = outcomes.iter().flat_map(surprises).collect();
     if options.only.is_empty() {
         document(&outcomes, options.write)?;
     }
-    let unexpected = outcomes
-        .iter()
-        .filter(|outcome| outcome.case.excuse.is_some() != outcome.complaints.iter().any(Option::is_some));
-    let list: Vec<String> = unexpected.map(|outcome| outcome.case.line()).collect();
-    ensure!(list.is_empty(), "not as expected: {}", list.join("; "));
+    ensure!(
+        unexpected.is_empty(),
+        "not as expected: {}",
+        unexpected.join("; ")
+    );
     Ok(())
 }
 
-fn everything(sites: &[Site<'_>; 2], nonic: &Path, only: &str) -> Result<Vec<Outcome>> {
+/// Where a case did not do as it is known to.
+fn surprises(outcome: &Outcome) -> Vec<String> {
+    let case = &outcome.case;
+    let sites = outcome.complaints.iter().enumerate();
+    sites
+        .filter(|(site, complaint)| case.runs_at(*site) && case.is_excused(*site) != complaint.is_some())
+        .map(|(_, complaint)| match complaint {
+            Some(_) => format!("{} fails", case.line()),
+            None => format!("{} runs: take its excuse away", case.line()),
+        })
+        .collect()
+}
+
+/// Runs every case wherever it runs, and says so. How many runs there were, too.
+fn everything(sites: &[Site<'_>; SITES], nonic: &Path, only: &str) -> Result<(Vec<Outcome>, usize)> {
+    let mut cases = cases::all();
+    cases.retain(|case| case.line().contains(only));
+    ensure!(!cases.is_empty(), "no case has that in its command line");
+    let at_all = |case: &Case| (0..SITES).filter(|site| case.runs_at(*site)).count();
+    let total: usize = cases.iter().map(at_all).sum();
+    let mut runs = 0;
     let mut outcomes = Vec::new();
-    for case in cases::all() {
-        if !case.line().contains(only) {
-            continue;
-        }
-        let mut complaints = [None, None];
-        for (site, complaint) in sites.iter().zip(&mut complaints) {
-            *complaint = match case.shape {
+    for case in cases {
+        let mut complaints = [const { None }; SITES];
+        for (index, site) in sites.iter().enumerate().filter(|(index, _)| case.runs_at(*index)) {
+            let started = Instant::now();
+            let complaint = match &case.shape {
                 Shape::Alone => pair::alone(site, nonic, &case),
                 Shape::Pair => pair::both(site, nonic, &case).map(drop),
-                Shape::Qperf => pair::qperf(site, nonic, &case),
+                Shape::Connected(connected) => connected::run(site, nonic, connected),
             }
             .err()
             .map(|error| format!("{error:#}"));
-            if let Some(complaint) = complaint {
-                println!("FAILED {} ({}): {complaint}", case.line(), site.name);
-            }
+            runs += 1;
+            let verdict = match (&complaint, case.is_excused(index)) {
+                (None, _) => "ok".to_owned(),
+                (Some(_), true) => "does not run, as known".to_owned(),
+                (Some(complaint), false) => format!("FAILED: {complaint}"),
+            };
+            let seconds = started.elapsed().as_secs_f32();
+            println!(
+                "{runs}/{total} {} ({}): {verdict} ({seconds:.1} s)",
+                case.line(),
+                site.name
+            );
+            complaints[index] = complaint;
         }
         outcomes.push(Outcome { case, complaints });
     }
-    ensure!(!outcomes.is_empty(), "no case has that in its command line");
-    Ok(outcomes)
+    Ok((outcomes, runs))
 }
 
 /// Writes the table, or compares it with what is written.
@@ -171,7 +175,7 @@ impl Readable {
     fn copy(dist: &Dist) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("nonic-tools-{}", std::process::id()));
         let readable = Self { folder };
-        for file in ["bin/nonic", "lib/libibverbs.so.1"] {
+        for file in ["bin/nonic", "lib/libibverbs.so.1", "lib/librdmacm.so.1"] {
             let to = readable.folder.join(file);
             let parent = to.parent().context("a file is in a folder")?;
             std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;

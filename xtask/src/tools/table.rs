@@ -1,7 +1,7 @@
 //! `docs/programs.md`, made from what was found.
 
 use super::Outcome;
-use super::cases::Case;
+use super::cases::{Case, Shape, Where};
 use std::fmt::Write;
 
 /// The whole document.
@@ -9,45 +9,86 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
     let mut text = String::from(
         "# Programs that run on nonic\n\n\
          Made by `cargo xtask tools --write` from a run of each line, and checked by CI: unchanged binaries of Debian 12\n\
-         (`ibverbs-utils`, `perftest`, `qperf`), as an unprivileged user, on loopback and between two network namespaces.\n\n\
-         | program | service | options | loopback | two hosts |\n|---|---|---|---|---|\n",
+         (`ibverbs-utils`, `rdmacm-utils`, `perftest`, `qperf`, `fio`), as an unprivileged user, on loopback and between two\n\
+         network namespaces.\n\n",
     );
+    let (connected, paired): (Vec<&Outcome>, Vec<&Outcome>) = outcomes
+        .iter()
+        .partition(|outcome| matches!(outcome.case.shape, Shape::Connected(_)));
+    text += "## By TCP\n\n| program | service | options | loopback | two hosts |\n|---|---|---|---|---|\n";
+    text += &groups(&paired);
+    text += "\n## By the connection manager\n\n\
+             | program | options | loopback | two hosts | loopback, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|---|\n";
+    text += &lines(&connected);
+    text += &excuses(outcomes);
+    text
+}
+
+/// A line per program and service: many differ in options only.
+fn groups(outcomes: &[&Outcome]) -> String {
+    let mut text = String::new();
     let mut rest = outcomes;
     while let Some(first) = rest.first() {
-        let same = |outcome: &&Outcome| row(&outcome.case) == row(&first.case);
+        let same = |outcome: &&&Outcome| row(&outcome.case) == row(&first.case);
         let length = rest.iter().take_while(same).count();
         let (group, others) = rest.split_at(length);
         rest = others;
-        let good: Vec<&Outcome> = group
-            .iter()
-            .filter(|outcome| outcome.case.excuse.is_none())
-            .collect();
-        if good.is_empty() {
-            continue;
-        }
-        let options: Vec<String> = good.iter().map(|outcome| shown(&outcome.case)).collect();
+        let options: Vec<String> = group.iter().map(|outcome| shown(&outcome.case)).collect();
+        let verdict = |site: usize| group.iter().all(|outcome| outcome.complaints[site].is_none());
         let (program, service) = row(&first.case);
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "| `{program}` | {service} | {} | {} | {} |",
             options.join(", "),
-            verdict(&good, 0),
-            verdict(&good, 1)
+            mark(verdict(0)),
+            mark(verdict(1))
         );
     }
-    let excused: Vec<&Outcome> = outcomes
-        .iter()
-        .filter(|outcome| outcome.case.excuse.is_some())
-        .collect();
-    if !excused.is_empty() {
-        text += "\n## What does not run\n\n| command | why |\n|---|---|\n";
-        for outcome in excused {
-            let excuse = outcome.case.excuse.unwrap_or_default();
-            let _ = writeln!(text, "| `{}` | {excuse} |", outcome.case.line());
+    text
+}
+
+/// A line per case.
+fn lines(outcomes: &[&Outcome]) -> String {
+    let mut text = String::new();
+    for outcome in outcomes {
+        let case = &outcome.case;
+        if case
+            .excuse
+            .is_some_and(|excuse| excuse.place == Where::Everywhere)
+        {
+            continue;
+        }
+        let _ = write!(text, "| `{}` | {} |", case.program, shown(case));
+        for (site, complaint) in outcome.complaints.iter().enumerate() {
+            let verdict = match complaint {
+                Some(_) if case.is_excused(site) => "–",
+                complaint => mark(complaint.is_none()),
+            };
+            let _ = write!(text, " {verdict} |");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn excuses(outcomes: &[Outcome]) -> String {
+    let mut text = String::from("\n## What does not run\n\n| command | where | why |\n|---|---|---|\n");
+    for case in outcomes.iter().map(|outcome| &outcome.case) {
+        if let Some(excuse) = case.excuse {
+            let place = match excuse.place {
+                Where::Everywhere => "everywhere",
+                Where::Ipv6 => "IPv6",
+                Where::LoopbackIpv6 => "loopback, IPv6",
+            };
+            let _ = writeln!(text, "| `{}` | {place} | {} |", case.line(), excuse.why);
         }
     }
     text
+}
+
+fn mark(good: bool) -> &'static str {
+    if good { "✓" } else { "✗" }
 }
 
 fn row(case: &Case) -> (&'static str, &'static str) {
@@ -60,12 +101,4 @@ fn shown(case: &Case) -> String {
     } else {
         format!("`{}`", case.options.join(" "))
     }
-}
-
-fn verdict(outcomes: &[&Outcome], site: usize) -> &'static str {
-    let failed = outcomes
-        .iter()
-        .filter(|outcome| outcome.complaints[site].is_some())
-        .count();
-    if failed == 0 { "✓" } else { "✗" }
 }

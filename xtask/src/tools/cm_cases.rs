@@ -1,0 +1,237 @@
+//! Which programs of the connection manager are run, and how.
+//!
+//! Each is run on one host and on two, with IPv4 and with IPv6. Read first: [`super::connected`], for the words in
+//! braces.
+
+use super::cases::{Case, Excuse, Shape, Where};
+use super::connected::{Clients, Connected, Reached};
+
+/// Where udaddy listens: it has no option for that.
+const UDADDY_PORT: u16 = 7174;
+
+/// Everything.
+pub(super) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    cases.extend(rping());
+    cases.extend(rdma_cm_examples());
+    cases.extend(multicast());
+    cases.extend(endpoints());
+    cases.extend(perftest());
+    cases.extend(qperf());
+    cases.extend(fio());
+    cases
+}
+
+/// A server and one client that have all but the address in common: `-s` is the address in each of them.
+fn plain(program: &'static str, options: &'static str, server: &str, client: &str) -> Case {
+    let line = |side: &str| format!("{program} {side} {options}");
+    Case {
+        shape: Shape::Connected(Connected {
+            server: line(server),
+            client: line(client),
+            reached: Reached::Port,
+            clients: Clients::InTurn(1),
+            server_ends: true,
+            prints: "",
+        }),
+        program,
+        service: "",
+        options: options.split_whitespace().collect(),
+        limits: Vec::new(),
+        excuse: None,
+    }
+}
+
+impl Case {
+    /// The same, with something about how it is run changed.
+    fn with(mut self, change: impl FnOnce(&mut Connected)) -> Self {
+        if let Shape::Connected(connected) = &mut self.shape {
+            change(connected);
+        }
+        self
+    }
+
+    fn except(self, place: Where, why: &'static str) -> Self {
+        Self {
+            excuse: Some(Excuse { place, why }),
+            ..self
+        }
+    }
+}
+
+fn rping() -> Vec<Case> {
+    let case = |options, server: &str| {
+        let server = format!("-s {server} -a {{to}} -p {{port}}");
+        plain("rping", options, &server, "-c -a {to} -p {port}")
+    };
+    let lasting = |options: &'static str, clients| Case {
+        options: vec!["-P,", options],
+        ..case("-V -C 10 -S 10000", "-P").with(|connected| {
+            connected.clients = clients;
+            connected.server_ends = false;
+        })
+    };
+    vec![
+        // The issue of size: rping's largest is one byte less than it says.
+        case("-v -V -C 1000 -S 65535", ""),
+        case("-q -V -C 100", ""),
+        lasting("50 clients in turn", Clients::InTurn(50)),
+        lasting("8 clients at once", Clients::AtOnce(8)),
+    ]
+}
+
+/// rdma-core's examples of connections and datagrams, and its benchmark of both.
+fn rdma_cm_examples() -> Vec<Case> {
+    let ucmatose = |options| plain("ucmatose", options, "-b {to} -p {port}", "-s {to} -p {port}");
+    let udaddy = |options| {
+        plain("udaddy", options, "-b {to}", "-s {to}")
+            .with(|connected| connected.reached = Reached::Fixed(UDADDY_PORT))
+    };
+    let cmtime = |options| {
+        plain("cmtime", options, "-b {to} -p {port}", "-s {to} -p {port}").with(|connected| {
+            connected.server_ends = false;
+            connected.prints = "disconnect";
+        })
+    };
+    vec![
+        ucmatose(""),
+        ucmatose("-c 16"),
+        ucmatose("-c 100"),
+        ucmatose("-C 100 -S 100000"),
+        ucmatose("-m"),
+        ucmatose("-P ib"),
+        ucmatose("-t 8 -a 18"),
+        udaddy(""),
+        udaddy("-c 16"),
+        udaddy("-C 50 -S 1000"),
+        cmtime("-c 1000"),
+    ]
+}
+
+/// The receiver is the server, the sender the client.
+fn multicast() -> Vec<Case> {
+    let mckey = |options, to: &str, from: &str| {
+        let side = |extra: &str, address: &str| format!("{extra} -m {{group}} -b {address}");
+        plain("mckey", options, &side("", to), &side("-s", from))
+            .with(|connected| connected.reached = Reached::Group)
+    };
+    let on_ethernet = Case {
+        options: vec!["-b", "an", "address", "of", "Ethernet"],
+        ..mckey("", "{ethernet-to}", "{ethernet-from}")
+    };
+    let send_only = mckey("", "{ethernet-to}", "{ethernet-from}").with(|connected| connected.client += " -o");
+    vec![
+        mckey("", "{to}", "{from}").except(
+            Where::LoopbackIpv6,
+            "Linux has no route for IPv6 multicast on `lo` (`ENETUNREACH`); with any other address of the host it runs",
+        ),
+        on_ethernet,
+        Case {
+            options: vec!["-o", "(the sender)"],
+            ..send_only
+        },
+    ]
+}
+
+/// The examples of endpoints, whose calls wait.
+fn endpoints() -> Vec<Case> {
+    let extended = |options| {
+        plain("rdma_xserver", options, "-p {port}", "")
+            .with(|connected| connected.client = format!("rdma_xclient -s {{to}} -p {{port}} {options}"))
+            .except(
+                Where::Ipv6,
+                "it listens on IPv4, and has no option for another address",
+            )
+    };
+    vec![
+        plain("rdma_server", "", "-s {to} -p {port}", "")
+            .with(|connected| connected.client = "rdma_client -s {to} -p {port}".to_owned()),
+        extended("-c r"),
+        extended("-c x"),
+    ]
+}
+
+fn perftest() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |program: &'static str, options: &'static str| {
+        let common = "-p {port} -F -n 200";
+        cases.push(
+            plain(program, options, common, &format!("{common} {{to}}")).except(
+                Where::Ipv6,
+                "this version of perftest looks up hosts as IPv4 only",
+            ),
+        );
+    };
+    for program in [
+        "ib_send_bw",
+        "ib_send_lat",
+        "ib_write_bw",
+        "ib_write_lat",
+        "ib_read_bw",
+        "ib_read_lat",
+        "ib_atomic_bw",
+        "ib_atomic_lat",
+    ] {
+        add(program, "-R");
+    }
+    add("ib_send_lat", "-R -c UD");
+    add("ib_write_bw", "-R -q 4");
+    cases
+}
+
+/// qperf's control connection is TCP; the test's own is made by the connection manager with `-cm1`.
+fn qperf() -> Vec<Case> {
+    let case = |test: &'static str| {
+        plain("qperf", test, "", "").with(|connected| {
+            connected.server = "qperf -lp {port}".to_owned();
+            connected.client = format!("qperf {{to}} -lp {{port}} -cm1 -t 1 {test}");
+            connected.reached = Reached::Tcp;
+            connected.server_ends = false;
+            connected.prints = test;
+        })
+    };
+    let mut cases: Vec<Case> = [
+        "rc_lat",
+        "rc_bw",
+        "rc_rdma_read_bw",
+        "rc_rdma_write_lat",
+        "rc_fetch_add_mr",
+        "ver_rc_compare_swap",
+    ]
+    .into_iter()
+    .map(|test| case(test).except(Where::Ipv6, "its connections are IPv4 only"))
+    .collect();
+    for test in ["uc_lat", "ud_lat"] {
+        let why = "`-cm1` is for its RC tests; the others address by LID, which Ethernet does not have";
+        cases.push(case(test).except(Where::Everywhere, why));
+    }
+    for case in &mut cases {
+        case.options.insert(0, "-cm1");
+    }
+    cases
+}
+
+/// The engine's server is a job that reads, its client one that writes, whatever the verb.
+fn fio() -> Vec<Case> {
+    let case = |verb: &'static str, server: &str, client: &str| {
+        let common = "--ioengine=rdma --port={port} --bs=64k --size=16m --verify_state_save=0";
+        let mut case = plain("fio", "", "", "").with(|connected| {
+            connected.server = format!("fio --name=server --rw=read {common} {server}");
+            connected.client =
+                format!("fio --name=client --rw=write {verb} --hostname={{to}} {common} {client}");
+            connected.prints = "err= 0";
+        });
+        case.options = vec!["--ioengine=rdma", verb];
+        case.except(Where::Ipv6, "its engine knows IPv4 only")
+    };
+    vec![
+        case("--verb=read", "--iodepth=16", "--iodepth=16"),
+        case("--verb=write", "--iodepth=16", "--iodepth=16"),
+        // fio forbids retries when a receive is missing, so the server posts all of them before the first SEND.
+        case(
+            "--verb=send",
+            "--iodepth=256 --verify=crc32c",
+            "--iodepth=8 --verify=crc32c --do_verify=0",
+        ),
+    ]
+}

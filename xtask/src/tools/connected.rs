@@ -1,0 +1,113 @@
+//! Runs a case of programs that find each other by the connection manager.
+//!
+//! Their command lines differ from program to program, so each case has its own, with `{words}` for what depends on the
+//! place: `{to}` and `{from}` are the addresses of server and client, `{ethernet-to}` and `{ethernet-from}` those on an
+//! interface with multicast, `{group}` is a multicast group and `{port}` a port nobody uses.
+
+use super::pair::fresh_port;
+use super::process::{Process, Ready};
+use super::site::{Site, on_nonic};
+use crate::place::Place;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+use std::process::Command;
+
+/// Both command lines, and how they belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Connected {
+    pub(super) server: String,
+    pub(super) client: String,
+    pub(super) reached: Reached,
+    pub(super) clients: Clients,
+    /// The server ends by itself when its client has; if not, it is there for the next.
+    pub(super) server_ends: bool,
+    /// What the last client prints.
+    pub(super) prints: &'static str,
+}
+
+/// How a client reaches the server.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Reached {
+    /// By the connection manager, at `{port}`.
+    Port,
+    /// By the connection manager, at a port the program has chosen.
+    Fixed(u16),
+    /// By the site's multicast group.
+    Group,
+    /// By TCP, at `{port}`; only then by the connection manager.
+    Tcp,
+}
+
+/// How many clients a server gets.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Clients {
+    InTurn(usize),
+    AtOnce(usize),
+}
+
+/// Runs it.
+pub(super) fn run(site: &Site<'_>, nonic: &Path, case: &Connected) -> Result<()> {
+    let port = fresh_port();
+    let command = |place: &Place<'_>, line: &str| command(site, nonic, place, line, port);
+    let server = Process::start(&mut command(&site.server, &case.server))?;
+    let ready = match case.reached {
+        Reached::Port => Ready::Service(port),
+        Reached::Fixed(port) => Ready::Service(port),
+        Reached::Group => Ready::Group,
+        Reached::Tcp => Ready::Tcp(port),
+    };
+    if let Err(error) = server.wait_until(ready, site) {
+        bail!("the server: {error:#}: {}", server.stop());
+    }
+    let client = || Process::start(&mut command(&site.client, &case.client));
+    let printed = match clients(case.clients, client) {
+        Ok(printed) => printed,
+        Err(error) => bail!("{error:#}; the server: {}", server.stop()),
+    };
+    ensure!(
+        printed.contains(case.prints),
+        "the client does not print {:?}: {printed}",
+        case.prints
+    );
+    if case.server_ends {
+        server.finish().context("the server")?;
+        return Ok(());
+    }
+    ensure!(server.runs(), "the server ended: {}", server.stop());
+    Ok(())
+}
+
+/// Runs the clients; what the last one printed.
+fn clients(clients: Clients, start: impl Fn() -> Result<Process>) -> Result<String> {
+    let mut printed = String::new();
+    match clients {
+        Clients::InTurn(count) => {
+            for turn in 1..=count {
+                printed = start()?.finish().with_context(|| format!("client {turn}"))?;
+            }
+        }
+        Clients::AtOnce(count) => {
+            let running: Vec<Process> = (0..count).map(|_| start()).collect::<Result<_>>()?;
+            for (which, client) in running.into_iter().enumerate() {
+                printed = client
+                    .finish()
+                    .with_context(|| format!("client {} of {count} at once", which + 1))?;
+            }
+        }
+    }
+    Ok(printed)
+}
+
+fn command(site: &Site<'_>, nonic: &Path, place: &Place<'_>, line: &str, port: u16) -> Command {
+    let line = line
+        .replace("{to}", site.address)
+        .replace("{from}", site.client_address)
+        .replace("{ethernet-to}", site.ethernet[0])
+        .replace("{ethernet-from}", site.ethernet[1])
+        .replace("{group}", &site.group.to_string())
+        .replace("{port}", &port.to_string());
+    let mut words = line.split_whitespace();
+    let mut command = on_nonic(place, nonic, words.next().unwrap_or_default());
+    command.args(words);
+    command
+}

@@ -1,0 +1,168 @@
+//! A program under test: started, watched and ended.
+//!
+//! What it prints is read while it runs, since a full pipe would stop it, and kept as far as anybody asks.
+
+use super::site::Site;
+use anyhow::{Context, Result, bail};
+use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longer than any case takes, even on a busy machine: perftest calibrates its clock for every size it prints.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// As much of what a program prints as is kept: the end.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// When a server can be reached.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// It listens on a TCP port.
+    Tcp(u16),
+    /// It listens on a port of the connection manager.
+    Service(u16),
+    /// It is in the site's multicast group.
+    Group,
+}
+
+/// A process that does not outlive its value.
+pub(super) struct Process {
+    child: Child,
+    readers: [JoinHandle<String>; 2],
+}
+
+impl Process {
+    pub(super) fn start(command: &mut Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start it")?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let readers = [
+            std::thread::spawn(move || read(out)),
+            std::thread::spawn(move || read(err)),
+        ];
+        Ok(Self { child, readers })
+    }
+
+    /// Waits until a client can reach it.
+    pub(super) fn wait_until(&self, ready: Ready, site: &Site<'_>) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if self.is(ready, site) {
+                return Ok(());
+            }
+            if !self.runs() {
+                bail!("ended before it was ready");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("is never ready");
+    }
+
+    /// The kernel's tables of the process's namespace tell.
+    fn is(&self, ready: Ready, site: &Site<'_>) -> bool {
+        let has = |table: &str, fits: &dyn Fn(&str) -> bool| {
+            let path = format!("/proc/{}/net/{table}", self.child.id());
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            text.lines().any(fits)
+        };
+        match ready {
+            Ready::Tcp(port) => {
+                let listens = |line: &str| line.contains(" 0A ") && line.contains(&format!(":{port:04X} "));
+                has("tcp", &listens) || has("tcp6", &listens)
+            }
+            // A service's name ends in its identifier, and that in the port.
+            Ready::Service(port) => has("unix", &|line| {
+                line.contains("/service/") && line.ends_with(&format!("{port:04x}"))
+            }),
+            Ready::Group => match site.group {
+                IpAddr::V4(group) => {
+                    let wanted = format!("{:08X}", u32::from_ne_bytes(group.octets()));
+                    has("igmp", &|line| line.trim().starts_with(&wanted))
+                }
+                IpAddr::V6(group) => {
+                    let wanted = format!("{:032x}", u128::from(group));
+                    has("igmp6", &|line| line.contains(&wanted))
+                }
+            },
+        }
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn runs(&self) -> bool {
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        !state.is_empty() && !state.contains(") Z ")
+    }
+
+    /// What it printed, if it ended well and in time.
+    pub(super) fn finish(mut self) -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break Some(status);
+            }
+            if Instant::now() > deadline {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let [out, err] = self.end();
+        match status {
+            None => bail!("still runs after {PATIENCE:?}: {}", last_words(&out, &err)),
+            Some(status) if !status.success() => bail!("{status}: {}", last_words(&out, &err)),
+            Some(_) => Ok(out + &err),
+        }
+    }
+
+    /// Ends it, and tells the last it said.
+    pub(super) fn stop(mut self) -> String {
+        let [out, err] = self.end();
+        last_words(&out, &err)
+    }
+
+    fn end(&mut self) -> [String; 2] {
+        // It may have ended long ago.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let nobody = || std::thread::spawn(String::new);
+        let readers = std::mem::replace(&mut self.readers, [nobody(), nobody()]);
+        readers.map(|reader| reader.join().unwrap_or_default())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(from: Option<impl std::io::Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        let mut piece = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            bytes.extend_from_slice(&piece[..length]);
+            if bytes.len() > 2 * KEPT_BYTES {
+                bytes.drain(..bytes.len() - KEPT_BYTES);
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The end of what was said, on one line.
+fn last_words(out: &str, err: &str) -> String {
+    const LONGEST: usize = 200;
+    let lines: Vec<String> = out
+        .lines()
+        .chain(err.lines())
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| line.chars().take(LONGEST).collect())
+        .collect();
+    lines[lines.len().saturating_sub(6)..].join(" | ")
+}

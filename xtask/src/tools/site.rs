@@ -1,0 +1,96 @@
+//! The four places a pair of programs can be: one host or two, and which of the Internet's protocols between them.
+
+use crate::place::{Cable, Place};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+/// Where both sides are.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Site<'a> {
+    pub(super) name: &'static str,
+    pub(super) device: &'static str,
+    /// Where the client finds the server.
+    pub(super) address: &'static str,
+    /// Where the client itself is.
+    pub(super) client_address: &'static str,
+    /// The addresses of server and client on an interface that has multicast, also if they are on one host.
+    pub(super) ethernet: [&'static str; 2],
+    pub(super) group: IpAddr,
+    pub(super) gid_index: u32,
+    pub(super) server: Place<'a>,
+    pub(super) client: Place<'a>,
+}
+
+/// How many there are.
+pub(super) const SITES: usize = 4;
+
+/// Loopback and two hosts with IPv4, then both with IPv6.
+pub(super) fn all(cable: &Cable) -> [Site<'_>; SITES] {
+    let place = |namespace| Place {
+        namespace: Some(namespace),
+        as_nobody: true,
+    };
+    let loopback = Site {
+        name: "loopback",
+        device: "roce_lo",
+        address: "127.0.0.1",
+        client_address: "127.0.0.1",
+        ethernet: ["10.77.0.2", "10.77.0.2"],
+        group: IpAddr::from([239, 1, 2, 3]),
+        gid_index: 0,
+        server: place(&cable.right),
+        client: place(&cable.right),
+    };
+    let hosts = Site {
+        name: "two hosts",
+        device: "roce_veth",
+        address: "10.77.0.2",
+        client_address: "10.77.0.1",
+        ethernet: ["10.77.0.2", "10.77.0.1"],
+        // The first is link-local.
+        gid_index: 1,
+        client: place(&cable.left),
+        ..loopback
+    };
+    let group = IpAddr::from([0xff05, 0, 0, 0, 0, 0, 1, 0x1234]);
+    let loopback_v6 = Site {
+        name: "loopback, IPv6",
+        address: "::1",
+        client_address: "::1",
+        ethernet: ["fd77::2", "fd77::2"],
+        group,
+        ..loopback
+    };
+    let hosts_v6 = Site {
+        name: "two hosts, IPv6",
+        address: "fd77::2",
+        client_address: "fd77::1",
+        ethernet: ["fd77::2", "fd77::1"],
+        group,
+        ..hosts
+    };
+    [loopback, hosts, loopback_v6, hosts_v6]
+}
+
+/// Both ends on the loopback of this very namespace, as whoever we are.
+pub(super) fn here() -> Site<'static> {
+    Site {
+        name: "loopback",
+        device: "roce_lo",
+        address: "127.0.0.1",
+        client_address: "127.0.0.1",
+        ethernet: ["127.0.0.1"; 2],
+        group: IpAddr::from([239, 1, 2, 3]),
+        gid_index: 0,
+        server: Place::default(),
+        client: Place::default(),
+    }
+}
+
+/// `nonic run -- program` at a place.
+pub(super) fn on_nonic(place: &Place<'_>, nonic: &Path, program: &str) -> Command {
+    let mut command = place.command(nonic);
+    command.args(["run", "--", program]);
+    command
+}
