@@ -9,8 +9,10 @@ use crate::device::Device;
 use crate::errno::{self, Errno};
 use crate::ibv::ibv_gid;
 use crate::id::{Id, complete, id};
+use crate::port;
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 /// An address as C has it.
@@ -97,13 +99,6 @@ pub(crate) fn random() -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
-/// A port for those who do not care which.
-pub(crate) fn any_port() -> u16 {
-    const FIRST: u32 = 32768;
-    const COUNT: u32 = 28232;
-    (FIRST + random() % COUNT) as u16
-}
-
 /// The address of ours that talks to `remote`, as the routing table has it.
 pub(crate) fn source_for(local: Option<SocketAddr>, remote: SocketAddr) -> Result<IpAddr, Errno> {
     let unspecified: IpAddr = match remote {
@@ -124,12 +119,38 @@ pub(crate) fn source_for(local: Option<SocketAddr>, remote: SocketAddr) -> Resul
         .map_err(|error| errno::of_io(&error))
 }
 
-fn with_port(id: &Id, mut local: SocketAddr) -> SocketAddr {
-    if local.port() == 0 {
-        id.state().any_port = true;
-        local.set_port(any_port());
-    }
-    local
+/// Claims the port of `local`, or any if it names none; where it is then.
+fn claim_port(id: &Id, local: SocketAddr, devices: &[&'static Device]) -> Result<SocketAddr, Errno> {
+    let (own_family_only, reuses_port) = {
+        let state = id.state();
+        (state.own_family_only, state.reuses_port)
+    };
+    let fits = |address: &IpAddr| match local {
+        SocketAddr::V4(_) => address.is_ipv4(),
+        SocketAddr::V6(_) => address.is_ipv6() || !own_family_only,
+    };
+    let addresses: Vec<IpAddr> = match local.ip().is_unspecified() {
+        true => devices
+            .iter()
+            .flat_map(|device| device.addresses())
+            .filter(fits)
+            .collect(),
+        false => vec![local.ip()],
+    };
+    // SAFETY: the field is ours to read.
+    let port_space = unsafe { (*id.as_c()).ps };
+    let (port, claims) = match port::claim(port_space, &addresses, local.port()) {
+        // Somebody has it, and this program does not mind: listening will tell.
+        Err(libc::EADDRINUSE) if reuses_port => (local.port(), Vec::new()),
+        result => result?,
+    };
+    let mut state = id.state();
+    state.any_port = local.port() == 0;
+    state.claims = claims;
+    drop(state);
+    let mut local = local;
+    local.set_port(port);
+    Ok(local)
 }
 
 /// Binds to an address: to a device if it is a particular one.
@@ -138,12 +159,24 @@ pub(crate) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
         return Err(libc::EINVAL);
     }
     if local.ip().is_unspecified() {
-        id.set_local(with_port(id, local));
-        id.state().everywhere = Device::all()?;
+        let devices = Device::all()?;
+        id.set_local(claim_port(id, local, &devices)?);
+        id.state().everywhere = devices;
         return Ok(());
     }
     let device = Device::with_address(local.ip()).map_err(|_| libc::EADDRNOTAVAIL)?;
-    id.bind(device, with_port(id, local));
+    id.bind(device, claim_port(id, local, &[device])?);
+    Ok(())
+}
+
+/// The port was ours to choose, and turned out to be taken: another one.
+pub(crate) fn choose_another_port(id: &Id) -> Result<(), Errno> {
+    let (local, everywhere) = {
+        let state = id.state();
+        (state.local.ok_or(libc::EINVAL)?, state.everywhere.clone())
+    };
+    let any = SocketAddr::new(local.ip(), 0);
+    id.set_local(claim_port(id, any, &everywhere)?);
     Ok(())
 }
 
@@ -157,11 +190,38 @@ pub(crate) fn resolve(id: &Id, local: Option<SocketAddr>, remote: SocketAddr) ->
     if device.is_none() {
         let source = source_for(local, remote)?;
         let device = Device::with_address(source)?;
-        let port = local.map_or(0, |local| local.port());
-        id.bind(device, with_port(id, SocketAddr::new(source, port)));
+        let port = match local.map_or(0, |local| local.port()) {
+            0 => port::any_port(),
+            port => port,
+        };
+        id.bind(device, SocketAddr::new(source, port));
+    }
+    if let (SocketAddr::V6(group), true) = (remote, remote.ip().is_multicast()) {
+        reaches_group(id, group)?;
     }
     id.set_remote(remote);
     Ok(())
+}
+
+/// Not every interface has a route for groups of IPv6 (`lo` has none), and whoever sends datagrams hears of nothing.
+fn reaches_group(id: &Id, group: SocketAddrV6) -> Result<(), Errno> {
+    let interface = id.device()?.interface_index();
+    let Some(IpAddr::V6(local)) = id.state().local.map(|local| local.ip()) else {
+        return Err(libc::EINVAL);
+    };
+    let socket = UdpSocket::bind(SocketAddrV6::new(local, 0, 0, interface));
+    let reached = socket.and_then(|socket| {
+        let value = (&raw const interface).cast();
+        let (level, option) = (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF);
+        let len = size_of_val(&interface) as libc::socklen_t;
+        // SAFETY: the descriptor is open, and the value is our variable.
+        if unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) } < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // Nothing is sent: connecting makes the kernel look for a route.
+        socket.connect(SocketAddrV6::new(*group.ip(), group.port().max(1), 0, interface))
+    });
+    reached.map_err(|error| errno::of_io(&error))
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! Listening, connecting, accepting and all that follows.
 
 use crate::abi::*;
-use crate::address::{any_port, bind, gid_of};
+use crate::address::{bind, choose_another_port, gid_of};
 use crate::attributes::{ACK_TIMEOUT, ready_to_send, stop};
 use crate::device::Device;
 use crate::errno::{self, Errno};
@@ -49,10 +49,7 @@ pub(crate) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     const ATTEMPTS: usize = 32;
     for _ in 0..ATTEMPTS {
         match listen_once(id, backlog) {
-            Err(libc::EADDRINUSE) if id.state().any_port => {
-                let local = id.state().local.ok_or(libc::EINVAL)?;
-                id.set_local(SocketAddr::new(local.ip(), any_port()));
-            }
+            Err(libc::EADDRINUSE) if id.state().any_port => choose_another_port(id)?,
             result => return result,
         }
     }

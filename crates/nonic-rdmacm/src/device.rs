@@ -26,9 +26,14 @@ pub(crate) struct Device {
     /// As `enum ibv_mtu`.
     pub(crate) path_mtu: u8,
     c: *mut ibv_device,
+    /// For extended reliable connections whose program has no domain of its own; NULL until the first.
+    xrc_domain: Mutex<SharedPointer>,
     process: u32,
     table: Mutex<Table>,
 }
+
+/// A domain that any thread may use.
+struct SharedPointer(*mut ibv_xrcd);
 
 // SAFETY: the pointers are to objects of libibverbs that any thread may use.
 unsafe impl Send for Device {}
@@ -111,25 +116,63 @@ impl Device {
             max_initiator_depth: attr.max_qp_init_rd_atom.clamp(0, 255) as u8,
             path_mtu: port.active_mtu.clamp(1, 5) as u8,
             c,
+            xrc_domain: Mutex::new(SharedPointer(std::ptr::null_mut())),
             process,
             table: Mutex::default(),
         })
     }
 
+    /// The domain of extended reliable connections that were not given one.
+    pub(crate) fn xrc_domain(&self) -> Result<*mut ibv_xrcd, Errno> {
+        let mut domain = self.xrc_domain.lock().unwrap_or_else(PoisonError::into_inner);
+        if domain.0.is_null() {
+            let mut attr = ibv_xrcd_init_attr {
+                comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+                fd: -1,
+                oflags: libc::O_CREAT,
+            };
+            // SAFETY: the context is open, and the attributes are our variable.
+            domain.0 = unsafe {
+                let open = extended(self.context).open_xrcd.ok_or(libc::EOPNOTSUPP)?;
+                errno::check_pointer(open(self.context, &raw mut attr))?
+            };
+        }
+        Ok(domain.0)
+    }
+
+    /// The number of the network interface below.
+    pub(crate) fn interface_index(&self) -> u32 {
+        // SAFETY: the device is one of the list, whose entries live as long as the process, and its name is a string.
+        let name = unsafe { std::ffi::CStr::from_ptr((*self.c).name.as_ptr()) };
+        let name = name.to_bytes_with_nul();
+        let interface = name.strip_prefix(b"roce_").unwrap_or(name);
+        // SAFETY: what is left of a string still ends as one.
+        unsafe { libc::if_nametoindex(interface.as_ptr().cast()) }
+    }
+
+    /// All its addresses.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        (0..=u8::MAX)
+            .map_while(|index| self.gid(index))
+            .map(|gid| crate::address::ip_of_gid(&gid))
+            .filter(|address| !address.is_unspecified())
+            .collect()
+    }
+
+    fn gid(&self, index: u8) -> Option<[u8; 16]> {
+        let mut found = ibv_gid { raw: [0; 16] };
+        // SAFETY: the context is open and the answer goes to our variable; every bit pattern is an array of bytes.
+        unsafe {
+            let answered = ibv_query_gid(self.context, 1, c_int::from(index), &raw mut found) == 0;
+            answered.then_some(found.raw)
+        }
+    }
+
     /// The place of an address in the device's table of GIDs.
     pub(crate) fn gid_index(&self, gid: &[u8; 16]) -> Result<u8, Errno> {
-        for index in 0..=u8::MAX {
-            let mut found = ibv_gid { raw: [0; 16] };
-            // SAFETY: the context is open and the answer goes to our variable.
-            if unsafe { ibv_query_gid(self.context, 1, c_int::from(index), &raw mut found) } != 0 {
-                break;
-            }
-            // SAFETY: every bit pattern is an array of bytes.
-            if unsafe { found.raw } == *gid {
-                return Ok(index);
-            }
-        }
-        Err(libc::EADDRNOTAVAIL)
+        let mut indices = (0..=u8::MAX).map_while(|index| Some((index, self.gid(index)?)));
+        let found = indices.find(|(_, found)| found == gid);
+        found.map(|(index, _)| index).ok_or(libc::EADDRNOTAVAIL)
     }
 
     /// Events of this connection are for `id` from now on.

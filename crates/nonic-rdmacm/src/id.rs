@@ -9,6 +9,7 @@ use crate::event;
 use crate::ibv::*;
 use crate::interface::*;
 use crate::multicast::Group;
+use crate::port::Claim;
 use libc::{c_int, c_void};
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
@@ -45,6 +46,10 @@ pub(crate) struct State {
     pub(crate) remote: Option<SocketAddr>,
     /// The port was ours to choose.
     pub(crate) any_port: bool,
+    /// What keeps others from it.
+    pub(crate) claims: Vec<Claim>,
+    /// The program does not mind if somebody else has the port.
+    pub(crate) reuses_port: bool,
     /// Bound to no particular address: where to listen. Known before, since opening devices takes time that a
     /// client that was told our port does not have.
     pub(crate) everywhere: Vec<&'static Device>,
@@ -244,13 +249,15 @@ impl Id {
 
     /// Gives up all that others could send events about, and the events.
     pub(crate) fn silence(&self) {
-        let (listeners, device) = {
+        let (listeners, device, claims) = {
             let mut state = self.state();
-            (std::mem::take(&mut state.listeners), state.device)
+            let claims = std::mem::take(&mut state.claims);
+            (std::mem::take(&mut state.listeners), state.device, claims)
         };
         for (device, listener) in listeners {
             device.unlisten(listener);
         }
+        drop(claims);
         if let Some(device) = device {
             device.abandon(self);
         }

@@ -13,8 +13,7 @@
 //!
 //! Sockets over RDMA are in `rsocket`, on top of all this.
 //!
-//! Not offered yet: XRC endpoints without a domain of the program's
-//! own, addresses of the family `AF_IB`, extended connection establishment.
+//! Not offered: addresses of the family `AF_IB`, extended connection establishment.
 
 pub mod abi;
 /// The structures of `<infiniband/verbs.h>`, from the one place where they are written down.
@@ -37,6 +36,7 @@ mod event;
 mod id;
 mod multicast;
 mod options;
+mod port;
 mod qp;
 mod rsocket;
 mod srq;

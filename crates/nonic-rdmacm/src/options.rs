@@ -44,8 +44,7 @@ fn set(id: &Id, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> 
     let mut state = id.state();
     match (level, option) {
         (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => state.traffic_class = byte()?,
-        // A port is free as soon as its listener is gone: there is nothing to reuse.
-        (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => drop(flag()?),
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => state.reuses_port = flag()?,
         (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => state.own_family_only = flag()?,
         (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
             let timeout = byte()?;

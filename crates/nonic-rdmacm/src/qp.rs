@@ -89,6 +89,14 @@ fn with_queues(id: &Id, attr: &mut ibv_qp_init_attr) -> Result<(), Errno> {
 ///
 /// The domain is NULL or the program's.
 pub(crate) unsafe fn create(id: &Id, pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Result<(), Errno> {
+    if attr.qp_type == IBV_QPT_XRC_RECV {
+        // SAFETY: all zeros are attributes.
+        let mut target: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+        target.qp_context = attr.qp_context;
+        target.qp_type = attr.qp_type;
+        // SAFETY: they point to nothing.
+        return unsafe { create_extended(id, &mut target) };
+    }
     let device = id.device()?;
     let pd = if pd.is_null() { device.pd } else { pd };
     // SAFETY: the caller's promise.
@@ -123,6 +131,10 @@ unsafe fn create_extended(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(),
         return Err(libc::EINVAL);
     }
     let is_target = attr.qp_type == IBV_QPT_XRC_RECV;
+    if is_target && (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null()) {
+        attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+        attr.xrcd = device.xrc_domain()?;
+    }
     if !is_target && (attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null()) {
         attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
         attr.pd = device.pd;

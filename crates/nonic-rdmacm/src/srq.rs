@@ -25,6 +25,18 @@ fn adopt(id: &Id, srq: *mut ibv_srq, pd: *mut ibv_pd) {
 unsafe fn create(id: &Id, pd: *mut ibv_pd, attr: &mut ibv_srq_init_attr) -> Result<(), Errno> {
     let device = id.device()?;
     let pd = if pd.is_null() { device.pd } else { pd };
+    // SAFETY: the field is ours to read.
+    if unsafe { (*id.as_c()).qp_type } == IBV_QPT_XRC_RECV {
+        // SAFETY: all zeros are attributes.
+        let mut shared: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
+        shared.srq_context = attr.srq_context;
+        shared.attr = attr.attr;
+        shared.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+        shared.srq_type = IBV_SRQT_XRC;
+        shared.pd = pd;
+        // SAFETY: the caller's promise.
+        return unsafe { create_extended(id, &mut shared) };
+    }
     // SAFETY: the caller's promise.
     if unsafe { (*pd).context } != device.context {
         return Err(libc::EINVAL);
@@ -52,6 +64,11 @@ unsafe fn create_extended(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<()
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
         // SAFETY: the field is ours to read.
         attr.cq = unsafe { (*id.as_c()).recv_cq };
+    }
+    if attr.srq_type == IBV_SRQT_XRC && (attr.comp_mask & IBV_SRQ_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null())
+    {
+        attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
+        attr.xrcd = device.xrc_domain()?;
     }
     // SAFETY: the context is open, and what the attributes name is alive.
     let srq = unsafe {

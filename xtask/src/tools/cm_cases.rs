@@ -16,6 +16,7 @@ pub(super) fn all() -> Vec<Case> {
     cases.extend(rdma_cm_examples());
     cases.extend(multicast());
     cases.extend(endpoints());
+    cases.extend(rsockets());
     cases.extend(perftest());
     cases.extend(qperf());
     cases.extend(fio());
@@ -33,6 +34,7 @@ fn plain(program: &'static str, options: &'static str, server: &str, client: &st
             clients: Clients::InTurn(1),
             server_ends: true,
             prints: "",
+            copied_bytes: None,
         }),
         program,
         service: "",
@@ -149,6 +151,46 @@ fn endpoints() -> Vec<Case> {
         extended("-c r"),
         extended("-c x"),
     ]
+}
+
+/// rdma-core's programs on sockets over RDMA.
+fn rsockets() -> Vec<Case> {
+    let stream = |program, options| plain(program, options, "-b {to} -p {port}", "-s {to} -p {port}");
+    let mut cases = Vec::new();
+    for options in [
+        "-S all -T b",
+        "-S all -T a",
+        "-S all -T n",
+        "-S all -T r",
+        "-T f -T v -S 10000 -C 100 -I 2",
+        "-T v -T a -S 1000000 -C 10 -I 3",
+    ] {
+        cases.push(stream("rstream", options));
+    }
+    for options in [
+        "-S all -T b",
+        "-S all -T a",
+        "-S all -T n",
+        "-T v -S 10000 -C 100 -I 2",
+    ] {
+        cases.push(stream("riostream", options));
+    }
+    let rcopy = plain("rcopy", "", "-p {port}", "").with(|connected| {
+        connected.client = "rcopy {source} {to}:{copy} -p {port}".to_owned();
+        connected.server_ends = false;
+        connected.copied_bytes = Some(1 << 30);
+    });
+    cases.push(Case {
+        options: vec!["1 GiB"],
+        ..rcopy.except(Where::Ipv6, "it takes what is behind the first colon for a file")
+    });
+    for options in ["-T b", "-T a", "-T n", "-T e -S 1000 -C 1000"] {
+        cases.push(stream("udpong", options).with(|connected| {
+            connected.reached = Reached::Udp;
+            connected.server_ends = false;
+        }));
+    }
+    cases
 }
 
 fn perftest() -> Vec<Case> {

@@ -2,8 +2,10 @@
 //!
 //! Their command lines differ from program to program, so each case has its own, with `{words}` for what depends on the
 //! place: `{to}` and `{from}` are the addresses of server and client, `{ethernet-to}` and `{ethernet-from}` those on an
-//! interface with multicast, `{group}` is a multicast group and `{port}` a port nobody uses.
+//! interface with multicast, `{group}` is a multicast group and `{port}` a port nobody uses. `{source}` and `{copy}` are
+//! files, if the case has any.
 
+use super::files::Files;
 use super::pair::fresh_port;
 use super::process::{Process, Ready};
 use super::site::{Site, on_nonic};
@@ -23,6 +25,8 @@ pub(super) struct Connected {
     pub(super) server_ends: bool,
     /// What the last client prints.
     pub(super) prints: &'static str,
+    /// There is a file of so many bytes, and afterwards a copy that is the same.
+    pub(super) copied_bytes: Option<u64>,
 }
 
 /// How a client reaches the server.
@@ -34,6 +38,8 @@ pub(super) enum Reached {
     Fixed(u16),
     /// By the site's multicast group.
     Group,
+    /// By UDP, at `{port}`; only then by its queue pair.
+    Udp,
     /// By TCP, at `{port}`; only then by the connection manager.
     Tcp,
 }
@@ -48,12 +54,20 @@ pub(super) enum Clients {
 /// Runs it.
 pub(super) fn run(site: &Site<'_>, nonic: &Path, case: &Connected) -> Result<()> {
     let port = fresh_port();
-    let command = |place: &Place<'_>, line: &str| command(site, nonic, place, line, port);
+    let files = case.copied_bytes.map(Files::new).transpose()?;
+    let command = |place: &Place<'_>, line: &str| {
+        let line = match &files {
+            Some(files) => files.fill_in(line),
+            None => line.to_owned(),
+        };
+        command(site, nonic, place, &line, port)
+    };
     let server = Process::start(&mut command(&site.server, &case.server))?;
     let ready = match case.reached {
         Reached::Port => Ready::Service(port),
         Reached::Fixed(port) => Ready::Service(port),
         Reached::Group => Ready::Group,
+        Reached::Udp => Ready::Udp(port),
         Reached::Tcp => Ready::Tcp(port),
     };
     if let Err(error) = server.wait_until(ready, site) {
@@ -69,6 +83,9 @@ pub(super) fn run(site: &Site<'_>, nonic: &Path, case: &Connected) -> Result<()>
         "the client does not print {:?}: {printed}",
         case.prints
     );
+    if let Some(files) = &files {
+        files.compare()?;
+    }
     if case.server_ends {
         server.finish().context("the server")?;
         return Ok(());

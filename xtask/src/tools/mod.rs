@@ -8,6 +8,7 @@
 mod cases;
 mod cm_cases;
 mod connected;
+mod files;
 mod pair;
 mod process;
 mod site;

@@ -20,6 +20,8 @@ const KEPT_BYTES: usize = 1 << 20;
 pub(super) enum Ready {
     /// It listens on a TCP port.
     Tcp(u16),
+    /// It has a UDP port.
+    Udp(u16),
     /// It listens on a port of the connection manager.
     Service(u16),
     /// It is in the site's multicast group.
@@ -74,6 +76,13 @@ impl Process {
             Ready::Tcp(port) => {
                 let listens = |line: &str| line.contains(" 0A ") && line.contains(&format!(":{port:04X} "));
                 has("tcp", &listens) || has("tcp6", &listens)
+            }
+            Ready::Udp(port) => {
+                let has_port = |line: &str| {
+                    let local = line.split_whitespace().nth(1);
+                    local.is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
+                };
+                has("udp", &has_port) || has("udp6", &has_port)
             }
             // A service's name ends in its identifier, and that in the port.
             Ready::Service(port) => has("unix", &|line| {

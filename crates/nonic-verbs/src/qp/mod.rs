@@ -150,6 +150,9 @@ impl Qp {
 /// What a parent domain's allocator is told the memory is for.
 const RESOURCE_QP: u64 = 0;
 
+/// As much inline data as a queue pair gets whose program did not ask for any.
+const MAX_UNASKED_INLINE: u32 = 256;
+
 fn service_of(qp_type: c_int) -> Result<Service, Errno> {
     match qp_type {
         IBV_QPT_RC => Ok(Service::Rc),
@@ -193,6 +196,10 @@ pub(crate) unsafe fn create(
         init.cap.max_recv_wr = 0;
         init.cap.max_recv_sge = 0;
     }
+    // Programs write small messages inline without asking, since every device gives at least the room of its
+    // scatter/gather list.
+    let list_bytes = init.cap.max_send_sge.saturating_mul(size_of::<ibv_sge>() as u32);
+    init.cap.max_inline_data = init.cap.max_inline_data.max(list_bytes.min(MAX_UNASKED_INLINE));
     let cap = init.cap;
     let device = &pd.shared.device;
     let qpn = device
