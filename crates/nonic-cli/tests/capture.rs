@@ -1,6 +1,8 @@
 //! `NONIC_PCAP` writes what Wireshark reads: every packet of a run, none malformed, every ICRC right.
 
 mod support;
+#[path = "support/tshark.rs"]
+mod tshark;
 
 use nonic_wire::pcap::Reader;
 use nonic_wire::{ICRC_LEN, icrc};
@@ -71,50 +73,14 @@ fn captures_of_clients(directory: &Path, server: u32) -> PathBuf {
     path
 }
 
-/// Dissectors that guess at payloads from their first bytes. Ours are random, so they guess wrong at times.
-const GUESSERS: [&str; 10] = [
-    "smc",
-    "smb_direct",
-    "rpcordma",
-    "nvme-rdma",
-    "lnet",
-    "iser",
-    "infiniband.eoib",
-    "infiniband_sdp",
-    "fcoib",
-    "ethertype",
-];
-
 /// How many packets the dissector found; none may have made it complain.
 fn dissect(path: &Path, opcodes: &mut BTreeSet<u8>) -> usize {
-    let fields = ["_ws.malformed", "_ws.expert.message", "infiniband.bth.opcode"];
-    let mut tshark = Command::new("tshark");
-    tshark.args([
-        "-o",
-        "ip.check_checksum:TRUE",
-        "-o",
-        "udp.check_checksum:TRUE",
-        "-r",
-    ]);
-    tshark
-        .arg(path)
-        .args(GUESSERS.iter().flat_map(|name| ["--disable-protocol", *name]));
-    tshark.args(["-T", "fields", "-E", "separator=/t", "-E", "occurrence=f"]);
-    tshark.args(fields.iter().flat_map(|field| ["-e", *field]));
-    let output = tshark.output().expect("tshark runs");
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {complaint}", path.display());
-    let text = String::from_utf8(output.stdout).expect("tshark prints text");
-    for line in text.lines() {
-        let columns: Vec<&str> = line.split('\t').collect();
-        assert_eq!(columns[..2], ["", ""], "{}: {line}", path.display());
-        let opcode = columns[2].strip_prefix("0x").map_or_else(
-            || columns[2].parse().ok(),
-            |digits| u8::from_str_radix(digits, 16).ok(),
-        );
-        opcodes.insert(opcode.unwrap_or_else(|| panic!("no InfiniBand packet: {line}")));
+    let packets = tshark::fields(path, &["infiniband.bth.opcode"]);
+    for packet in &packets {
+        let opcode = tshark::number(&packet[0]).and_then(|opcode| u8::try_from(opcode).ok());
+        opcodes.insert(opcode.unwrap_or_else(|| panic!("no InfiniBand packet: {packet:?}")));
     }
-    text.lines().count()
+    packets.len()
 }
 
 /// How many packets there are; the ICRC of each must be that of the headers in the file. The dissector shows

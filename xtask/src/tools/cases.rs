@@ -50,6 +50,8 @@ pub(super) struct Case {
     pub(super) options: Vec<&'static str>,
     /// Options that only keep the run short.
     pub(super) limits: Vec<&'static str>,
+    /// Left out unless everything is asked for.
+    pub(super) takes_long: bool,
     pub(super) excuse: Option<Excuse>,
 }
 
@@ -81,6 +83,7 @@ impl Case {
             service: "",
             options: options.to_vec(),
             limits: limits.to_vec(),
+            takes_long: false,
             excuse: None,
         }
     }

@@ -40,6 +40,7 @@ fn plain(program: &'static str, options: &'static str, server: &str, client: &st
         service: "",
         options: options.split_whitespace().collect(),
         limits: Vec::new(),
+        takes_long: false,
         excuse: None,
     }
 }
@@ -157,23 +158,36 @@ fn endpoints() -> Vec<Case> {
 fn rsockets() -> Vec<Case> {
     let stream = |program, options| plain(program, options, "-b {to} -p {port}", "-s {to} -p {port}");
     let mut cases = Vec::new();
+    // Its remaining mode, `-T f`, is for plain sockets.
     for options in [
-        "-S all -T b",
-        "-S all -T a",
-        "-S all -T n",
-        "-S all -T r",
-        "-T f -T v -S 10000 -C 100 -I 2",
-        "-T v -T a -S 1000000 -C 10 -I 3",
+        "-T v -T b -S 10000 -C 100 -I 10",
+        "-T v -T a -S 10000 -C 100 -I 10",
+        "-T v -T n -S 10000 -C 100 -I 10",
+        "-T v -T r -S 10000 -C 100 -I 10",
+        "-T v -S 1 -C 100 -I 10",
+        "-T v -S 1500 -C 100 -I 10",
+        "-T v -S 65536 -C 100 -I 3",
+        "-T v -S 6291456 -C 3 -I 3",
     ] {
         cases.push(stream("rstream", options));
     }
     for options in [
-        "-S all -T b",
-        "-S all -T a",
-        "-S all -T n",
-        "-T v -S 10000 -C 100 -I 2",
+        "-T v -T b -S 10000 -C 100 -I 10",
+        "-T v -T a -S 10000 -C 100 -I 10",
+        "-T v -T n -S 10000 -C 100 -I 10",
+        "-T v -S 1000000 -C 10 -I 3",
     ] {
         cases.push(stream("riostream", options));
+    }
+    // They go on after an error, and end well; but then a line is missing.
+    for program in ["rstream", "riostream"] {
+        for options in ["-S all -T b", "-S all -T a", "-S all -T n"] {
+            let all_sizes = stream(program, options).with(|connected| connected.prints = "1m_bw");
+            cases.push(Case {
+                takes_long: true,
+                ..all_sizes
+            });
+        }
     }
     let rcopy = plain("rcopy", "", "-p {port}", "").with(|connected| {
         connected.client = "rcopy {source} {to}:{copy} -p {port}".to_owned();
@@ -184,7 +198,11 @@ fn rsockets() -> Vec<Case> {
         options: vec!["1 GiB"],
         ..rcopy.except(Where::Ipv6, "it takes what is behind the first colon for a file")
     });
-    for options in ["-T b", "-T a", "-T n", "-T e -S 1000 -C 1000"] {
+    for options in [
+        "-T e -T b -S 1000 -C 500",
+        "-T e -T a -S 1000 -C 500",
+        "-T e -T n -S 1000 -C 500",
+    ] {
         cases.push(stream("udpong", options).with(|connected| {
             connected.reached = Reached::Udp;
             connected.server_ends = false;

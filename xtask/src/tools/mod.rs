@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// Only cases whose command line contains this; the documentation is then left alone.
     #[arg(long, default_value = "")]
     only: String,
+    /// Also what takes minutes; CI has no time for that.
+    #[arg(long)]
+    exhaustive: bool,
     /// Write docs/programs.md instead of comparing with it.
     #[arg(long)]
     write: bool,
@@ -53,6 +56,7 @@ pub(crate) fn perftest(nonic: &Path, program: &'static str, options: Vec<&'stati
         service: "RC",
         options,
         limits: Vec::new(),
+        takes_long: false,
         excuse: None,
     };
     pair::both(&site::here(), nonic, &case)
@@ -82,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let _ = std::fs::remove_file(file);
     }
     let cable = Cable::new()?;
-    let (outcomes, runs) = everything(&site::all(&cable), &readable.nonic(), &options.only)?;
+    let (outcomes, runs) = everything(&site::all(&cable), &readable.nonic(), options)?;
     let bad: usize = outcomes
         .iter()
         .map(|outcome| outcome.complaints.iter().flatten().count())
@@ -114,17 +118,22 @@ fn surprises(outcome: &Outcome) -> Vec<String> {
 }
 
 /// Runs every case wherever it runs, and says so. How many runs there were, too.
-fn everything(sites: &[Site<'_>; SITES], nonic: &Path, only: &str) -> Result<(Vec<Outcome>, usize)> {
+fn everything(sites: &[Site<'_>; SITES], nonic: &Path, options: &Options) -> Result<(Vec<Outcome>, usize)> {
     let mut cases = cases::all();
-    cases.retain(|case| case.line().contains(only));
+    cases.retain(|case| case.line().contains(&options.only));
     ensure!(!cases.is_empty(), "no case has that in its command line");
-    let at_all = |case: &Case| (0..SITES).filter(|site| case.runs_at(*site)).count();
+    let runs_at = |case: &Case, site| case.runs_at(site) && (options.exhaustive || !case.takes_long);
+    let at_all = |case: &Case| (0..SITES).filter(|site| runs_at(case, *site)).count();
     let total: usize = cases.iter().map(at_all).sum();
     let mut runs = 0;
     let mut outcomes = Vec::new();
     for case in cases {
         let mut complaints = [const { None }; SITES];
-        for (index, site) in sites.iter().enumerate().filter(|(index, _)| case.runs_at(*index)) {
+        for (index, site) in sites
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| runs_at(&case, *index))
+        {
             let started = Instant::now();
             let complaint = match &case.shape {
                 Shape::Alone => pair::alone(site, nonic, &case),

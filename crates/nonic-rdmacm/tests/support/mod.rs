@@ -21,6 +21,7 @@ use tempfile::TempDir;
 /// A folder with `libibverbs.so.1` and `librdmacm.so.1`.
 pub(crate) struct Libraries {
     folder: TempDir,
+    captures: Option<PathBuf>,
 }
 
 impl Libraries {
@@ -28,7 +29,10 @@ impl Libraries {
     pub(crate) fn build() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         libraries::link_into(folder.path());
-        Libraries { folder }
+        Libraries {
+            folder,
+            captures: None,
+        }
     }
 
     /// Where the connection manager is.
@@ -41,7 +45,15 @@ impl Libraries {
         let mut command = Command::new("timeout");
         command.arg("60").arg(program);
         command.env("LD_LIBRARY_PATH", self.folder.path());
+        if let Some(captures) = &self.captures {
+            command.env("NONIC_PCAP", captures.join("%p.pcapng"));
+        }
         command
+    }
+
+    /// Programs started from now on write down their packets, each in a file of its own.
+    pub(crate) fn capture_into(&mut self, folder: &Path) {
+        self.captures = Some(folder.to_owned());
     }
 
     /// Compiles a C program of `tests/c` against the system's headers and libraries, as any program is.
