@@ -14,7 +14,7 @@ pub(crate) mod pair;
 
 pub(crate) use outcome::{missing, succeeded};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
