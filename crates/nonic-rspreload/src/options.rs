@@ -33,6 +33,7 @@ unsafe extern "C" fn setsockopt(
                 }
                 answer
             }
+            _ if !means_something(level, name) => plain(),
             _ => {
                 let rdma = rdma();
                 let plain = plain();
@@ -75,6 +76,7 @@ unsafe extern "C" fn getsockopt(
                 libc::SOL_SOCKET,
                 libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_RCVTIMEO | libc::SO_SNDTIMEO,
             ) => return plain(),
+            _ if !means_something(level, name) => return plain(),
             _ => None,
         };
         if let Some(known) = known {
@@ -87,6 +89,23 @@ unsafe extern "C" fn getsockopt(
         }
         if level == rsockets::SOL_RDMA { -1 } else { plain() }
     })
+}
+
+/// Whether rsockets can do something about an option. They take any of TCP's, and answer one or zero for it.
+fn means_something(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::SOL_SOCKET | rsockets::SOL_RDMA => true,
+        libc::IPPROTO_TCP => matches!(
+            name,
+            libc::TCP_NODELAY
+                | libc::TCP_MAXSEG
+                | libc::TCP_KEEPIDLE
+                | libc::TCP_KEEPINTVL
+                | libc::TCP_KEEPCNT
+        ),
+        libc::IPPROTO_IPV6 => name == libc::IPV6_V6ONLY,
+        _ => false,
+    }
 }
 
 /// Answers an option that is an integer.
