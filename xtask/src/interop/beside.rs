@@ -24,11 +24,8 @@ pub(super) fn run(dist: &Dist) -> Result<()> {
     let lab = Lab::new(4200)?;
     let mut guest = lab.boot(1, 1024, 2)?;
     // The folders of the guest's own temporary files hide ours.
-    for (file, name) in [
-        ("bin/nonic", "bin/nonic"),
-        ("lib/libibverbs.so.1", "lib/libibverbs.so.1"),
-    ] {
-        let to = guest.folder().join(name);
+    for file in ["bin/nonic", "lib/libibverbs.so.1", "lib/librdmacm.so.1"] {
+        let to = guest.folder().join(file);
         std::fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
         std::fs::copy(dist.root.join(file), to)?;
     }
@@ -83,12 +80,12 @@ fn measure(
     let common = format!("{runner}{program} -d {device} -F {options}");
     let line = format!(
         "{common} -x {} > /tmp/server 2>&1 & for i in {{1..200}}; do grep -q ':4853 .* 0A ' /proc/net/tcp \
-         /proc/net/tcp6 && break; sleep 0.05; done; timeout 40 {common} -x {} 10.77.0.1; status=$?; \
+         /proc/net/tcp6 && break; sleep 0.05; done; timeout 100 {common} -x {} 10.77.0.1; status=$?; \
          [ $status = 0 ] || {{ kill %1; cat /tmp/server; }}; wait; exit $status",
         gids[0], gids[1]
     );
     let task = guest.start(&line)?;
-    let finished = guest.wait(&task, Duration::from_secs(60))?;
+    let finished = guest.wait(&task, Duration::from_secs(150))?;
     ensure!(
         finished.status == 0,
         "{common}: exit status {}: {}",

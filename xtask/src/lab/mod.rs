@@ -203,6 +203,7 @@ pub(crate) fn prepare() -> Result<()> {
         ("/usr/sbin/tc", "iproute2"),
         ("/usr/bin/unshare", "util-linux"),
         ("/usr/bin/rdma", "iproute2"),
+        ("/usr/bin/xz", "xz-utils"),
     ])?;
     if Kernel::cached()?.is_none() {
         Kernel::fetch()?;
