@@ -2,10 +2,12 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use support::matrix;
 use support::namespace::{Cable, Namespace};
-use support::{Place, Server, missing, readable_copy, run};
+use support::{Place, Process, Server, missing, readable_copy, run};
 
 /// How long it may take to learn that somebody is gone; several times what it takes on a machine at rest.
 const LEARNED: Duration = Duration::from_secs(20);
@@ -175,13 +177,15 @@ fn a_server_killed_on_another_host_ends_a_reliable_run_within_its_retries() {
     let client = support::Client::start(&left, &arguments);
     let begun = server.next_event();
     assert_eq!(begun["event"], "client", "{begun}");
+    // Not a guess at how long something takes: the point is to strike in the middle.
+    std::thread::sleep(Duration::from_secs(1));
     server.process.kill();
     let killed = Instant::now();
     let outcome = client.finish();
     let elapsed = killed.elapsed();
     println!("learned after {elapsed:?}");
     assert!(!outcome.success, "{}", outcome.stdout);
-    // Eight attempts of 67 ms each, and the patience of those who make queue pairs.
+    // Eight attempts of 67 ms each.
     assert!(elapsed < LEARNED, "{elapsed:?}: {}", outcome.stderr);
 }
 
@@ -195,11 +199,15 @@ fn a_client_killed_on_another_host_is_missed_though_nobody_sends() {
     let right = Place::here().in_namespace(&cable.right.name);
     let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
     let arguments = ["ping", &server.address, "--interval", "60s", "--op", "send"];
-    let client = support::Client::start(&left, &arguments);
+    let mut command = left.command(&arguments);
+    let mut client = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    // The first answer is there; the next question comes in a minute.
+    let mut said = BufReader::new(client.stdout.take().expect("asked for"));
+    said.read_line(&mut String::new()).expect("a line");
+    Process::from(client).kill();
+    let killed = Instant::now();
     let begun = server.next_event();
     assert_eq!(begun["event"], "client", "{begun}");
-    client.process.kill();
-    let killed = Instant::now();
     let ended = server.next_event();
     let elapsed = killed.elapsed();
     println!("learned after {elapsed:?}: {ended}");
