@@ -20,7 +20,8 @@ pub(super) struct Connected {
     pub(super) server: String,
     pub(super) client: String,
     pub(super) reached: Reached,
-    pub(super) clients: Clients,
+    /// How many clients the server gets, one after another.
+    pub(super) clients: usize,
     /// The server ends by itself when its client has; if not, it is there for the next.
     pub(super) server_ends: bool,
     /// What the last client prints.
@@ -42,13 +43,6 @@ pub(super) enum Reached {
     Udp,
     /// By TCP, at `{port}`; only then by the connection manager.
     Tcp,
-}
-
-/// How many clients a server gets.
-#[derive(Copy, Clone, Debug)]
-pub(super) enum Clients {
-    InTurn(usize),
-    AtOnce(usize),
 }
 
 /// Runs it.
@@ -95,22 +89,10 @@ pub(super) fn run(site: &Site<'_>, nonic: &Path, case: &Connected) -> Result<()>
 }
 
 /// Runs the clients; what the last one printed.
-fn clients(clients: Clients, start: impl Fn() -> Result<Process>) -> Result<String> {
+fn clients(count: usize, start: impl Fn() -> Result<Process>) -> Result<String> {
     let mut printed = String::new();
-    match clients {
-        Clients::InTurn(count) => {
-            for turn in 1..=count {
-                printed = start()?.finish().with_context(|| format!("client {turn}"))?;
-            }
-        }
-        Clients::AtOnce(count) => {
-            let running: Vec<Process> = (0..count).map(|_| start()).collect::<Result<_>>()?;
-            for (which, client) in running.into_iter().enumerate() {
-                printed = client
-                    .finish()
-                    .with_context(|| format!("client {} of {count} at once", which + 1))?;
-            }
-        }
+    for turn in 1..=count {
+        printed = start()?.finish().with_context(|| format!("client {turn}"))?;
     }
     Ok(printed)
 }

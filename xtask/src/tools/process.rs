@@ -84,9 +84,11 @@ impl Process {
                 };
                 has("udp", &has_port) || has("udp6", &has_port)
             }
-            // A service's name ends in its identifier, and that in the port.
+            // A service's name has its address, and ends in its identifier, which ends in the port. A server that listens
+            // everywhere gets one address after the other.
             Ready::Service(port) => has("unix", &|line| {
-                line.contains("/service/") && line.ends_with(&format!("{port:04x}"))
+                line.contains(&format!("/{}/service/", site.address))
+                    && line.ends_with(&format!("{port:04x}"))
             }),
             Ready::Group => match site.group {
                 IpAddr::V4(group) => {
@@ -134,20 +136,37 @@ impl Process {
     }
 
     fn end(&mut self) -> [String; 2] {
-        // It may have ended long ago.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
         let nobody = || std::thread::spawn(String::new);
         let readers = std::mem::replace(&mut self.readers, [nobody(), nobody()]);
         readers.map(|reader| reader.join().unwrap_or_default())
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
+impl Process {
+    /// Ends it with the processes it started: fio's jobs would outlive it, and keep its pipes open.
+    fn kill(&mut self) {
+        let started = children(self.child.id());
+        // It may have ended long ago.
         let _ = self.child.kill();
+        for process in started {
+            let _ = Command::new("kill").args(["-KILL", &process]).status();
+        }
         let _ = self.child.wait();
     }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The processes that a process started, as far as they run.
+fn children(process: u32) -> Vec<String> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 fn read(from: Option<impl std::io::Read>) -> String {

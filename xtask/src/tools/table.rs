@@ -59,8 +59,7 @@ fn lines(outcomes: &[&Outcome]) -> String {
         {
             continue;
         }
-        let note = if case.takes_long { " (not by CI)" } else { "" };
-        let _ = write!(text, "| `{}` | {}{note} |", case.program, shown(case));
+        let _ = write!(text, "| `{}` | {} |", case.program, shown(case));
         for (site, complaint) in outcome.complaints.iter().enumerate() {
             let verdict = match complaint {
                 Some(_) if case.is_excused(site) => "–",
