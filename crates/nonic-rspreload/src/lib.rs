@@ -5,7 +5,7 @@
 //! connection.
 //!
 //! The idea is that of a *carried* socket. `socket` makes the socket that the program asked for, and an rsocket
-//! beside it; the program gets the descriptor of the former, and [`table`] says which rsocket carries it. The
+//! beside it; the program gets the descriptor of the former, and `table` says which rsocket carries it. The
 //! program's descriptor is thus a real socket of the right kind, though never connected: `fstat`, options that
 //! RDMA does not know, flags, `dup` and inheritance are the kernel's, a call that is not intercepted fails with
 //! `ENOTCONN` instead of doing harm, and falling back to TCP is one step: the table forgets the rsocket.
@@ -13,8 +13,8 @@
 //! It refuses to guess: what rsockets cannot do fails with an error of the C library's and is listed in
 //! `docs/sockets.md`. It refuses to speak of RDMA itself: all of that is behind the functions of `rsockets`.
 //!
-//! Read first: [`table`] (what is carried), [`rsockets`] (whereby), then [`life`] and [`connect`]; [`data`],
-//! [`wait`] and [`options`] are then what one expects; [`epoll`] is the one that is not simple.
+//! Read first: `table` (what is carried), `rsockets` (whereby), then `life` and `connect`; `data`,
+//! `wait` and `options` are then what one expects; `epoll` is the one that is not simple.
 //!
 //! Calls that are not for carried sockets, which are most, cost one load. Panics do not leave: an `extern "C"`
 //! function that panics ends the process.
