@@ -78,6 +78,23 @@ pub(crate) unsafe fn address(pointer: *const sockaddr) -> Result<SocketAddr, Err
     }
 }
 
+/// An address as IPv4 has it, if it can have it.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
+        // With its scope, if it has one.
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// An address as a socket for IPv6 has it.
+pub(crate) fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
 /// An address as a GID.
 pub(crate) fn gid_of(address: IpAddr) -> [u8; 16] {
     match address {

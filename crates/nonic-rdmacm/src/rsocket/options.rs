@@ -7,6 +7,7 @@ use super::protocol::nearest_iomap_size;
 use super::settings::Settings;
 use super::stream::{Phase, State, StreamSocket};
 use super::wait::Waitable;
+use crate::address::mapped;
 use crate::errno::Errno;
 use libc::{c_int, linger, timeval};
 use std::net::SocketAddr;
@@ -236,12 +237,22 @@ impl StreamSocket {
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         let state = self.lock();
-        state.phase.identifier()?.id().state().local
+        let local = state.phase.identifier()?.id().state().local?;
+        Some(self.presentable(local))
     }
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         let state = self.lock();
-        state.phase.identifier()?.id().state().remote
+        let remote = state.phase.identifier()?.id().state().remote?;
+        Some(self.presentable(remote))
+    }
+
+    /// As the family of the socket has it.
+    fn presentable(&self, address: SocketAddr) -> SocketAddr {
+        match self.is_v6() {
+            true => mapped(address),
+            false => address,
+        }
     }
 }
 

@@ -397,6 +397,42 @@ static void woken(void)
     closed(ends);
 }
 
+/* A socket for IPv6 that is bound to no address serves IPv4 too, whose addresses it has mapped. */
+static void families(void)
+{
+    struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_port = htons(next_port) }, from;
+    struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(next_port) };
+    struct timeval timeout = { .tv_sec = 2 };
+    socklen_t len = sizeof from;
+    char buffer[8];
+
+    next_port++;
+    v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = rsocket(AF_INET6, SOCK_STREAM, 0), client = rsocket(AF_INET, SOCK_STREAM, 0);
+    EXPECT(rbind(fd, (struct sockaddr *)&any, sizeof any) == 0 && rlisten(fd, 1) == 0);
+    EXPECT(rconnect(client, (struct sockaddr *)&v4, sizeof v4) == 0);
+    int server = raccept(fd, (struct sockaddr *)&from, &len);
+    EXPECT(len == sizeof from && from.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&from.sin6_addr));
+    EXPECT(rclose(client) == 0 && rclose(server) == 0 && rclose(fd) == 0);
+
+    server = rsocket(AF_INET6, SOCK_DGRAM, 0);
+    client = rsocket(AF_INET, SOCK_DGRAM, 0);
+    EXPECT(rsetsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0);
+    EXPECT(rsetsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0);
+    EXPECT(rbind(server, (struct sockaddr *)&any, sizeof any) == 0);
+    for (int round = 0; round < 5; round++) {
+        EXPECT(rsendto(client, "abc", 3, 0, (struct sockaddr *)&v4, sizeof v4) == 3);
+        len = sizeof from;
+        EXPECT(rrecvfrom(server, buffer, 8, 0, (struct sockaddr *)&from, &len) == 3);
+        EXPECT(from.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&from.sin6_addr));
+        EXPECT(rsendto(server, "de", 2, 0, (struct sockaddr *)&from, len) == 2);
+        len = sizeof from;
+        EXPECT(rrecvfrom(client, buffer, 8, 0, (struct sockaddr *)&from, &len) == 2);
+        EXPECT(from.sin6_family == AF_INET && len == sizeof v4);
+    }
+    EXPECT(rclose(server) == 0 && rclose(client) == 0);
+}
+
 static void datagrams(void)
 {
     int server = rsocket(family, SOCK_DGRAM, 0), client = rsocket(family, SOCK_DGRAM, 0);
@@ -459,6 +495,7 @@ int main(int argc, char **argv)
         { "threads", threads },
         { "woken", woken },
         { "datagrams", datagrams },
+        { "families", families },
     };
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
         double start = now();

@@ -16,7 +16,7 @@ use super::settings::Settings;
 use super::vector::Vector;
 use super::wait::{Progress, Waitable, wait};
 use super::waker::{Waiters, readable};
-use crate::address;
+use crate::address::{self, canonical};
 use crate::errno::Errno;
 use libc::{c_int, pollfd};
 use port::{Port, Route};
@@ -122,6 +122,7 @@ impl DatagramSocket {
     pub(crate) fn connect(&self, remote: SocketAddr) -> Result<(), Errno> {
         let mut state = self.lock();
         state.udp.connect(remote)?;
+        let remote = canonical(remote);
         state.find(remote)?;
         state.connected = Some(remote);
         Ok(())
@@ -135,7 +136,7 @@ impl DatagramSocket {
         flags: c_int,
     ) -> Result<usize, Errno> {
         let mut state = self.lock();
-        let to = to.or(state.connected).ok_or(libc::EDESTADDRREQ)?;
+        let to = to.map(canonical).or(state.connected).ok_or(libc::EDESTADDRREQ)?;
         let length = vector.left();
         let mut bytes = vec![0; length];
         // SAFETY: as many bytes as there is room for.
@@ -183,7 +184,7 @@ impl DatagramSocket {
         let length = datagram.bytes.len().min(vector.left());
         // SAFETY: no longer than the message.
         unsafe { vector.copy_from(datagram.bytes.as_ptr(), length) };
-        let source = datagram.source;
+        let source = state.udp.presentable(datagram.source);
         let whole = datagram.bytes.len();
         if flags & libc::MSG_PEEK == 0 {
             state.received.pop_front();

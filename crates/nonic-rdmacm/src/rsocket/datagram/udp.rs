@@ -1,7 +1,10 @@
 //! The UDP socket of a datagram socket: its address, and the way to peers whose queue pair is not known.
+//!
+//! A socket for IPv6 talks to IPv4 as well. Only here, and towards the program, does it have such addresses mapped into
+//! IPv6; peers are known by what they are.
 
 use super::super::protocol::datagram::Lookup;
-use crate::address::storage;
+use crate::address::{canonical, mapped, storage};
 use crate::errno::{self, Errno};
 use libc::{c_int, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -63,7 +66,7 @@ impl Udp {
     pub(crate) fn local_with_port(&mut self) -> Result<SocketAddr, Errno> {
         let local = self.local()?;
         if local.port() != 0 {
-            return Ok(local);
+            return Ok(canonical(local));
         }
         self.bind(match self.is_v6 {
             true => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -72,11 +75,19 @@ impl Udp {
         self.local()
     }
 
+    /// An address as the family of the socket has it.
+    pub(crate) fn presentable(&self, address: SocketAddr) -> SocketAddr {
+        match self.is_v6 {
+            true => mapped(address),
+            false => address,
+        }
+    }
+
     pub(crate) fn send(&self, to: SocketAddr, header: &[u8], bytes: &[u8]) -> Result<(), Errno> {
         let message = [header, bytes].concat();
         let sent = match self.is_connected {
             true => self.socket.send(&message),
-            false => self.socket.send_to(&message, to),
+            false => self.socket.send_to(&message, self.presentable(to)),
         };
         sent.map(drop).map_err(|error| errno::of_io(&error))
     }
@@ -88,6 +99,7 @@ impl Udp {
         buffer: &'a mut [u8],
     ) -> Option<(SocketAddr, Option<Lookup>, &'a [u8])> {
         let (length, source) = self.socket.recv_from(buffer).ok()?;
+        let source = canonical(source);
         let bytes = &buffer[..length];
         match Lookup::parse(bytes).filter(|(lookup, _)| lookup.address.is_ipv4() == source.is_ipv4()) {
             Some((lookup, header)) => Some((source, Some(lookup), &bytes[header..])),
