@@ -100,12 +100,9 @@ impl Channel {
         queue.extend(kept);
         for _ in &taken {
             // A thread that waits may have had the entitlement already; it will wait again.
-            if !self.is_readable() {
+            if !self.take_entitlement() {
                 break;
             }
-            let mut count = 0;
-            // SAFETY: the descriptor is open, and the number goes to our variable.
-            unsafe { libc::eventfd_read(self.fd.as_raw_fd(), &raw mut count) };
         }
         taken
     }
@@ -124,14 +121,16 @@ impl Channel {
         }
     }
 
-    fn is_readable(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
+    /// Takes one from the count, if there is one: never waits, since another thread may have just taken it and want the
+    /// queue that the caller holds.
+    fn take_entitlement(&self) -> bool {
+        let mut count = 0_u64;
+        let place = libc::iovec {
+            iov_base: (&raw mut count).cast(),
+            iov_len: size_of::<u64>(),
         };
-        // SAFETY: one structure of our own.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+        // SAFETY: the descriptor is open, and the number goes to our variable.
+        unsafe { libc::preadv2(self.fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) > 0 }
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Pending>> {

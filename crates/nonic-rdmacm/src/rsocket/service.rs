@@ -14,6 +14,9 @@ use libc::c_int;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Why a peer refuses a queue pair that it remembers from an earlier connection (InfiniBand, chapter 12).
+const STALE_CONNECTION: c_int = 10;
+
 struct Service {
     channel: Arc<Channel>,
     /// A child of fork does not inherit the thread.
@@ -121,6 +124,7 @@ fn dispatch(heard: &Heard) {
     };
     match heard.kind {
         RDMA_CM_EVENT_ESTABLISHED => socket.handle_established(heard.id, &heard.private_data),
+        RDMA_CM_EVENT_REJECTED if heard.status == STALE_CONNECTION && socket.ask_again(heard.id) => {}
         RDMA_CM_EVENT_REJECTED => socket.handle_failed(heard.id, libc::ECONNREFUSED),
         RDMA_CM_EVENT_UNREACHABLE => socket.handle_failed(heard.id, libc::ETIMEDOUT),
         RDMA_CM_EVENT_CONNECT_ERROR => socket.handle_failed(heard.id, heard.status.abs()),

@@ -19,6 +19,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+/// How often a connection is asked for again with another queue pair.
+const MAX_ATTEMPTS: u32 = 8;
+
 /// A stream socket.
 pub(crate) struct StreamSocket {
     /// Its number; nothing is ever read from it.
@@ -34,6 +37,8 @@ pub(crate) struct State {
     pub(crate) waiters: Waiters,
     /// `SO_ERROR`.
     pub(crate) error: Errno,
+    /// How often a connection was asked for again.
+    attempts: u32,
 }
 
 /// How far it has come.
@@ -106,6 +111,7 @@ impl StreamSocket {
                 phase: Phase::Idle(None),
                 waiters: Waiters::default(),
                 error: 0,
+                attempts: 0,
             }),
         }))
     }
@@ -168,6 +174,7 @@ impl StreamSocket {
         let identifier = self.take_identifier(&mut state)?;
         // An identifier that cannot be used has no events yet, so it may go under the lock.
         state.phase = Phase::Idle(None);
+        state.attempts = 0;
         state.phase = Phase::Connecting(ask(identifier, remote, &state.settings)?);
         let patience = state.settings.patience_to_send(0);
         let state = wait(self, state, patience, |state| !state.phase.is_opening());
@@ -218,6 +225,38 @@ impl StreamSocket {
         if is_orphan {
             self.abandon();
         }
+    }
+
+    /// The service heard that the peer remembers our queue pair from an earlier connection: numbers come again, and a
+    /// peer forgets them a while after we do. So another one asks. Tells whether it does.
+    pub(crate) fn ask_again(&self, id: *mut rdma_cm_id) -> bool {
+        let mut state = self.lock();
+        if !state.phase.is_of(id) || state.attempts >= MAX_ATTEMPTS {
+            return false;
+        }
+        let Phase::Connecting(link) = &state.phase else {
+            return false;
+        };
+        let (local, remote) = {
+            let id = link.identifier.id();
+            let addresses = id.state();
+            (addresses.local, addresses.remote)
+        };
+        let Some(remote) = remote else {
+            return false;
+        };
+        let asked = Identifier::new(self.fd(), RDMA_PS_TCP).and_then(|identifier| {
+            if let Some(local) = local {
+                address::bind(&identifier.id(), local)?;
+            }
+            ask(identifier, remote, &state.settings)
+        });
+        let Ok(link) = asked else {
+            return false;
+        };
+        state.attempts += 1;
+        state.phase = Phase::Connecting(link);
+        true
     }
 
     /// The service heard that there will be no connection.

@@ -282,6 +282,24 @@ static void many(void)
     EXPECT(served == CLIENTS - 2);
 }
 
+/* Connections come and go faster than their numbers are forgotten. */
+static void churn(void)
+{
+    int fd = listener();
+    char byte;
+
+    for (int i = 0; i < 500; i++) {
+        int client = rsocket(family, SOCK_STREAM, 0), server;
+        EXPECT(rconnect(client, &address.sa, address_len) == 0);
+        if (failures)
+            break;
+        server = raccept(fd, NULL, NULL);
+        EXPECT(rsend(client, "x", 1, 0) == 1 && rrecv(server, &byte, 1, 0) == 1);
+        EXPECT(rclose(i % 2 ? client : server) == 0 && rclose(i % 2 ? server : client) == 0);
+    }
+    EXPECT(rclose(fd) == 0);
+}
+
 static void timeouts(void)
 {
     int ends[2], value = 1;
@@ -491,6 +509,7 @@ int main(int argc, char **argv)
         { "refused", refused },
         { "nonblocking", nonblocking },
         { "many", many },
+        { "churn", churn },
         { "timeouts", timeouts },
         { "threads", threads },
         { "woken", woken },
