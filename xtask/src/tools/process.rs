@@ -87,8 +87,9 @@ impl Process {
             // A service's name has its address, and ends in its identifier, which ends in the port. A server that listens
             // everywhere gets one address after the other.
             Ready::Service(port) => has("unix", &|line| {
-                line.contains(&format!("/{}/service/", site.address))
-                    && line.ends_with(&format!("{port:04x}"))
+                // Servers that know IPv4 only never listen at an address of IPv6; their clients shall fail at once.
+                let is_here = line.contains(&format!("/{}/service/", site.address)) || site.group.is_ipv6();
+                is_here && line.contains("/service/") && line.ends_with(&format!("{port:04x}"))
             }),
             Ready::Group => match site.group {
                 IpAddr::V4(group) => {
