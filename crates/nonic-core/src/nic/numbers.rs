@@ -6,8 +6,9 @@ use std::collections::{HashMap, VecDeque};
 
 /// Numbers in a block.
 const BLOCK: usize = 1 << 12;
-/// Numbers that rest at a time: an eighth of the least that a NIC may have.
-const MAX_RETIRED: usize = BLOCK / 8;
+/// Numbers that rest at a time: half of the least that a NIC may have. A peer's connection manager remembers one for about
+/// a second and refuses it meanwhile, and a program may make a thousand connections in that time.
+const MAX_RETIRED: usize = BLOCK / 2;
 
 /// The numbers of a NIC's queue pairs.
 #[derive(Debug, Default)]
