@@ -15,6 +15,9 @@ use std::net::IpAddr;
 /// The queue pair that management datagrams go to.
 const GSI: Qpn = Qpn::new(1);
 
+/// For a tenth of a second a port may come to be listened on.
+const UNSERVED_RETRIES: u8 = 10;
+
 /// The process a packet that came to port 4791 is for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
@@ -64,6 +67,7 @@ impl Gsi {
         let config = CmConfig {
             ca_guid,
             id_block: id_block.map(Block::number),
+            max_unserved_retries: UNSERVED_RETRIES,
             ..CmConfig::default()
         };
         Gsi {

@@ -9,7 +9,8 @@ use super::params::Route;
 use super::state::{CmState, Input};
 use crate::time::Time;
 use nonic_wire::cm::{
-    Apr, CmMad, Drep, Dreq, INFO_LEN, Lap, Message, PrivateData, Rej, RejectReason, Rep, Rtu, Subject,
+    Apr, CmMad, Drep, Dreq, INFO_LEN, Lap, Message, PrivateData, Rej, RejectReason, Rep, Rtu, SidrStatus,
+    Subject,
 };
 use nonic_wire::{Qpn, Service};
 
@@ -51,7 +52,9 @@ impl Cm {
                         && connection.transaction_id == mad.transaction_id
                 });
                 let id = id.map(|connection| connection.local_id);
-                self.deliver(now, id, Input::SidrRep, mad);
+                let unserved = rep.status == SidrStatus::UNSUPPORTED && self.asks_again(id);
+                let input = if unserved { Input::Unserved } else { Input::SidrRep };
+                self.deliver(now, id, input, mad);
             }
             Message::Lap(lap) => self.alternate_path(route, mad, lap),
             Message::Apr(_) => self.counters.ignored += 1,
@@ -148,7 +151,19 @@ impl Cm {
         } else {
             self.asked(route, mad, rej.remote_comm_id, rej.local_comm_id)
         };
-        self.deliver(now, id, Input::Rej, mad);
+        let unserved = rej.reason == RejectReason::INVALID_SERVICE_ID && self.asks_again(id);
+        let input = if unserved { Input::Unserved } else { Input::Rej };
+        self.deliver(now, id, input, mad);
+    }
+
+    /// Whether a request that nobody listens to is made again.
+    fn asks_again(&self, id: Option<u32>) -> bool {
+        id.and_then(|id| self.connections.get(&id))
+            .is_some_and(|connection| {
+                matches!(connection.state, CmState::ReqSent | CmState::SidrReqSent)
+                    && !connection.orphan
+                    && connection.unserved_retries_left > 0
+            })
     }
 
     fn disconnect_request(&mut self, now: Time, route: Route, mad: &CmMad, dreq: &Dreq) {

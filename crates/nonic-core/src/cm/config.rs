@@ -16,6 +16,11 @@ pub struct CmConfig {
     pub response_timeout: u8,
     /// How often a message is repeated before the peer is given up.
     pub max_cm_retries: u8,
+    /// How often a peer at whose port nobody listens is asked again before the program is told. Programs exist that
+    /// agree to connect and then begin to listen; with a slower stack the other side never noticed.
+    pub max_unserved_retries: u8,
+    /// How long to wait before each of these.
+    pub unserved_pause: Duration,
     /// How long a packet may be under way (exponent).
     pub packet_lifetime: u8,
     /// How much time an MRA asks for (exponent).
@@ -46,6 +51,8 @@ impl Default for CmConfig {
             id_block: None,
             response_timeout: 20,
             max_cm_retries: 15,
+            max_unserved_retries: 0,
+            unserved_pause: Duration::from_millis(10),
             packet_lifetime: 14,
             service_timeout: 24,
             max_timeout: 24,

@@ -47,6 +47,8 @@ pub(super) struct Connection {
     pub(super) patience: Duration,
     pub(super) max_retries: u8,
     pub(super) retries_left: u8,
+    /// How often it may be asked again of a peer at whose port nobody listens.
+    pub(super) unserved_retries_left: u8,
     pub(super) timewait: Duration,
     pub(super) deadline: Option<Time>,
 }

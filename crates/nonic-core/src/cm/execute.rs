@@ -289,6 +289,11 @@ impl Cm {
             CmState::ReqSent | CmState::RepSent | CmState::DreqSent | CmState::SidrReqSent => {
                 if input == Input::Timeout {
                     Some(now + connection.patience)
+                } else if input == Input::Unserved {
+                    // Asking again is not for want of an answer: it costs none of those attempts.
+                    connection.unserved_retries_left -= 1;
+                    connection.retries_left = connection.retries_left.saturating_add(1);
+                    Some(now + self.config.unserved_pause)
                 } else if changed {
                     connection.retries_left = connection.max_retries;
                     Some(now + connection.patience)

@@ -399,6 +399,7 @@ impl Cm {
             patience: self.config.patience(self.config.response_timeout),
             max_retries: self.config.max_cm_retries,
             retries_left: self.config.max_cm_retries,
+            unserved_retries_left: self.config.max_unserved_retries,
             timewait: self.config.timewait_min,
             deadline: None,
         }

@@ -94,6 +94,8 @@ pub enum Input {
     Drep,
     SidrReq,
     SidrRep,
+    /// A REJ or SIDR_REP that says that nobody listens, and it may be worth asking again.
+    Unserved,
     /// The peer asked for a new connection with the queue pair of this one.
     Stale,
     /// The program accepts.
@@ -120,7 +122,7 @@ pub enum Input {
 
 impl Input {
     /// Every input.
-    pub const ALL: [Input; 22] = [
+    pub const ALL: [Input; 23] = [
         Input::Req,
         Input::MraOfReq,
         Input::MraOfRep,
@@ -132,6 +134,7 @@ impl Input {
         Input::Drep,
         Input::SidrReq,
         Input::SidrRep,
+        Input::Unserved,
         Input::Stale,
         Input::Accept,
         Input::Reject,
@@ -217,6 +220,7 @@ fn arrival(state: CmState, input: Input) -> Row {
         (ReqSent | MraReqReceived, StaleRep) => (Closed, Send::RejStale, Tell::Rejected),
         (ReqSent | MraReqReceived, MraOfReq) => (MraReqReceived, Send::Nothing, Tell::Nothing),
         (ReqSent | MraReqReceived, Rej) => (Closed, Send::Nothing, Tell::Rejected),
+        (ReqSent | SidrReqSent, Unserved) => (state, Send::Nothing, Tell::Nothing),
         // Active: the program has the word. A second REP says that the peer grows impatient.
         (RepReceived | MraRepSent, Rep) => (MraRepSent, Send::Mra, Tell::Nothing),
         (RepReceived | MraRepSent, Rej) => (Closed, Send::Nothing, Tell::Rejected),

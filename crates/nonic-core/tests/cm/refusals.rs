@@ -85,6 +85,56 @@ fn nobody_listening_is_a_reason() {
     client.expect_empty();
 }
 
+/// A client that asks again where nobody listens, and how long it waits.
+fn patient() -> (Side, Duration) {
+    let config = nonic_core::cm::CmConfig {
+        max_unserved_retries: 2,
+        ..config()
+    };
+    let pause = config.unserved_pause;
+    (Side::with(CLIENT, 1, config), pause)
+}
+
+#[test]
+fn one_who_begins_to_listen_in_a_moment_is_asked_again() {
+    let (mut client, pause) = patient();
+    let mut server = Side::new(SERVER, 2);
+    let id = client.connect(SERVER);
+    let req = client.sent_one();
+    server.receive(&req);
+    let rej = server.sent_one();
+    client.receive(&rej);
+    client.silent();
+    server.listen();
+    client.pass(pause);
+    let again = client.sent_one();
+    assert_eq!(again, req);
+    server.receive(&again);
+    assert!(matches!(server.event(), CmEvent::Request(_)));
+    client.expect_state(id, CmState::ReqSent);
+}
+
+#[test]
+fn one_who_never_listens_is_asked_as_often_as_configured() {
+    let (mut client, pause) = patient();
+    let mut server = Side::new(SERVER, 2);
+    client.connect(SERVER);
+    for _ in 0..2 {
+        let req = client.sent_one();
+        server.receive(&req);
+        let rej = server.sent_one();
+        client.receive(&rej);
+        client.silent();
+        client.pass(pause);
+    }
+    let req = client.sent_one();
+    server.receive(&req);
+    let rej = server.sent_one();
+    client.receive(&rej);
+    assert_eq!(reason(&client.event()), RejectReason::INVALID_SERVICE_ID);
+    client.expect_empty();
+}
+
 #[test]
 fn a_rejection_carries_reason_information_and_private_data() {
     let (mut pair, ours, theirs) = Pair::requested();
