@@ -91,8 +91,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .iter()
         .map(|outcome| outcome.complaints.iter().flatten().count())
         .sum();
-    println!("programs: {runs} runs, {bad} failed");
     let unexpected: Vec<String> = outcomes.iter().flat_map(surprises).collect();
+    println!(
+        "programs: {runs} runs, {bad} of them do not run, {} not as expected",
+        unexpected.len()
+    );
     if options.only.is_empty() {
         document(&outcomes, options.write)?;
     }
