@@ -16,15 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int failures;
-
-#define EXPECT(what)                                                                       \
-    do {                                                                                   \
-        if (!(what)) {                                                                     \
-            failures++;                                                                    \
-            printf("line %d: not so: %s (errno %d, %s)\n", __LINE__, #what, errno, strerror(errno)); \
-        }                                                                                  \
-    } while (0)
+#include "expect.h"
 
 static struct sockaddr_in address;
 
