@@ -28,9 +28,14 @@ pub(crate) fn address_attributes(id: &Id) -> Result<ibv_ah_attr, Errno> {
     let (local, remote) = id.addresses()?;
     let gid_index = id.device()?.gid_index(&gid_of(local))?;
     let traffic_class = id.state().traffic_class;
-    Ok(ibv_ah_attr {
+    Ok(way_to(gid_of(remote), gid_index, traffic_class))
+}
+
+/// The way from one of our addresses to another address.
+pub(crate) fn way_to(gid: [u8; 16], gid_index: u8, traffic_class: u8) -> ibv_ah_attr {
+    ibv_ah_attr {
         grh: ibv_global_route {
-            dgid: ibv_gid { raw: gid_of(remote) },
+            dgid: ibv_gid { raw: gid },
             flow_label: 0,
             sgid_index: gid_index,
             hop_limit: HOP_LIMIT,
@@ -42,7 +47,7 @@ pub(crate) fn address_attributes(id: &Id) -> Result<ibv_ah_attr, Errno> {
         static_rate: 0,
         is_global: 1,
         port_num: 1,
-    })
+    }
 }
 
 /// The attributes for a state, and which they are.

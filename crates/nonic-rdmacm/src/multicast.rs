@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::address::{address, gid_of};
-use crate::attributes::HOP_LIMIT;
+use crate::attributes::way_to;
 use crate::channel::{Pending, What};
 use crate::errno::{self, Errno};
 use crate::ibv::*;
@@ -38,21 +38,11 @@ fn join(id: &Arc<Id>, ip: IpAddr, send_only: bool, context: *mut c_void) -> Resu
         ip,
         is_attached: false,
         context,
-        ah_attr: ibv_ah_attr {
-            grh: ibv_global_route {
-                dgid: gid,
-                flow_label: 0,
-                sgid_index: device.gid_index(&gid_of(local))?,
-                hop_limit: HOP_LIMIT,
-                traffic_class: id.state().traffic_class,
-            },
-            dlid: 0,
-            sl: 0,
-            src_path_bits: 0,
-            static_rate: 0,
-            is_global: 1,
-            port_num: 1,
-        },
+        ah_attr: way_to(
+            gid_of(ip),
+            device.gid_index(&gid_of(local))?,
+            id.state().traffic_class,
+        ),
         status: 0,
     };
     if !id.qp().is_null() && !send_only {

@@ -8,7 +8,7 @@ use super::super::settings::Settings;
 use super::SLOT;
 use crate::abi::{RDMA_PS_UDP, RDMA_UDP_QKEY};
 use crate::address::{self, gid_of};
-use crate::attributes::HOP_LIMIT;
+use crate::attributes::way_to;
 use crate::errno::{self, Errno};
 use crate::ibv::*;
 use crate::qp;
@@ -146,21 +146,8 @@ impl Port {
     pub(crate) fn route(&self, remote: IpAddr, qpn: u32) -> Result<Route, Errno> {
         let id = self.identifier.id();
         let device = id.device()?;
-        let mut attr = ibv_ah_attr {
-            grh: ibv_global_route {
-                dgid: ibv_gid { raw: gid_of(remote) },
-                flow_label: 0,
-                sgid_index: device.gid_index(&gid_of(self.local.ip()))?,
-                hop_limit: HOP_LIMIT,
-                traffic_class: 0,
-            },
-            dlid: 0,
-            sl: 0,
-            src_path_bits: 0,
-            static_rate: 0,
-            is_global: 1,
-            port_num: 1,
-        };
+        let gid_index = device.gid_index(&gid_of(self.local.ip()))?;
+        let mut attr = way_to(gid_of(remote), gid_index, 0);
         // SAFETY: the domain is the device's; the attributes are our variable.
         let ah = errno::check_pointer(unsafe { ibv_create_ah(device.pd, &raw mut attr) })?;
         Ok(Route { ah, qpn })
