@@ -36,5 +36,8 @@ echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad
 ip link set eth0 mtu "$mtu" up
 ip addr add "10.77.0.$number/24" dev eth0
 ip addr add "fd77::$number/64" dev eth0
+# While a neighbour is not known yet, a burst of datagrams to it is mostly dropped.
+ping -q -c 1 -W 2 10.77.0.254 > /dev/null
+ping -q -c 1 -W 2 fd77::254 > /dev/null
 cp /agent /host/run/agent
 exec chroot /host /usr/bin/env LAB="$number" bash /run/agent

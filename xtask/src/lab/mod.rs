@@ -50,6 +50,9 @@ pub(crate) struct Options {
 /// Name of a lab's folder, with the process that made it.
 const FOLDER: &str = "nonic-lab-";
 
+/// Packets that may wait for a guest: more than any case sends without waiting for an answer.
+const QUEUE: u32 = 20_000;
+
 /// Set in the environment of the half that runs in the namespace.
 const INSIDE: &str = "NONIC_LAB_INSIDE";
 
@@ -129,8 +132,9 @@ impl Lab {
     pub(crate) fn boot(&self, number: u8, memory_mib: u32, processors: u8) -> Result<Guest> {
         call(&format!("ip tuntap add tap{number} mode tap"))?;
         let mtu = self.mtu;
+        // A tap drops what its reader has not fetched when the queue is full; an emulated reader is slow.
         call(&format!(
-            "ip link set tap{number} master br0 mtu {mtu} addrgenmode none up"
+            "ip link set tap{number} master br0 mtu {mtu} txqueuelen {QUEUE} addrgenmode none up"
         ))?;
         let hardware = guest::Hardware {
             number,
