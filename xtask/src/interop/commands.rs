@@ -135,6 +135,10 @@ fn connected<'a>(
             let program = if client { "rdma_client" } else { "rdma_server" };
             words.extend([program, "-s", server, "-p", port]);
         }
+        ("rstream" | "riostream", _) => {
+            words.extend([case.program, "-p", port]);
+            words.extend(if client { ["-s", server] } else { ["-b", server] });
+        }
         (program, _) => unreachable!("no command line is known for {program}"),
     }
     words.extend(&case.options);

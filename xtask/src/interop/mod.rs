@@ -17,7 +17,7 @@ use crate::dist::{self, Dist};
 use crate::lab::{self, Guest, Lab};
 use crate::place::{Setting, install};
 use anyhow::{Context, Result, ensure};
-use cases::Case;
+use cases::{Case, Wire};
 use counters::{Counters, Seen, Tally};
 use document::Shown;
 use pair::{Bench, Direction, Family, Gids};
@@ -89,6 +89,15 @@ struct Row {
     case: Case,
     mtu: u32,
     cells: [Cell; 4],
+    tally: Tally,
+}
+
+impl Row {
+    /// What the counters show and nobody provoked.
+    fn complaint(&self) -> Option<String> {
+        let complaint = self.tally.complaint(self.case.wire())?;
+        Some(format!("{} at MTU {}: {complaint}", self.case.name(), self.mtu))
+    }
 }
 
 const COLUMNS: [(Direction, Family); 4] = [
@@ -123,11 +132,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.beside {
         return beside::run(&dist);
     }
-    let (rows, tallies) = matrix(options, &dist)?;
+    let rows = matrix(options, &dist)?;
     if options.json {
         println!("{:#}", table::json(&rows));
     }
-    let complaints: Vec<String> = tallies.iter().filter_map(Tally::complaint).collect();
     let (passed, failed) = table::totals(&rows);
     println!("interop: {passed} passed, {failed} failed");
     ensure!(passed + failed > 0, "no row has that in its name");
@@ -135,11 +143,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         failed == 0,
         "nonic and rxe do not understand each other everywhere"
     );
-    ensure!(complaints.is_empty(), "{}", complaints.join("; "));
+    let complaints: Vec<String> = rows.iter().filter_map(Row::complaint).collect();
+    ensure!(
+        complaints.is_empty(),
+        "counted on a wire that nobody disturbed: {}",
+        complaints.join("; ")
+    );
     Ok(())
 }
 
-fn matrix(options: &Options, dist: &Dist) -> Result<(Vec<Row>, Vec<Tally>)> {
+fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
     // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
     let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     let mtus = options.mtus();
@@ -150,7 +163,7 @@ fn matrix(options: &Options, dist: &Dist) -> Result<(Vec<Row>, Vec<Tally>)> {
     for folder in [lab.folder(), guest.folder()] {
         std::fs::write(folder.join("peer.py"), include_str!("peer.py"))?;
     }
-    let (mut rows, mut tallies) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
     if !options.json {
         println!("{}", table::HEADER);
     }
@@ -167,48 +180,43 @@ fn matrix(options: &Options, dist: &Dist) -> Result<(Vec<Row>, Vec<Tally>)> {
             mtu,
             port: 20000,
         };
-        at_one_mtu(options, bench, &mut rows, &mut tallies)?;
+        at_one_mtu(options, bench, &mut rows)?;
     }
-    Ok((rows, tallies))
+    Ok(rows)
 }
 
-/// First what leaves the wire alone, then what disturbs it: each is counted for itself.
-fn at_one_mtu(
-    options: &Options,
-    mut bench: Bench<'_>,
-    rows: &mut Vec<Row>,
-    tallies: &mut Vec<Tally>,
-) -> Result<()> {
+/// First what leaves the wire alone, last what disturbs it: each is counted for itself.
+fn at_one_mtu(options: &Options, mut bench: Bench<'_>, rows: &mut Vec<Row>) -> Result<()> {
     let mtu = bench.mtu;
     let mut shown = if options.write || options.missing {
         Shown::read(mtu)?
     } else {
         Shown::default()
     };
-    for disturbed in [false, true] {
+    for wire in Wire::ALL {
         let mut chosen = cases::all();
-        chosen.retain(|case| options.takes(case, &shown) && case.fault.is_some() == disturbed);
+        chosen.retain(|case| options.takes(case, &shown) && case.wire() == wire);
         if chosen.is_empty() {
             continue;
         }
-        let before = Counters::read(bench.guest)?;
-        let mut seen = Seen::default();
+        let mut sum = Tally::default();
         for case in chosen {
-            rows.push(one_row(&mut bench, case, options.json, &mut seen)?);
+            let row = one_row(&mut bench, case, options.json)?;
+            sum.add(&row.tally);
+            rows.push(row);
             if options.write {
                 shown.write(mtu, rows)?;
             }
         }
-        let after = Counters::read(bench.guest)?;
-        let tally = Tally::new(mtu, disturbed, [&before, &after], seen);
-        eprint!("{}", tally.text());
-        tallies.push(tally);
+        eprint!("MTU {mtu}, {wire:?}\n{}", sum.text());
     }
     Ok(())
 }
 
 /// Runs a row and says how it went, cell by cell.
-fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool, seen: &mut Seen) -> Result<Row> {
+fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool) -> Result<Row> {
+    let before = Counters::read(bench.guest)?;
+    let mut seen = Seen::default();
     let began = Instant::now();
     let mut out = std::io::stdout();
     let name = case.name();
@@ -219,6 +227,7 @@ fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool, seen: &mut Seen) -> R
         case,
         mtu: bench.mtu,
         cells: [const { Cell::Empty }; 4],
+        tally: Tally::default(),
     };
     for (cell, (direction, family)) in row.cells.iter_mut().zip(COLUMNS) {
         if row.case.families.contains(family) {
@@ -233,12 +242,16 @@ fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool, seen: &mut Seen) -> R
             out.flush()?;
         }
     }
+    row.tally = Tally::new(&before, &Counters::read(bench.guest)?, seen);
     if !quiet {
         writeln!(out, "  {:.1} s", began.elapsed().as_secs_f32())?;
         for (cell, (direction, family)) in row.cells.iter().zip(COLUMNS) {
             if let Cell::Failed(complaint) = cell {
                 writeln!(out, "    {direction:?}, {family:?}: {complaint}")?;
             }
+        }
+        if let Some(complaint) = row.complaint() {
+            writeln!(out, "    counted: {complaint}")?;
         }
     }
     Ok(row)
