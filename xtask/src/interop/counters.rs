@@ -10,14 +10,14 @@ use std::path::Path;
 /// Lines in the guest's kernel log about a wrong ICRC: rxe has no counter for it.
 const BAD_ICRC: &str = "bad_icrc_in_log";
 
-/// Counters of either side that stay at nothing when nobody disturbs anything; the checksums first.
-const UNPROVOKED: [&str; 8] = [
+/// Counters of either side that stay at nothing when nobody disturbs anything; the checksums first. nonic's `rx_duplicates`
+/// is not among them: rxe repeats itself when a timer fires that it forgot to stop.
+const UNPROVOKED: [&str; 7] = [
     BAD_ICRC,
     "rx_icrc_errors",
     "duplicate_request",
     "out_of_seq_request",
     "rcvd_seq_err",
-    "rx_duplicates",
     "rx_out_of_sequence",
     "retransmitted_packets",
 ];
@@ -158,11 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_twice_is_also_explained_by_a_mistake() {
-        let tally = tally(["sent_pkts 5", "sent_pkts 5"], "rx_packets 9\nrx_duplicates 1");
+    fn a_gap_is_also_explained_by_a_mistake() {
+        let tally = tally(
+            ["sent_pkts 5", "sent_pkts 5"],
+            "rx_packets 9\nrx_out_of_sequence 1",
+        );
         assert_eq!(
             tally.complaint(Wire::Calm).as_deref(),
-            Some("nonic: rx_duplicates 1")
+            Some("nonic: rx_out_of_sequence 1")
         );
         assert_eq!(tally.complaint(Wire::Mistaken), None);
     }

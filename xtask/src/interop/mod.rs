@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Only rows that docs/interop.md does not show as passed
     #[arg(long)]
     missing: bool,
+    /// Write what is on the wire to this folder, a file per cell
+    #[arg(long, value_name = "DIR")]
+    captures: Option<PathBuf>,
     /// Compare the speed of both, in one guest, instead
     #[arg(long)]
     beside: bool,
@@ -120,6 +123,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             ("/usr/bin/rping", "rdmacm-utils"),
             ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
         ])?;
+        if let Some(folder) = &options.captures {
+            install(&[("/usr/bin/tcpdump", "tcpdump")])?;
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
         if options.folder.is_none() {
             Dist::build(&options.build)?;
         }
@@ -179,6 +186,7 @@ fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
             nonic: dist.nonic(),
             mtu,
             port: 20000,
+            captures: options.captures.clone(),
         };
         at_one_mtu(options, bench, &mut rows)?;
     }

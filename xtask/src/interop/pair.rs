@@ -46,6 +46,8 @@ pub(super) struct Bench<'a> {
     pub(super) gids: Gids,
     pub(super) mtu: u32,
     pub(super) port: u16,
+    /// Where to write what is on the wire, a file per cell.
+    pub(super) captures: Option<PathBuf>,
 }
 
 impl Bench<'_> {
@@ -56,6 +58,10 @@ impl Bench<'_> {
         if let Some(fault) = case.fault {
             self.set_fault(Some(fault))?;
         }
+        let _capture = match &self.captures {
+            Some(folder) => Some(self.capture(folder, case, direction, family)?),
+            None => None,
+        };
         let outcome = match direction {
             Direction::NonicAsks => self.nonic_asks(case, family),
             Direction::NonicServes => self.nonic_serves(case, family),
@@ -64,6 +70,30 @@ impl Bench<'_> {
             self.set_fault(None)?;
         }
         outcome
+    }
+
+    /// Writes down all RoCE packets until the answer is dropped.
+    fn capture(&self, folder: &Path, case: &Case, direction: Direction, family: Family) -> Result<Process> {
+        let name = format!("{} {} {direction:?} {family:?}.pcap", self.mtu, case.name());
+        let file = folder.join(name.replace(['/', ' ', ','], "_"));
+        let file = file.display().to_string();
+        let words = [
+            "tcpdump",
+            "-i",
+            "br0",
+            "-U",
+            "-Z",
+            "root",
+            "-w",
+            &file,
+            "udp port 4791",
+        ];
+        let mut capture = Process::start(&words, &[], self.lab.folder().join("capture"))?;
+        while !capture.output().contains("listening on") {
+            ensure!(capture.runs(), "no capture: {}", brief(&capture.output()));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(capture)
     }
 
     fn nonic_asks(&mut self, case: &Case, family: Family) -> Result<()> {
