@@ -3,18 +3,19 @@
 //! While the program polls, its own thread drives ([`Progress::inline`]): an operation costs no hand-over
 //! between threads. While it does not, a background thread sleeps on every descriptor the NIC has, and so
 //! serves peers without the program's help. The two must not both wake for every packet, so the background
-//! thread keeps away while it sees the program polling, in naps that double from [`SHORTEST_NAP`] to
-//! [`LONGEST_NAP`]. A program about to sleep on a channel calls it back at once ([`Progress::resume`]). One that
-//! stops polling without a word, because it waits for bytes to change in memory, is noticed after a nap: then
-//! the background thread does not turn away for [`WATCHFUL`].
+//! thread keeps away while the program polls, for a nap at a time ([`Restraint`]). A program about to sleep on a
+//! channel calls it back at once ([`Progress::resume`]). One that stops polling without a word, because it waits for
+//! bytes to change in memory, is found out after a nap: something waits, the program is given a moment more, and still
+//! has not polled. No clock decides that, since nobody knows how long a poll takes on a given machine.
 //!
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.
 
 use crate::attention::{Attention, Wake};
+use crate::clock::Clock;
 use crate::eventfd::EventFd;
+use crate::restraint::{Restraint, SHORTEST_NAP};
 use crate::shard::{Effort, Shard};
-use nonic_core::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -22,12 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// How long the background thread keeps away before it first looks whether the program still polls.
-const SHORTEST_NAP: Duration = Duration::from_micros(50);
-/// How long it keeps away from a program that never does anything else.
-const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// How long it stays after packets had waited for it while the program did not poll.
-const WATCHFUL: Duration = Duration::from_millis(10);
+/// How many short naps a program is given to fetch what waits for it, before it counts as one that no longer polls: waking
+/// up may have taken the processor from it.
+const CHANCES: u32 = 3;
 /// A polling program attends to the seats once in so many polls. The background thread does so too, but where
 /// the program's threads take the lock again and again it may wait for its turn for longer than peers have
 /// patience with a port whose holder has died.
@@ -47,20 +45,12 @@ impl Wake for EventFd {
 /// A shard and the threads that drive it.
 pub(crate) struct Progress {
     shard: Mutex<Shard>,
+    clock: Clock,
     epoll: OwnedFd,
     attention: Attention<EventFd>,
     /// Polls in a row that found nothing.
     idle: AtomicU32,
     stop: AtomicBool,
-}
-
-/// What the background thread found when it looked.
-struct Found {
-    at: Time,
-    /// Packets or messages had been waiting.
-    work: bool,
-    /// The program polled a moment ago.
-    program_polls: bool,
 }
 
 impl Progress {
@@ -70,6 +60,7 @@ impl Progress {
         let wake = EventFd::new()?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Arc::new(Progress {
+            clock: shard.clock,
             shard: Mutex::new(shard),
             epoll,
             attention: Attention::new(wake),
@@ -113,6 +104,7 @@ impl Progress {
         }
         let backed = self.attention.is_aside();
         let worked = shard.drive(Effort::Light { backed });
+        self.attention.owes(shard.is_owing());
         if worked {
             self.check_alarm(shard);
         }
@@ -163,44 +155,58 @@ impl Progress {
     }
 
     fn run(&self) {
-        let mut nap = SHORTEST_NAP;
-        let mut watchful_until = Time::ZERO;
+        // Naps are meant to be short: the kernel may add a nanosecond to them, not the usual 50 microseconds.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut restraint = Restraint::new();
         while !self.stop.load(Ordering::SeqCst) {
-            let aside = self.attention.program_polls() && self.lock().clock.now() >= watchful_until;
-            if aside {
-                self.stand_aside(nap);
+            if self.attention.program_polls() && restraint.may_nap(self.clock.now()) {
+                self.keep_away(&mut restraint);
             } else {
                 let timeout = self.timeout();
                 self.sleep(timeout);
-            }
-            self.attention.woke();
-            let found = self.serve();
-            if found.program_polls {
-                nap = (2 * nap).min(LONGEST_NAP);
-            } else {
-                nap = SHORTEST_NAP;
-                if aside && found.work {
-                    watchful_until = found.at + WATCHFUL;
-                }
+                self.attention.woke();
+                self.serve();
             }
         }
     }
 
-    /// Everything the program's thread seldom gets to: all sockets, seats and inboxes.
-    fn serve(&self) -> Found {
+    /// Leaves everything to the program for a nap, then sees whether that was right.
+    fn keep_away(&self, restraint: &mut Restraint) {
+        self.attention.set_aside(true);
+        self.nap(restraint.nap());
+        let woken_at = self.clock.now();
+        let right = self.attention.is_polling() && !self.is_somebody_waiting();
+        self.attention.set_aside(false);
+        let now = self.clock.now();
+        if right {
+            restraint.was_right(now.since(woken_at));
+        } else {
+            let waited = self.serve();
+            restraint.was_wrong(now, waited);
+        }
+    }
+
+    /// Whether there is something to do that a program which polls would have done a moment later.
+    fn is_somebody_waiting(&self) -> bool {
+        let polls = self.attention.polls();
+        if !self.attention.is_owing() && !self.is_readable() {
+            return false;
+        }
+        (0..CHANCES).all(|_| {
+            self.nap(SHORTEST_NAP);
+            self.attention.polls() <= polls
+        })
+    }
+
+    /// Everything the program's thread seldom gets to: all sockets, seats and inboxes. Whether there was work.
+    fn serve(&self) -> bool {
         let mut shard = self.lock();
         self.attend_seats(&mut shard);
-        let at = shard.clock.now();
-        let program_polls = shard.is_polled(at);
         let work = shard.drive(Effort::Full);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }
-        Found {
-            at,
-            work,
-            program_polls,
-        }
+        work
     }
 
     /// Takes the port if its holder has died, lets in who waits for us to.
@@ -240,15 +246,21 @@ impl Progress {
         timeout
     }
 
-    fn stand_aside(&self, nap: Duration) {
-        self.attention.set_aside(true);
+    /// Sleeps, blind to everything but a call.
+    fn nap(&self, nap: Duration) {
         let timeout = timespec(nap);
         let _ = poll(
             &mut [PollFd::new(&self.attention.wake, PollFlags::IN)],
             Some(&timeout),
         );
         let _ = self.attention.wake.drain();
-        self.attention.set_aside(false);
+    }
+
+    /// Whether any descriptor has something.
+    fn is_readable(&self) -> bool {
+        let timeout = timespec(Duration::ZERO);
+        let epoll = PollFd::new(&self.epoll, PollFlags::IN);
+        poll(&mut [epoll], Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 
     fn sleep(&self, timeout: Option<Duration>) {

@@ -26,7 +26,6 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Receives per call and socket, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
@@ -34,8 +33,6 @@ const RECEIVES_PER_DRIVE: usize = 16;
 const SMALL_RECEIVE: usize = 4096;
 /// The sockets that were quiet lately are looked at every so many calls.
 const QUIET_SOCKET_INTERVAL: u32 = 128;
-/// A program that polls at all does so at least this often: it has completions to look at in between.
-const POLLING: Duration = Duration::from_micros(200);
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// Inbox messages per call.
@@ -84,8 +81,6 @@ pub(crate) struct Shard {
     hot: Source,
     /// How often it was driven; wraps.
     pub(crate) calls: u32,
-    /// When the program last drove it by polling.
-    polled_at: Time,
     /// Whether acknowledgements may wait for the program's next call at all.
     may_defer: bool,
     /// Acknowledgements wait for the next call.
@@ -177,7 +172,6 @@ impl Shard {
             unsent: false,
             hot: Source::Own(0),
             calls: 0,
-            polled_at: Time::ZERO,
             may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
             deferred: false,
         }
@@ -187,9 +181,6 @@ impl Shard {
     pub(crate) fn drive(&mut self, effort: Effort) -> bool {
         let now = self.clock.now();
         self.calls = self.calls.wrapping_add(1);
-        if effort != Effort::Full {
-            self.polled_at = now;
-        }
         let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOCKET_INTERVAL);
         let mut buffers = self
             .buffers
@@ -267,9 +258,9 @@ impl Shard {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Whether the program polls at this moment.
-    pub(crate) fn is_polled(&self, now: Time) -> bool {
-        now.since(self.polled_at) < POLLING
+    /// Whether acknowledgements wait for the program's next call.
+    pub(crate) fn is_owing(&self) -> bool {
+        self.deferred
     }
 
     /// Whether packets wait to be sent: for room in the kernel, or because a call had sent enough.
