@@ -86,7 +86,7 @@ impl Plan {
         } else {
             Vec::new()
         };
-        Plan {
+        let mut plan = Plan {
             hosts,
             fabric: FabricConfig {
                 link: LinkProfile {
@@ -119,7 +119,11 @@ impl Plan {
             backlog: prng.pick(&[1, 4, 1000]),
             intentions,
             crashes,
-        }
+        };
+        // Drawn last: the plans of earlier seeds stay what they were, but for this.
+        plan.cm.max_unserved_retries = prng.pick(&[0, 0, 1, 3]);
+        plan.cm.unserved_pause = Duration::from_micros(prng.range(10, 3_000));
+        plan
     }
 
     /// Whether nothing but the programs decides what becomes of a connection.
