@@ -19,7 +19,14 @@ const MEASURES: [(&str, &str, usize, bool); 8] = [
     ("ib_atomic_lat", "-n 500", 4, false),
 ];
 
-/// Runs each three times on each, taking turns, and prints the medians and their ratio.
+/// Until perftest's server listens.
+const WAIT_FOR_SERVER: &str = "for i in {1..200}; do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; \
+    sleep 0.05; done";
+
+/// What nonic is profiled at: a stream of long messages, short ones there and back.
+const PROFILED: [(&str, &str); 2] = [("ib_write_bw", "-s 65536"), ("ib_send_lat", "-s 64")];
+
+/// Runs each three times on each, taking turns, and prints the medians and their ratio; then where nonic's time goes.
 pub(super) fn run(dist: &Dist) -> Result<()> {
     let lab = Lab::new(4200)?;
     let mut guest = lab.boot(1, 1024, 2)?;
@@ -66,7 +73,39 @@ pub(super) fn run(dist: &Dist) -> Result<()> {
         let name = format!("{program} {options} ({unit})");
         println!("{name:<36} {nonic:>10.2} {rxe:>10.2} {ratio:>13.2}×");
     }
+    for what in PROFILED {
+        profile(&mut guest, ours, what)?;
+    }
     Ok(())
+}
+
+/// Where both sides together spend their time while a program of perftest is in full swing.
+fn profile(guest: &mut Guest, gids: [u32; 2], what: (&str, &str)) -> Result<()> {
+    let (program, options) = what;
+    let side = |gid| format!("/tmp/nonic/bin/nonic run -- {program} -d roce_eth0 -F -D 8 {options} -x {gid}");
+    let line = format!(
+        "{} > /dev/null 2>&1 & {WAIT_FOR_SERVER}; timeout 60 {} 10.77.0.1 > /dev/null 2>&1 & sleep 4; \
+         perf record -q -a -e cpu-clock -o /tmp/profile -- sleep 3 > /dev/null 2>&1; wait; \
+         perf report -i /tmp/profile --stdio --no-children --sort sym -w 60 2> /dev/null",
+        side(gids[0]),
+        side(gids[1])
+    );
+    let task = guest.start(&line)?;
+    let finished = guest.wait(&task, Duration::from_secs(150))?;
+    println!("\nnonic's time in {program} {options}, both sides:");
+    for line in shares(&finished.output) {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// The most important lines of `perf report`.
+fn shares(report: &str) -> impl Iterator<Item = &str> {
+    report
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| line.contains('%') && !line.starts_with('#'))
+        .take(20)
 }
 
 fn measure(
@@ -79,8 +118,7 @@ fn measure(
     let (program, options) = what;
     let common = format!("{runner}{program} -d {device} -F {options}");
     let line = format!(
-        "{common} -x {} > /tmp/server 2>&1 & for i in {{1..200}}; do grep -q ':4853 .* 0A ' /proc/net/tcp \
-         /proc/net/tcp6 && break; sleep 0.05; done; timeout 100 {common} -x {} 10.77.0.1; status=$?; \
+        "{common} -x {} > /tmp/server 2>&1 & {WAIT_FOR_SERVER}; timeout 100 {common} -x {} 10.77.0.1; status=$?; \
          [ $status = 0 ] || {{ kill %1; cat /tmp/server; }}; wait; exit $status",
         gids[0], gids[1]
     );

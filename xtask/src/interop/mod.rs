@@ -51,7 +51,7 @@ pub(crate) struct Options {
     /// Write what is on the wire to this folder, a file per cell
     #[arg(long, value_name = "DIR")]
     captures: Option<PathBuf>,
-    /// Compare the speed of both, in one guest, instead
+    /// Compare the speed of both, in one guest, instead, and show where nonic's time goes
     #[arg(long)]
     beside: bool,
     /// Do not build; use this folder, as made by `dist`
@@ -126,6 +126,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if let Some(folder) = &options.captures {
             install(&[("/usr/bin/tcpdump", "tcpdump")])?;
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        if options.beside {
+            install(&[("/usr/bin/perf", "linux-perf")])?;
         }
         if options.folder.is_none() {
             Dist::build(&options.build)?;
