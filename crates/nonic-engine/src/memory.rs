@@ -3,7 +3,7 @@
 //! [`RawRegion`] lets the NIC copy to and from a span of the program's memory. The program, other NIC
 //! threads and, through it, peers may write that span at any time, so no reference to it is ever formed:
 //! small pieces are moved with relaxed atomic loads and stores of the largest aligned size, large ones with
-//! one string-move instruction where the processor has it. A racing reader sees old or new bytes, never
+//! string-move instructions where the processor has them. A racing reader sees old or new bytes, never
 //! undefined behaviour.
 //!
 //! [`Pages`] owns page-aligned memory and is the ordinary way to have a region. Pinning is attempted and
@@ -111,7 +111,7 @@ const STRING_MOVE_FROM: usize = 512;
 #[cfg(not(target_arch = "x86_64"))]
 const STRING_MOVE_FROM: usize = usize::MAX;
 
-/// Copies with one instruction, whose loads and stores the compiler neither sees nor reorders: it can assume
+/// Copies with string instructions, whose loads and stores the compiler neither sees nor reorders: it can assume
 /// nothing about races with them.
 ///
 /// # Safety
@@ -119,16 +119,45 @@ const STRING_MOVE_FROM: usize = usize::MAX;
 /// Both sides are valid for `len` bytes and do not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn string_move(from: *const u8, to: *mut u8, len: usize) {
+    // Bytes where the processor is built for that; otherwise words, and what is left of the last one.
+    let (words, bytes) = if moves_bytes_fast() {
+        (0, len)
+    } else {
+        (len / 8, len % 8)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { move_words_then_bytes(from, to, words, bytes) };
+}
+
+/// # Safety
+///
+/// Both sides are valid for `8 * words + bytes` bytes and do not overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn move_words_then_bytes(from: *const u8, to: *mut u8, words: usize, bytes: usize) {
     // SAFETY: the caller's promise; the ABI guarantees that the direction flag is clear.
     unsafe {
         std::arch::asm!(
+            "rep movsq",
+            "mov rcx, {bytes}",
             "rep movsb",
-            inout("rcx") len => _,
+            bytes = in(reg) bytes,
+            inout("rcx") words => _,
             inout("rsi") from => _,
             inout("rdi") to => _,
             options(nostack, preserves_flags)
         );
     }
+}
+
+/// Whether the processor has "enhanced" byte string moves; those before 2012 and some emulators have not.
+#[cfg(target_arch = "x86_64")]
+fn moves_bytes_fast() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    static ENHANCED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        const ENHANCED_BIT: u32 = 1 << 9;
+        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ebx & ENHANCED_BIT != 0
+    });
+    *ENHANCED
 }
 
 /// Other processors copy word by word; see [`STRING_MOVE_FROM`].
@@ -307,6 +336,21 @@ mod tests {
                 let mut exact = vec![0; length];
                 pages.read(offset, &mut exact).expect("in bounds");
                 assert_eq!(exact, data);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn string_moves_of_words_and_bytes_copy_the_same() {
+        let from: Vec<u8> = (0..700_u32).map(|i| (i * 7 + 1) as u8).collect();
+        for len in (0..20).chain([511, 512, 513, 699]) {
+            for (words, bytes) in [(0, len), (len / 8, len % 8)] {
+                let mut to = vec![0xee; 700];
+                // SAFETY: both vectors are longer than `len`.
+                unsafe { move_words_then_bytes(from.as_ptr(), to.as_mut_ptr(), words, bytes) };
+                assert_eq!(to[..len], from[..len]);
+                assert!(to[len..].iter().all(|byte| *byte == 0xee));
             }
         }
     }
