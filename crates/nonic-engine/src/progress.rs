@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::eventfd::EventFd;
 use crate::restraint::{Restraint, SHORTEST_NAP};
 use crate::shard::{Effort, Shard};
+use nonic_core::{Qpn, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -32,7 +33,7 @@ const CHANCES: u32 = 3;
 const POLLS_PER_SEAT_CHECK: u32 = 1024;
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
-/// When packets wait to be sent, go on after this.
+/// When something waits to be sent, go on after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
 
 impl Wake for EventFd {
@@ -109,6 +110,14 @@ impl Progress {
             self.check_alarm(shard);
         }
         worked
+    }
+
+    /// The program posted `bytes` to a queue pair: sends them, now or with what it posts next.
+    pub(crate) fn posted(&self, shard: &mut Shard, now: Time, qpn: Qpn, bytes: u64) {
+        let backed = self.attention.is_aside();
+        shard.flush_posted(now, qpn, bytes, backed);
+        self.attention.owes(shard.is_owing());
+        self.check_alarm(shard);
     }
 
     /// Wakes the background thread if a timer is due before it would wake by itself, or if there is more to
@@ -238,7 +247,8 @@ impl Progress {
         let seat = seats
             .min()
             .map(|at| Duration::from_nanos(at.saturating_sub(now.as_ns())));
-        let stall = shard.is_behind().then_some(STALL_RETRY);
+        let behind = shard.is_behind() || shard.is_owing();
+        let stall = behind.then_some(STALL_RETRY);
         let timeout = [timer, seat, stall].into_iter().flatten().min();
         // Set under the lock: whoever sets an earlier timer holds it after us and sees this.
         let until_ns = timeout.map_or(u64::MAX, |timeout| (now + timeout).as_ns());

@@ -5,9 +5,11 @@
 //! the same: receive, timers, transmit, publish, notify — so an acknowledgement is on the wire before the
 //! completion it belongs to can be seen.
 //!
-//! One exception: while the program polls, a plain acknowledgement may wait for its next call
-//! ([`Effort::Light`]). A program that answers what it received then sends answer and acknowledgement in one
-//! system call, which is what half the time of a short message goes into. See ARCHITECTURE.md for the price.
+//! Two exceptions, both only while the program polls. A plain acknowledgement may wait for its next call
+//! ([`Effort::Light`]): a program that answers what it received then sends answer and acknowledgement in one
+//! system call, which is what half the time of a short message goes into. And a short request posted while others are under
+//! way may wait for the next call too ([`Shard::flush_posted`]): those posted until then travel as one batch. See
+//! ARCHITECTURE.md for the price.
 
 use crate::attachment::Attachment;
 use crate::capture::Capture;
@@ -35,6 +37,9 @@ const SMALL_RECEIVE: usize = 4096;
 const QUIET_SOCKET_INTERVAL: u32 = 128;
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
+/// Requests of so many posts or bytes are not held back any longer: they fill a batch.
+const HELD_POSTS: u32 = 16;
+const HELD_BYTES: u64 = 60 * 1024;
 /// Inbox messages per call.
 const MESSAGES_PER_DRIVE: usize = 16;
 
@@ -85,6 +90,15 @@ pub(crate) struct Shard {
     may_defer: bool,
     /// Acknowledgements wait for the next call.
     deferred: bool,
+    /// Posted requests wait for the next call.
+    held: Held,
+}
+
+/// What was posted and not yet looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+struct Held {
+    posts: u32,
+    bytes: u64,
 }
 
 /// Where batches are written. It begins so that the payload behind a base transport header, in every packet of
@@ -174,6 +188,7 @@ impl Shard {
             calls: 0,
             may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
             deferred: false,
+            held: Held::default(),
         }
     }
 
@@ -208,15 +223,37 @@ impl Shard {
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         let worked = self.transmit(now);
         self.deferred = false;
+        self.held = Held::default();
         if self.stalled.is_none() {
             self.publish();
         }
         worked
     }
 
-    /// Sends the acknowledgements that wait for the program's next call, if any: there may be none.
+    /// Sends what was just posted, or holds it back for more to travel with: not if the wire is idle, so that a lone
+    /// message never waits, and not for long. `backed`: the background thread is sure to look soon, should the program
+    /// not call again.
+    pub(crate) fn flush_posted(&mut self, now: Time, qpn: Qpn, bytes: u64, backed: bool) {
+        let held = Held {
+            posts: self.held.posts + 1,
+            bytes: self.held.bytes + bytes,
+        };
+        let may_wait = backed
+            && self.may_defer
+            && held.posts < HELD_POSTS
+            && held.bytes < HELD_BYTES
+            && self.nic.is_under_way(qpn)
+            && !self.nic.has_unpublished();
+        if may_wait {
+            self.held = held;
+        } else {
+            self.flush(now);
+        }
+    }
+
+    /// Sends what waits for the program's next call, if anything does.
     pub(crate) fn flush_deferred(&mut self) {
-        if self.deferred {
+        if self.is_owing() {
             let now = self.clock.now();
             self.flush(now);
         }
@@ -258,9 +295,9 @@ impl Shard {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Whether acknowledgements wait for the program's next call.
+    /// Whether acknowledgements or requests wait for the program's next call.
     pub(crate) fn is_owing(&self) -> bool {
-        self.deferred
+        self.deferred || self.held.posts > 0
     }
 
     /// Whether packets wait to be sent: for room in the kernel, or because a call had sent enough.
