@@ -27,10 +27,9 @@ use std::time::Duration;
 /// How many short naps a program is given to fetch what waits for it, before it counts as one that no longer polls: waking
 /// up may have taken the processor from it.
 const CHANCES: u32 = 3;
-/// A polling program attends to the seats once in so many polls. The background thread does so too, but where
-/// the program's threads take the lock again and again it may wait for its turn for longer than peers have
-/// patience with a port whose holder has died.
-const POLLS_PER_SEAT_CHECK: u32 = 1024;
+/// A polling program does what is not about packets once in so many polls, since the background thread keeps away from it:
+/// peers have little patience with a port whose holder has died, and people look at captures while they grow.
+const POLLS_PER_CHORE: u32 = 1024;
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
 /// When something waits to be sent, go on after this.
@@ -100,8 +99,8 @@ impl Progress {
     }
 
     fn drive_light(&self, shard: &mut Shard) -> bool {
-        if shard.calls.is_multiple_of(POLLS_PER_SEAT_CHECK) {
-            self.attend_seats(shard);
+        if shard.calls.is_multiple_of(POLLS_PER_CHORE) {
+            self.do_chores(shard);
         }
         let backed = self.attention.is_aside();
         let worked = shard.drive(Effort::Light { backed });
@@ -210,12 +209,17 @@ impl Progress {
     /// Everything the program's thread seldom gets to: all sockets, seats and inboxes. Whether there was work.
     fn serve(&self) -> bool {
         let mut shard = self.lock();
-        self.attend_seats(&mut shard);
         let work = shard.drive(Effort::Full);
+        self.do_chores(&mut shard);
+        work
+    }
+
+    /// What is not about packets: seats, and what was captured.
+    fn do_chores(&self, shard: &mut Shard) {
+        self.attend_seats(shard);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }
-        work
     }
 
     /// Takes the port if its holder has died, lets in who waits for us to.
