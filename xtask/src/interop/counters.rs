@@ -23,6 +23,9 @@ const UNPROVOKED: [&str; 7] = [
 ];
 const WRONG_CHECKSUMS: usize = 2;
 
+/// How often nonic gave up waiting for an acknowledgement.
+const TIMEOUTS: &str = "timeouts";
+
 type Values = BTreeMap<String, u64>;
 
 /// rxe's `hw_counters`, and how many packets it refused for their ICRC.
@@ -89,13 +92,23 @@ impl Tally {
         }
     }
 
-    /// What nobody provoked and yet was counted.
+    /// What nobody provoked and yet was counted. A guest that was not given a processor for longer than the timeout
+    /// provokes nonic to say everything again.
     pub(super) fn complaint(&self, wire: Wire) -> Option<String> {
         let names: &[&str] = match wire {
-            Wire::Calm => &UNPROVOKED,
-            Wire::Mistaken => &UNPROVOKED[..WRONG_CHECKSUMS],
+            Wire::Calm if !self.nonic.contains_key(TIMEOUTS) => &UNPROVOKED,
+            Wire::Calm | Wire::Mistaken => &UNPROVOKED[..WRONG_CHECKSUMS],
             Wire::Disturbed => &[],
         };
+        self.counted(names)
+    }
+
+    /// What people should see, though it is no reason to complain.
+    pub(super) fn remark(&self, wire: Wire) -> Option<String> {
+        (wire == Wire::Calm).then(|| self.counted(&[TIMEOUTS])).flatten()
+    }
+
+    fn counted(&self, names: &[&str]) -> Option<String> {
         let counted = |name: &&str| {
             let (who, values) = if self.rxe.contains_key(*name) {
                 ("rxe", &self.rxe)
@@ -168,6 +181,15 @@ mod tests {
             Some("nonic: rx_out_of_sequence 1")
         );
         assert_eq!(tally.complaint(Wire::Mistaken), None);
+    }
+
+    #[test]
+    fn a_guest_that_stood_still_explains_what_was_said_again_but_no_wrong_icrc() {
+        let slow = tally(["duplicate_request 0", "duplicate_request 3"], "timeouts 1");
+        assert_eq!(slow.complaint(Wire::Calm), None);
+        assert_eq!(slow.remark(Wire::Calm).as_deref(), Some("nonic: timeouts 1"));
+        let wrong = tally(["bad_icrc_in_log 0", "bad_icrc_in_log 1"], "timeouts 1");
+        assert!(wrong.complaint(Wire::Calm).is_some());
     }
 
     #[test]

@@ -261,8 +261,10 @@ fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool) -> Result<Row> {
                 writeln!(out, "    {direction:?}, {family:?}: {complaint}")?;
             }
         }
-        if let Some(complaint) = row.complaint() {
-            writeln!(out, "    counted: {complaint}")?;
+        let wire = row.case.wire();
+        let counted = [row.tally.complaint(wire), row.tally.remark(wire)];
+        for what in counted.iter().flatten() {
+            writeln!(out, "    counted: {what}")?;
         }
     }
     Ok(row)
