@@ -37,9 +37,6 @@ use std::time::{Duration, Instant};
 /// How long connecting waits for a peer on this host to say where it listens.
 const ROUTE_PATIENCE: Duration = Duration::from_millis(20);
 
-/// How long closing may take to say what is left to be said.
-const FAREWELL: Duration = Duration::from_millis(100);
-
 /// An open device. Clones are handles to the same one; it closes with the last.
 #[derive(Clone)]
 pub struct Device {
@@ -559,15 +556,7 @@ impl Drop for Inner {
             let _ = thread.join();
         }
         let mut shard = self.progress.lock();
-        let now = shard.clock.now();
-        shard.gsi.cm.abandon_all(now);
-        // What came to port 4791 for other processes must not end with us.
-        shard.drive(crate::shard::Effort::Full);
-        // One call does not say goodbye to thousands of peers.
-        let deadline = Instant::now() + FAREWELL;
-        while shard.is_behind() && Instant::now() < deadline {
-            shard.drive(crate::shard::Effort::Full);
-        }
+        farewell::take_leave(&mut shard);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }

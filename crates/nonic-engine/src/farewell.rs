@@ -2,18 +2,31 @@
 //!
 //! Programs leave by `exit` with connections open and completions just seen. A NIC outlives its program: it
 //! acknowledges and, with the kernel's help, disconnects. We do not, so a handler of `atexit` says it: acknowledgements
-//! that still wait, goodbye to every peer of the connection manager, and port 4791 goes to the next process.
+//! that still wait, goodbye to every peer of the connection manager, and port 4791 goes to the next process. A goodbye
+//! may get lost and a peer without one waits for ever, so we stay a moment for the answers and ask again who does not
+//! answer ([`take_leave`]).
 //!
 //! It cannot help a process that is killed. It does nothing in a child of `fork`, whose devices are its parent's.
 
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::shard::Effort;
+use crate::shard::{Effort, Shard};
 use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 /// How long the end of the process may be held up by a thread that has the lock: it may never give it back.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long answers to a goodbye are waited for, the first time and after each repetition.
+const PAUSES: [Duration; 3] = [
+    Duration::from_millis(2),
+    Duration::from_millis(8),
+    Duration::from_millis(32),
+];
+/// More peers than this are not asked again: it would take longer than anybody expects an exit to take.
+const FEW: usize = 64;
+/// How often answers are looked for.
+const GLANCE: Duration = Duration::from_micros(100);
 
 /// The open devices, and the process that opened each.
 static OPEN: Mutex<Vec<(u32, Weak<Progress>)>> = Mutex::new(Vec::new());
@@ -42,13 +55,7 @@ extern "C" fn say_farewell() {
         let Some(mut shard) = lock_until(deadline, device.shard()) else {
             continue;
         };
-        let now = shard.clock.now();
-        shard.gsi.cm.abandon_all(now);
-        shard.drive(Effort::Full);
-        // With very many connections, one call does not send it all.
-        while shard.is_behind() && Instant::now() < deadline {
-            shard.drive(Effort::Full);
-        }
+        take_leave(&mut shard);
         for attachment in &mut shard.attachments {
             attachment.seat.bequeath();
         }
@@ -57,6 +64,42 @@ extern "C" fn say_farewell() {
         }
         if let Some(settings) = &settings {
             settings.report(shard.nic.counters(), &shard.counters);
+        }
+    }
+}
+
+/// Ends the connections of a NIC that is about to go.
+pub(crate) fn take_leave(shard: &mut Shard) {
+    let now = shard.clock.now();
+    shard.gsi.cm.abandon_all(now);
+    // This also passes on what came to port 4791 for other processes: it must not end with us.
+    shard.drive(Effort::Full);
+    // With very many connections, one call does not send it all.
+    let deadline = Instant::now() + PATIENCE;
+    while shard.is_behind() && Instant::now() < deadline {
+        shard.drive(Effort::Full);
+    }
+    for pause in PAUSES {
+        let waiting = wait_for_answers(shard, pause);
+        if waiting == 0 || waiting > FEW {
+            return;
+        }
+        let now = shard.clock.now();
+        shard.gsi.cm.repeat_goodbyes(now);
+        shard.drive(Effort::Full);
+    }
+}
+
+/// Hears answers for so long; how many have not come.
+fn wait_for_answers(shard: &mut Shard, pause: Duration) -> usize {
+    let deadline = Instant::now() + pause;
+    loop {
+        let waiting = shard.gsi.cm.unanswered_goodbyes();
+        if waiting == 0 || waiting > FEW || Instant::now() >= deadline {
+            return waiting;
+        }
+        if !shard.drive(Effort::Full) {
+            std::thread::sleep(GLANCE);
         }
     }
 }

@@ -190,3 +190,26 @@ fn a_killed_listener_starts_again_on_the_same_port_at_once() {
         assert!(connection.wait_disconnected(Some(SOON)), "nobody noticed");
     }
 }
+
+#[test]
+fn nobody_waits_long_for_a_peer_that_does_not_answer_a_goodbye() {
+    let (peer, address) = listener_at("127.0.0.1:0");
+    let bench = Bench::new();
+    let builder = bench.domain.queue_pair_builder::<Rc>(&bench.queue);
+    let connection = connect(builder, address, b"")
+        .expect("asks")
+        .wait_within(SOON)
+        .expect("connects");
+    let signal = |name: &str| {
+        let status = Command::new("kill")
+            .args([name, &peer.0.id().to_string()])
+            .status();
+        assert!(status.is_ok_and(|status| status.success()), "our own child");
+    };
+    signal("-STOP");
+    let began = Instant::now();
+    drop(connection);
+    drop(bench);
+    assert!(began.elapsed() < SOON, "closing took {:?}", began.elapsed());
+    signal("-CONT");
+}

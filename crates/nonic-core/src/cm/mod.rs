@@ -225,6 +225,25 @@ impl Cm {
         }
     }
 
+    /// How many have been asked to disconnect and have not answered.
+    pub fn unanswered_goodbyes(&self) -> usize {
+        self.leaving().count()
+    }
+
+    /// Asks them again, before its time: a program that ends will not be there when it has come.
+    pub fn repeat_goodbyes(&mut self, now: Time) {
+        let ids: Vec<u32> = self.leaving().collect();
+        for id in ids {
+            self.apply(now, id, Input::Timeout, None, None);
+        }
+    }
+
+    fn leaving(&self) -> impl Iterator<Item = u32> {
+        let leaving = |connection: &&Connection| connection.state == CmState::DreqSent;
+        let connections = self.connections.values().filter(leaving);
+        connections.map(|connection| connection.local_id)
+    }
+
     /// The process at this address that gave its connections such identifiers has ended, says its host. Its
     /// connections end as if it had said so itself.
     pub fn peer_gone(&mut self, now: Time, address: IpAddr, is_its: impl Fn(u32) -> bool) {

@@ -218,3 +218,23 @@ fn a_program_that_ends_says_goodbye_to_everybody() {
     pair.server.receive(&dreq);
     assert_eq!(cause(&pair.server.event()), Disconnect::Remote);
 }
+
+#[test]
+fn a_goodbye_that_was_lost_can_be_said_again_before_its_time() {
+    let (mut pair, ours, _) = Pair::established();
+    pair.client.disconnect(ours);
+    let lost = pair.client.sent_one();
+    pair.client.cm.abandon_all(pair.client.now);
+    assert_eq!(pair.client.sent(), [], "it was said already");
+    assert_eq!(pair.client.cm.unanswered_goodbyes(), 1);
+    pair.client.cm.repeat_goodbyes(pair.client.now);
+    let again = pair.client.sent_one();
+    assert_eq!(again, lost);
+    pair.server.receive(&again);
+    assert_eq!(cause(&pair.server.event()), Disconnect::Remote);
+    let drep = pair.server.sent_one();
+    pair.client.receive(&drep);
+    assert_eq!(pair.client.cm.unanswered_goodbyes(), 0);
+    pair.client.cm.repeat_goodbyes(pair.client.now);
+    assert_eq!(pair.client.sent(), []);
+}
