@@ -188,8 +188,9 @@ pub(super) fn all() -> Vec<Case> {
     }
     habits(&mut cases);
     // Last, so that what was counted before them is what an undisturbed wire gives.
+    // Not rdma-core's examples: they end with their last message, and if the acknowledgement of it is lost, nobody is left
+    // to repeat it. rxe then asks for ever.
     for fault in FAULTS {
-        cases.push(Case::new("faults", Kind::Example, "ibv_rc_pingpong", &["-c"]).fault(fault));
         let case = Case::new("faults", Kind::Script, "peer.py", &["transfer"]).fault(fault);
         cases.push(Case {
             core: fault == "loss 1%",
