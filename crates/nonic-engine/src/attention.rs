@@ -13,9 +13,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Polls since the background thread last looked that count as a polling program. One that sleeps on a channel polls as
-/// often when it wakes, but says so before it sleeps again.
-const BUSY_POLLS: u32 = 2;
+/// Polls since the background thread last looked that count as a polling program.
+const BUSY_POLLS: u32 = 8;
 
 /// Something that ends the background thread's sleep, now or as soon as it tries to sleep.
 pub(crate) trait Wake {
@@ -32,8 +31,6 @@ pub(crate) struct Attention<W> {
     aside: AtomicBool,
     /// Until when the background thread sleeps if nothing happens; zero while it is awake.
     asleep_until_ns: AtomicU64,
-    /// Acknowledgements wait for the program's next poll.
-    owing: AtomicBool,
 }
 
 impl<W: Wake> Attention<W> {
@@ -43,18 +40,12 @@ impl<W: Wake> Attention<W> {
             polls: AtomicU32::new(0),
             aside: AtomicBool::new(false),
             asleep_until_ns: AtomicU64::new(0),
-            owing: AtomicBool::new(false),
         }
     }
 
     /// The program polled.
     pub(crate) fn polled(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// After a poll: whether something is left that must not wait for ever.
-    pub(crate) fn owes(&self, owing: bool) {
-        self.owing.store(owing, Ordering::Relaxed);
     }
 
     /// The program is about to sleep and relies on the background thread from now on.
@@ -79,27 +70,13 @@ impl<W: Wake> Attention<W> {
         self.polls.swap(0, Ordering::Relaxed) >= BUSY_POLLS
     }
 
-    /// The same, without starting to count anew.
-    pub(crate) fn is_polling(&self) -> bool {
-        self.polls() >= BUSY_POLLS
-    }
-
-    /// Polls counted so far. Fewer than before: the program called back.
-    pub(crate) fn polls(&self) -> u32 {
-        self.polls.load(Ordering::Relaxed)
-    }
-
-    /// Whether the program's last poll left something behind.
-    pub(crate) fn is_owing(&self) -> bool {
-        self.owing.load(Ordering::Relaxed)
-    }
-
     /// The background thread keeps away (`true`) or is back.
     pub(crate) fn set_aside(&self, aside: bool) {
         self.aside.store(aside, Ordering::SeqCst);
     }
 
-    /// Whether the background thread keeps away. If so, it has yet to come back, and will see what the program owes.
+    /// Whether the background thread keeps away. If so, it has yet to take the shard's lock and look at
+    /// everything, after a short rest: it does so each time it comes back.
     pub(crate) fn is_aside(&self) -> bool {
         self.aside.load(Ordering::SeqCst)
     }

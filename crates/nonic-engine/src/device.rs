@@ -389,8 +389,8 @@ impl Device {
                 .post_send(now, qpn, request)
                 .map_err(|error| (index, error))
         });
-        let bytes = requests.iter().map(|request| request.data.length()).sum();
-        self.inner.progress.posted(&mut shard, now, qpn, bytes);
+        shard.flush(now);
+        self.inner.progress.check_alarm(&shard);
         posted
     }
 
@@ -398,15 +398,10 @@ impl Device {
     pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
         let mut shard = self.inner.progress.lock();
         let now = shard.clock.now();
-        let mut poster = SendPoster {
-            nic: &mut shard.nic,
-            now,
-            qpn,
-            bytes: 0,
-        };
-        let result = post(&mut poster);
-        let bytes = poster.bytes;
-        self.inner.progress.posted(&mut shard, now, qpn, bytes);
+        let nic = &mut shard.nic;
+        let result = post(&mut SendPoster { nic, now, qpn });
+        shard.flush(now);
+        self.inner.progress.check_alarm(&shard);
         result
     }
 
@@ -509,7 +504,6 @@ pub struct SendPoster<'a> {
     nic: &'a mut Nic,
     now: Time,
     qpn: Qpn,
-    bytes: u64,
 }
 
 impl SendPoster<'_> {
@@ -520,7 +514,6 @@ impl SendPoster<'_> {
 
     /// Posts one.
     pub fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        self.bytes += request.data.length();
         self.nic.post_send(self.now, self.qpn, request)
     }
 }

@@ -24,7 +24,6 @@ pub mod netdev;
 pub mod pinning;
 mod progress;
 pub mod registry;
-mod restraint;
 mod routes;
 mod settings;
 mod shard;

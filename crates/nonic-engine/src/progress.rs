@@ -3,20 +3,18 @@
 //! While the program polls, its own thread drives ([`Progress::inline`]): an operation costs no hand-over
 //! between threads. While it does not, a background thread sleeps on every descriptor the NIC has, and so
 //! serves peers without the program's help. The two must not both wake for every packet, so the background
-//! thread keeps away while the program polls, for a nap at a time ([`Restraint`]). A program about to sleep on a
-//! channel calls it back at once ([`Progress::resume`]). One that stops polling without a word, because it waits for
-//! bytes to change in memory, is found out after a nap: something waits, the program is given a moment more, and still
-//! has not polled. No clock decides that, since nobody knows how long a poll takes on a given machine.
+//! thread keeps away while it sees the program polling, in naps that double from [`SHORTEST_NAP`] to
+//! [`LONGEST_NAP`]. A program about to sleep on a channel calls it back at once ([`Progress::resume`]). One that
+//! stops polling without a word, because it waits for bytes to change in memory, is noticed after a nap: then
+//! the background thread does not turn away for [`WATCHFUL`].
 //!
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.
 
 use crate::attention::{Attention, Wake};
-use crate::clock::Clock;
 use crate::eventfd::EventFd;
-use crate::restraint::{Restraint, SHORTEST_NAP};
 use crate::shard::{Effort, Shard};
-use nonic_core::{Qpn, Time};
+use nonic_core::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -24,15 +22,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// How many short naps a program is given to fetch what waits for it, before it counts as one that no longer polls: waking
-/// up may have taken the processor from it.
-const CHANCES: u32 = 3;
-/// A polling program does what is not about packets once in so many polls, since the background thread keeps away from it:
-/// peers have little patience with a port whose holder has died, and people look at captures while they grow.
-const POLLS_PER_CHORE: u32 = 1024;
+/// How long the background thread keeps away before it first looks whether the program still polls.
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
+/// How long it keeps away from a program that never does anything else.
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// How long it stays after packets had waited for it while the program did not poll.
+const WATCHFUL: Duration = Duration::from_millis(10);
+/// A polling program attends to the seats once in so many polls. The background thread does so too, but where
+/// the program's threads take the lock again and again it may wait for its turn for longer than peers have
+/// patience with a port whose holder has died.
+const POLLS_PER_SEAT_CHECK: u32 = 1024;
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
-/// When something waits to be sent, go on after this.
+/// When packets wait to be sent, go on after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
 
 impl Wake for EventFd {
@@ -45,12 +47,20 @@ impl Wake for EventFd {
 /// A shard and the threads that drive it.
 pub(crate) struct Progress {
     shard: Mutex<Shard>,
-    clock: Clock,
     epoll: OwnedFd,
     attention: Attention<EventFd>,
     /// Polls in a row that found nothing.
     idle: AtomicU32,
     stop: AtomicBool,
+}
+
+/// What the background thread found when it looked.
+struct Found {
+    at: Time,
+    /// Packets or messages had been waiting.
+    work: bool,
+    /// The program polled a moment ago.
+    program_polls: bool,
 }
 
 impl Progress {
@@ -60,7 +70,6 @@ impl Progress {
         let wake = EventFd::new()?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Arc::new(Progress {
-            clock: shard.clock,
             shard: Mutex::new(shard),
             epoll,
             attention: Attention::new(wake),
@@ -99,24 +108,15 @@ impl Progress {
     }
 
     fn drive_light(&self, shard: &mut Shard) -> bool {
-        if shard.calls.is_multiple_of(POLLS_PER_CHORE) {
-            self.do_chores(shard);
+        if shard.calls.is_multiple_of(POLLS_PER_SEAT_CHECK) {
+            self.attend_seats(shard);
         }
         let backed = self.attention.is_aside();
         let worked = shard.drive(Effort::Light { backed });
-        self.attention.owes(shard.is_owing());
         if worked {
             self.check_alarm(shard);
         }
         worked
-    }
-
-    /// The program posted `bytes` to a queue pair: sends them, now or with what it posts next.
-    pub(crate) fn posted(&self, shard: &mut Shard, now: Time, qpn: Qpn, bytes: u64) {
-        let backed = self.attention.is_aside();
-        shard.flush_posted(now, qpn, bytes, backed);
-        self.attention.owes(shard.is_owing());
-        self.check_alarm(shard);
     }
 
     /// Wakes the background thread if a timer is due before it would wake by itself, or if there is more to
@@ -163,62 +163,43 @@ impl Progress {
     }
 
     fn run(&self) {
-        // Naps are meant to be short: the kernel may add a nanosecond to them, not the usual 50 microseconds.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        let mut restraint = Restraint::new();
+        let mut nap = SHORTEST_NAP;
+        let mut watchful_until = Time::ZERO;
         while !self.stop.load(Ordering::SeqCst) {
-            if self.attention.program_polls() && restraint.may_nap(self.clock.now()) {
-                self.keep_away(&mut restraint);
+            let aside = self.attention.program_polls() && self.lock().clock.now() >= watchful_until;
+            if aside {
+                self.stand_aside(nap);
             } else {
                 let timeout = self.timeout();
                 self.sleep(timeout);
-                self.attention.woke();
-                self.serve();
+            }
+            self.attention.woke();
+            let found = self.serve();
+            if found.program_polls {
+                nap = (2 * nap).min(LONGEST_NAP);
+            } else {
+                nap = SHORTEST_NAP;
+                if aside && found.work {
+                    watchful_until = found.at + WATCHFUL;
+                }
             }
         }
     }
 
-    /// Leaves everything to the program for a nap, then sees whether that was right.
-    fn keep_away(&self, restraint: &mut Restraint) {
-        self.attention.set_aside(true);
-        self.nap(restraint.nap());
-        let woken_at = self.clock.now();
-        let right = self.attention.is_polling() && !self.is_somebody_waiting();
-        self.attention.set_aside(false);
-        let now = self.clock.now();
-        if right {
-            restraint.was_right(now.since(woken_at));
-        } else {
-            let waited = self.serve();
-            restraint.was_wrong(now, waited);
-        }
-    }
-
-    /// Whether there is something to do that a program which polls would have done a moment later.
-    fn is_somebody_waiting(&self) -> bool {
-        let polls = self.attention.polls();
-        if !self.attention.is_owing() && !self.is_readable() {
-            return false;
-        }
-        (0..CHANCES).all(|_| {
-            self.nap(SHORTEST_NAP);
-            self.attention.polls() <= polls
-        })
-    }
-
-    /// Everything the program's thread seldom gets to: all sockets, seats and inboxes. Whether there was work.
-    fn serve(&self) -> bool {
+    /// Everything the program's thread seldom gets to: all sockets, seats and inboxes.
+    fn serve(&self) -> Found {
         let mut shard = self.lock();
+        self.attend_seats(&mut shard);
+        let at = shard.clock.now();
+        let program_polls = shard.is_polled(at);
         let work = shard.drive(Effort::Full);
-        self.do_chores(&mut shard);
-        work
-    }
-
-    /// What is not about packets: seats, and what was captured.
-    fn do_chores(&self, shard: &mut Shard) {
-        self.attend_seats(shard);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
+        }
+        Found {
+            at,
+            work,
+            program_polls,
         }
     }
 
@@ -251,8 +232,7 @@ impl Progress {
         let seat = seats
             .min()
             .map(|at| Duration::from_nanos(at.saturating_sub(now.as_ns())));
-        let behind = shard.is_behind() || shard.is_owing();
-        let stall = behind.then_some(STALL_RETRY);
+        let stall = shard.is_behind().then_some(STALL_RETRY);
         let timeout = [timer, seat, stall].into_iter().flatten().min();
         // Set under the lock: whoever sets an earlier timer holds it after us and sees this.
         let until_ns = timeout.map_or(u64::MAX, |timeout| (now + timeout).as_ns());
@@ -260,21 +240,15 @@ impl Progress {
         timeout
     }
 
-    /// Sleeps, blind to everything but a call.
-    fn nap(&self, nap: Duration) {
+    fn stand_aside(&self, nap: Duration) {
+        self.attention.set_aside(true);
         let timeout = timespec(nap);
         let _ = poll(
             &mut [PollFd::new(&self.attention.wake, PollFlags::IN)],
             Some(&timeout),
         );
         let _ = self.attention.wake.drain();
-    }
-
-    /// Whether any descriptor has something.
-    fn is_readable(&self) -> bool {
-        let timeout = timespec(Duration::ZERO);
-        let epoll = PollFd::new(&self.epoll, PollFlags::IN);
-        poll(&mut [epoll], Some(&timeout)).is_ok_and(|ready| ready > 0)
+        self.attention.set_aside(false);
     }
 
     fn sleep(&self, timeout: Option<Duration>) {

@@ -5,11 +5,9 @@
 //! the same: receive, timers, transmit, publish, notify — so an acknowledgement is on the wire before the
 //! completion it belongs to can be seen.
 //!
-//! Two exceptions, both only while the program polls. A plain acknowledgement may wait for its next call
-//! ([`Effort::Light`]): a program that answers what it received then sends answer and acknowledgement in one
-//! system call, which is what half the time of a short message goes into. And a short request posted while others are under
-//! way may wait for the next call too ([`Shard::flush_posted`]): those posted until then travel as one batch. See
-//! ARCHITECTURE.md for the price.
+//! One exception: while the program polls, a plain acknowledgement may wait for its next call
+//! ([`Effort::Light`]). A program that answers what it received then sends answer and acknowledgement in one
+//! system call, which is what half the time of a short message goes into. See ARCHITECTURE.md for the price.
 
 use crate::attachment::Attachment;
 use crate::capture::Capture;
@@ -28,6 +26,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Receives per call and socket, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
@@ -35,11 +34,10 @@ const RECEIVES_PER_DRIVE: usize = 16;
 const SMALL_RECEIVE: usize = 4096;
 /// The sockets that were quiet lately are looked at every so many calls.
 const QUIET_SOCKET_INTERVAL: u32 = 128;
+/// A program that polls at all does so at least this often: it has completions to look at in between.
+const POLLING: Duration = Duration::from_micros(200);
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
-/// Requests of so many posts or bytes are not held back any longer: they fill a batch.
-const HELD_POSTS: u32 = 16;
-const HELD_BYTES: u64 = 60 * 1024;
 /// Inbox messages per call.
 const MESSAGES_PER_DRIVE: usize = 16;
 
@@ -86,19 +84,12 @@ pub(crate) struct Shard {
     hot: Source,
     /// How often it was driven; wraps.
     pub(crate) calls: u32,
+    /// When the program last drove it by polling.
+    polled_at: Time,
     /// Whether acknowledgements may wait for the program's next call at all.
     may_defer: bool,
     /// Acknowledgements wait for the next call.
     deferred: bool,
-    /// Posted requests wait for the next call.
-    held: Held,
-}
-
-/// What was posted and not yet looked at.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-struct Held {
-    posts: u32,
-    bytes: u64,
 }
 
 /// Where batches are written. It begins so that the payload behind a base transport header, in every packet of
@@ -186,9 +177,9 @@ impl Shard {
             unsent: false,
             hot: Source::Own(0),
             calls: 0,
+            polled_at: Time::ZERO,
             may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
             deferred: false,
-            held: Held::default(),
         }
     }
 
@@ -196,6 +187,9 @@ impl Shard {
     pub(crate) fn drive(&mut self, effort: Effort) -> bool {
         let now = self.clock.now();
         self.calls = self.calls.wrapping_add(1);
+        if effort != Effort::Full {
+            self.polled_at = now;
+        }
         let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOCKET_INTERVAL);
         let mut buffers = self
             .buffers
@@ -223,37 +217,15 @@ impl Shard {
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         let worked = self.transmit(now);
         self.deferred = false;
-        self.held = Held::default();
         if self.stalled.is_none() {
             self.publish();
         }
         worked
     }
 
-    /// Sends what was just posted, or holds it back for more to travel with: not if the wire is idle, so that a lone
-    /// message never waits, and not for long. `backed`: the background thread is sure to look soon, should the program
-    /// not call again.
-    pub(crate) fn flush_posted(&mut self, now: Time, qpn: Qpn, bytes: u64, backed: bool) {
-        let held = Held {
-            posts: self.held.posts + 1,
-            bytes: self.held.bytes + bytes,
-        };
-        let may_wait = backed
-            && self.may_defer
-            && held.posts < HELD_POSTS
-            && held.bytes < HELD_BYTES
-            && self.nic.is_under_way(qpn)
-            && !self.nic.has_unpublished();
-        if may_wait {
-            self.held = held;
-        } else {
-            self.flush(now);
-        }
-    }
-
-    /// Sends what waits for the program's next call, if anything does.
+    /// Sends the acknowledgements that wait for the program's next call, if any: there may be none.
     pub(crate) fn flush_deferred(&mut self) {
-        if self.is_owing() {
+        if self.deferred {
             let now = self.clock.now();
             self.flush(now);
         }
@@ -295,9 +267,9 @@ impl Shard {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Whether acknowledgements or requests wait for the program's next call.
-    pub(crate) fn is_owing(&self) -> bool {
-        self.deferred || self.held.posts > 0
+    /// Whether the program polls at this moment.
+    pub(crate) fn is_polled(&self, now: Time) -> bool {
+        now.since(self.polled_at) < POLLING
     }
 
     /// Whether packets wait to be sent: for room in the kernel, or because a call had sent enough.

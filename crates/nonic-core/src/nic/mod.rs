@@ -440,11 +440,6 @@ impl Nic {
         failed.into_iter().for_each(|slot| self.touch(slot));
     }
 
-    /// Whether requests of a reliable queue pair are under way: something will come back from its peer.
-    pub fn is_under_way(&self, qpn: Qpn) -> bool {
-        self.slot(qpn).is_some_and(|slot| self.qps[slot].in_flight() > 0)
-    }
-
     /// Whether completions wait for [`Nic::publish`].
     pub fn has_unpublished(&self) -> bool {
         !self.outbox.is_empty()
