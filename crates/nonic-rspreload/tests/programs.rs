@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -57,13 +58,18 @@ struct Server(Child);
 
 impl Server {
     fn start(mut command: Command) -> Self {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         Server(command.spawn().expect("the server starts"))
     }
 
     /// Waits until it has ended by itself, in good order.
     fn ended(mut self) {
-        assert!(self.0.wait().expect("the server ends").success());
+        let mut said = String::new();
+        if let Some(mut stderr) = self.0.stderr.take() {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let status = self.0.wait().expect("the server ends");
+        assert!(status.success(), "{status}: {said}");
     }
 }
 
