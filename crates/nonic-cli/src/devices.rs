@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
             table.add_row(head.iter().map(String::as_str).chain(["-", "no address", "-"]));
         }
         for (index, entry) in device.gids.iter().enumerate() {
-            let tail = [index.to_string(), entry.address.to_string(), holder(entry)];
+            let tail = [index.to_string(), entry.address.to_string(), port_state(entry)];
             table.add_row(head.iter().cloned().chain(tail));
             // Further addresses of the same device stand below the first.
             head = vec![String::new(); head.len()];
@@ -68,12 +68,11 @@ fn state(device: &NetDevice) -> &'static str {
     }
 }
 
-fn holder(entry: &GidEntry) -> String {
+fn port_state(entry: &GidEntry) -> String {
     match nonic::occupant(entry.address) {
         Ok(Occupant::Nobody) => "free".to_owned(),
-        Ok(Occupant::Holder { pid: Some(pid) }) => format!("held by {pid}"),
-        Ok(Occupant::Holder { pid: None }) => "held".to_owned(),
-        Ok(Occupant::Foreign) => "taken by a foreign program".to_owned(),
+        Ok(Occupant::User { uid }) => format!("user {uid}"),
+        Ok(Occupant::Other) => "taken by a foreign program".to_owned(),
         Err(error) => error.to_string(),
     }
 }
@@ -107,8 +106,8 @@ fn as_json(device: &NetDevice) -> Value {
 fn port_as_json(entry: &GidEntry) -> Value {
     match nonic::occupant(entry.address) {
         Ok(Occupant::Nobody) => json!({ "state": "free" }),
-        Ok(Occupant::Holder { pid }) => json!({ "state": "held", "pid": pid }),
-        Ok(Occupant::Foreign) => json!({ "state": "foreign" }),
+        Ok(Occupant::User { uid }) => json!({ "state": "shared", "uid": uid }),
+        Ok(Occupant::Other) => json!({ "state": "foreign" }),
         Err(error) => json!({ "state": "unavailable", "error": error.to_string() }),
     }
 }

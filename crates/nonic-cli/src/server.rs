@@ -13,7 +13,7 @@ use crate::perf::run::{Run, Test};
 use crate::perf::{bandwidth_target, connections_target, latency_target};
 use crate::site::{Choice, Site, Sites};
 use anyhow::{Context, Result, bail};
-use nonic::{Device, Incoming, Listener, RejectReason, Standing};
+use nonic::{Device, Incoming, Listener, RejectReason, RetryReason, Standing};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -146,17 +146,17 @@ fn announce(door: &Door, json: bool) -> Result<()> {
             "event": "listening",
             "address": door.address(),
             "devices": door.devices(),
-            "holder": standing.map(|standing| standing == Standing::Holder),
+            "receives_from_other_hosts": standing.map(|standing| standing == Standing::Joined),
         }));
     }
     let standing = match standing {
-        None => String::new(),
-        Some(Standing::Holder) => ", this process holds UDP port 4791".to_owned(),
-        Some(Standing::Waiting {
-            holder_pid: Some(pid),
-        }) => format!(", process {pid} holds UDP port 4791"),
-        Some(Standing::Waiting { holder_pid: None }) => ", another process holds UDP port 4791".to_owned(),
-        Some(Standing::Retry { reason }) => format!(", UDP port 4791 is not available: {reason:?}"),
+        None | Some(Standing::Joined) => String::new(),
+        Some(Standing::Retry {
+            reason: RetryReason::Taken,
+        }) => ", UDP port 4791 is another user's, who passes on what comes from other hosts".to_owned(),
+        Some(Standing::Retry {
+            reason: RetryReason::Unavailable(kind),
+        }) => format!(", UDP port 4791 is not available: {kind}"),
     };
     let devices = door.devices().join(", ");
     output::line(format_args!(

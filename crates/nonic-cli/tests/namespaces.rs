@@ -32,7 +32,7 @@ fn everything_at(mtu: u32, path_mtu: u64) {
     let right = Place::here().in_namespace(&cable.right.name);
     for bind in ["10.77.0.2:0", "[fd77::2]:0", "[fe80::2%veth]:0"] {
         let mut server = Server::start(&right, "perf", bind, &[]);
-        assert!(server.holder, "alone in its namespace");
+        assert!(server.joined, "alone in its namespace");
         server.address = reachable(&server.address);
         matrix::everything(&left, &server);
         let run = matrix::perf(
@@ -67,7 +67,7 @@ fn two_processes_per_host_share_its_address() {
     let left = Place::here().in_namespace(&cable.left.name);
     let right = Place::here().in_namespace(&cable.right.name);
     let servers = [(); 2].map(|()| Server::start(&right, "perf", "10.77.0.2:0", &[]));
-    assert!(servers[0].holder && !servers[1].holder);
+    assert!(servers.iter().all(|server| server.joined), "they share the port");
     let clients: Vec<support::Client> = servers
         .iter()
         .map(|server| {

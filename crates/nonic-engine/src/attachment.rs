@@ -2,15 +2,16 @@
 //!
 //! - its *own* socket, on a port of the kernel's choice: all packets leave from here, and peers on this host
 //!   send here directly;
-//! - the *seat* at port 4791: held by one process per address, which passes on what is for others;
+//! - the socket at port 4791, which the processes of a user share, and how the kernel sorts packets among them;
 //! - the *claims*: blocks of queue pair numbers that are ours, each with an inbox;
 //! - the *services*: what we listen on, each with an inbox for requests to connect.
 
 use crate::netdev::LocalAddress;
+use crate::registry::survey::{Answer, Question, Steering, Step};
 use crate::registry::{
-    Block, BlockClaim, BlockName, Delivery, Inbox, Message, Outbox, Seat, ServiceClaim, ServiceName,
+    Block, BlockClaim, BlockName, Delivery, Inbox, Message, Outbox, Port, ServiceClaim, ServiceName, steering,
 };
-use crate::socket::{Datagrams, WireSocket};
+use crate::socket::{Datagrams, ROCE_PORT, WireSocket};
 use nonic_core::cm::ListenerId;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +21,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(crate) struct Attachment {
     pub(crate) address: LocalAddress,
     pub(crate) own: WireSocket,
-    pub(crate) seat: Seat,
+    pub(crate) port: Port,
+    pub(crate) steering: Steering,
     pub(crate) claims: Vec<BlockClaim>,
     pub(crate) services: Vec<(ListenerId, ServiceClaim)>,
     pub(crate) outbox: Outbox,
@@ -34,16 +36,12 @@ impl Attachment {
         Ok(Attachment {
             address,
             own,
-            seat: Seat::take(address, now_ns),
+            port: Port::join(address, now_ns),
+            steering: Steering::default(),
             claims: Vec::new(),
             services: Vec::new(),
             outbox: Outbox::new()?,
         })
-    }
-
-    /// The name of our first inbox: where answers go.
-    pub(crate) fn name(&self) -> Option<BlockName> {
-        self.claims.first().map(BlockClaim::name)
     }
 
     /// Whether a queue pair number is ours.
@@ -51,28 +49,84 @@ impl Attachment {
         self.claims.iter().any(|claim| claim.block() == block)
     }
 
-    /// Gives packets that came to port 4791 to the process that owns their queue pair. Whether one took it.
-    pub(crate) fn hand_over(&mut self, block: Block, packets: &Datagrams<'_>) -> bool {
+    /// Gives packets that came to port 4791 to the process that owns their queue pair.
+    pub(crate) fn hand_over(&mut self, block: Block, packets: &Datagrams<'_>) -> Delivery {
         let to = BlockName {
             address: self.address,
             block,
         };
-        matches!(
-            self.outbox.post(to, &Message::Handover(*packets)),
-            Ok(Delivery::Sent)
-        )
+        // What the operating system refuses is lost, as on a wire.
+        self.outbox
+            .post(to, &Message::Handover(*packets))
+            .unwrap_or(Delivery::Full)
     }
 
-    /// Tells a process of this host where we listen.
-    pub(crate) fn answer(&mut self, asked: BlockName, reply_to: BlockName, token: u64) {
-        let udp_port = self.own.local_addr().port();
-        let answer = Message::IAm {
-            who: asked,
-            udp_port,
-            token,
-        };
-        // Whoever asked and is gone, or does not read, takes the detour.
-        let _ = self.outbox.post(reply_to, &answer);
+    /// Does what is due for our share of port 4791. Whether there is a new socket to watch.
+    pub(crate) fn attend_port(&mut self, now_ns: u64, token: impl FnMut() -> u64) -> bool {
+        let joined = self.port.poll(now_ns);
+        self.attend_steering(now_ns, token);
+        joined
+    }
+
+    fn attend_steering(&mut self, now_ns: u64, mut token: impl FnMut() -> u64) {
+        let Some(port) = self.port.socket() else { return };
+        while let Some(step) = self.steering.poll(now_ns, &mut token) {
+            match step {
+                // A question that is lost is a process that does not answer.
+                Step::Ask(question) => {
+                    let _ = self
+                        .own
+                        .send(self.address.with_port(ROCE_PORT), &question.encode(), None);
+                }
+                // A kernel that does not take it leaves the sorting to us.
+                Step::Attach(members) => drop(steering::attach(port, &members)),
+            }
+        }
+    }
+
+    /// Tries for port 4791 once more if a process that wrote to us has ended: it may have been the last of the user that
+    /// has the port. Whether there is a new socket to watch.
+    pub(crate) fn try_port_again(&mut self, now_ns: u64) -> bool {
+        let blocks = self.claims.iter_mut().map(BlockClaim::inbox_mut);
+        let services = self.services.iter_mut().map(|(_, claim)| claim.inbox_mut());
+        let ended = blocks
+            .chain(services)
+            .fold(false, |ended, inbox| inbox.take_ended() | ended);
+        ended && self.port.try_again(now_ns)
+    }
+
+    /// When [`Attachment::attend_port`] has something to do.
+    pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
+        let steering = self.port.socket().and_then(|_| self.steering.next_deadline_ns());
+        [self.port.next_deadline_ns(), steering]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Answers the questions of a survey. They come from this host; whoever asks from elsewhere gets no answer.
+    pub(crate) fn answer_survey(&self, datagrams: &Datagrams<'_>) {
+        if datagrams.src.ip() != self.address.ip {
+            return;
+        }
+        for question in datagrams.segments().filter_map(Question::decode) {
+            let blocks = self.claims.iter().map(BlockClaim::block).collect();
+            let services = self
+                .services
+                .iter()
+                .map(|(_, claim)| claim.name().service_id as u32);
+            let answer = Answer::to(question, blocks, services.collect());
+            let _ = self.own.send(datagrams.src, &answer.encode(), None);
+        }
+    }
+
+    /// Takes the answers of a survey.
+    pub(crate) fn take_survey(&mut self, datagrams: &Datagrams<'_>) {
+        if datagrams.src.ip() == self.address.ip {
+            for answer in datagrams.segments().filter_map(Answer::decode) {
+                self.steering.answered(datagrams.src.port(), answer);
+            }
+        }
     }
 
     /// Everything other processes of this host write to.
@@ -81,16 +135,15 @@ impl Attachment {
         blocks.chain(self.services.iter().map(|(_, claim)| claim.inbox()))
     }
 
-    /// Gives a request that came to port 4791 to the process that listens on its service. Whether one took it.
-    pub(crate) fn hand_request_over(&mut self, service_id: u64, packets: &Datagrams<'_>) -> bool {
+    /// Gives a request that came to port 4791 to the process that listens on its service.
+    pub(crate) fn hand_request_over(&mut self, service_id: u64, packets: &Datagrams<'_>) -> Delivery {
         let to = ServiceName {
             address: self.address,
             service_id,
         };
-        matches!(
-            self.outbox.post(to, &Message::Handover(*packets)),
-            Ok(Delivery::Sent | Delivery::Full)
-        )
+        self.outbox
+            .post(to, &Message::Handover(*packets))
+            .unwrap_or(Delivery::Gone)
     }
 
     /// Whether we listen on a service here.
@@ -102,11 +155,11 @@ impl Attachment {
 
     /// Descriptors whose readability means work.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let seat = [self.seat.fd(), self.seat.socket().map(AsFd::as_fd)];
+        let port = self.port.socket().map(AsFd::as_fd);
         let inboxes = self.inboxes().map(AsFd::as_fd);
         [self.own.as_fd(), self.outbox.as_fd()]
             .into_iter()
-            .chain(seat.into_iter().flatten())
+            .chain(port)
             .chain(inboxes)
     }
 }

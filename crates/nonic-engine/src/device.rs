@@ -23,9 +23,9 @@ use crate::settings::Settings;
 use crate::shard::{LinkCounters, Shard};
 use crate::socket::{ROCE_PORT, WireSocket};
 use nonic_core::{
-    Arm, Completion, CompletionQueue, Counters, CqId, CqOverflow, CreateError, Endpoint, Event, Key,
-    KeyError, KeySpec, KeyTable, ModifyError, Nic, NicConfig, PathMtu, PdId, PostError, Psn, QpAttributes,
-    QpInit, QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, SrqId, Time, WindowKind, XrcDomain,
+    Arm, Completion, CompletionQueue, Counters, CqId, CqOverflow, CreateError, Event, Key, KeyError, KeySpec,
+    KeyTable, ModifyError, Nic, NicConfig, PathMtu, PdId, PostError, Psn, QpAttributes, QpInit, QpState, Qpn,
+    ReceiveQueue, RecvRequest, SendRequest, SrqId, Time, WindowKind, XrcDomain,
 };
 use std::io;
 use std::net::IpAddr;
@@ -139,7 +139,7 @@ impl Device {
         let block = shard.attachments[0].claims.first().map(|claim| claim.block());
         shard.gsi = Gsi::new(guid_of(&netdev), block);
         let progress = Progress::new(shard).map_err(io)?;
-        for attachment in &progress.lock().attachments {
+        for attachment in &progress.turn().attachments {
             attachment
                 .fds()
                 .try_for_each(|fd| progress.watch(fd))
@@ -191,34 +191,33 @@ impl Device {
 
     /// Registers memory under a fresh key.
     pub fn register(&self, spec: KeySpec) -> Result<Arc<Key>, KeyError> {
-        self.inner.progress.lock().nic.register(spec)
+        self.inner.progress.turn().nic.register(spec)
     }
 
     /// Revokes a key. When this returns, no access through it is under way and none will begin.
     pub fn revoke(&self, key: u32) -> bool {
         let revoked = self.inner.keys.revoke(key);
-        // Accesses are made under the shard's lock: whoever has it after us sees the revocation.
-        drop(self.inner.progress.lock());
+        self.inner.progress.fence();
         revoked
     }
 
     /// Revokes a key as [`Device::revoke`] does, unless memory windows are bound to it.
     pub fn revoke_unbound(&self, key: u32) -> Result<(), KeyError> {
         self.inner.keys.revoke_unbound(key)?;
-        drop(self.inner.progress.lock());
+        self.inner.progress.fence();
         Ok(())
     }
 
     /// Allocates a memory window; its first key.
     pub fn alloc_window(&self, pd: PdId, kind: WindowKind) -> Result<u32, KeyError> {
-        self.inner.progress.lock().nic.alloc_window(pd, kind)
+        self.inner.progress.turn().nic.alloc_window(pd, kind)
     }
 
     /// Frees the memory window that `rkey` belongs to. When this returns, no access through it is under way
     /// and none will begin. Answers whether it was there.
     pub fn free_window(&self, rkey: u32) -> bool {
         let freed = self.inner.keys.free_window(rkey);
-        drop(self.inner.progress.lock());
+        self.inner.progress.fence();
         freed
     }
 
@@ -226,14 +225,14 @@ impl Device {
     pub fn create_cq(&self, capacity: usize, listener: Option<Arc<dyn Notify>>) -> Arc<CompletionQueue> {
         let id = CqId(self.inner.next_id.fetch_add(1, Ordering::Relaxed));
         if let Some(listener) = listener {
-            self.inner.progress.lock().listeners.insert(id, listener);
+            self.inner.progress.turn().listeners.insert(id, listener);
         }
         Arc::new(CompletionQueue::new(id, capacity))
     }
 
     /// Ends a completion queue's notifications.
     pub fn forget_cq(&self, cq: CqId) {
-        self.inner.progress.lock().listeners.remove(&cq);
+        self.inner.progress.turn().listeners.remove(&cq);
     }
 
     /// Creates a shared receive queue.
@@ -263,14 +262,14 @@ impl Device {
         max_sge: usize,
     ) -> Result<(Arc<ReceiveQueue>, u32), CreateError> {
         let srq = self.create_srq(pd, capacity, max_sge);
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         let number = shard.nic.add_xrc_srq(domain, Arc::clone(&srq), Arc::clone(cq))?;
         Ok((srq, number))
     }
 
     /// Ends the service of an XRC SRQ. Answers whether it was there.
     pub fn remove_xrc_srq(&self, number: u32) -> bool {
-        self.inner.progress.lock().nic.remove_xrc_srq(number)
+        self.inner.progress.turn().nic.remove_xrc_srq(number)
     }
 
     /// Creates the receiving half of an extended reliable connection, in RESET.
@@ -279,7 +278,7 @@ impl Device {
     }
 
     fn create_with(&self, create: impl Fn(&mut Nic) -> Result<Qpn, CreateError>) -> Result<Qpn, CreateError> {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         match create(&mut shard.nic) {
             Err(CreateError::NoQpn) => {}
             result => return result,
@@ -299,7 +298,7 @@ impl Device {
 
     /// Destroys a queue pair. Answers whether it existed.
     pub fn destroy_qp(&self, qpn: Qpn) -> bool {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         // What it still owes its peer leaves first.
         shard.flush_deferred();
         let existed = shard.nic.destroy_qp(qpn);
@@ -313,16 +312,16 @@ impl Device {
 
     /// Changes a queue pair's attributes.
     pub fn modify_qp(&self, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         shard.flush_deferred();
         let now = shard.clock.now();
         shard.nic.modify_qp(now, qpn, set)?;
-        shard.flush(now);
         let question = match (set.state, set.path, set.dest_qpn) {
             (Some(QpState::Rtr), Some(path), Some(peer)) => Some((path, peer)),
             _ => None,
         };
         if let Some((path, peer)) = question {
+            shard.expect_packets_from(path.gid_index, path.remote);
             let asked = shard.refresh_route(path.gid_index, path.remote, peer.value());
             drop(shard);
             if asked {
@@ -337,7 +336,7 @@ impl Device {
     /// A connected queue pair does this when it is connected. Datagrams that set out before a same-host peer's
     /// answer take the detour over port 4791, where a burst of them overruns the inbox and nobody repeats them.
     pub fn find_way(&self, gid_index: u8, remote: IpAddr, peer: Qpn) {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         if !remote.is_multicast() && shard.refresh_route(gid_index, remote, peer.value()) {
             drop(shard);
             self.await_route(gid_index, remote, peer);
@@ -348,7 +347,7 @@ impl Device {
     fn await_route(&self, gid_index: u8, remote: IpAddr, peer: Qpn) {
         let deadline = Instant::now() + ROUTE_PATIENCE;
         loop {
-            let mut shard = self.inner.progress.lock();
+            let mut shard = self.inner.progress.turn();
             shard.drive(crate::shard::Effort::Full);
             if shard.route_is_settled(gid_index, remote, peer.value()) || Instant::now() >= deadline {
                 return;
@@ -360,17 +359,17 @@ impl Device {
 
     /// A queue pair's state.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        self.inner.progress.lock().nic.qp_state(qpn)
+        self.inner.progress.turn().nic.qp_state(qpn)
     }
 
     /// A queue pair's attributes.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttributes> {
-        self.inner.progress.lock().nic.query_qp(qpn)
+        self.inner.progress.turn().nic.query_qp(qpn)
     }
 
     /// A starting PSN nobody can guess.
     pub fn random_psn(&self) -> Psn {
-        self.inner.progress.lock().nic.random_psn()
+        self.inner.progress.turn().nic.random_psn()
     }
 
     /// Posts a send request and sends what can be sent.
@@ -381,51 +380,34 @@ impl Device {
 
     /// Posts several send requests at once. On refusal, tells which one; those before it are posted.
     pub fn post_sends(&self, qpn: Qpn, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         let now = shard.clock.now();
-        let posted = requests.iter().enumerate().try_for_each(|(index, request)| {
+        requests.iter().enumerate().try_for_each(|(index, request)| {
             shard
                 .nic
                 .post_send(now, qpn, request)
                 .map_err(|error| (index, error))
-        });
-        shard.flush(now);
-        self.inner.progress.check_alarm(&shard);
-        posted
+        })
     }
 
     /// Posts send requests as `post` produces them, under one lock, and sends what can be sent.
     pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         let now = shard.clock.now();
         let nic = &mut shard.nic;
-        let result = post(&mut SendPoster { nic, now, qpn });
-        shard.flush(now);
-        self.inner.progress.check_alarm(&shard);
-        result
+        post(&mut SendPoster { nic, now, qpn })
     }
 
     /// Posts receives to a queue pair's own queue as `post` produces them, under one lock.
     pub fn post_each_recv<T>(&self, qpn: Qpn, post: impl FnOnce(&mut RecvPoster<'_>) -> T) -> T {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         let nic = &mut shard.nic;
-        let result = post(&mut RecvPoster { nic, qpn });
-        if shard.nic.has_unpublished() {
-            let now = shard.clock.now();
-            shard.flush(now);
-        }
-        result
+        post(&mut RecvPoster { nic, qpn })
     }
 
     /// Posts a receive to a queue pair's own queue.
     pub fn post_recv(&self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        let mut shard = self.inner.progress.lock();
-        shard.nic.post_recv(qpn, request)?;
-        if shard.nic.has_unpublished() {
-            let now = shard.clock.now();
-            shard.flush(now);
-        }
-        Ok(())
+        self.inner.progress.turn().nic.post_recv(qpn, request)
     }
 
     /// Takes completions; drives the NIC if there are none.
@@ -461,7 +443,7 @@ impl Device {
 
     /// Adds a datagram queue pair to a multicast group.
     pub fn attach_multicast(&self, qpn: Qpn, group: IpAddr) -> io::Result<()> {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         if !shard.nic.attach_multicast(qpn, group) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -478,7 +460,7 @@ impl Device {
 
     /// Removes a queue pair from a group. Answers whether it was a member.
     pub fn detach_multicast(&self, qpn: Qpn, group: IpAddr) -> bool {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         let removed = shard.nic.detach_multicast(qpn, group);
         if !shard.nic.has_multicast(group) {
             shard.groups.retain(|(joined, _)| *joined != group);
@@ -486,15 +468,15 @@ impl Device {
         removed
     }
 
-    /// For each address, in the order of the GID table, how this process stands in the struggle for port 4791.
+    /// For each address, in the order of the GID table, whether this process has a socket at port 4791.
     pub fn standings(&self) -> Vec<Standing> {
-        let shard = self.inner.progress.lock();
-        shard.attachments.iter().map(|a| a.seat.standing()).collect()
+        let shard = self.inner.progress.turn();
+        shard.attachments.iter().map(|a| a.port.standing()).collect()
     }
 
     /// What the NIC and its sockets have seen.
     pub fn counters(&self) -> (Counters, LinkCounters) {
-        let shard = self.inner.progress.lock();
+        let shard = self.inner.progress.turn();
         (*shard.nic.counters(), shard.counters)
     }
 }
@@ -548,7 +530,7 @@ impl Drop for Inner {
             // A thread that panicked has said so; there is nothing to add here.
             let _ = thread.join();
         }
-        let mut shard = self.progress.lock();
+        let mut shard = self.progress.turn();
         farewell::take_leave(&mut shard);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
@@ -571,12 +553,7 @@ fn attach(shard: &mut Shard, netdev: &NetDevice) -> io::Result<Vec<GidEntry>> {
         let now_ns = shard.clock.now().as_ns();
         match Attachment::new(entry.address, netdev.index, now_ns) {
             Ok(attachment) => {
-                let port = attachment.own.local_addr().port();
-                shard.nic.add_endpoint(Endpoint {
-                    ip: entry.address.ip,
-                    port,
-                });
-                shard.attachments.push(attachment);
+                shard.attach(attachment);
                 gids.push(*entry);
             }
             // An address that is still tentative, or was removed this moment.

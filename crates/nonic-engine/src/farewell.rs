@@ -2,7 +2,7 @@
 //!
 //! Programs leave by `exit` with connections open and completions just seen. A NIC outlives its program: it
 //! acknowledges and, with the kernel's help, disconnects. We do not, so a handler of `atexit` says it: acknowledgements
-//! that still wait, goodbye to every peer of the connection manager, and port 4791 goes to the next process. A goodbye
+//! that still wait, and goodbye to every peer of the connection manager. A goodbye
 //! may get lost and a peer without one waits for ever, so we stay a moment for the answers and ask again who does not
 //! answer ([`take_leave`]).
 //!
@@ -52,13 +52,10 @@ extern "C" fn say_farewell() {
     let settings = Settings::from_environment().ok();
     let ours = open.iter().filter(|(process, _)| *process == std::process::id());
     for device in ours.filter_map(|(_, device)| device.upgrade()) {
-        let Some(mut shard) = lock_until(deadline, device.shard()) else {
+        let Some(mut shard) = device.turn_until(deadline) else {
             continue;
         };
         take_leave(&mut shard);
-        for attachment in &mut shard.attachments {
-            attachment.seat.bequeath();
-        }
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }

@@ -29,6 +29,11 @@ pub fn devices() -> io::Result<Vec<NetDevice>> {
     netlink::dump()
 }
 
+/// Whether an address is this host's own: whether packets to it stay here. Not so if the kernel does not say.
+pub(crate) fn is_local(address: LocalAddress) -> bool {
+    netlink::is_local(address).unwrap_or(false)
+}
+
 /// The largest path MTU whose packets fit an interface of this MTU: 1500 gives 1024, 9000 and loopback
 /// give 4096.
 ///
@@ -195,6 +200,16 @@ pub fn gid_table_order(mut addresses: Vec<LocalAddress>) -> Vec<LocalAddress> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn only_addresses_of_this_host_are_local() {
+        let is_local = |text: &str| {
+            let ip: std::net::IpAddr = text.parse().expect("an address");
+            super::is_local(super::LocalAddress::from(ip))
+        };
+        assert!(is_local("127.0.0.1") && is_local("127.71.0.9") && is_local("::1"));
+        assert!(!is_local("203.0.113.1") && !is_local("2001:db8::1"));
+    }
+
     use super::*;
 
     #[test]

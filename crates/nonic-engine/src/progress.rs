@@ -10,7 +10,12 @@
 //!
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.
+//!
+//! Everybody else reaches the shard through a [`Turn`], and whoever ends one has sent and shown what came of it, and has
+//! woken the background thread if a timer is due before it would wake by itself. There is no other way to the shard, so
+//! none of this can be forgotten.
 
+use crate::attachment::Attachment;
 use crate::attention::{Attention, Wake};
 use crate::eventfd::EventFd;
 use crate::shard::{Effort, Shard};
@@ -18,9 +23,10 @@ use nonic_core::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the background thread keeps away before it first looks whether the program still polls.
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
@@ -28,10 +34,6 @@ const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 /// How long it stays after packets had waited for it while the program did not poll.
 const WATCHFUL: Duration = Duration::from_millis(10);
-/// A polling program attends to the seats once in so many polls. The background thread does so too, but where
-/// the program's threads take the lock again and again it may wait for its turn for longer than peers have
-/// patience with a port whose holder has died.
-const POLLS_PER_SEAT_CHECK: u32 = 1024;
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
 /// When packets wait to be sent, go on after this.
@@ -78,16 +80,40 @@ impl Progress {
         }))
     }
 
-    /// The shard, for posting and for control. Waits for whoever drives it.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Shard> {
+    /// A turn at the shard, for posting and for control. Waits for whoever has one.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn {
+            driver: self,
+            shard: self.lock(),
+        }
+    }
+
+    /// The same for who cannot wait for ever: `None` if somebody keeps the shard until the deadline.
+    pub(crate) fn turn_until(&self, deadline: Instant) -> Option<Turn<'_>> {
+        loop {
+            let shard = match self.shard.try_lock() {
+                Ok(shard) => shard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            return Some(Turn { driver: self, shard });
+        }
+    }
+
+    /// Waits until every access that was under way when it was called has ended: accesses to registered memory are made
+    /// with the lock held, so whoever has it afterwards sees what was changed before this call.
+    pub(crate) fn fence(&self) {
+        drop(self.lock());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shard> {
         // A panic while driving is a bug that has been reported by then; the shard stays usable enough to
         // be destroyed.
         self.shard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The lock itself, for who cannot wait for it.
-    pub(crate) fn shard(&self) -> &Mutex<Shard> {
-        &self.shard
     }
 
     /// Drives from the program's own thread, if nobody else is at it. Whether there was work.
@@ -108,12 +134,10 @@ impl Progress {
     }
 
     fn drive_light(&self, shard: &mut Shard) -> bool {
-        if shard.calls.is_multiple_of(POLLS_PER_SEAT_CHECK) {
-            self.attend_seats(shard);
-        }
         let backed = self.attention.is_aside();
         let worked = shard.drive(Effort::Light { backed });
         if worked {
+            self.watch_new(shard);
             self.check_alarm(shard);
         }
         worked
@@ -121,7 +145,7 @@ impl Progress {
 
     /// Wakes the background thread if a timer is due before it would wake by itself, or if there is more to
     /// send than one call sends.
-    pub(crate) fn check_alarm(&self, shard: &Shard) {
+    fn check_alarm(&self, shard: &Shard) {
         if shard.is_behind() {
             self.attention.timer_set(0);
         }
@@ -132,7 +156,7 @@ impl Progress {
 
     /// The program is about to sleep: the background thread must watch the descriptors now.
     pub(crate) fn resume(&self) {
-        self.lock().flush_deferred();
+        self.turn().flush_deferred();
         self.attention.call_back();
     }
 
@@ -186,13 +210,13 @@ impl Progress {
         }
     }
 
-    /// Everything the program's thread seldom gets to: all sockets, seats and inboxes.
+    /// Everything the program's thread seldom gets to: all sockets and inboxes.
     fn serve(&self) -> Found {
         let mut shard = self.lock();
-        self.attend_seats(&mut shard);
         let at = shard.clock.now();
         let program_polls = shard.is_polled(at);
         let work = shard.drive(Effort::Full);
+        self.watch_new(&mut shard);
         if let Some(capture) = &mut shard.capture {
             capture.flush();
         }
@@ -203,19 +227,12 @@ impl Progress {
         }
     }
 
-    /// Takes the port if its holder has died, lets in who waits for us to.
-    fn attend_seats(&self, shard: &mut Shard) {
-        let now = shard.clock.now();
-        let mut changed = false;
-        for attachment in &mut shard.attachments {
-            changed |= attachment.seat.poll(now.as_ns());
-        }
-        if changed {
-            for attachment in &shard.attachments {
-                for fd in attachment.fds() {
-                    // Out of watches: the socket is still looked at whenever something else wakes us.
-                    let _ = self.watch(fd);
-                }
+    /// Watches sockets that have come since.
+    fn watch_new(&self, shard: &mut Shard) {
+        if shard.take_unwatched() {
+            for fd in shard.attachments.iter().flat_map(Attachment::fds) {
+                // Out of watches: the socket is still looked at whenever something else wakes us.
+                let _ = self.watch(fd);
             }
         }
     }
@@ -225,15 +242,8 @@ impl Progress {
         let shard = self.lock();
         let now = shard.clock.now();
         let timer = shard.next_timeout().map(|at| at.since(now));
-        let seats = shard
-            .attachments
-            .iter()
-            .filter_map(|attachment| attachment.seat.next_deadline_ns());
-        let seat = seats
-            .min()
-            .map(|at| Duration::from_nanos(at.saturating_sub(now.as_ns())));
         let stall = shard.is_behind().then_some(STALL_RETRY);
-        let timeout = [timer, seat, stall].into_iter().flatten().min();
+        let timeout = [timer, stall].into_iter().flatten().min();
         // Set under the lock: whoever sets an earlier timer holds it after us and sees this.
         let until_ns = timeout.map_or(u64::MAX, |timeout| (now + timeout).as_ns());
         self.attention.fall_asleep(until_ns);
@@ -257,6 +267,38 @@ impl Progress {
         // Which descriptor is ready does not matter: `serve` looks at all of them.
         let _ = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
         let _ = self.attention.wake.drain();
+    }
+}
+
+/// The right to use the shard. Ending it sends what is to be sent, shows what completed and sees to it that somebody is
+/// awake when the next timer is due.
+pub(crate) struct Turn<'a> {
+    driver: &'a Progress,
+    shard: MutexGuard<'a, Shard>,
+}
+
+impl Deref for Turn<'_> {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl DerefMut for Turn<'_> {
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.shard.needs_flush() {
+            let now = self.shard.clock.now();
+            self.shard.flush(now);
+        }
+        self.driver.watch_new(&mut self.shard);
+        self.driver.check_alarm(&self.shard);
     }
 }
 

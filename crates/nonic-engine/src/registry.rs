@@ -7,9 +7,9 @@
 //!
 //! | name | kind | whose |
 //! |---|---|---|
-//! | `nonic/2/<address>/block/<hex>` | packets | the owner of 4096 queue pair numbers: its inbox |
-//! | `nonic/2/<address>/service/<hex>` | packets | who listens on a service of the connection manager: an inbox |
-//! | `nonic/2/<address>/holder` | stream | the holder of UDP port 4791: a connection that ends when it dies |
+//! | `nonic/3/<address>/block/<hex>` | packets | the owner of 4096 queue pair numbers: its inbox |
+//! | `nonic/3/<address>/service/<hex>` | packets | who listens on a service of the connection manager: an inbox |
+//! | `nonic/3/<address>/holder` | stream | the holder of UDP port 4791: a connection that ends when it dies |
 //!
 //! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
 //!   ([`BlockClaim`]) and numbers its queue pairs within them.
@@ -43,9 +43,12 @@
 
 mod claim;
 mod inbox;
+mod lines;
 mod message;
 mod outbox;
-mod seat;
+pub(crate) mod port;
+pub(crate) mod steering;
+pub(crate) mod survey;
 
 use std::fmt;
 
@@ -56,8 +59,8 @@ use crate::netdev::LocalAddress;
 pub use claim::{BlockClaim, ClaimError, ServiceClaim};
 pub use inbox::{Inbox, InboxBuffer};
 pub use message::Message;
-pub use outbox::{Delivery, Outbox};
-pub use seat::{Occupant, RetryReason, Seat, Standing, occupant, try_hold};
+pub use outbox::{Delivery, Heard, Outbox};
+pub use port::{Occupant, Port, RetryReason, Standing, occupant};
 
 /// The upper twelve bits of a queue pair number: the unit in which processes own them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,7 +110,7 @@ pub struct BlockName {
 
 impl fmt::Display for BlockName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "nonic/2/{}/block/{:03x}", self.address, self.block.0)
+        write!(formatter, "nonic/3/{}/block/{:03x}", self.address, self.block.0)
     }
 }
 
@@ -124,7 +127,7 @@ impl fmt::Display for ServiceName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "nonic/2/{}/service/{:016x}",
+            "nonic/3/{}/service/{:016x}",
             self.address, self.service_id
         )
     }
@@ -160,7 +163,7 @@ impl fmt::Display for InboxName {
     }
 }
 
-/// The longest name, `nonic/2/<IPv6>%<scope>/service/<16 digits>`, is well below the limit of 107 bytes.
+/// The longest name, `nonic/3/<IPv6>%<scope>/service/<16 digits>`, is well below the limit of 107 bytes.
 fn abstract_name(name: &impl fmt::Display) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.to_string().as_bytes())
 }
@@ -193,7 +196,7 @@ mod tests {
             address: LocalAddress { ip, scope_id },
             block: Block(block),
         };
-        assert_eq!(name(3, 0x2a).to_string(), "nonic/2/fe80::1%3/block/02a");
+        assert_eq!(name(3, 0x2a).to_string(), "nonic/3/fe80::1%3/block/02a");
         assert_ne!(name(3, 0x2a).to_string(), name(4, 0x2a).to_string());
         let longest = LocalAddress {
             ip: std::net::IpAddr::from([0xffff_u16; 8]),

@@ -1,16 +1,17 @@
 //! Which UDP port to send to.
 //!
-//! A peer listens on port 4791 of its address. A peer process on this host can be reached without the detour
-//! over whoever holds that port: asked through its inbox ([`Message::WhereAreYou`]), it tells its own port.
-//! This table remembers the answers. It refuses answers nobody asked for.
+//! A peer listens on port 4791 of its address. A peer process on this host can be reached without the detour over
+//! that port, where it may land with another process: asked through its inbox ([`Message::WhereAreYou`]), it tells its own
+//! port. This table remembers the answers. It refuses answers nobody asked for, and asks nobody about addresses of other
+//! hosts: any local process can take a name for such an address, and would be told what to send where.
 //!
 //! A testing aid: with `NONIC_NO_SHORTCUT` set to anything, nobody is asked and every packet goes to port 4791,
 //! as it would from another host.
 
-use crate::netdev::LocalAddress;
+use crate::netdev::{self, LocalAddress};
 use crate::registry::{Block, BlockName, Delivery, Message, Outbox};
 use crate::socket::ROCE_PORT;
-use nonic_core::{Entropy, Time};
+use nonic_core::Time;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ const MAX_ENTRIES: usize = 65_536;
 struct Route {
     /// Its owner's own port; without one, packets take the detour over port 4791.
     direct: Option<u16>,
-    /// The token that the answer to an open question must carry.
-    asked: Option<u64>,
+    /// Its owner was asked and has not answered.
+    asked: bool,
     /// When that was last asked.
     at: Time,
 }
@@ -53,7 +54,7 @@ impl Default for Routes {
 
 impl Routes {
     /// The port to send to for a queue pair of the peer; asks in the background if nothing recent is known.
-    pub(crate) fn port(&mut self, now: Time, to: LocalAddress, qpn: u32, asker: &mut Asker<'_>) -> u16 {
+    pub(crate) fn port(&mut self, now: Time, to: LocalAddress, qpn: u32, outbox: &mut Outbox) -> u16 {
         let Some(block) = self.block(qpn) else {
             return ROCE_PORT;
         };
@@ -62,7 +63,7 @@ impl Routes {
             Some((latest, route)) if latest == name && now.since(route.at) < BELIEVED_FOR => route,
             _ => match self.table.get(&name) {
                 Some(route) if now.since(route.at) < BELIEVED_FOR => *route,
-                _ => self.ask(now, name, asker),
+                _ => self.ask(now, name, outbox),
             },
         };
         self.latest = Some((name, route));
@@ -70,13 +71,11 @@ impl Routes {
     }
 
     /// Asks for a block's port again. Whether an answer may come.
-    pub(crate) fn refresh(&mut self, now: Time, to: LocalAddress, qpn: u32, asker: &mut Asker<'_>) -> bool {
+    pub(crate) fn refresh(&mut self, now: Time, to: LocalAddress, qpn: u32, outbox: &mut Outbox) -> bool {
         let Some(block) = self.block(qpn) else {
             return false;
         };
-        self.ask(now, BlockName { address: to, block }, asker)
-            .asked
-            .is_some()
+        self.ask(now, BlockName { address: to, block }, outbox).asked
     }
 
     /// Whether the answer for a queue pair has come (or none will).
@@ -85,18 +84,18 @@ impl Routes {
             return true;
         };
         let route = self.table.get(&BlockName { address: to, block });
-        route.is_none_or(|route| route.asked.is_none())
+        route.is_none_or(|route| !route.asked)
     }
 
     /// Takes an answer.
-    pub(crate) fn answered(&mut self, now: Time, who: BlockName, udp_port: u16, token: u64) {
+    pub(crate) fn answered(&mut self, now: Time, who: BlockName, udp_port: u16) {
         if let Some(route) = self.table.get_mut(&who)
-            && route.asked == Some(token)
+            && route.asked
         {
             self.latest = None;
             *route = Route {
                 direct: Some(udp_port),
-                asked: None,
+                asked: false,
                 at: now,
             };
         }
@@ -107,44 +106,34 @@ impl Routes {
         self.shortcut.then(|| Block::of_qpn(qpn)).flatten()
     }
 
-    fn ask(&mut self, now: Time, name: BlockName, asker: &mut Asker<'_>) -> Route {
+    fn ask(&mut self, now: Time, name: BlockName, outbox: &mut Outbox) -> Route {
         if self.table.len() >= MAX_ENTRIES {
             self.table.clear();
         }
         self.latest = None;
-        let token = (u64::from(asker.entropy.next_u32()) << 32) | u64::from(asker.entropy.next_u32());
-        let question = Message::WhereAreYou {
-            reply_to: asker.reply_to,
-            token,
-        };
         // What was known stays in use until the answer: switching back and forth would reorder packets.
         let known = self.table.get(&name).and_then(|route| route.direct);
-        let route = match asker.outbox.post(name, &question) {
-            Ok(Delivery::Sent) => Route {
+        let asked = netdev::is_local(name.address)
+            .then(|| outbox.post(name, &Message::WhereAreYou).unwrap_or(Delivery::Gone));
+        let route = match asked {
+            Some(Delivery::Sent) => Route {
                 direct: known,
-                asked: Some(token),
+                asked: true,
                 at: now,
             },
-            Ok(Delivery::Full) => Route {
+            Some(Delivery::Full) => Route {
                 direct: known,
-                asked: None,
+                asked: false,
                 at: now,
             },
             // Nobody on this host has that block: it is a peer elsewhere.
-            Ok(Delivery::Gone) | Err(_) => Route {
+            Some(Delivery::Gone) | None => Route {
                 direct: None,
-                asked: None,
+                asked: false,
                 at: now,
             },
         };
         self.table.insert(name, route);
         route
     }
-}
-
-/// What is needed to ask a question.
-pub(crate) struct Asker<'a> {
-    pub(crate) outbox: &'a mut Outbox,
-    pub(crate) reply_to: BlockName,
-    pub(crate) entropy: &'a mut dyn Entropy,
 }

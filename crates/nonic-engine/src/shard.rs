@@ -15,12 +15,16 @@ use crate::channel::{Channel, Notify};
 use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
 use crate::gsi::{self, Gsi, Owner};
-use crate::netdev::LocalAddress;
-use crate::registry::{BlockName, InboxBuffer, InboxName, Message};
-use crate::routes::{Asker, Routes};
+use crate::netdev::{self, LocalAddress};
+use crate::registry::steering::SURVEY_OPCODE;
+use crate::registry::{Delivery, Heard, InboxBuffer, InboxName, Message};
+use crate::routes::Routes;
 use crate::socket::{Datagrams, ROCE_PORT, RecvBatch, WireSocket};
 use nonic_core::cm::CmEvent;
-use nonic_core::{Arrival, CqId, Event, MAX_BATCH_LEN, Nic, QpAttributes, QpState, Qpn, Time, Transmit};
+use nonic_core::{
+    Arrival, CqId, Endpoint, Entropy as _, Event, MAX_BATCH_LEN, Nic, QpAttributes, QpState, Qpn, Time,
+    Transmit,
+};
 use nonic_wire::Flow;
 use std::collections::HashMap;
 use std::io;
@@ -38,6 +42,8 @@ const QUIET_SOCKET_INTERVAL: u32 = 128;
 const POLLING: Duration = Duration::from_micros(200);
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
+/// The most packets in a batch that any socket takes.
+const MAX_SEGMENTS: usize = 64;
 /// Inbox messages per call.
 const MESSAGES_PER_DRIVE: usize = 16;
 
@@ -48,7 +54,7 @@ pub struct LinkCounters {
     pub sends: u64,
     pub send_errors: u64,
     pub receives: u64,
-    /// Batches passed to other processes as holder of port 4791.
+    /// Batches for other processes that came to our socket at port 4791 and were passed on.
     pub handed_over: u64,
     /// Packets for queue pairs nobody on this host has.
     pub nobody: u64,
@@ -90,6 +96,8 @@ pub(crate) struct Shard {
     may_defer: bool,
     /// Acknowledgements wait for the next call.
     deferred: bool,
+    /// There are sockets that nobody watches yet.
+    unwatched: bool,
 }
 
 /// Where batches are written. It begins so that the payload behind a base transport header, in every packet of
@@ -180,7 +188,29 @@ impl Shard {
             polled_at: Time::ZERO,
             may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
             deferred: false,
+            unwatched: false,
         }
+    }
+
+    /// Takes up an address: packets go to and from it from now on.
+    pub(crate) fn attach(&mut self, attachment: Attachment) {
+        self.nic.add_endpoint(Endpoint {
+            ip: attachment.address.ip,
+            port: attachment.own.local_addr().port(),
+        });
+        self.attachments.push(attachment);
+        self.limit_batches(self.attachments.len() - 1);
+    }
+
+    /// Asks an address's socket how many packets it takes at once. The answer may change after a send has failed.
+    fn limit_batches(&mut self, index: usize) {
+        let attachment = &self.attachments[index];
+        let segments = if self.single_packets {
+            1
+        } else {
+            attachment.own.max_gso_segments()
+        };
+        self.nic.limit_batches(attachment.address.ip, segments);
     }
 
     /// Looks for work and does it. Whether there was any.
@@ -198,6 +228,7 @@ impl Shard {
         let mut worked = self.receive(now, self.hot, &mut buffers.batch);
         if full {
             worked |= self.receive_elsewhere(now, &mut buffers);
+            self.attend_ports(now);
         }
         self.buffers = Some(buffers);
         self.nic.handle_timeout(now);
@@ -221,6 +252,17 @@ impl Shard {
             self.publish();
         }
         worked
+    }
+
+    /// Whether something is to be sent or shown that does not wait for the program's next call on purpose.
+    pub(crate) fn needs_flush(&self) -> bool {
+        let to_send = self.nic.ready_queue_pairs() > 0 && !(self.deferred && self.nic.only_acknowledges());
+        to_send || self.nic.has_unpublished() || self.gsi.cm.has_output()
+    }
+
+    /// Whether there are new sockets to watch since this was last asked.
+    pub(crate) fn take_unwatched(&mut self) -> bool {
+        std::mem::take(&mut self.unwatched)
     }
 
     /// Sends the acknowledgements that wait for the program's next call, if any: there may be none.
@@ -263,8 +305,13 @@ impl Shard {
 
     /// When [`Shard::drive`] is needed even if nothing happens.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
+        let ports = self.attachments.iter().filter_map(Attachment::next_deadline_ns);
         let timeouts = [self.nic.poll_timeout(), self.gsi.cm.poll_timeout()];
-        timeouts.into_iter().flatten().min()
+        timeouts
+            .into_iter()
+            .flatten()
+            .chain(ports.map(Time::from_ns))
+            .min()
     }
 
     /// Whether the program polls at this moment.
@@ -277,6 +324,15 @@ impl Shard {
         self.stalled.is_some() || self.unsent
     }
 
+    /// Does what is due for our sockets at port 4791.
+    fn attend_ports(&mut self, now: Time) {
+        for attachment in &mut self.attachments {
+            let entropy = &mut self.entropy;
+            let token = || (u64::from(entropy.next_u32()) << 32) | u64::from(entropy.next_u32());
+            self.unwatched |= attachment.attend_port(now.as_ns(), token);
+        }
+    }
+
     fn receive_elsewhere(&mut self, now: Time, buffers: &mut Buffers) -> bool {
         let mut worked = false;
         for index in 0..self.attachments.len() {
@@ -286,7 +342,7 @@ impl Shard {
                 }
             }
             worked |= self.read_inboxes(now, index, &mut buffers.inbox);
-            worked |= self.miss_the_dead(now, index);
+            worked |= self.hear_others(now, index);
         }
         for index in 0..self.groups.len() {
             worked |= self.receive(now, Source::Group(index), &mut buffers.batch);
@@ -300,7 +356,7 @@ impl Shard {
         for _ in 0..RECEIVES_PER_DRIVE {
             let socket = match source {
                 Source::Own(index) => self.attachments.get(index).map(|attachment| &attachment.own),
-                Source::Port(index) => self.attachments.get(index).and_then(|a| a.seat.socket()),
+                Source::Port(index) => self.attachments.get(index).and_then(|a| a.port.socket()),
                 Source::Group(index) => self.groups.get(index).map(|(_, socket)| socket),
             };
             let Some(Ok(_)) = socket.map(|socket| socket.recv(batch)) else {
@@ -311,7 +367,10 @@ impl Shard {
             let mut bytes = 0;
             for datagrams in batch.iter() {
                 bytes += datagrams.bytes.len();
+                let survey = datagrams.bytes.first() == Some(&SURVEY_OPCODE);
                 match source {
+                    Source::Port(index) if survey => self.attachments[index].answer_survey(&datagrams),
+                    Source::Own(index) if survey => self.attachments[index].take_survey(&datagrams),
                     Source::Port(index) => self.sort(now, index, &datagrams),
                     _ => self.take(now, &datagrams),
                 }
@@ -346,18 +405,16 @@ impl Shard {
             let attachment = &mut self.attachments[index];
             match owner {
                 Owner::Block(block) | Owner::Identifier(block) if !attachment.owns(block) => {
-                    if attachment.hand_over(block, &run) {
-                        self.counters.handed_over += 1;
-                    } else {
-                        self.counters.nobody += 1;
+                    match attachment.hand_over(block, &run) {
+                        Delivery::Sent => self.counters.handed_over += 1,
+                        Delivery::Full | Delivery::Gone => self.counters.nobody += 1,
                     }
                 }
                 Owner::Service(service) if !attachment.serves(service) => {
-                    if attachment.hand_request_over(service, &run) {
-                        self.counters.handed_over += 1;
-                    } else {
+                    match attachment.hand_request_over(service, &run) {
+                        Delivery::Sent | Delivery::Full => self.counters.handed_over += 1,
                         // Nobody listens: ours to refuse.
-                        self.take(now, &run);
+                        Delivery::Gone => self.take(now, &run),
                     }
                 }
                 _ => self.take(now, &run),
@@ -389,56 +446,71 @@ impl Shard {
         self.nic.handle_datagram(now, &arrival, datagrams.bytes);
     }
 
-    /// Ends the connections to processes of this host that have ended without a word.
-    fn miss_the_dead(&mut self, now: Time, index: usize) -> bool {
+    /// What the processes of this host say that we have written to; one that has ended without a word ends its
+    /// connections.
+    fn hear_others(&mut self, now: Time, index: usize) -> bool {
         let mut worked = false;
-        while let Some(gone) = self.attachments[index].outbox.poll_gone() {
-            if let InboxName::Block(BlockName { address, block }) = gone {
-                self.gsi
-                    .cm
-                    .peer_gone(now, address.ip, |id| gsi::block_of(id) == Some(block));
-                worked = true;
+        for _ in 0..MESSAGES_PER_DRIVE {
+            let Some(heard) = self.attachments[index].outbox.poll() else {
+                break;
+            };
+            worked = true;
+            match heard {
+                Heard::IAm {
+                    who: InboxName::Block(who),
+                    udp_port,
+                } => self.routes.answered(now, who, udp_port),
+                Heard::Gone(InboxName::Block(gone)) => {
+                    let is_its = |id| gsi::block_of(id) == Some(gone.block);
+                    self.gsi.cm.peer_gone(now, gone.address.ip, is_its);
+                }
+                // Services are not asked anything, and own no connections.
+                _ => {}
             }
         }
         worked
     }
 
     /// Packets and questions from other processes of this host.
-    fn read_inboxes(&mut self, now: Time, index: usize, inbox: &mut InboxBuffer) -> bool {
+    fn read_inboxes(&mut self, now: Time, index: usize, buffer: &mut InboxBuffer) -> bool {
         let mut worked = false;
         for claim in 0..self.attachments[index].claims.len() {
             for _ in 0..MESSAGES_PER_DRIVE {
                 let attachment = &mut self.attachments[index];
-                let claim = &mut attachment.claims[claim];
-                let asked = claim.name();
-                let Ok(Some(message)) = claim.inbox_mut().recv(inbox) else {
+                let udp_port = attachment.own.local_addr().port();
+                let inbox = attachment.claims[claim].inbox_mut();
+                let Ok(Some(message)) = inbox.recv(buffer) else {
                     break;
                 };
                 worked = true;
                 match message {
                     Message::Handover(datagrams) => {
+                        attachment.steering.stray();
                         self.counters.handed_in += 1;
                         self.take(now, &datagrams);
                     }
-                    Message::WhereAreYou { reply_to, token } => attachment.answer(asked, reply_to, token),
-                    Message::IAm { who, udp_port, token } => self.routes.answered(now, who, udp_port, token),
+                    Message::WhereAreYou => inbox.reply(&Message::IAm { udp_port }),
+                    // Answers come on the line of the question.
+                    Message::IAm { .. } => {}
                 }
             }
         }
         for service in 0..self.attachments[index].services.len() {
             for _ in 0..MESSAGES_PER_DRIVE {
-                let (_, claim) = &mut self.attachments[index].services[service];
-                let Ok(Some(message)) = claim.inbox_mut().recv(inbox) else {
+                let attachment = &mut self.attachments[index];
+                let Ok(Some(message)) = attachment.services[service].1.inbox_mut().recv(buffer) else {
                     break;
                 };
                 worked = true;
                 // Nothing but requests is meant for a service.
                 if let Message::Handover(datagrams) = message {
+                    attachment.steering.stray();
                     self.counters.handed_in += 1;
                     self.take(now, &datagrams);
                 }
             }
         }
+        self.unwatched |= self.attachments[index].try_port_again(now.as_ns());
         worked
     }
 
@@ -456,12 +528,7 @@ impl Shard {
             if self.stalled.is_some() {
                 break;
             }
-            let segments = self
-                .attachments
-                .first()
-                .filter(|_| !self.single_packets)
-                .map_or(1, |first| first.own.max_gso_segments());
-            let batch = self.nic.poll_transmit(now, segments, self.out.bytes_mut());
+            let batch = self.nic.poll_transmit(now, MAX_SEGMENTS, self.out.bytes_mut());
             let Some(transmit) = batch.or_else(|| self.next_message()) else {
                 self.unsent = false;
                 break;
@@ -506,22 +573,17 @@ impl Shard {
             Ok(()) => self.counters.sends += 1,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
             // Unreachable, refused, too long for the interface: to the transport it is a lost packet.
-            Err(_) => self.counters.send_errors += 1,
+            Err(_) => {
+                self.counters.send_errors += 1;
+                self.limit_batches(index);
+            }
         }
     }
 
     fn destination(&mut self, now: Time, index: usize, transmit: &Transmit) -> SocketAddr {
         let to = self.peer(index, transmit.flow.dst);
-        let attachment = &mut self.attachments[index];
-        let Some(reply_to) = attachment.name() else {
-            return to.with_port(ROCE_PORT);
-        };
-        let mut asker = Asker {
-            outbox: &mut attachment.outbox,
-            reply_to,
-            entropy: &mut self.entropy,
-        };
-        let port = self.routes.port(now, to, transmit.dest_qpn.value(), &mut asker);
+        let outbox = &mut self.attachments[index].outbox;
+        let port = self.routes.port(now, to, transmit.dest_qpn.value(), outbox);
         to.with_port(port)
     }
 
@@ -532,15 +594,29 @@ impl Shard {
         let Some(attachment) = self.attachments.get_mut(index) else {
             return false;
         };
-        let Some(reply_to) = attachment.name() else {
-            return false;
-        };
-        let mut asker = Asker {
-            outbox: &mut attachment.outbox,
-            reply_to,
-            entropy: &mut self.entropy,
-        };
-        self.routes.refresh(self.clock.now(), to, qpn, &mut asker)
+        self.routes
+            .refresh(self.clock.now(), to, qpn, &mut attachment.outbox)
+    }
+
+    /// Whether the kernel sorts by everything that it was to be told of.
+    pub(crate) fn is_steered(&self) -> bool {
+        let now_ns = self.clock.now().as_ns();
+        let mut ports = self
+            .attachments
+            .iter()
+            .filter(|attachment| attachment.port.socket().is_some());
+        ports.all(|attachment| attachment.steering.is_settled(now_ns))
+    }
+
+    /// A peer is about to send to a queue pair of ours at this address. If it is on another host, its packets come to
+    /// port 4791, and the kernel should know that they are for this process.
+    pub(crate) fn expect_packets_from(&mut self, gid_index: u8, remote: IpAddr) {
+        let index = usize::from(gid_index);
+        if !netdev::is_local(self.peer(index, remote))
+            && let Some(attachment) = self.attachments.get_mut(index)
+        {
+            attachment.steering.want();
+        }
     }
 
     /// Whether the answer has come.

@@ -17,13 +17,13 @@ mod single;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
 pub use batch::{Datagrams, RecvBatch};
-pub(crate) use options::{grow_buffers, peer_pid};
+pub(crate) use options::{Credentials, grow_buffers, peer_credentials};
 
 /// The UDP port of RoCEv2, on which every host listens.
 pub const ROCE_PORT: u16 = 4791;
@@ -48,7 +48,20 @@ impl WireSocket {
     /// Nobody else can bind the same address and port: [`io::ErrorKind::AddrInUse`] means that somebody
     /// already has.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::bind_new(new_socket(address)?, address)
+    }
+
+    /// Binds to an address and port that other processes of this user may bind too, each with a socket of its own.
+    ///
+    /// A datagram goes to one of them. [`io::ErrorKind::AddrInUse`] means that another user has the port, or somebody
+    /// who does not share it.
+    pub fn bind_shared(address: SocketAddr) -> io::Result<Self> {
         let socket = new_socket(address)?;
+        socket.set_reuse_port(true)?;
+        Self::bind_new(socket, address)
+    }
+
+    fn bind_new(socket: Socket, address: SocketAddr) -> io::Result<Self> {
         if let SocketAddr::V4(address) = address
             && !address.ip().is_unspecified()
         {
@@ -57,15 +70,6 @@ impl WireSocket {
             socket.set_multicast_if_v4(address.ip())?;
         }
         socket.bind(&address.into())?;
-        Self::wrap(socket)
-    }
-
-    /// Takes over a socket that another process made by [`bind`](Self::bind), with what is queued in it.
-    pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
-        let socket = Socket::from(socket);
-        if socket.r#type()? != Type::DGRAM {
-            return Err(invalid("not a datagram socket"));
-        }
         Self::wrap(socket)
     }
 

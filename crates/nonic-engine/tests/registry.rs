@@ -1,5 +1,5 @@
 //! Processes that share an address: the protocol between them, tried within one process, where claims and
-//! seats are just sockets. `registry_processes.rs` repeats the essential parts with processes that die.
+//! ports are just sockets. `registry_processes.rs` repeats the essential parts with processes that die.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,13 +8,12 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
 use nonic_engine::netdev::LocalAddress;
 use nonic_engine::registry::{
-    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Occupant, Outbox, RetryReason, Seat,
-    Standing, occupant, try_hold,
+    Block, BlockClaim, BlockName, Delivery, Heard, InboxBuffer, Message, Occupant, Outbox, Port, RetryReason,
+    Standing, occupant,
 };
 use nonic_engine::socket::{Datagrams, RecvBatch, WireSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 /// Every test has an address of its own, so that they can run side by side: all of 127/8 is local.
@@ -40,13 +39,6 @@ fn readable(fd: impl AsFd) -> bool {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).expect("poll works") == 1
 }
 
-fn holder_pid_is_ours(standing: Standing) -> bool {
-    standing
-        == Standing::Waiting {
-            holder_pid: Some(std::process::id()),
-        }
-}
-
 #[test]
 fn a_handover_brings_packets_and_where_they_came_from() {
     let mut claim = BlockClaim::claim(address(1)).expect("a block");
@@ -64,31 +56,55 @@ fn a_handover_brings_packets_and_where_they_came_from() {
 }
 
 #[test]
-fn a_question_is_answered_across_addresses() {
-    let mut asker = BlockClaim::claim(address(2)).expect("a block");
+fn a_question_is_answered_to_who_asked_it() {
     let mut asked = BlockClaim::claim(address(3)).expect("a block");
-    let mut outbox = Outbox::new().expect("an outbox");
+    let mut outboxes = [0; 2].map(|_| Outbox::new().expect("an outbox"));
     let mut buffer = InboxBuffer::new();
-    let question = Message::WhereAreYou {
-        reply_to: asker.name(),
-        token: 0x0123_4567_89ab_cdef,
-    };
-    assert_eq!(
-        outbox.post(asked.name(), &question).expect("post"),
-        Delivery::Sent
-    );
+    for (udp_port, outbox) in (50_000..).zip(&mut outboxes) {
+        let sent = outbox.post(asked.name(), &Message::WhereAreYou).expect("post");
+        assert_eq!(sent, Delivery::Sent);
+        let question = asked.inbox_mut().recv(&mut buffer).expect("recv");
+        assert_eq!(question, Some(Message::WhereAreYou));
+        asked.inbox().reply(&Message::IAm { udp_port });
+    }
+    for (udp_port, outbox) in (50_000..).zip(&mut outboxes) {
+        assert!(readable(&*outbox));
+        let who = asked.name().into();
+        assert_eq!(outbox.poll(), Some(Heard::IAm { who, udp_port }));
+        assert_eq!(outbox.poll(), None);
+    }
+}
 
-    let Some(Message::WhereAreYou { reply_to, token }) = asked.inbox_mut().recv(&mut buffer).expect("recv")
-    else {
-        panic!("not the question");
+/// Who was asked where it listens can say that and nothing else.
+#[test]
+fn an_answer_that_is_none_ends_the_line() {
+    let name = BlockName {
+        address: address(2),
+        block: Block::FIRST,
     };
-    let answer = Message::IAm {
-        who: asked.name(),
-        udp_port: 50_000,
-        token,
-    };
-    assert_eq!(outbox.post(reply_to, &answer).expect("post"), Delivery::Sent);
-    assert_eq!(asker.inbox_mut().recv(&mut buffer).expect("recv"), Some(answer));
+    let impostor = rustix::net::socket_with(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::empty(),
+        None,
+    )
+    .expect("a socket");
+    let unix = rustix::net::SocketAddrUnix::new_abstract_name(name.to_string().as_bytes()).expect("a name");
+    rustix::net::bind(&impostor, &unix).expect("the name is free");
+    rustix::net::listen(&impostor, 4).expect("it listens");
+    let mut outbox = Outbox::new().expect("an outbox");
+    for nonsense in [&b"hello"[..], &[3, 1], &[0; 100]] {
+        assert_eq!(
+            outbox.post(name, &Message::WhereAreYou).expect("post"),
+            Delivery::Sent
+        );
+        let line = rustix::net::accept(&impostor).expect("the question's line");
+        rustix::net::send(&line, nonsense, rustix::net::SendFlags::empty()).expect("sent");
+        assert_eq!(outbox.poll(), None);
+        assert!(!readable(&outbox), "it would keep us awake");
+        let gone = rustix::net::send(&line, b"more", rustix::net::SendFlags::NOSIGNAL);
+        assert!(gone.is_err(), "the line is closed");
+    }
 }
 
 #[test]
@@ -250,21 +266,115 @@ fn one_learns_of_the_end_of_those_one_has_written_to() {
         assert_eq!(sent.expect("post"), Delivery::Sent);
     }
     assert!(!readable(&outbox));
-    assert_eq!(outbox.poll_gone(), None);
+    assert_eq!(outbox.poll(), None);
     let name = left.name();
     drop(left);
     assert!(readable(&outbox));
-    assert_eq!(outbox.poll_gone(), Some(name.into()));
+    assert_eq!(outbox.poll(), Some(Heard::Gone(name.into())));
     assert!(!readable(&outbox));
-    assert_eq!(outbox.poll_gone(), None);
+    assert_eq!(outbox.poll(), None);
     drop(right);
-    assert!(outbox.poll_gone().is_some());
+    assert!(outbox.poll().is_some());
 }
 
-/// A process that others crowd round closes lines. That is not its end.
+/// A name that passed to another process while nobody looked: the one that had it is gone.
+#[test]
+fn the_end_of_a_process_is_noticed_though_another_took_its_name() {
+    let name = BlockName {
+        address: address(16),
+        block: Block::FIRST,
+    };
+    let mut outbox = Outbox::new().expect("an outbox");
+    let mut child = std::process::Command::new("python3")
+        .args(["-c", OWNER, &name.to_string()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3 is installed");
+    let mut said = [0; 3];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut said).expect("it says so");
+    assert_eq!(
+        outbox.post(name, &Message::WhereAreYou).expect("post"),
+        Delivery::Sent
+    );
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    let _heir = BlockClaim::claim_block(address(16), Block::FIRST).expect("the name is free again");
+    assert_eq!(outbox.poll(), Some(Heard::Gone(name.into())));
+    assert_eq!(outbox.poll(), None);
+}
+
+/// Owns the name that it is given until it is killed.
+const OWNER: &str = r"
+import socket, sys, time
+inbox = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+inbox.bind('\0' + sys.argv[1])
+inbox.listen()
+print('yes', flush=True)
+time.sleep(60)
+";
+
+/// Lines are descriptors, and those belong to the program.
+#[test]
+fn lines_are_bounded_on_both_sides() {
+    const LIMIT: u64 = 1024;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let lower = rustix::process::Rlimit {
+        current: Some(LIMIT),
+        ..limit
+    };
+    // nextest runs each test in a process of its own.
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, lower).expect("it may be lowered");
+    let mut claim = BlockClaim::claim(address(13)).expect("a block");
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("procfs").count();
+    let before = descriptors();
+    let mut buffer = InboxBuffer::new();
+    let mut lines = Vec::new();
+    for _ in 0..400 {
+        let line = vandal(claim.name());
+        rustix::net::send(&line, b"hello", rustix::net::SendFlags::empty()).expect("anybody can write");
+        while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() {}
+        lines.push(line);
+    }
+    assert_eq!(buffer.junk(), 400, "everybody was heard");
+    let kept = descriptors() - before - lines.len();
+    assert!(
+        (200..=LIMIT as usize / 4).contains(&kept),
+        "{kept} lines were kept"
+    );
+    drop(lines);
+    while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() || readable(claim.inbox()) {}
+
+    let mut outbox = Outbox::new().expect("an outbox");
+    let claims: Vec<_> = (0..100)
+        .map(|_| BlockClaim::claim(address(14)).expect("a block"))
+        .collect();
+    let others: Vec<_> = (0..LIMIT as usize / 4 - 50)
+        .map(|_| vandal(claim.name()))
+        .collect();
+    while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() || readable(claim.inbox()) {}
+    let before = descriptors();
+    for claim in &claims {
+        let sent = outbox.post(claim.name(), &Message::Handover(packets(b"packet")));
+        assert_eq!(sent.expect("post"), Delivery::Sent);
+    }
+    let kept = descriptors() - before;
+    assert!(
+        (40..=60).contains(&kept),
+        "{kept} lines are kept when others have the rest"
+    );
+    drop(others);
+}
+
+/// A process that has no room for a line closes it. That is not its end.
 #[test]
 fn a_line_closed_for_want_of_room_is_not_the_end_of_a_process() {
-    let mut claim = BlockClaim::claim(address(16)).expect("a block");
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let lower = rustix::process::Rlimit {
+        current: Some(600),
+        ..limit
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, lower).expect("it may be lowered");
+    let mut claim = BlockClaim::claim(address(17)).expect("a block");
     let mut buffer = InboxBuffer::new();
     let message = Message::Handover(packets(b"packet"));
     let mut outboxes: Vec<_> = (0..140).map(|_| Outbox::new().expect("an outbox")).collect();
@@ -275,14 +385,14 @@ fn a_line_closed_for_want_of_room_is_not_the_end_of_a_process() {
         }
         assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), None);
         for outbox in &mut outboxes {
-            assert_eq!(outbox.poll_gone(), None);
+            assert_eq!(outbox.poll(), None);
         }
     }
     // Those whose line was closed ask a few times whether the process is there, and leave it at that.
     for _ in 0..8 {
         while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() || readable(claim.inbox()) {}
         for outbox in &mut outboxes {
-            assert_eq!(outbox.poll_gone(), None);
+            assert_eq!(outbox.poll(), None);
         }
     }
     while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() || readable(claim.inbox()) {}
@@ -293,289 +403,88 @@ fn a_line_closed_for_want_of_room_is_not_the_end_of_a_process() {
 }
 
 #[test]
-fn lines_are_bounded_on_both_sides() {
-    let mut claim = BlockClaim::claim(address(13)).expect("a block");
-    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("procfs").count();
-    let before = descriptors();
-    let mut buffer = InboxBuffer::new();
-    let mut lines = Vec::new();
-    for _ in 0..300 {
-        let line = vandal(claim.name());
-        rustix::net::send(&line, b"hello", rustix::net::SendFlags::empty()).expect("anybody can write");
-        while claim.inbox_mut().recv(&mut buffer).expect("recv").is_some() {}
-        lines.push(line);
-    }
-    assert_eq!(buffer.junk(), 300, "everybody was heard");
-    // Other tests of this process come and go with a few descriptors of their own.
-    assert!(descriptors() - before < 300 + 200, "lines are never closed");
-
-    let mut outbox = Outbox::new().expect("an outbox");
-    let claims: Vec<_> = (0..200)
-        .map(|_| BlockClaim::claim(address(14)).expect("a block"))
-        .collect();
-    let before = descriptors();
-    for claim in &claims {
-        let sent = outbox.post(claim.name(), &Message::Handover(packets(b"packet")));
-        assert_eq!(sent.expect("post"), Delivery::Sent);
-    }
-    assert!(descriptors() - before < 180, "lines are never closed");
-}
-
-#[test]
-fn one_seat_holds_and_the_others_wait_their_turn() {
-    let mut seats: Vec<Seat> = (0..4).map(|_| Seat::take(address(20), 0)).collect();
-    for _ in 0..3 {
-        assert_eq!(seats[0].standing(), Standing::Holder);
+fn every_process_of_a_user_has_a_socket_at_the_port() {
+    let ports: Vec<Port> = (0..4).map(|_| Port::join(address(20), 0)).collect();
+    for port in &ports {
+        assert_eq!(port.standing(), Standing::Joined);
         assert_eq!(
-            seats[0].socket().expect("the port").local_addr(),
+            port.socket().expect("joined").local_addr(),
             address(20).with_port(4791)
         );
-        for seat in &mut seats[1..] {
-            assert!(holder_pid_is_ours(seat.standing()), "{:?}", seat.standing());
-            assert!(seat.socket().is_none());
-            assert_eq!(seat.next_deadline_ns(), None);
-            assert!(!readable(seat.fd().expect("a connection to wait on")));
-            assert!(!seat.poll(SECOND), "nothing happened");
-        }
-        seats.remove(0);
-        for seat in &mut seats {
-            assert!(
-                readable(seat.fd().expect("the connection")),
-                "the holder's end is seen"
-            );
-            assert!(seat.poll(SECOND));
-        }
+        assert_eq!(port.next_deadline_ns(), None);
     }
 }
 
 #[test]
-fn the_holder_lets_waiters_in_and_goes_back_to_sleep() {
-    let mut holder = Seat::take(address(21), 0);
-    let _waiters: Vec<Seat> = (0..100).map(|_| Seat::take(address(21), 0)).collect();
-    assert!(readable(holder.fd().expect("a door")));
-    for _ in 0..2 {
-        assert!(!holder.poll(0), "nothing to register anew");
-    }
-    assert!(!readable(holder.fd().expect("a door")), "everybody is in");
-    assert_eq!(holder.next_deadline_ns(), None);
-}
-
-#[test]
-fn waiters_that_were_never_let_in_still_see_the_end() {
-    let holder = Seat::take(address(22), 0);
-    let mut waiter = Seat::take(address(22), 0);
-    drop(holder);
-    assert!(waiter.poll(0));
-    assert_eq!(waiter.standing(), Standing::Holder);
-}
-
-#[test]
-fn waiters_that_leave_do_not_pile_up() {
-    let open_descriptors = || {
-        std::fs::read_dir("/proc/self/fd")
-            .expect("/proc is mounted")
-            .count()
-    };
-    let mut holder = Seat::take(address(23), 0);
-    let before = open_descriptors();
-    for _ in 0..500 {
-        drop(Seat::take(address(23), 0));
-        holder.poll(0);
-    }
-    // Other tests may share the process, so this allows for a few descriptors of theirs.
-    assert!(open_descriptors() < before + 200);
-    assert_eq!(holder.standing(), Standing::Holder);
-}
-
-/// The winner of the race has the port and has not opened its door yet.
-#[test]
-fn a_closed_door_is_tried_again_soon() {
-    let winner = try_hold(address(24)).expect("bind").expect("the port is free");
-    let mut seat = Seat::take(address(24), SECOND);
-    assert_eq!(
-        seat.standing(),
-        Standing::Retry {
-            reason: RetryReason::Settling
-        }
-    );
-    assert_eq!(seat.next_deadline_ns(), Some(SECOND + MILLISECOND));
-    assert!(seat.fd().is_none());
-    assert!(!seat.poll(SECOND), "not due yet");
-    drop(winner);
-    assert!(seat.poll(SECOND + MILLISECOND));
-    assert_eq!(seat.standing(), Standing::Holder);
-}
-
-#[test]
-fn a_port_that_stays_taken_is_foreign_and_tried_slowly() {
-    let foreign = WireSocket::bind(address(25).with_port(4791)).expect("the port is free");
-    let mut now_ns = 0;
-    let mut seat = Seat::take(address(25), now_ns);
-    let mut attempts = 0;
-    while seat.standing()
-        != (Standing::Retry {
-            reason: RetryReason::Foreign,
-        })
-    {
-        now_ns = seat.next_deadline_ns().expect("a retry has a deadline");
-        assert!(seat.poll(now_ns));
-        attempts += 1;
-        assert!(attempts < 20, "never called foreign");
-    }
-    assert!(
-        (100 * MILLISECOND..500 * MILLISECOND).contains(&now_ns),
-        "{now_ns}"
-    );
-    for _ in 0..3 {
-        assert_eq!(seat.next_deadline_ns(), Some(now_ns + SECOND));
-        now_ns += SECOND;
-        assert!(seat.poll(now_ns));
-        assert_eq!(
-            seat.standing(),
-            Standing::Retry {
-                reason: RetryReason::Foreign
-            }
+fn what_is_sent_to_the_port_always_has_a_reader() {
+    let mut ports: Vec<Port> = (0..4).map(|_| Port::join(address(21), 0)).collect();
+    let sender = WireSocket::bind(address(22).with_port(0)).expect("a free port");
+    let mut batch = RecvBatch::new(1);
+    while !ports.is_empty() {
+        sender
+            .send(address(21).with_port(4791), b"packet", None)
+            .expect("loopback takes it");
+        let mut reads = |port: &&Port| {
+            port.socket()
+                .is_some_and(|socket| socket.recv(&mut batch).is_ok())
+        };
+        assert!(
+            ports.iter().any(|port| reads(&port)),
+            "with {} processes",
+            ports.len()
         );
+        let datagrams = batch.iter().next().expect("one entry");
+        assert_eq!(
+            (datagrams.src, datagrams.dst_ip),
+            (sender.local_addr(), address(21).ip)
+        );
+        ports.remove(0);
     }
-    drop(foreign);
-    assert!(seat.poll(now_ns + SECOND));
-    assert_eq!(seat.standing(), Standing::Holder);
+}
+
+#[test]
+fn a_port_that_somebody_else_has_is_tried_slowly_and_when_it_may_be_free() {
+    let other = WireSocket::bind(address(25).with_port(4791)).expect("the port is free");
+    let mut port = Port::join(address(25), 0);
+    let taken = Standing::Retry {
+        reason: RetryReason::Taken,
+    };
+    for round in 0..3 {
+        assert_eq!(port.standing(), taken);
+        assert_eq!(port.next_deadline_ns(), Some((round + 1) * SECOND));
+        assert!(!port.poll((round + 1) * SECOND - 1), "not due yet");
+        assert!(!port.poll((round + 1) * SECOND));
+    }
+    drop(other);
+    assert!(port.try_again(3 * SECOND + 1));
+    assert_eq!(port.standing(), Standing::Joined);
+    assert!(!port.try_again(3 * SECOND + 2), "it has the port");
 }
 
 #[test]
 fn an_address_that_is_not_ours_is_unavailable() {
     let elsewhere = LocalAddress::from(IpAddr::from([203, 0, 113, 1]));
-    let seat = Seat::take(elsewhere, 0);
+    let port = Port::join(elsewhere, 0);
     let reason = RetryReason::Unavailable(std::io::ErrorKind::AddrNotAvailable);
-    assert_eq!(seat.standing(), Standing::Retry { reason });
-    assert_eq!(seat.next_deadline_ns(), Some(SECOND));
-}
-
-/// A predecessor's door can outlive its port for a moment while the kernel tears it down.
-#[test]
-fn a_holder_whose_door_is_blocked_serves_and_opens_it_later() {
-    let unix = UnixAddr::from_abstract_name(format!("nonic/2/{}/holder", address(26))).expect("a name");
-    let old_door = UnixListener::bind_addr(&unix).expect("the name is free");
-    let mut holder = Seat::take(address(26), 0);
-    assert_eq!(holder.standing(), Standing::Holder);
-    assert!(holder.fd().is_none());
-    let mut waiter = Seat::take(address(26), 0);
-    assert!(
-        holder_pid_is_ours(waiter.standing()),
-        "the old door still takes connections"
-    );
-
-    drop(old_door);
-    assert!(waiter.poll(0), "the old door closed");
-    assert_eq!(
-        waiter.standing(),
-        Standing::Retry {
-            reason: RetryReason::Settling
-        }
-    );
-    let deadline_ns = holder.next_deadline_ns().expect("it tries again");
-    assert!(holder.poll(deadline_ns));
-    assert!(holder.fd().is_some());
-    assert!(waiter.poll(waiter.next_deadline_ns().expect("it tries again")));
-    assert!(holder_pid_is_ours(waiter.standing()));
+    assert_eq!(port.standing(), Standing::Retry { reason });
+    assert_eq!(port.next_deadline_ns(), Some(SECOND));
 }
 
 #[test]
 fn one_can_look_who_has_the_port_without_taking_it() {
     assert_eq!(occupant(address(29)).expect("it can be bound"), Occupant::Nobody);
-    let seat = Seat::take(address(29), 0);
-    assert_eq!(seat.standing(), Standing::Holder);
-    let us = Occupant::Holder {
-        pid: Some(std::process::id()),
-    };
-    assert_eq!(occupant(address(29)).expect("the door answers"), us);
-
-    let foreign = try_hold(address(30)).expect("it can be bound");
-    assert!(foreign.is_some());
-    assert_eq!(occupant(address(30)).expect("it is taken"), Occupant::Foreign);
+    let _port = Port::join(address(29), 0);
+    let uid = rustix::process::geteuid().as_raw();
+    assert_eq!(occupant(address(29)).expect("it is seen"), Occupant::User { uid });
 }
 
 #[test]
-fn the_port_receives_what_others_send_to_it() {
-    let seat = Seat::take(address(27), 0);
-    let sender = WireSocket::bind(address(28).with_port(0)).expect("a free port");
-    sender
-        .send(address(27).with_port(4791), b"packet", None)
-        .expect("loopback takes it");
-    let mut batch = RecvBatch::new(1);
-    assert_eq!(
-        seat.socket()
-            .expect("the port")
-            .recv(&mut batch)
-            .expect("a datagram"),
-        1
-    );
-    let datagrams = batch.iter().next().expect("one entry");
-    assert_eq!(
-        (datagrams.src, datagrams.dst_ip),
-        (sender.local_addr(), address(27).ip)
-    );
-}
-
-#[test]
-fn ipv6_addresses_have_seats_and_blocks_too() {
+fn ipv6_addresses_have_ports_and_blocks_too() {
     let local = LocalAddress::from(IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
     let claim = BlockClaim::claim(local).expect("a block");
     assert_eq!(
         claim.name().to_string(),
-        format!("nonic/2/::1/block/{:03x}", claim.block().number())
+        format!("nonic/3/::1/block/{:03x}", claim.block().number())
     );
-    // Whether the port is free depends on who else runs here; being neither holder nor waiter would mean a
-    // foreign program, which a test machine does not have.
-    let seat = Seat::take(local, 0);
-    let second = Seat::take(local, 0);
-    assert!(
-        matches!(second.standing(), Standing::Waiting { .. }),
-        "{:?} {:?}",
-        seat.standing(),
-        second.standing()
-    );
-}
-
-#[test]
-fn what_a_leaving_holder_had_not_read_is_read_by_its_heir() {
-    let holder = Seat::take(address(30), 0);
-    let mut heir = Seat::take(address(30), 0);
-    assert_eq!(holder.standing(), Standing::Holder);
-    let sender = WireSocket::bind(address(30).with_port(0)).expect("a socket");
-    let port = address(30).with_port(4791);
-    sender.send(port, b"under way", None).expect("sent");
-    drop(holder);
-    // There was no moment at which the port was free.
-    sender.send(port, b"meanwhile", None).expect("sent");
-    assert!(heir.poll(1));
-    assert_eq!(heir.standing(), Standing::Holder);
-    let socket = heir.socket().expect("the port");
-    let mut batch = RecvBatch::new(1);
-    for expected in [b"under way", b"meanwhile"] {
-        socket.recv(&mut batch).expect("a packet waits");
-        let found = batch.iter().next().map(|datagrams| datagrams.bytes.to_vec());
-        assert_eq!(found.as_deref(), Some(&expected[..]));
-    }
-}
-
-#[test]
-fn a_socket_that_is_not_the_port_is_not_inherited() {
-    use std::os::linux::net::SocketAddrExt;
-    let door = UnixAddr::from_abstract_name(format!("nonic/2/{}/holder", address(31))).expect("a name");
-    let impostor = UnixListener::bind_addr(&door).expect("the name is free");
-    let port = WireSocket::bind(address(31).with_port(4791)).expect("the port is free");
-    let mut seat = Seat::take(address(31), 0);
-    assert!(matches!(seat.standing(), Standing::Waiting { .. }));
-    let (line, _) = impostor.accept().expect("the seat knocked");
-    let other = WireSocket::bind(address(31).with_port(0)).expect("another port");
-    let sockets = [other.as_fd()];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut notes = rustix::net::SendAncillaryBuffer::new(&mut space);
-    notes.push(rustix::net::SendAncillaryMessage::ScmRights(&sockets));
-    let flags = rustix::net::SendFlags::empty();
-    rustix::net::sendmsg(&line, &[std::io::IoSlice::new(b"!")], &mut notes, flags).expect("sent");
-    assert!(!seat.poll(1));
-    assert!(matches!(seat.standing(), Standing::Waiting { .. }));
-    drop(port);
+    assert_eq!(Port::join(local, 0).standing(), Standing::Joined);
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nonic_engine::netdev::LocalAddress;
 use nonic_engine::registry::{
-    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Outbox, Seat, Standing,
+    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Occupant, Outbox, Port, occupant,
 };
 use nonic_engine::socket::{RecvBatch, WireSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -81,48 +81,37 @@ fn heard(said: &Receiver<(usize, String)>) -> (usize, String) {
         .expect("a child says something in time")
 }
 
-/// Role: contend for the port, and say when it is held. Ends by itself if nobody kills it.
+/// Role: join the port and say what arrives there. Ends by itself if nobody kills it.
 #[test]
 #[ignore = "a child process of the other tests"]
-fn contender() {
+fn reader() {
     let Some(address) = own_address() else { return };
+    let port = Port::join(address, 0);
+    let socket = port.socket().expect("the port is this user's");
+    say("joined");
+    let mut batch = RecvBatch::new(1);
     let start = Instant::now();
-    let now_ns = || start.elapsed().as_nanos() as u64;
-    let mut seat = Seat::take(address, now_ns());
-    let mut said = None;
     while start.elapsed() < 3 * PATIENCE {
-        let standing = seat.standing();
-        if said != Some(standing) {
-            match standing {
-                Standing::Holder => say("holding"),
-                Standing::Waiting { .. } => say("waiting"),
-                Standing::Retry { .. } => {}
-            }
-            said = Some(standing);
-        }
-        let wait_ns = seat
-            .next_deadline_ns()
-            .map_or(1_000_000_000, |at_ns| at_ns.saturating_sub(now_ns()));
         let patience = Timespec {
-            tv_sec: 0,
-            tv_nsec: wait_ns.min(999_999_999) as i64,
+            tv_sec: 1,
+            tv_nsec: 0,
         };
-        match seat.fd() {
-            Some(fd) => poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)),
-            None => poll(&mut [], Some(&patience)),
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience)).expect("poll works");
+        while socket.recv(&mut batch).is_ok() {
+            batch
+                .iter()
+                .for_each(|datagrams| say(&String::from_utf8_lossy(datagrams.bytes)));
         }
-        .expect("poll works");
-        seat.poll(now_ns());
     }
 }
 
-/// Role: hold the port and hand every packet to the block that its first two bytes name.
+/// Role: join the port and hand every packet to the block that its first two bytes name.
 #[test]
 #[ignore = "a child process of the other tests"]
 fn porter() {
     let Some(address) = own_address() else { return };
-    let seat = Seat::take(address, 0);
-    let socket = seat.socket().expect("nobody else wants this port");
+    let port = Port::join(address, 0);
+    let socket = port.socket().expect("the port is this user's");
     let mut outbox = Outbox::new().expect("an outbox");
     let mut batch = RecvBatch::new(1);
     say("holding");
@@ -156,32 +145,28 @@ fn claimant() {
 }
 
 #[test]
-fn a_killed_holder_is_replaced_until_nobody_is_left() {
+fn while_a_process_is_left_the_port_has_a_reader_whoever_was_killed() {
     let _alone = alone();
     let (say, said) = channel();
     let mut children: Vec<Option<Process>> = (0..5)
-        .map(|name| Some(Process::start("contender", name, address(1), &say)))
+        .map(|name| Some(Process::start("reader", name, address(1), &say)))
         .collect();
-    let mut alive = children.len();
-    // Killing a holder also turns waiters into waiters of the next, so only "holding" is counted.
-    while alive > 0 {
-        let holder = loop {
-            let (name, words) = heard(&said);
-            if words == "holding" {
-                break name;
-            }
-        };
-        assert!(children[holder].is_some(), "a dead process cannot hold the port");
-        children[holder] = None;
-        alive -= 1;
+    children.iter().for_each(|_| assert_eq!(heard(&said).1, "joined"));
+    let sender = WireSocket::bind(address(5).with_port(0)).expect("a free port");
+    for round in 0..5 {
+        let packet = format!("packet {round}");
+        sender
+            .send(address(1).with_port(4791), packet.as_bytes(), None)
+            .expect("loopback takes it");
+        let (name, words) = heard(&said);
+        assert_eq!(words, packet);
+        assert!(children[name].take().is_some(), "the dead do not read");
     }
-    let mut last = Seat::take(address(1), 0);
-    assert_eq!(last.standing(), Standing::Holder, "nothing is left behind");
-    assert!(!last.poll(0));
+    assert_eq!(occupant(address(1)).expect("it can be bound"), Occupant::Nobody);
 }
 
 #[test]
-fn a_packet_for_another_process_is_handed_over_by_the_holder() {
+fn a_packet_for_another_process_is_handed_over() {
     let _alone = alone();
     let (say, said) = channel();
     let porter = Process::start("porter", 0, address(2), &say);
@@ -223,10 +208,7 @@ fn a_killed_process_leaves_no_claim_behind() {
         block: Block::new(number).expect("a block"),
     };
     let mut outbox = Outbox::new().expect("an outbox");
-    let question = Message::WhereAreYou {
-        reply_to: name,
-        token: 1,
-    };
+    let question = Message::WhereAreYou;
     assert_eq!(outbox.post(name, &question).expect("post"), Delivery::Sent);
     drop(claimant);
     assert_eq!(outbox.post(name, &question).expect("post"), Delivery::Gone);

@@ -70,8 +70,8 @@ impl Device {
         CompletionQueue::new(self, capacity)
     }
 
-    /// For each address, by GID index, how this process stands in the struggle for UDP port 4791: the holder
-    /// passes on what comes from other hosts for the processes of this one.
+    /// For each address, by GID index, whether this process has a socket at UDP port 4791, where packets of other hosts
+    /// arrive. If another user has the port, that user's processes pass on what is for this one.
     pub fn standings(&self) -> Vec<Standing> {
         self.engine.standings()
     }

@@ -107,6 +107,14 @@ impl Process {
         self.child.wait().expect("our own child");
     }
 
+    /// Sends it a signal, by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args(["-s", name, &self.pid().to_string()])
+            .status();
+        assert!(sent.is_ok_and(|status| status.success()), "our own child");
+    }
+
     /// Waits for it to end; whether it succeeded.
     pub(crate) fn wait(&mut self, deadline: Instant) -> bool {
         loop {
@@ -145,8 +153,8 @@ pub(crate) struct Server {
     pub(crate) process: Process,
     /// Where it listens.
     pub(crate) address: String,
-    /// Whether it holds port 4791 of that address.
-    pub(crate) holder: bool,
+    /// Whether it has a socket at port 4791 of that address.
+    pub(crate) joined: bool,
     lines: Receiver<String>,
 }
 
@@ -170,13 +178,13 @@ impl Server {
         let mut server = Server {
             process,
             address: String::new(),
-            holder: false,
+            joined: false,
             lines,
         };
         let event = server.next_event();
         assert_eq!(event["event"], "listening", "{event}");
         server.address = event["address"].as_str().expect("an address").to_owned();
-        server.holder = event["holder"].as_bool().unwrap_or_default();
+        server.joined = event["receives_from_other_hosts"].as_bool().unwrap_or_default();
         server
     }
 

@@ -309,6 +309,11 @@ impl Cm {
         self.events.pop_front()
     }
 
+    /// Whether [`Cm::poll_transmit`] or [`Cm::poll_event`] has something to say.
+    pub fn has_output(&self) -> bool {
+        !self.outbox.is_empty() || !self.events.is_empty()
+    }
+
     /// When to call [`Cm::handle_timeout`]. Changes with any call that takes the time.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.first().map(|(at, _)| *at)

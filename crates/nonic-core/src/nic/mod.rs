@@ -53,6 +53,8 @@ pub struct Nic {
     keys: Arc<KeyTable>,
     entropy: Box<dyn Entropy>,
     endpoints: Vec<Endpoint>,
+    /// Addresses whose sockets take shorter batches than others, and how many packets those may have.
+    batch_limits: Vec<(IpAddr, usize)>,
     numbers: Numbers,
     qps: Slab<QueuePair>,
     by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
@@ -93,6 +95,7 @@ impl Nic {
             keys,
             entropy,
             endpoints: Vec::new(),
+            batch_limits: Vec::new(),
             numbers: Numbers::default(),
             qps: Slab::new(),
             by_qpn: HashMap::default(),

@@ -4,6 +4,7 @@ use super::{Nic, context};
 use crate::qp::{Batch, Context, Emit, QueuePair};
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, icrc};
+use std::net::IpAddr;
 
 /// The longest batch: what one UDP datagram, and so one GSO send, may carry over IPv6.
 pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
@@ -26,7 +27,8 @@ pub struct Transmit {
 
 impl Nic {
     /// Writes the next batch of at most `max_segments` packets to `buf` (of at least [`MAX_BATCH_LEN`]
-    /// bytes, or `max_segments` times the largest packet). `None` when there is nothing to send.
+    /// bytes, or `max_segments` times the largest packet), fewer where [`Nic::limit_batches`] says so. `None` when there
+    /// is nothing to send.
     pub fn poll_transmit(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
         // Each queue pair gets one batch, then goes to the end of the line.
         while let Some(slot) = self.ready.pop_front() {
@@ -53,6 +55,12 @@ impl Nic {
             }
         }
         None
+    }
+
+    /// Limits the packets in a batch from one of our addresses: its socket may not take as many as others do.
+    pub fn limit_batches(&mut self, source: IpAddr, max_segments: usize) {
+        self.batch_limits.retain(|(limited, _)| *limited != source);
+        self.batch_limits.push((source, max_segments));
     }
 
     /// Whether plain acknowledgements, and nothing else, are to be transmitted. They may wait a moment for
@@ -116,7 +124,8 @@ impl Nic {
                     });
                     so_far.len += len;
                     so_far.segments += 1;
-                    if len < so_far.segment_size || so_far.segments >= max_segments {
+                    let limited = || so_far.segments >= limit_of(&nic.batch_limits, flow.src);
+                    if len < so_far.segment_size || so_far.segments >= max_segments || limited() {
                         return (transmit, After::More);
                     }
                 }
@@ -134,6 +143,11 @@ impl Nic {
             }
         }
     }
+}
+
+fn limit_of(limits: &[(IpAddr, usize)], source: IpAddr) -> usize {
+    let limit = limits.iter().find(|(limited, _)| *limited == source);
+    limit.map_or(usize::MAX, |(_, max_segments)| *max_segments)
 }
 
 /// How a queue pair stands after it was asked for packets.

@@ -14,6 +14,11 @@ use nonic_wire::cm::ServiceId;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long listening waits for the kernel to sort by the new service. With a stopped process among those at the port it
+/// takes two rounds of waiting for an answer.
+const STEERING_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Why listening failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +41,7 @@ pub enum ListenError {
 impl Device {
     /// Names who hears of connections from now on.
     pub fn set_connection_sink(&self, sink: Arc<dyn ConnectionSink>) {
-        self.inner.progress.lock().connection_sink = Some(sink);
+        self.inner.progress.turn().connection_sink = Some(sink);
     }
 
     /// Takes requests for a service: at one address, at all of a family (the unspecified one), or at all. At
@@ -47,7 +52,7 @@ impl Device {
         address: Option<IpAddr>,
         backlog: usize,
     ) -> Result<ListenerId, ListenError> {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         let wanted: Vec<usize> = (0..shard.attachments.len())
             .filter(|index| is_meant(address, shard.attachments[*index].address.ip))
             .collect();
@@ -77,13 +82,31 @@ impl Device {
         };
         for (index, claim) in wanted.into_iter().zip(claims) {
             shard.attachments[index].services.push((listener, claim));
+            shard.attachments[index].steering.want_again();
         }
+        drop(shard);
+        self.await_steering();
         Ok(listener)
+    }
+
+    /// Waits briefly until the kernel knows that requests for a new service are for this process: one that came before
+    /// could go to a process that is stopped.
+    fn await_steering(&self) {
+        let deadline = Instant::now() + STEERING_PATIENCE;
+        loop {
+            let mut shard = self.inner.progress.turn();
+            shard.drive(Effort::Full);
+            if shard.is_steered() || Instant::now() >= deadline {
+                return;
+            }
+            drop(shard);
+            std::thread::yield_now();
+        }
     }
 
     /// Takes no more requests. Those already told of stay to be answered. Answers whether there was a listener.
     pub fn unlisten(&self, listener: ListenerId) -> bool {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         // What lies in its inboxes would be lost with them.
         shard.drive(Effort::Full);
         for attachment in &mut shard.attachments {
@@ -134,12 +157,9 @@ impl Device {
 
     /// Makes a call of the connection manager and sends what it leads to.
     fn manage<T>(&self, call: impl FnOnce(&mut Shard, Time) -> Result<T, CmError>) -> Result<T, CmError> {
-        let mut shard = self.inner.progress.lock();
+        let mut shard = self.inner.progress.turn();
         let now = shard.clock.now();
-        let result = call(&mut shard, now)?;
-        shard.flush(now);
-        self.inner.progress.check_alarm(&shard);
-        Ok(result)
+        call(&mut shard, now)
     }
 }
 

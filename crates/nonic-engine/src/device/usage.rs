@@ -20,7 +20,7 @@ pub struct DeviceUsage {
 impl Device {
     /// What it holds at this moment. Looks at every queue pair: not for hot paths.
     pub fn usage(&self) -> DeviceUsage {
-        let shard = self.inner.progress.lock();
+        let shard = self.inner.progress.turn();
         DeviceUsage {
             nic: shard.nic.usage(),
             connections: shard.gsi.cm.usage(),

@@ -21,6 +21,9 @@ const NETLINK_ROUTE: Option<Protocol> = None;
 const MESSAGE_HEADER_BYTES: usize = 16;
 const LINK_HEADER_BYTES: usize = 16;
 const ADDRESS_HEADER_BYTES: usize = 8;
+const ROUTE_HEADER_BYTES: usize = 12;
+/// Where a route's type is in its header.
+const ROUTE_TYPE: usize = 7;
 
 /// Takes the snapshot: all links, then all addresses, joined by interface index.
 pub(super) fn dump() -> io::Result<Vec<NetDevice>> {
@@ -37,15 +40,60 @@ pub(super) fn dump() -> io::Result<Vec<NetDevice>> {
     Ok(devices)
 }
 
+/// Whether packets to an address stay on this host, by the kernel's own routing.
+pub(super) fn is_local(address: LocalAddress) -> io::Result<bool> {
+    let socket = open()?;
+    send(&socket, &route_request(address), SendFlags::empty())?;
+    let mut answers = Vec::new();
+    let mut buffer = vec![0_u8; READ_BYTES];
+    let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+    read_messages(&buffer[..length], libc::RTM_NEWROUTE, &mut answers)?;
+    let kind = answers.first().and_then(|body| body.get(ROUTE_TYPE));
+    Ok(kind.is_some_and(|kind| *kind == libc::RTN_LOCAL))
+}
+
+/// Asks which way packets to an address go.
+fn route_request(address: LocalAddress) -> Vec<u8> {
+    let (family, octets) = match address.ip {
+        IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
+    };
+    let mut body = vec![0; ROUTE_HEADER_BYTES];
+    body[0] = family as u8;
+    body[1] = 8 * octets.len() as u8;
+    put_attribute(&mut body, libc::RTA_DST, &octets);
+    if address.scope_id != 0 {
+        put_attribute(&mut body, libc::RTA_OIF, &address.scope_id.to_ne_bytes());
+    }
+    let mut message = header(libc::RTM_GETROUTE, libc::NLM_F_REQUEST, body.len());
+    message.extend(body);
+    message
+}
+
+fn put_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    body.extend((4 + value.len() as u16).to_ne_bytes());
+    body.extend(kind.to_ne_bytes());
+    body.extend(value);
+}
+
+fn header(kind: u16, flags: libc::c_int, body_bytes: usize) -> Vec<u8> {
+    let mut message = vec![0; MESSAGE_HEADER_BYTES];
+    message[0..4].copy_from_slice(&((MESSAGE_HEADER_BYTES + body_bytes) as u32).to_ne_bytes());
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
+    message[6..8].copy_from_slice(&(flags as u16).to_ne_bytes());
+    message
+}
+
+fn open() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, NETLINK_ROUTE)?;
+    Ok(socket)
+}
+
 /// Runs one dump and returns the bodies of its `answer` messages, asking again when the kernel says that
 /// the tables changed underneath.
 fn request(question: u16, answer: u16) -> io::Result<Vec<Vec<u8>>> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        NETLINK_ROUTE,
-    )?;
+    let socket = open()?;
     let mut answers = Vec::new();
     for _ in 0..ATTEMPTS {
         answers.clear();
@@ -59,13 +107,9 @@ fn request(question: u16, answer: u16) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// A dump request: the message header, then an all-zero `rtgenmsg`/`ifinfomsg` (every family).
-fn dump_request(kind: u16) -> [u8; MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES] {
-    let mut message = [0; MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES];
-    let length = message.len() as u32;
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    message[0..4].copy_from_slice(&length.to_ne_bytes());
-    message[4..6].copy_from_slice(&kind.to_ne_bytes());
-    message[6..8].copy_from_slice(&flags.to_ne_bytes());
+fn dump_request(kind: u16) -> Vec<u8> {
+    let mut message = header(kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, LINK_HEADER_BYTES);
+    message.extend([0; LINK_HEADER_BYTES]);
     message
 }
 
@@ -80,20 +124,40 @@ fn read_dump(socket: &OwnedFd, answer: u16, answers: &mut Vec<Vec<u8>>) -> io::R
     let mut buffer = vec![0_u8; READ_BYTES];
     loop {
         let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
-        let mut rest = &buffer[..length];
-        while let Some((message, after)) = split_message(rest) {
-            rest = after;
-            if i32::from(message.flags) & libc::NLM_F_DUMP_INTR != 0 {
-                outcome = Dump::Interrupted;
-            }
-            match i32::from(message.kind) {
-                libc::NLMSG_DONE => return Ok(outcome),
-                libc::NLMSG_ERROR => return Err(error_of(message.body)),
-                _ if message.kind == answer => answers.push(message.body.to_vec()),
-                _ => {}
-            }
+        let read = read_messages(&buffer[..length], answer, answers)?;
+        if read.interrupted {
+            outcome = Dump::Interrupted;
+        }
+        if read.done {
+            return Ok(outcome);
         }
     }
+}
+
+/// What one read brought besides answers.
+#[derive(Default)]
+struct Read {
+    interrupted: bool,
+    done: bool,
+}
+
+fn read_messages(bytes: &[u8], answer: u16, answers: &mut Vec<Vec<u8>>) -> io::Result<Read> {
+    let mut read = Read::default();
+    let mut rest = bytes;
+    while let Some((message, after)) = split_message(rest) {
+        rest = after;
+        read.interrupted |= i32::from(message.flags) & libc::NLM_F_DUMP_INTR != 0;
+        match i32::from(message.kind) {
+            libc::NLMSG_DONE => {
+                read.done = true;
+                break;
+            }
+            libc::NLMSG_ERROR => return Err(error_of(message.body)),
+            _ if message.kind == answer => answers.push(message.body.to_vec()),
+            _ => {}
+        }
+    }
+    Ok(read)
 }
 
 struct Message<'a> {

@@ -4,6 +4,10 @@
 //! have opened to it. Lines rather than one datagram socket for all, because a datagram socket holds ten messages
 //! (`net.unix.max_dgram_qlen`) however small they are, while a line holds what the sender's buffer does: hundreds of
 //! requests to connect may arrive at once. And a sender that is never read from fills its own line alone.
+//!
+//! Anybody on this host may open a line, and what comes over it deserves the trust of what comes over the network. How
+//! many lines are kept, and whose, is limited ([`super::lines`]); who finds no place is heard all the same, one message
+//! at a time.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,16 +18,15 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
+use super::lines::{LineBudget, Senders};
 use super::message::{MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Message};
 use super::{InboxName, abstract_name};
+use crate::socket::peer_credentials;
 
 /// How many unreadable messages and ended lines one [`Inbox::recv`] skips before it lets the caller do other work.
 const MAX_JUNK_PER_RECV: usize = 16;
 /// How many messages one line may bring before the others have their turn.
 const MESSAGES_PER_TURN: usize = 16;
-/// The most lines kept open. Beyond, a newcomer is heard once and its line closed: it opens another when it has more
-/// to say. Closing an older one instead would have them push each other out without end.
-const MAX_LINES: usize = 128;
 /// How many senders may queue before they are let in; the system's limit is often lower.
 const QUEUE: i32 = 4096;
 /// What the listening socket is called among the lines.
@@ -33,17 +36,30 @@ const LISTENER: u64 = 0;
 #[derive(Debug)]
 pub struct Inbox {
     listener: OwnedFd,
-    lines: HashMap<u64, OwnedFd>,
+    lines: HashMap<u64, Line>,
+    senders: Senders,
     /// Watches the listener and all lines: readable when one of them is.
     watch: OwnedFd,
     /// The name of the line opened last; names are never used twice.
     latest: u64,
     /// The line being read, and how many more messages it may bring before another has its turn.
     turn: Option<(u64, usize)>,
-    /// A line that is closed after its turn.
+    /// A line that is closed after its turn, for want of a place. Closing an older one instead would have them push
+    /// each other out without end.
     guest: Option<u64>,
+    /// The line that the last message came on.
+    last: u64,
+    /// A line has ended since somebody last asked.
+    ended: bool,
     /// Given up for a moment to turn away a newcomer for whom there is no descriptor: it would keep us awake.
     spare: Option<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Line {
+    socket: OwnedFd,
+    /// The user it was admitted for, and the right to keep it; none for a guest's.
+    place: Option<(u32, LineBudget)>,
 }
 
 impl Inbox {
@@ -58,10 +74,13 @@ impl Inbox {
         Ok(Inbox {
             listener,
             lines: HashMap::new(),
+            senders: Senders::default(),
             watch,
             latest: LISTENER,
             turn: None,
             guest: None,
+            last: LISTENER,
+            ended: false,
             spare,
         })
     }
@@ -79,7 +98,7 @@ impl Inbox {
             // TRUNC makes the kernel say how long the message was, not how much of it fitted.
             let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
             let received = rustix::io::retry_on_intr(|| {
-                rustix::net::recv(&self.lines[&line], &mut buffer.bytes[..], flags)
+                rustix::net::recv(&self.lines[&line].socket, &mut buffer.bytes[..], flags)
             });
             self.turn = turn.checked_sub(1).map(|turn| (line, turn));
             let length = match received {
@@ -89,11 +108,13 @@ impl Inbox {
                 }
                 // An empty message looks like the end, and nobody has a reason to send one.
                 Ok((_, 0)) | Err(_) => {
+                    self.ended = true;
                     self.close(line);
                     continue;
                 }
                 Ok((_, length)) => length,
             };
+            self.last = line;
             if buffer.bytes.get(..length).and_then(Message::decode).is_some() {
                 // Decoded a second time because the borrow checker will not let the first result out of
                 // the loop; the header is all that is looked at.
@@ -102,6 +123,19 @@ impl Inbox {
             buffer.junk += 1;
         }
         Ok(None)
+    }
+
+    /// Answers the last message, on the line that it came on. An answer that does not fit, or whose asker has left, is
+    /// lost, as it would be on a wire.
+    pub fn reply(&self, answer: &Message<'_>) {
+        if let Some(line) = self.lines.get(&self.last) {
+            let _ = super::outbox::send(&line.socket, answer);
+        }
+    }
+
+    /// Whether a sender has ended, or hung up, since this was last asked.
+    pub(crate) fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.ended)
     }
 
     /// The line to read from next, letting in who waits; `None` if no line has anything.
@@ -143,18 +177,26 @@ impl Inbox {
             Err(error) => return Err(error.into()),
         };
         self.latest += 1;
-        if self.lines.len() >= MAX_LINES {
-            self.guest = Some(self.latest);
-        }
         epoll::add(
             &self.watch,
             &line,
             EventData::new_u64(self.latest),
             EventFlags::IN,
         )?;
-        self.lines.insert(self.latest, line);
+        let place = self.place_for(&line);
+        if place.is_none() {
+            self.guest = Some(self.latest);
+        }
+        self.lines.insert(self.latest, Line { socket: line, place });
         self.turn = Some((self.latest, MESSAGES_PER_TURN));
         Ok(())
+    }
+
+    /// A place among those whose lines stay open, if there is one for this sender.
+    fn place_for(&mut self, line: &OwnedFd) -> Option<(u32, LineBudget)> {
+        let uid = peer_credentials(line).ok()?.uid;
+        let budget = LineBudget::take()?;
+        self.senders.admit(uid).then_some((uid, budget))
     }
 
     /// Lets a sender know that it was not heard.
@@ -170,9 +212,12 @@ impl Inbox {
     }
 
     fn close(&mut self, line: u64) {
-        if let Some(socket) = self.lines.remove(&line) {
+        if let Some(line) = self.lines.remove(&line) {
             // A forked child may still have the descriptor: closing ours would not be enough.
-            let _ = epoll::delete(&self.watch, &socket);
+            let _ = epoll::delete(&self.watch, &line.socket);
+            if let Some((uid, _)) = line.place {
+                self.senders.leave(uid);
+            }
         }
     }
 }

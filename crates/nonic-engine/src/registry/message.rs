@@ -5,11 +5,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Block, BlockName};
 use crate::netdev::LocalAddress;
 use crate::socket::Datagrams;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const HANDOVER: u8 = 1;
 const WHERE_ARE_YOU: u8 = 2;
 const I_AM: u8 = 3;
@@ -25,21 +24,13 @@ pub enum Message<'a> {
     /// The holder of the port received these packets, and they are for a queue pair of yours. They came to
     /// UDP port 4791 of the address they name.
     Handover(Datagrams<'a>),
-    /// On which port does the owner of your block listen?
-    WhereAreYou {
-        /// Where the answer goes.
-        reply_to: BlockName,
-        /// A secret of the asker, to be repeated in the answer.
-        token: u64,
-    },
-    /// The owner of this block listens here.
+    /// On which port do you listen? The answer comes on the line that the question came on, so nobody else can give
+    /// it, and nobody can have it sent elsewhere.
+    WhereAreYou,
+    /// I listen here.
     IAm {
-        /// The block that was asked.
-        who: BlockName,
-        /// Its owner's own UDP port, on the block's address.
+        /// The owner's own UDP port, on the address of the name that was asked.
         udp_port: u16,
-        /// The asker's secret: an answer with any other is a forgery.
-        token: u64,
     },
 }
 
@@ -52,14 +43,9 @@ impl<'a> Message<'a> {
         }
         let message = match reader.u8()? {
             HANDOVER => return decode_handover(reader),
-            WHERE_ARE_YOU => Message::WhereAreYou {
-                reply_to: reader.block_name()?,
-                token: reader.u64()?,
-            },
+            WHERE_ARE_YOU => Message::WhereAreYou,
             I_AM => Message::IAm {
-                who: reader.block_name()?,
                 udp_port: reader.u16()?,
-                token: reader.u64()?,
             },
             _ => return None,
         };
@@ -85,17 +71,13 @@ impl<'a> Message<'a> {
                 header.put(&stride.to_be_bytes());
                 (header, datagrams.bytes)
             }
-            Message::WhereAreYou { reply_to, token } => {
+            Message::WhereAreYou => {
                 header.put(&[WHERE_ARE_YOU]);
-                header.put_block_name(reply_to);
-                header.put(&token.to_be_bytes());
                 (header, &[])
             }
-            Message::IAm { who, udp_port, token } => {
+            Message::IAm { udp_port } => {
                 header.put(&[I_AM]);
-                header.put_block_name(who);
                 header.put(&udp_port.to_be_bytes());
-                header.put(&token.to_be_bytes());
                 (header, &[])
             }
         }
@@ -152,11 +134,6 @@ impl Header {
         self.put_ip(address.ip);
         self.put(&address.scope_id.to_be_bytes());
     }
-
-    fn put_block_name(&mut self, name: &BlockName) {
-        self.put_address(name.address);
-        self.put(&name.block.number().to_be_bytes());
-    }
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -176,10 +153,6 @@ impl Reader<'_> {
         self.take().map(u16::from_be_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
     fn ip(&mut self) -> Option<IpAddr> {
         self.take::<16>()
             .map(|octets| Ipv6Addr::from(octets).to_canonical())
@@ -190,13 +163,6 @@ impl Reader<'_> {
         let scope_id = self.take().map(u32::from_be_bytes)?;
         // An IPv4 address has no scope, so one that has is not ours.
         (ip.is_ipv6() || scope_id == 0).then_some(LocalAddress { ip, scope_id })
-    }
-
-    fn block_name(&mut self) -> Option<BlockName> {
-        Some(BlockName {
-            address: self.address()?,
-            block: Block::new(self.u16()?)?,
-        })
     }
 }
 
@@ -227,16 +193,10 @@ mod tests {
         ]
     }
 
-    fn block_name() -> impl Strategy<Value = BlockName> {
-        let block = (Block::FIRST.number()..=Block::LAST.number())
-            .prop_map(|number| Block::new(number).expect("within the range"));
-        (address(), block).prop_map(|(address, block)| BlockName { address, block })
-    }
-
     proptest! {
         #[test]
         fn anything_at_all_can_be_decoded_without_panic(
-            version in 0_u8..3, kind in 0_u8..5, rest in prop::collection::vec(any::<u8>(), 0..100),
+            version in 1_u8..5, kind in 0_u8..5, rest in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let bytes = [&[version, kind][..], &rest].concat();
             if let Some(message) = Message::decode(&bytes) {
@@ -245,11 +205,8 @@ mod tests {
         }
 
         #[test]
-        fn questions_and_answers_survive(name in block_name(), udp_port: u16, token: u64) {
-            for message in [
-                Message::WhereAreYou { reply_to: name, token },
-                Message::IAm { who: name, udp_port, token },
-            ] {
+        fn questions_and_answers_survive(udp_port: u16) {
+            for message in [Message::WhereAreYou, Message::IAm { udp_port }] {
                 let bytes = encoded(&message);
                 prop_assert_eq!(Message::decode(&bytes), Some(message));
                 prop_assert_eq!(Message::decode(&bytes[..bytes.len() - 1]), None);

@@ -1,4 +1,4 @@
-//! Writing to other processes' inboxes, without ever waiting for them; and hearing when one of them ends.
+//! Writing to other processes' inboxes, without ever waiting for them; hearing their answers, and when one of them ends.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -7,18 +7,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
+use super::lines::LineBudget;
 use super::message::Message;
 use super::{InboxName, abstract_name, inbox};
-use crate::socket::grow_buffers;
+use crate::socket::{Credentials, grow_buffers, peer_credentials};
 
 /// Unread messages count against a line's buffer: what a slow reader may be behind by.
 const BUFFER_BYTES: usize = 4 << 20;
-/// The most lines kept open. A process that talks to more opens lines again and again, which costs a little.
-const MAX_LINES: usize = 128;
 /// How often a line is opened again to learn whether its owner has ended.
 const MAX_DOUBTS: u8 = 4;
+/// Longer than any answer. A longer message is none, and cut off here.
+const ANSWER_BYTES: usize = 16;
 
 /// Sends to any inbox on this host, over a line to each that stays open.
 ///
@@ -27,10 +28,12 @@ const MAX_DOUBTS: u8 = 4;
 #[derive(Debug)]
 pub struct Outbox {
     lines: HashMap<InboxName, Line>,
-    /// Watches the lines: readable when one of them has ended.
+    /// Watches the lines: readable when one of them has something to say, or has ended.
     watch: OwnedFd,
     /// The number of the line opened last; none is used twice.
     latest: u64,
+    /// Counts uses of lines: the line that was used longest ago makes room for another.
+    uses: u64,
     dropped: u64,
 }
 
@@ -38,8 +41,12 @@ pub struct Outbox {
 struct Line {
     socket: OwnedFd,
     number: u64,
+    /// Who listened when it was opened; the name may have passed to another since.
+    owner: Option<Credentials>,
     /// How many lines before this one ended although the owner of the name was there.
     doubts: u8,
+    used: u64,
+    _budget: LineBudget,
 }
 
 /// What became of a message.
@@ -54,13 +61,28 @@ pub enum Delivery {
     Gone,
 }
 
+/// What is heard from those who were written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// The owner of the name listens on this UDP port.
+    IAm {
+        /// Who was asked.
+        who: InboxName,
+        /// Its own port, on the address of its name.
+        udp_port: u16,
+    },
+    /// The process that owned the name has ended, or gave the name back.
+    Gone(InboxName),
+}
+
 impl Outbox {
-    /// A new outbox. It has no name of its own, so nothing can be sent to it.
+    /// A new outbox. It has no name of its own, so nothing can be sent to it but answers.
     pub fn new() -> io::Result<Self> {
         Ok(Outbox {
             lines: HashMap::new(),
             watch: epoll::create(CreateFlags::CLOEXEC)?,
             latest: 0,
+            uses: 0,
             dropped: 0,
         })
     }
@@ -68,7 +90,9 @@ impl Outbox {
     /// Sends a message to the owner of a name. Errors are for what no peer can cause.
     pub fn post(&mut self, to: impl Into<InboxName>, message: &Message<'_>) -> io::Result<Delivery> {
         let to = to.into();
-        let outcome = match self.lines.get(&to).map(|line| send(&line.socket, message)) {
+        self.uses += 1;
+        let line = self.lines.get_mut(&to);
+        let outcome = match line.map(|line| line.send(self.uses, message)) {
             Some(Err(error)) if error != Errno::AGAIN => {
                 // The owner of the name has ended, or closed the line. The name may have another owner by now.
                 self.hang_up(to);
@@ -101,30 +125,51 @@ impl Outbox {
         self.dropped
     }
 
-    /// The next of those we have a line to whose process has ended, or gave the name back. A process that merely
-    /// closed our line is none.
-    pub fn poll_gone(&mut self) -> Option<InboxName> {
+    /// The next answer, or the end of a process that we have a line to. A process that merely closed our line has not
+    /// ended.
+    pub fn poll(&mut self) -> Option<Heard> {
+        // Every turn reads a message or closes a line, of which there are not many; a chatterbox is hung up on.
         loop {
             let mut events = [MaybeUninit::<Event>::uninit(); 1];
             let now = rustix::event::Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
-            let (ended, _) = epoll::wait(&self.watch, &mut events, Some(&now)).ok()?;
-            let number = ended.first()?.data.u64();
+            let (ready, _) = epoll::wait(&self.watch, &mut events, Some(&now)).ok()?;
+            let number = ready.first()?.data.u64();
             let (name, line) = self.lines.iter().find(|(_, line)| line.number == number)?;
-            let (name, doubts) = (*name, line.doubts + 1);
-            self.hang_up(name);
-            match connect(name) {
-                Err(Errno::CONNREFUSED) => return Some(name),
-                // It has too many lines and closed ours; or it is about to end and has not come to its name yet, for
-                // the kernel closes what was opened last first. Then it ends the new line too.
-                Ok(socket) if doubts < MAX_DOUBTS => {
-                    // Without a watch nobody would learn of the end; nobody does then.
-                    let _ = self.keep(name, socket, doubts);
+            let name = *name;
+            match line.hear() {
+                Ok(Some(udp_port)) => return Some(Heard::IAm { who: name, udp_port }),
+                Ok(None) => {}
+                Err(LineEnd::Closed) => {
+                    if self.is_gone(name) {
+                        return Some(Heard::Gone(name));
+                    }
                 }
-                _ => {}
+                Err(LineEnd::Nonsense) => drop(self.hang_up(name)),
             }
+        }
+    }
+
+    /// A line has ended: whether its owner has, too. If not, another line is opened.
+    fn is_gone(&mut self, name: InboxName) -> bool {
+        let Some(line) = self.hang_up(name) else {
+            return false;
+        };
+        let doubts = line.doubts + 1;
+        match connect(name) {
+            Err(Errno::CONNREFUSED) => true,
+            // The name has passed to another process, so the one that had it has ended.
+            Ok(socket) if peer_credentials(&socket).ok() != line.owner => true,
+            // It has too many lines and closed ours; or it is about to end and has not come to its name yet, for
+            // the kernel closes what was opened last first. Then it ends the new line too.
+            Ok(socket) if doubts < MAX_DOUBTS => {
+                // Without a watch nobody would learn of the end; nobody does then.
+                let _ = self.keep(name, socket, doubts);
+                false
+            }
+            _ => false,
         }
     }
 
@@ -132,48 +177,81 @@ impl Outbox {
         let socket = connect(to)?;
         grow_buffers(&socket, BUFFER_BYTES);
         let outcome = send(&socket, message);
-        if self.lines.len() >= MAX_LINES {
-            // What is in them stays readable.
-            let all: Vec<InboxName> = self.lines.keys().copied().collect();
-            all.into_iter().for_each(|name| self.hang_up(name));
-        }
         self.keep(to, socket, 0)?;
         outcome
     }
 
-    /// Keeps a line and watches for its end.
+    /// Keeps a line, watching for answers and for its end, if there is room or can be made.
     fn keep(&mut self, to: InboxName, socket: OwnedFd, doubts: u8) -> rustix::io::Result<()> {
+        let Some(budget) = LineBudget::take().or_else(|| self.make_room()) else {
+            // What was sent stays readable when the line is closed.
+            return Ok(());
+        };
         self.latest += 1;
         let number = self.latest;
-        epoll::add(
-            &self.watch,
-            &socket,
-            EventData::new_u64(number),
-            EventFlags::RDHUP,
-        )?;
-        self.lines.insert(
-            to,
-            Line {
-                socket,
-                number,
-                doubts,
-            },
-        );
+        let flags = EventFlags::IN | EventFlags::RDHUP;
+        epoll::add(&self.watch, &socket, EventData::new_u64(number), flags)?;
+        let line = Line {
+            owner: peer_credentials(&socket).ok(),
+            socket,
+            number,
+            doubts,
+            used: self.uses,
+            _budget: budget,
+        };
+        self.lines.insert(to, line);
         Ok(())
     }
 
-    fn hang_up(&mut self, name: InboxName) {
-        if let Some(line) = self.lines.remove(&name) {
-            // A forked child may still have the descriptor: closing ours would not be enough.
-            let _ = epoll::delete(&self.watch, &line.socket);
-        }
+    /// Hangs up where the longest silence is.
+    fn make_room(&mut self) -> Option<LineBudget> {
+        let oldest = self.lines.iter().min_by_key(|(_, line)| line.used);
+        let name = *oldest?.0;
+        self.hang_up(name);
+        LineBudget::take()
+    }
+
+    fn hang_up(&mut self, name: InboxName) -> Option<Line> {
+        let line = self.lines.remove(&name)?;
+        // A forked child may still have the descriptor: closing ours would not be enough.
+        let _ = epoll::delete(&self.watch, &line.socket);
+        Some(line)
     }
 }
 
 impl AsFd for Outbox {
-    /// Readable when [`Outbox::poll_gone`] has something to say.
+    /// Readable when [`Outbox::poll`] has something to say.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
+    }
+}
+
+/// Why nothing more is heard on a line.
+enum LineEnd {
+    Closed,
+    Nonsense,
+}
+
+impl Line {
+    fn send(&mut self, use_number: u64, message: &Message<'_>) -> rustix::io::Result<()> {
+        self.used = use_number;
+        send(&self.socket, message)
+    }
+
+    /// Reads one answer.
+    fn hear(&self) -> Result<Option<u16>, LineEnd> {
+        let mut bytes = [0; ANSWER_BYTES];
+        let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+        let received = rustix::io::retry_on_intr(|| rustix::net::recv(&self.socket, &mut bytes[..], flags));
+        match received {
+            Ok((_, 0)) => Err(LineEnd::Closed),
+            Ok((_, length)) => match bytes.get(..length).and_then(Message::decode) {
+                Some(Message::IAm { udp_port }) => Ok(Some(udp_port)),
+                _ => Err(LineEnd::Nonsense),
+            },
+            Err(Errno::AGAIN) => Ok(None),
+            Err(_) => Err(LineEnd::Closed),
+        }
     }
 }
 
@@ -184,7 +262,7 @@ fn connect(to: InboxName) -> rustix::io::Result<OwnedFd> {
     Ok(line)
 }
 
-fn send(line: &OwnedFd, message: &Message<'_>) -> rustix::io::Result<()> {
+pub(super) fn send(line: &OwnedFd, message: &Message<'_>) -> rustix::io::Result<()> {
     let (header, payload) = message.encode();
     let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -32,11 +32,20 @@ pub(crate) fn grow_buffers(socket: &impl AsFd, bytes: usize) {
     }
 }
 
-/// The process at the other end of a Unix stream, as of when it started to listen; `None` if it lives
-/// outside our PID namespace.
+/// Who is at the other end of a Unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    /// The process; `None` if it lives outside our PID namespace.
+    pub(crate) pid: Option<u32>,
+    /// Its effective user.
+    pub(crate) uid: u32,
+}
+
+/// Who connected, or listened, at the other end of a Unix socket: as of that moment, by the kernel's word.
 ///
-/// Asked of the kernel directly: it answers 0 for such a process, which the safe wrapper's type excludes.
-pub(crate) fn peer_pid(stream: &impl AsFd) -> Option<u32> {
+/// Asked of the kernel directly: it answers process 0 for one outside our PID namespace, which the safe wrapper's type
+/// excludes.
+pub(crate) fn peer_credentials(socket: &impl AsFd) -> io::Result<Credentials> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: 0,
@@ -47,18 +56,18 @@ pub(crate) fn peer_pid(stream: &impl AsFd) -> Option<u32> {
     // any bit pattern of which is valid.
     let outcome = unsafe {
         libc::getsockopt(
-            stream.as_fd().as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
             (&raw mut peer).cast(),
             &raw mut length,
         )
     };
-    if outcome != 0 || peer.pid == 0 {
-        None
-    } else {
-        u32::try_from(peer.pid).ok()
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
     }
+    let pid = u32::try_from(peer.pid).ok().filter(|pid| *pid != 0);
+    Ok(Credentials { pid, uid: peer.uid })
 }
 
 /// Takes IPv6 datagrams without a UDP checksum, which Linux's rxe and RDMA hardware send.

@@ -1,0 +1,113 @@
+//! How many lines to other processes this process keeps open.
+//!
+//! A line is a descriptor, and descriptors belong to the program: all lines together take at most a quarter of what it
+//! may have ([`LineBudget`]). Among the senders, those of other users get a handful ([`Senders`]): they must not be able
+//! to use up what the processes of this user need.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::{Resource, geteuid, getrlimit};
+
+/// A quarter of the descriptors that the program may have, but not more than this.
+const MOST: usize = 4096;
+/// Not fewer: with less, processes that talk to each other would open a line for every message.
+const LEAST: usize = 8;
+/// Lines that one other user may have to one inbox.
+const PER_OTHER_USER: usize = 4;
+/// Lines that all other users together may have to one inbox.
+const ALL_OTHER_USERS: usize = 32;
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+static LIMIT: LazyLock<usize> = LazyLock::new(|| {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors / 4)
+        .unwrap_or(MOST)
+        .clamp(LEAST, MOST)
+});
+
+/// The right to keep one line open; given back when dropped.
+#[derive(Debug)]
+pub(super) struct LineBudget(());
+
+impl LineBudget {
+    /// One line more, if there is room.
+    pub(super) fn take() -> Option<Self> {
+        let limit = *LIMIT;
+        let taken = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+            (open < limit).then_some(open + 1)
+        });
+        taken.is_ok().then(|| LineBudget(()))
+    }
+}
+
+impl Drop for LineBudget {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whose lines an inbox has.
+#[derive(Debug, Default)]
+pub(super) struct Senders {
+    others: HashMap<u32, usize>,
+}
+
+impl Senders {
+    /// Whether this user may keep one line more. If so, it is counted.
+    pub(super) fn admit(&mut self, uid: u32) -> bool {
+        if uid == geteuid().as_raw() {
+            return true;
+        }
+        let all: usize = self.others.values().sum();
+        let own = self.others.get(&uid).copied().unwrap_or(0);
+        let admitted = own < PER_OTHER_USER && all < ALL_OTHER_USERS;
+        if admitted {
+            self.others.insert(uid, own + 1);
+        }
+        admitted
+    }
+
+    /// One of this user's lines has ended.
+    pub(super) fn leave(&mut self, uid: u32) {
+        if let Some(count) = self.others.get_mut(&uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.others.remove(&uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_user_has_a_handful_and_takes_nothing_from_the_rest() {
+        let mut senders = Senders::default();
+        let (own, stranger) = (geteuid().as_raw(), geteuid().as_raw() + 1);
+        assert_eq!(
+            (0..100).filter(|_| senders.admit(stranger)).count(),
+            PER_OTHER_USER
+        );
+        assert!(senders.admit(stranger + 1), "a second stranger");
+        assert!((0..100).all(|_| senders.admit(own)));
+        senders.leave(stranger);
+        assert!(senders.admit(stranger) && !senders.admit(stranger));
+        let crowd = (2..1000).filter(|user| senders.admit(stranger + user)).count();
+        assert_eq!(crowd + PER_OTHER_USER + 1, ALL_OTHER_USERS);
+    }
+
+    #[test]
+    fn all_lines_together_leave_the_program_its_descriptors() {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let taken: Vec<LineBudget> = std::iter::from_fn(LineBudget::take).collect();
+        assert!(
+            taken.len() >= LEAST.min(*LIMIT) && taken.len() as u64 <= (descriptors / 4).max(LEAST as u64)
+        );
+        drop(taken);
+        assert!(LineBudget::take().is_some());
+    }
+}

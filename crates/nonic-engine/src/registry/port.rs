@@ -1,0 +1,189 @@
+//! UDP port 4791 of an address, which all processes of one user share.
+//!
+//! Every process binds a socket of its own to the port (`SO_REUSEPORT`). The kernel allows that to processes of the
+//! user that came first and to nobody else, so whoever reads from the port is that user; and it takes a socket out of
+//! the group with the process that had it, so there is no moment at which the port of a living process has no reader.
+//! Which of the sockets a packet goes to is the business of [`steering`](super::steering); what lands with the
+//! wrong process is handed over.
+//!
+//! The processes of another user cannot join. They are handed what is for them by those who did, and try again: after
+//! [`RETRY_NS`], and as soon as a process that handed something over has ended ([`Port::try_again`]).
+//!
+//! This module reads no clock and never blocks: the caller brings the time.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::netdev::LocalAddress;
+use crate::socket::{ROCE_PORT, WireSocket};
+
+/// The wait while somebody else has the port, or the address is missing.
+const RETRY_NS: u64 = 1_000_000_000;
+
+/// Who has port 4791 of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupant {
+    /// Nobody.
+    Nobody,
+    /// Processes of this user. If it is ours, we may join them.
+    User {
+        /// Which one.
+        uid: u32,
+    },
+    /// A program that took the port of all addresses, such as a kernel's own RoCE driver, or that cannot be seen.
+    Other,
+}
+
+/// Looks who has port 4791 of an address, by binding it for a moment and in the kernel's table of sockets.
+pub fn occupant(address: LocalAddress) -> io::Result<Occupant> {
+    match WireSocket::bind(address.with_port(ROCE_PORT)) {
+        Ok(_) => Ok(Occupant::Nobody),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let (table, name) = match address.ip {
+                IpAddr::V4(ip) => ("/proc/net/udp", words(&ip.octets())),
+                IpAddr::V6(ip) => ("/proc/net/udp6", words(&ip.octets())),
+            };
+            let uid = uid_of(
+                &std::fs::read_to_string(table)?,
+                &format!("{name}:{ROCE_PORT:04X}"),
+            );
+            Ok(uid.map_or(Occupant::Other, |uid| Occupant::User { uid }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An address as the kernel's table has it: words of the processor's own byte order.
+fn words(octets: &[u8]) -> String {
+    let (words, _) = octets.as_chunks();
+    words
+        .iter()
+        .map(|word| format!("{:08X}", u32::from_ne_bytes(*word)))
+        .collect()
+}
+
+/// The user of the first socket with this local address and port.
+fn uid_of(table: &str, local: &str) -> Option<u32> {
+    const LOCAL: usize = 1;
+    const UID: usize = 7;
+    let mut sockets = table.lines().map(|line| line.split_ascii_whitespace());
+    let mut socket = sockets.find(|fields| fields.clone().nth(LOCAL) == Some(local))?;
+    socket.nth(UID)?.parse().ok()
+}
+
+/// This process's share of the port.
+#[derive(Debug)]
+pub struct Port {
+    address: LocalAddress,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Joined(WireSocket),
+    Retry { at_ns: u64, reason: RetryReason },
+}
+
+/// Whether this process has a socket at the port, for people and tests to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It has.
+    Joined,
+    /// It has not; another attempt is due.
+    Retry {
+        /// Why not.
+        reason: RetryReason,
+    },
+}
+
+/// Why this process has no socket at the port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryReason {
+    /// Another user has the port, or a program that is not ours, such as a kernel's own RoCE driver.
+    Taken,
+    /// The port cannot be bound for another reason, such as an address that the host lost.
+    Unavailable(io::ErrorKind),
+}
+
+impl Port {
+    /// Makes a first attempt, which cannot fail: see [`standing`](Self::standing) for what became of it.
+    pub fn join(address: LocalAddress, now_ns: u64) -> Self {
+        let state = attempt(address, now_ns);
+        Port { address, state }
+    }
+
+    /// Tries again if it is time to. Whether [`socket`](Self::socket) may have changed.
+    pub fn poll(&mut self, now_ns: u64) -> bool {
+        let due = self.next_deadline_ns().is_some_and(|at_ns| at_ns <= now_ns);
+        due && self.try_again(now_ns)
+    }
+
+    /// Tries again now, unless the port is had already. Whether [`socket`](Self::socket) has changed.
+    pub fn try_again(&mut self, now_ns: u64) -> bool {
+        if matches!(self.state, State::Joined(_)) {
+            return false;
+        }
+        self.state = attempt(self.address, now_ns);
+        matches!(self.state, State::Joined(_))
+    }
+
+    /// When [`poll`](Self::poll) must be called even if nothing happens. Changes only with an attempt.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        match self.state {
+            State::Joined(_) => None,
+            State::Retry { at_ns, .. } => Some(at_ns),
+        }
+    }
+
+    /// This process's socket at the port.
+    pub fn socket(&self) -> Option<&WireSocket> {
+        match &self.state {
+            State::Joined(socket) => Some(socket),
+            State::Retry { .. } => None,
+        }
+    }
+
+    /// Whether there is one, and if not, why.
+    pub fn standing(&self) -> Standing {
+        match &self.state {
+            State::Joined(_) => Standing::Joined,
+            State::Retry { reason, .. } => Standing::Retry { reason: *reason },
+        }
+    }
+}
+
+fn attempt(address: LocalAddress, now_ns: u64) -> State {
+    let reason = match WireSocket::bind_shared(address.with_port(ROCE_PORT)) {
+        Ok(socket) => return State::Joined(socket),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => RetryReason::Taken,
+        Err(error) => RetryReason::Unavailable(error.kind()),
+    };
+    State::Retry {
+        at_ns: now_ns.saturating_add(RETRY_NS),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  371: 00000000:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 11 2 0 0
+  372: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000    53        0 12 2 0 0
+  373: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 13 2 0 0
+";
+
+    #[test]
+    fn the_user_of_a_socket_is_found_by_address_and_port() {
+        let local = |last| format!("{}:12B7", words(&[127, 0, 0, last]));
+        assert_eq!(uid_of(TABLE, &local(1)), Some(1000));
+        assert_eq!(
+            uid_of(TABLE, &local(2)),
+            None,
+            "one who has all addresses is not looked for"
+        );
+        assert_eq!(uid_of("", &local(1)), None);
+    }
+}
