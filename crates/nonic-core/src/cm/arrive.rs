@@ -25,7 +25,12 @@ impl Cm {
             Message::Dreq(dreq) => self.disconnect_request(now, route, mad, dreq),
             Message::Drep(drep) => {
                 let id = self.known(route, drep.remote_comm_id, drep.local_comm_id);
-                self.deliver(now, id, Input::Drep, mad);
+                let questioned = id.is_some_and(|id| {
+                    let connection = &self.connections[&id];
+                    connection.state == CmState::Established && connection.questioned_at.is_some()
+                });
+                let input = if questioned { Input::Unknown } else { Input::Drep };
+                self.deliver(now, id, input, mad);
             }
             Message::Mra(mra) => {
                 let (input, id) = match mra.subject {
@@ -122,10 +127,28 @@ impl Cm {
                     vacant.insert(local_id);
                     connection.remote_qpn = qpn;
                 }
-                std::collections::hash_map::Entry::Occupied(_) => input = Input::StaleRep,
+                std::collections::hash_map::Entry::Occupied(older) => {
+                    input = Input::StaleRep;
+                    let older = *older.get();
+                    self.question(now, older, mad);
+                }
             }
         }
         self.deliver(now, id, input, mad);
+    }
+
+    /// Somebody begins anew with the queue pair of this connection, or pretends to: asks the peer whether it still has
+    /// it. However many messages say so, there is one question at a time.
+    pub(super) fn question(&mut self, now: Time, id: u32, mad: &CmMad) {
+        let round_trip = 2 * self.config.time(self.config.packet_lifetime);
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let under_way = |at: Time| now.since(at) < round_trip;
+        if !connection.questioned_at.is_some_and(under_way) {
+            connection.questioned_at = Some(now);
+            self.apply(now, id, Input::Stale, Some(mad), None);
+        }
     }
 
     fn ready(&mut self, now: Time, route: Route, mad: &CmMad, rtu: &Rtu) {

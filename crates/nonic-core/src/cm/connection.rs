@@ -41,6 +41,8 @@ pub(super) struct Connection {
     pub(super) orphan: bool,
     /// What to send again.
     pub(super) last: Option<Box<CmMad>>,
+    /// When the peer was last asked whether it still has this connection.
+    pub(super) questioned_at: Option<Time>,
     /// Its request to disconnect waits for others to be answered.
     pub(super) held: bool,
     /// How long to wait for an answer.
@@ -85,6 +87,18 @@ impl Connection {
             remote_qpn: self.remote_qpn,
             private_data: fit(private_data)?,
         })
+    }
+
+    /// Asks whether the peer still has this connection, without ending it. A DREQ is about a queue pair, and nobody
+    /// has this one: whoever has the connection ignores it, as the specification wants and Linux does; whoever
+    /// does not answers what he answers to every DREQ about a connection he does not know, DREP.
+    pub(super) fn question(&self) -> Dreq {
+        Dreq {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id,
+            remote_qpn: Qpn::MULTICAST,
+            private_data: PrivateData::default(),
+        }
     }
 
     pub(super) fn rtu(&self, private_data: &[u8]) -> Result<Rtu, CmError> {

@@ -149,6 +149,7 @@ impl Cm {
                 Message::Rej(rej)
             }
             Send::Dreq => Message::Dreq(connection.dreq(&[]).ok()?),
+            Send::Question => Message::Dreq(connection.question()),
             Send::Drep => Message::Drep(Drep {
                 local_comm_id: connection.local_id,
                 remote_comm_id: connection.remote_id,
@@ -247,7 +248,7 @@ impl Cm {
                 cause: match input {
                     Input::Dreq => Disconnect::Remote,
                     Input::Drep => Disconnect::Local,
-                    Input::Rej | Input::Gone => Disconnect::Unknown,
+                    Input::Rej | Input::Gone | Input::Unknown => Disconnect::Unknown,
                     _ => Disconnect::TimedOut,
                 },
                 private_data: match message {

@@ -39,6 +39,8 @@
 //!   instead of reaching the program a second time.
 //! - A REP or RTU for a connection nobody knows is answered with a REJ, so that its sender need not wait for a
 //!   timeout.
+//! - A REQ from a queue pair that is connected here is refused, and ends nothing: anyone at the peer's address can
+//!   send one. The peer is asked whether it still has the older connection, and that ends if it says no.
 //! - Requests to disconnect go a few at a time to each address, lest they overrun its socket.
 //! - A full backlog drops requests silently: the peer repeats them, as it would a TCP SYN.
 //!
@@ -419,6 +421,7 @@ impl Cm {
             datagram: false,
             orphan: false,
             last: None,
+            questioned_at: None,
             held: false,
             patience: self.config.patience(self.config.response_timeout),
             max_retries: self.config.max_cm_retries,

@@ -55,8 +55,7 @@ impl Cm {
         let listener = self.listeners.find(req.service_id, address);
         let listener = listener.ok_or(RejectReason::INVALID_SERVICE_ID)?;
         if let Some(old) = self.by_qpn.get(&(route.remote, req.local_qpn)).copied() {
-            // The peer has begun anew with this queue pair, so what was before is over.
-            self.apply(now, old, Input::Stale, Some(mad), None);
+            self.question(now, old, mad);
             return Err(RejectReason::STALE_CONN);
         }
         if !self.has_room(listener) {

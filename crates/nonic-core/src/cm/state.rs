@@ -96,8 +96,10 @@ pub enum Input {
     SidrRep,
     /// A REJ or SIDR_REP that says that nobody listens, and it may be worth asking again.
     Unserved,
-    /// The peer asked for a new connection with the queue pair of this one.
+    /// Somebody at the peer's address asks for a new connection with the queue pair of this one.
     Stale,
+    /// The peer was asked about this connection and has none.
+    Unknown,
     /// The program accepts.
     Accept,
     /// The program rejects.
@@ -122,7 +124,7 @@ pub enum Input {
 
 impl Input {
     /// Every input.
-    pub const ALL: [Input; 23] = [
+    pub const ALL: [Input; 24] = [
         Input::Req,
         Input::MraOfReq,
         Input::MraOfRep,
@@ -136,6 +138,7 @@ impl Input {
         Input::SidrRep,
         Input::Unserved,
         Input::Stale,
+        Input::Unknown,
         Input::Accept,
         Input::Reject,
         Input::Establish,
@@ -170,6 +173,8 @@ pub enum Send {
     RejUnknown,
     /// DREQ.
     Dreq,
+    /// A DREQ that ends nothing: whether the peer still has this connection.
+    Question,
     /// DREP.
     Drep,
     /// SIDR_REP: the program does not want it.
@@ -247,8 +252,10 @@ fn arrival(state: CmState, input: Input) -> Row {
         (TimeWait, Rep) => (TimeWait, Send::RejUnknown, Tell::Nothing),
         (Answered, Req | Rep | Rtu | SidrReq) => (Answered, Send::Again, Tell::Nothing),
         (Answered, Dreq) => (Answered, Send::Drep, Tell::Nothing),
-        // The peer's queue pair lives a new life: the old one is over, whatever it was.
-        (RepSent | MraRepReceived | Established, Stale) => (DreqSent, Send::Dreq, Tell::Nothing),
+        // The peer's queue pair may live a new life, or somebody lies: the peer alone can tell. One that is not
+        // established is asked anyway, with every REP.
+        (Established, Stale) => (Established, Send::Question, Tell::Nothing),
+        (Established, Unknown) => (TimeWait, Send::Nothing, Tell::Disconnected),
         (SidrReqSent, SidrRep) => (Closed, Send::Nothing, Tell::SidrResponse),
         _ => return None,
     })

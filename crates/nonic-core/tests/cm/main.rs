@@ -12,5 +12,6 @@ mod pace;
 mod refusals;
 mod repeats;
 mod replay;
+mod stale;
 mod table;
 mod timeouts;
