@@ -21,6 +21,11 @@ pub struct CmConfig {
     pub max_unserved_retries: u8,
     /// How long to wait before each of these.
     pub unserved_pause: Duration,
+    /// How often a host that refuses messages is asked again before it is taken for one where nobody is left: long
+    /// enough for another of its processes to take the port from one that ended.
+    pub max_refused_retries: u8,
+    /// How long to wait before each of these.
+    pub refused_pause: Duration,
     /// How long a packet may be under way (exponent).
     pub packet_lifetime: u8,
     /// How much time an MRA asks for (exponent).
@@ -53,6 +58,8 @@ impl Default for CmConfig {
             max_cm_retries: 15,
             max_unserved_retries: 0,
             unserved_pause: Duration::from_millis(10),
+            max_refused_retries: 10,
+            refused_pause: Duration::from_millis(50),
             packet_lifetime: 14,
             service_timeout: 24,
             max_timeout: 24,
@@ -111,6 +118,8 @@ pub struct CmUsage {
     pub remote_qpns: usize,
     /// Timers running.
     pub timers: usize,
+    /// Requests to connect, disconnect or resolve that wait for an answer.
+    pub unanswered: usize,
     /// Listeners.
     pub listeners: usize,
     /// Requests that wait for their program.

@@ -51,6 +51,8 @@ pub(super) struct Connection {
     pub(super) retries_left: u8,
     /// How often it may be asked again of a peer at whose port nobody listens.
     pub(super) unserved_retries_left: u8,
+    /// How often it is asked again of a host that refuses messages; `None` while it does not.
+    pub(super) refused_retries_left: Option<u8>,
     pub(super) timewait: Duration,
     pub(super) deadline: Option<Time>,
 }

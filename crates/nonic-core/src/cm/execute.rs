@@ -24,6 +24,7 @@ impl Cm {
         let route = connection.route;
         connection.last = Some(Box::new(mad));
         self.connections.insert(id, connection);
+        self.unanswered.insert((route.remote, id));
         self.set_deadline(id, Some(deadline));
         self.transmit(route, mad);
     }
@@ -38,16 +39,36 @@ impl Cm {
             self.release(now, id);
             return;
         }
-        let input = match connection.state {
+        let (state, address) = (connection.state, connection.route.remote);
+        let refused = connection.refused_retries_left.is_some();
+        let left = connection
+            .refused_retries_left
+            .as_mut()
+            .unwrap_or(&mut connection.retries_left);
+        let input = match state {
             CmState::TimeWait | CmState::Answered => Input::Expired,
-            _ if connection.retries_left == 0 => Input::Exhausted,
+            _ if *left == 0 => Input::Exhausted,
             _ => {
-                connection.retries_left -= 1;
+                *left -= 1;
                 self.counters.retries += 1;
                 Input::Timeout
             }
         };
         self.apply(now, id, input, None, None);
+        if refused && (state, input) == (CmState::DreqSent, Input::Exhausted) {
+            self.nobody_left(now, address);
+        }
+    }
+
+    /// A host refused a request to disconnect for so long that nobody can be left there: the others need not be made.
+    fn nobody_left(&mut self, now: Time, address: IpAddr) {
+        let mut ids = self.unanswered_by(address);
+        ids.retain(|id| self.connections[id].state == CmState::DreqSent);
+        // Those held back go first, lest they be let go one by one as the others end.
+        ids.sort_by_key(|id| !self.connections[id].held);
+        for id in ids {
+            self.apply(now, id, Input::Exhausted, None, None);
+        }
     }
 
     /// Does what the table says about this input; answers whether it says anything.
@@ -278,6 +299,15 @@ impl Cm {
                 self.listeners.end(listener);
             }
         }
+        if changed || incoming.is_some() {
+            // Somebody is there.
+            connection.refused_retries_left = None;
+        }
+        if next.is_unanswered() {
+            self.unanswered.insert((connection.route.remote, id));
+        } else {
+            self.unanswered.remove(&(connection.route.remote, id));
+        }
         if changed && before == CmState::Answered {
             self.lingering -= 1;
         }
@@ -288,7 +318,9 @@ impl Cm {
         }
         let deadline = match next {
             CmState::ReqSent | CmState::RepSent | CmState::DreqSent | CmState::SidrReqSent => {
-                if input == Input::Timeout {
+                if input == Input::Timeout && connection.refused_retries_left.is_some() {
+                    Some(now + self.config.refused_pause)
+                } else if input == Input::Timeout {
                     Some(now + connection.patience)
                 } else if input == Input::Unserved {
                     // Asking again is not for want of an answer: it costs none of those attempts.

@@ -41,6 +41,7 @@
 //!   timeout.
 //! - A REQ from a queue pair that is connected here is refused, and ends nothing: anyone at the peer's address can
 //!   send one. The peer is asked whether it still has the older connection, and that ends if it says no.
+//! - A host that refuses messages is asked for half a second more and then given up: it is there, and nobody on it.
 //! - Requests to disconnect go a few at a time to each address, lest they overrun its socket.
 //! - A full backlog drops requests silently: the peer repeats them, as it would a TCP SYN.
 //!
@@ -99,6 +100,8 @@ pub struct Cm {
     by_qpn: HashMap<(IpAddr, Qpn), u32>,
     listeners: Listeners,
     timers: BTreeSet<(Time, u32)>,
+    /// Requests that wait for an answer, by whom it would come from.
+    unanswered: BTreeSet<(IpAddr, u32)>,
     pace: Pace,
     outbox: VecDeque<CmTransmit>,
     events: VecDeque<CmEvent>,
@@ -128,6 +131,7 @@ impl Cm {
             by_qpn: HashMap::new(),
             listeners: Listeners::default(),
             timers: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             pace: Pace::default(),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
@@ -259,6 +263,29 @@ impl Cm {
         }
     }
 
+    /// The host at this address refuses messages, it says: nobody holds the port there. That may be over in a moment,
+    /// when another process takes the port; and anybody can say so. So it is a hint, to no effect on what is
+    /// established: requests without an answer are made again at once, a few times, and given up if none comes.
+    pub fn unreachable(&mut self, now: Time, address: IpAddr) {
+        for id in self.unanswered_by(address) {
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            if connection.held || connection.refused_retries_left.is_some() {
+                continue;
+            }
+            connection.refused_retries_left = Some(self.config.max_refused_retries);
+            let soon = now + self.config.refused_pause;
+            let deadline = connection.deadline.map_or(soon, |at| at.min(soon));
+            self.set_deadline(id, Some(deadline));
+        }
+    }
+
+    fn unanswered_by(&self, address: IpAddr) -> Vec<u32> {
+        let those = self.unanswered.range((address, 0)..=(address, u32::MAX));
+        those.map(|(_, id)| *id).collect()
+    }
+
     /// Asks for a datagram service. [`CmEvent::SidrResponse`] or [`CmEvent::Unreachable`] follows.
     pub fn resolve(&mut self, now: Time, params: &ResolveParams<'_>) -> Result<ConnectionId, CmError> {
         let local_id = self.fresh_id()?;
@@ -349,6 +376,7 @@ impl Cm {
             remote_ids: self.by_remote.len(),
             remote_qpns: self.by_qpn.len(),
             timers: self.timers.len(),
+            unanswered: self.unanswered.len(),
             listeners: self.listeners.len(),
             pending: self.pending,
             queued: self.outbox.len(),
@@ -427,6 +455,7 @@ impl Cm {
             max_retries: self.config.max_cm_retries,
             retries_left: self.config.max_cm_retries,
             unserved_retries_left: self.config.max_unserved_retries,
+            refused_retries_left: None,
             timewait: self.config.timewait_min,
             deadline: None,
         }

@@ -60,6 +60,11 @@ impl CmState {
         CmState::SidrReqReceived,
     ];
 
+    /// Whether a request is out that the peer has said nothing about.
+    pub(super) fn is_unanswered(self) -> bool {
+        matches!(self, CmState::ReqSent | CmState::SidrReqSent | CmState::DreqSent)
+    }
+
     /// Whether a listener's backlog counts it.
     pub(super) fn is_pending(self) -> bool {
         matches!(

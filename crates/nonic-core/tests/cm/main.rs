@@ -15,3 +15,4 @@ mod replay;
 mod stale;
 mod table;
 mod timeouts;
+mod unreachable;
