@@ -30,7 +30,9 @@ pub(crate) struct Attachment {
 
 impl Attachment {
     pub(crate) fn new(address: LocalAddress, interface_index: u32, now_ns: u64) -> io::Result<Self> {
-        let own = WireSocket::bind(address.with_port(0))?;
+        let mut own = WireSocket::bind(address.with_port(0))?;
+        // Without them, peers that are gone are waited for a little longer.
+        let _ = own.hear_refusals();
         // Not every interface carries multicast; sending to a group will say so.
         let _ = own.set_multicast_interface(interface_index);
         Ok(Attachment {

@@ -5,6 +5,7 @@
 
 use crate::entropy::KernelEntropy;
 use crate::registry::Block;
+use crate::socket::WireSocket;
 use nonic_core::cm::{Cm, CmConfig, Route};
 use nonic_core::{Time, Transmit};
 use nonic_wire::cm::CmMad;
@@ -87,6 +88,14 @@ impl Gsi {
                 remote: flow.src,
             };
             self.cm.handle_mad(now, route, packet.payload);
+        }
+    }
+
+    /// Passes on which hosts refuse what this socket sends.
+    #[inline]
+    pub(crate) fn hear_refusals(&mut self, now: Time, socket: &WireSocket) {
+        while let Some(host) = socket.poll_refusal() {
+            self.cm.unreachable(now, host);
         }
     }
 

@@ -247,6 +247,9 @@ impl Shard {
     /// Sends what there is to send, then shows what completed. Whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         let worked = self.transmit(now);
+        for attachment in &self.attachments {
+            self.gsi.hear_refusals(now, &attachment.own);
+        }
         self.deferred = false;
         if self.stalled.is_none() {
             self.publish();
@@ -407,7 +410,9 @@ impl Shard {
                 Owner::Block(block) | Owner::Identifier(block) if !attachment.owns(block) => {
                     match attachment.hand_over(block, &run) {
                         Delivery::Sent => self.counters.handed_over += 1,
-                        Delivery::Full | Delivery::Gone => self.counters.nobody += 1,
+                        // Its process has ended: ours to say so to whoever is connected to it.
+                        Delivery::Gone if owner == Owner::Identifier(block) => self.take(now, &run),
+                        _ => self.counters.nobody += 1,
                     }
                 }
                 Owner::Service(service) if !attachment.serves(service) => {

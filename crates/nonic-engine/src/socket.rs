@@ -13,6 +13,7 @@
 
 mod batch;
 mod options;
+mod refusals;
 mod single;
 
 use std::io;
@@ -24,6 +25,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 pub use batch::{Datagrams, RecvBatch};
 pub(crate) use options::{Credentials, grow_buffers, peer_credentials};
+use refusals::Refusals;
 
 /// The UDP port of RoCEv2, on which every host listens.
 pub const ROCE_PORT: u16 = 4791;
@@ -34,12 +36,16 @@ pub const MAX_BATCH_BYTES: usize = 65_507;
 /// What is asked for as send and receive buffer; the kernel grants what its limits allow.
 const BUFFER_BYTES: usize = 4 << 20;
 
+/// How often a call is made again that failed because of an earlier datagram. Only a flood of ICMP messages needs more.
+const MAX_FALSE_FAILURES: usize = 3;
+
 /// A UDP socket bound to one address and port.
 #[derive(Debug)]
 pub struct WireSocket {
     socket: Socket,
     state: UdpSocketState,
     local_address: SocketAddr,
+    refusals: Refusals,
 }
 
 impl WireSocket {
@@ -122,6 +128,18 @@ impl WireSocket {
         }
     }
 
+    /// From now on, hosts where nobody holds the RoCE port are told of by [`poll_refusal`](Self::poll_refusal).
+    pub fn hear_refusals(&mut self) -> io::Result<()> {
+        self.refusals.enable(&self.socket, self.local_address)
+    }
+
+    /// The next host that refused a datagram to the RoCE port, as its kernel or anybody in its name says. There may be
+    /// one after every call that sends or receives.
+    #[inline]
+    pub fn poll_refusal(&self) -> Option<IpAddr> {
+        self.refusals.poll()
+    }
+
     /// Sends one datagram, or with `segment_size` a batch of datagrams of that size (the last may be
     /// shorter) in one system call.
     ///
@@ -131,6 +149,15 @@ impl WireSocket {
     /// kernel cannot send.
     #[inline]
     pub fn send(
+        &self,
+        destination: SocketAddr,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        self.undeterred(|| self.send_once(destination, contents, segment_size))
+    }
+
+    fn send_once(
         &self,
         destination: SocketAddr,
         contents: &[u8],
@@ -161,7 +188,20 @@ impl WireSocket {
     /// at least one.
     #[inline]
     pub fn recv(&self, batch: &mut RecvBatch) -> io::Result<usize> {
-        batch.fill(self)
+        self.undeterred(|| batch.fill(self))
+    }
+
+    /// Makes a call that may fail because of an earlier datagram.
+    #[inline]
+    fn undeterred<T>(&self, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let mut outcome = call();
+        for _ in 0..MAX_FALSE_FAILURES {
+            match &outcome {
+                Err(error) if self.refusals.read(&self.socket, error) => outcome = call(),
+                _ => break,
+            }
+        }
+        outcome
     }
 
     /// How many segments one [`send`](Self::send) may carry: 1 where the kernel or the device below cannot
@@ -200,6 +240,7 @@ impl WireSocket {
             socket,
             state,
             local_address,
+            refusals: Refusals::default(),
         })
     }
 

@@ -26,6 +26,9 @@ pub struct CmConfig {
     pub max_refused_retries: u8,
     /// How long to wait before each of these.
     pub refused_pause: Duration,
+    /// For how long a host that refused is asked that way from the beginning: hosts refuse once in a while, not every
+    /// message (Linux about one in a second).
+    pub refused_memory: Duration,
     /// How long a packet may be under way (exponent).
     pub packet_lifetime: u8,
     /// How much time an MRA asks for (exponent).
@@ -60,6 +63,7 @@ impl Default for CmConfig {
             unserved_pause: Duration::from_millis(10),
             max_refused_retries: 10,
             refused_pause: Duration::from_millis(50),
+            refused_memory: Duration::from_secs(5),
             packet_lifetime: 14,
             service_timeout: 24,
             max_timeout: 24,

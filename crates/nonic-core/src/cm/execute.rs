@@ -27,6 +27,7 @@ impl Cm {
         self.unanswered.insert((route.remote, id));
         self.set_deadline(id, Some(deadline));
         self.transmit(route, mad);
+        self.press_if_refused(now, id);
     }
 
     /// A timer fired. Its entry is gone from the set already.
@@ -57,17 +58,6 @@ impl Cm {
         self.apply(now, id, input, None, None);
         if refused && (state, input) == (CmState::DreqSent, Input::Exhausted) {
             self.nobody_left(now, address);
-        }
-    }
-
-    /// A host refused a request to disconnect for so long that nobody can be left there: the others need not be made.
-    fn nobody_left(&mut self, now: Time, address: IpAddr) {
-        let mut ids = self.unanswered_by(address);
-        ids.retain(|id| self.connections[id].state == CmState::DreqSent);
-        // Those held back go first, lest they be let go one by one as the others end.
-        ids.sort_by_key(|id| !self.connections[id].held);
-        for id in ids {
-            self.apply(now, id, Input::Exhausted, None, None);
         }
     }
 
@@ -103,6 +93,8 @@ impl Cm {
         self.enter(now, id, row.next, input, incoming);
         if let Some(wait) = wait {
             self.set_deadline(id, Some(now + wait));
+        } else if row.next == CmState::DreqSent {
+            self.press_if_refused(now, id);
         }
         true
     }
@@ -131,6 +123,7 @@ impl Cm {
         if let Some(mad) = request {
             self.transmit(route, mad);
         }
+        self.press_if_refused(now, id);
         true
     }
 

@@ -58,6 +58,7 @@ mod pace;
 mod params;
 mod request;
 mod state;
+mod unreachable;
 
 pub use config::{CmConfig, CmCounters, CmUsage};
 pub use event::{CmEvent, ConnectRequest, ConnectResponse, Disconnect, SidrRequest, SidrResponse};
@@ -78,6 +79,7 @@ use pace::Pace;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
+use unreachable::RefusingHosts;
 
 /// A message to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,6 +104,7 @@ pub struct Cm {
     timers: BTreeSet<(Time, u32)>,
     /// Requests that wait for an answer, by whom it would come from.
     unanswered: BTreeSet<(IpAddr, u32)>,
+    refusing: RefusingHosts,
     pace: Pace,
     outbox: VecDeque<CmTransmit>,
     events: VecDeque<CmEvent>,
@@ -132,6 +135,7 @@ impl Cm {
             listeners: Listeners::default(),
             timers: BTreeSet::new(),
             unanswered: BTreeSet::new(),
+            refusing: RefusingHosts::default(),
             pace: Pace::default(),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
@@ -263,29 +267,6 @@ impl Cm {
         }
     }
 
-    /// The host at this address refuses messages, it says: nobody holds the port there. That may be over in a moment,
-    /// when another process takes the port; and anybody can say so. So it is a hint, to no effect on what is
-    /// established: requests without an answer are made again at once, a few times, and given up if none comes.
-    pub fn unreachable(&mut self, now: Time, address: IpAddr) {
-        for id in self.unanswered_by(address) {
-            let Some(connection) = self.connections.get_mut(&id) else {
-                continue;
-            };
-            if connection.held || connection.refused_retries_left.is_some() {
-                continue;
-            }
-            connection.refused_retries_left = Some(self.config.max_refused_retries);
-            let soon = now + self.config.refused_pause;
-            let deadline = connection.deadline.map_or(soon, |at| at.min(soon));
-            self.set_deadline(id, Some(deadline));
-        }
-    }
-
-    fn unanswered_by(&self, address: IpAddr) -> Vec<u32> {
-        let those = self.unanswered.range((address, 0)..=(address, u32::MAX));
-        those.map(|(_, id)| *id).collect()
-    }
-
     /// Asks for a datagram service. [`CmEvent::SidrResponse`] or [`CmEvent::Unreachable`] follows.
     pub fn resolve(&mut self, now: Time, params: &ResolveParams<'_>) -> Result<ConnectionId, CmError> {
         let local_id = self.fresh_id()?;
@@ -323,7 +304,10 @@ impl Cm {
     pub fn handle_mad(&mut self, now: Time, route: Route, mad: &[u8]) {
         self.counters.received += 1;
         match CmMad::parse(mad) {
-            Ok(mad) => self.arrive(now, route, &mad),
+            Ok(mad) => {
+                self.refusing.answered(route.remote);
+                self.arrive(now, route, &mad);
+            }
             Err(_) => self.counters.malformed += 1,
         }
     }

@@ -82,6 +82,49 @@ fn a_question_for_a_datagram_service_that_a_host_refuses_ends_as_soon() {
 }
 
 #[test]
+fn a_host_that_refused_lately_need_not_refuse_again() {
+    let mut client = client();
+    client.connect(SERVER);
+    refused(&mut client, true);
+    client.sent();
+    client.connect(SERVER);
+    let begun = client.now;
+    while client.events().is_empty() {
+        client.sent();
+        client.pass(MOMENT);
+        assert!(client.now.since(begun) < GIVEN_UP);
+    }
+    // And is believed to be there again after a while, or when it says something.
+    for says_something in [false, true] {
+        let mut client = self::client();
+        client.cm.unreachable(client.now, SERVER);
+        if says_something {
+            let mut server = Side::new(SERVER, 9);
+            server.connect(CLIENT);
+            client.receive(&server.sent_one());
+        } else {
+            client.pass(patient().refused_memory);
+        }
+        client.sent();
+        client.connect(SERVER);
+        client.sent();
+        client.pass(Duration::from_secs(4));
+        client.silent();
+    }
+}
+
+#[test]
+fn refusals_in_the_name_of_any_number_of_hosts_take_no_room() {
+    let mut client = client();
+    for host in 0..100_000_u32 {
+        client
+            .cm
+            .unreachable(client.now, std::net::Ipv4Addr::from(host).into());
+    }
+    client.expect_empty();
+}
+
+#[test]
 fn without_a_refusal_the_peer_has_all_its_time() {
     let mut client = client();
     client.connect(SERVER);

@@ -78,6 +78,14 @@ pub(super) fn accept_unchecked(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1)
 }
 
+/// Has the kernel report ICMP errors about what an unconnected socket sent.
+pub(super) fn report_errors(socket: &impl AsFd, local_address: SocketAddr) -> io::Result<()> {
+    match local_address {
+        SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+        SocketAddr::V6(_) => set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+    }
+}
+
 fn switch_off(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
     set(socket, level, option, 0)
 }

@@ -130,7 +130,7 @@ pub(super) fn recv(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<RecvMeta
 
 /// Makes a system call until it is not interrupted.
 #[inline]
-fn retry(mut call: impl FnMut() -> libc::c_long) -> io::Result<usize> {
+pub(super) fn retry(mut call: impl FnMut() -> libc::c_long) -> io::Result<usize> {
     loop {
         if let Ok(result) = usize::try_from(call()) {
             return Ok(result);

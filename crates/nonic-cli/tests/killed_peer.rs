@@ -1,0 +1,150 @@
+//! A server on another host is killed: whoever is connected to it can disconnect, and whoever wants to connect to it
+//! is refused, without waiting for answers that nobody will give. The server's host is there to say so: another
+//! process of it, or its kernel if there is none.
+
+mod support;
+
+use nonic::{ConnectError, Device, Rc, connect};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::namespace::{Cable, Namespace};
+use support::{Place, Process, Server, missing};
+
+/// What `nonic ping` says to its server.
+const GREETING: &[u8] = b"nonic conversation";
+/// Says to this program that it is the client, and of which server.
+const CLIENT_OF: &str = "NONIC_TEST_CLIENT_OF";
+/// How long either may take; several times what it takes on a machine at rest, and much less than the minute that the
+/// protocol grants a peer that says nothing.
+const SOON: Duration = Duration::from_secs(5);
+
+/// This program once more, in a network namespace: the client.
+struct Client {
+    _process: Process,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(namespace: &Namespace, server: &str) -> Self {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net=/run/netns/{}", namespace.name))
+            .arg(std::env::current_exe().expect("we run"))
+            .args(["--exact", "the_client", "--nocapture"])
+            .env(CLIENT_OF, server)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        Client {
+            stdin: child.stdin.take().expect("asked for"),
+            stdout: BufReader::new(child.stdout.take().expect("asked for")),
+            _process: Process::from(child),
+        }
+    }
+
+    /// The rest of the next line that begins with these words.
+    fn says(&mut self, words: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let length = self.stdout.read_line(&mut line).expect("text");
+            assert!(length > 0, "it ended without a word");
+            if let Some((_, rest)) = line.trim().split_once(words) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.stdin.write_all(b"\n").expect("it reads");
+        self.stdin.flush().expect("it reads");
+    }
+}
+
+/// What the client process does. Where nobody asks for a client, nothing.
+#[test]
+fn the_client() {
+    let Ok(server) = std::env::var(CLIENT_OF) else {
+        return;
+    };
+    let server: SocketAddr = server.parse().expect("an address");
+    let device = Device::open("roce_veth").expect("the cable ends here");
+    let (domain, queue) = (
+        device.domain(),
+        device.completion_queue(16).expect("there is room"),
+    );
+    let ask = || connect(domain.queue_pair_builder::<Rc>(&queue), server, GREETING)?.wait();
+    let connection = ask().expect("it listens");
+    println!("connected");
+    std::io::stdin()
+        .lock()
+        .read_line(&mut String::new())
+        .expect("a line");
+    let begun = Instant::now();
+    connection.shutdown().expect("it is connected");
+    let disconnected = connection.wait_disconnected(Some(Duration::from_secs(100)));
+    println!(
+        "disconnected {disconnected} after {}",
+        begun.elapsed().as_millis()
+    );
+    let begun = Instant::now();
+    let refusal = match ask().expect_err("it is dead") {
+        ConnectError::Unreachable => "unreachable".to_owned(),
+        ConnectError::Rejected { reason, .. } => format!("rejected ({})", reason.0),
+        other => panic!("{other}"),
+    };
+    println!("refused as {refusal} after {}", begun.elapsed().as_millis());
+}
+
+/// Kills the server a client is connected to; `others` are its host's other servers, before it and after it. Answers
+/// how the client is refused when it wants to connect once more.
+fn kill_a_server(others: [bool; 2]) -> String {
+    let cable = Cable::new(1500);
+    let right = Place::here().in_namespace(&cable.right.name);
+    let other = || Server::start(&right, "ping", "10.77.0.2:0", &[]);
+    let _before = others[0].then(other);
+    let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
+    let _after = others[1].then(other);
+    assert_eq!(server.holder, !others[0]);
+    let mut client = Client::start(&cable.left, &server.address);
+    client.says("connected");
+    server.process.kill();
+    client.go_on();
+    let disconnected = client.says("disconnected ");
+    let refused = client.says("refused as ");
+    println!("disconnected {disconnected} ms, refused as {refused} ms");
+    let (really, disconnected) = disconnected.split_once(" after ").expect("two words");
+    let (how, refused) = refused.split_once(" after ").expect("two words");
+    assert_eq!(really, "true");
+    for took in [disconnected, refused] {
+        let took = Duration::from_millis(took.parse().expect("a number"));
+        assert!(took < SOON, "{took:?}");
+    }
+    how.to_owned()
+}
+
+#[test]
+fn where_another_process_holds_the_port_it_answers_for_the_dead_one() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(kill_a_server([true, false]), "rejected (8)");
+}
+
+#[test]
+fn where_the_dead_one_held_the_port_its_heir_answers() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(kill_a_server([false, true]), "rejected (8)");
+}
+
+#[test]
+fn where_nobody_is_left_the_kernel_answers() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(kill_a_server([false, false]), "unreachable");
+}

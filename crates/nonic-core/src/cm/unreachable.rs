@@ -1,0 +1,93 @@
+//! Hosts that refuse messages, because nobody holds the port there.
+//!
+//! That may be over in a moment, when another process takes the port; and anybody can say so in a host's name. So a
+//! refusal is a hint, to no effect on what is established: requests that wait for an answer are made again soon, a few
+//! times, and given up if none comes. Whoever is there answers a repeated request, if only to ask for time.
+
+use super::Cm;
+use super::state::{CmState, Input};
+use crate::time::Time;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Hosts remembered at a time. One more, and the longest known is forgotten.
+const MAX_HOSTS: usize = 64;
+
+/// Hosts that refused a message lately, and have sent none since.
+#[derive(Debug, Default)]
+pub(super) struct RefusingHosts(HashMap<IpAddr, Time>);
+
+impl RefusingHosts {
+    fn note(&mut self, now: Time, address: IpAddr) {
+        if self.0.len() >= MAX_HOSTS && !self.0.contains_key(&address) {
+            let oldest = self.0.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(address, _)| *address) {
+                self.0.remove(&oldest);
+            }
+        }
+        self.0.insert(address, now);
+    }
+
+    fn has(&self, now: Time, address: IpAddr, memory: Duration) -> bool {
+        self.0.get(&address).is_some_and(|at| now.since(*at) < memory)
+    }
+
+    /// A message came from there.
+    pub(super) fn answered(&mut self, address: IpAddr) {
+        self.0.remove(&address);
+    }
+}
+
+impl Cm {
+    /// The host at this address refuses messages, it says: nobody holds the port there. What waits for an answer from
+    /// there ends within `max_refused_retries` × `refused_pause` unless one comes; what is established goes on.
+    pub fn unreachable(&mut self, now: Time, address: IpAddr) {
+        self.refusing.note(now, address);
+        for id in self.unanswered_by(address) {
+            self.press(now, id);
+        }
+    }
+
+    /// Makes a request that has just been made again soon, if its host refused one lately.
+    pub(super) fn press_if_refused(&mut self, now: Time, id: u32) {
+        let memory = self.config.refused_memory;
+        let address = self
+            .connections
+            .get(&id)
+            .map(|connection| connection.route.remote);
+        if address.is_some_and(|address| self.refusing.has(now, address, memory)) {
+            self.press(now, id);
+        }
+    }
+
+    /// Makes a request again soon, and only so often from now on.
+    fn press(&mut self, now: Time, id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        if connection.held || connection.refused_retries_left.is_some() {
+            return;
+        }
+        connection.refused_retries_left = Some(self.config.max_refused_retries);
+        let soon = now + self.config.refused_pause;
+        let deadline = connection.deadline.map_or(soon, |at| at.min(soon));
+        self.set_deadline(id, Some(deadline));
+    }
+
+    /// A host refused a request to disconnect for so long that nobody can be left there: the others need not be made.
+    pub(super) fn nobody_left(&mut self, now: Time, address: IpAddr) {
+        let mut ids = self.unanswered_by(address);
+        ids.retain(|id| self.connections[id].state == CmState::DreqSent);
+        // Those held back go first, lest they be let go one by one as the others end.
+        ids.sort_by_key(|id| !self.connections[id].held);
+        for id in ids {
+            self.apply(now, id, Input::Exhausted, None, None);
+        }
+    }
+
+    fn unanswered_by(&self, address: IpAddr) -> Vec<u32> {
+        let those = self.unanswered.range((address, 0)..=(address, u32::MAX));
+        those.map(|(_, id)| *id).collect()
+    }
+}
