@@ -51,6 +51,8 @@ pub(crate) struct Requester {
     pub(crate) timers: RequesterTimers,
     /// The value of `una` for which a reported gap was already acted on.
     rewound_at: Option<u64>,
+    /// Where a READ was last asked for again within a chunk: the answer may begin anew there.
+    restarted_at: Option<u64>,
     /// What the peer's window has been told is under way, in bytes.
     counted: u64,
 }
@@ -245,6 +247,9 @@ impl Requester {
         }
         let wqe = &self.queue[self.cursor];
         self.fetches += u32::from(wqe.op.is_answered());
+        if packet.operation == Operation::ReadRequest {
+            self.restarted_at = Some(self.next);
+        }
         self.next += u64::from(packet.places);
         self.sent = self.sent.max(self.next);
         if self.next == wqe.end() {
@@ -270,10 +275,10 @@ impl Requester {
             Operation::Acknowledge => self.handle_aeth(common, context, place, packet),
             Operation::AtomicAcknowledge => {
                 let original = packet.headers.atomic_original.to_ne_bytes();
-                self.handle_fetched(common, context, place, &original, true)
+                self.handle_fetched(common, context, place, &original, None)
             }
             operation if operation.is_read_response() => {
-                self.handle_fetched(common, context, place, packet.payload, false)
+                self.handle_fetched(common, context, place, packet.payload, Some(operation))
             }
             _ => Ok(()),
         }
@@ -378,21 +383,27 @@ impl Requester {
         }
     }
 
-    /// A READ response or an atomic's answer arrived. The former also answers ATOMIC_WRITEs and FLUSHes.
+    /// A READ response or an atomic's answer, which has no place in a sequence, arrived. The former also answers
+    /// ATOMIC_WRITEs and FLUSHes.
     fn handle_fetched(
         &mut self,
         common: &Common,
         context: &mut Context<'_>,
         place: u64,
         data: &[u8],
-        atomic: bool,
+        response: Option<Operation>,
     ) -> Result<(), Fatal> {
         // It also acknowledges every request before it.
         self.acknowledge(common, context, place);
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
+        let atomic = response.is_none();
         if self.una != place || !wqe.op.is_answered() || wqe.op.is_atomic() != atomic {
+            return Ok(());
+        }
+        // One out of place is no answer to what we asked: as good as lost.
+        if response.is_some_and(|operation| !self.fits(wqe, place, operation)) {
             return Ok(());
         }
         let index = (place - wqe.first) as u32;
@@ -431,6 +442,24 @@ impl Requester {
         }
         self.progressed(common, context, place);
         Ok(())
+    }
+
+    /// Whether a READ response of this kind can be the one at `place`. It begins where we began to ask: at the border of
+    /// a chunk, or where we last asked for the rest of one. There, some responders begin anew and others (rxe) go
+    /// on. It ends where the chunk does.
+    fn fits(&self, wqe: &SendWqe, place: u64, operation: Operation) -> bool {
+        let index = (place - wqe.first) as u32;
+        // What is not a READ is answered by one packet.
+        let chunk = wqe.chunk.max(1);
+        let border = index.is_multiple_of(chunk);
+        let ends = index + 1 == wqe.packets || (index + 1).is_multiple_of(chunk);
+        let begun_here = border || self.restarted_at == Some(place);
+        match operation {
+            Operation::ReadResponseFirst => begun_here && !ends,
+            Operation::ReadResponseMiddle => !border && !ends,
+            Operation::ReadResponseLast => !border && ends,
+            _ => begun_here && ends,
+        }
     }
 
     /// The front request is done.

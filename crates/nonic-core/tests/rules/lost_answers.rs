@@ -252,3 +252,89 @@ fn a_repeated_request_stays_within_the_original() {
     pair.exchange();
     completed!(pair.a, [(1, Status::Success)]);
 }
+
+/// A READ of four packets that was asked for.
+fn reading() -> Solo {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Read(remote), 0, 4096);
+    sent!(solo, [RC_RDMA_READ_REQUEST]);
+    solo
+}
+
+fn respond(solo: &mut Solo, opcode: Opcode, index: u32) {
+    solo.respond(opcode, index, Syndrome::ack(), &[index as u8 + 1; 1024]);
+}
+
+#[test]
+fn answers_come_in_the_order_first_middle_last() {
+    let (first, middle, last, only) = (
+        Opcode::RC_RDMA_READ_RESPONSE_FIRST,
+        Opcode::RC_RDMA_READ_RESPONSE_MIDDLE,
+        Opcode::RC_RDMA_READ_RESPONSE_LAST,
+        Opcode::RC_RDMA_READ_RESPONSE_ONLY,
+    );
+    let right = [first, middle, middle, last];
+    for wrong_at in 0..4 {
+        for wrong in [first, middle, last, only] {
+            if wrong == right[wrong_at] {
+                continue;
+            }
+            let mut solo = reading();
+            for (index, opcode) in right[..wrong_at].iter().enumerate() {
+                respond(&mut solo, *opcode, index as u32);
+            }
+            respond(&mut solo, wrong, wrong_at as u32);
+            completed!(solo, []);
+            assert_eq!(
+                solo.bytes(wrong_at * 1024, 1024),
+                [0; 1024],
+                "{wrong:?} at {wrong_at}"
+            );
+            // Nothing happened: the right ones are still welcome.
+            for (index, opcode) in right.iter().enumerate().skip(wrong_at) {
+                respond(&mut solo, *opcode, index as u32);
+            }
+            completed!(solo, [(1, Status::Success)]);
+            assert_eq!(solo.bytes(3 * 1024, 1024), [4; 1024]);
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_a_read_may_begin_anew_or_go_on() {
+    for opcode in [
+        Opcode::RC_RDMA_READ_RESPONSE_FIRST,
+        Opcode::RC_RDMA_READ_RESPONSE_MIDDLE,
+    ] {
+        let mut solo = reading();
+        respond(&mut solo, Opcode::RC_RDMA_READ_RESPONSE_FIRST, 0);
+        solo.advance(ms(70));
+        let again = sent!(solo, [RC_RDMA_READ_REQUEST]);
+        assert_eq!(again[0].headers().reth.dma_len, 3 * 1024);
+        respond(&mut solo, opcode, 1);
+        // Only where it was asked for.
+        respond(&mut solo, Opcode::RC_RDMA_READ_RESPONSE_FIRST, 2);
+        assert_eq!(solo.bytes(2 * 1024, 1024), [0; 1024]);
+        respond(&mut solo, Opcode::RC_RDMA_READ_RESPONSE_MIDDLE, 2);
+        respond(&mut solo, Opcode::RC_RDMA_READ_RESPONSE_LAST, 3);
+        completed!(solo, [(1, Status::Success)]);
+    }
+}
+
+#[test]
+fn the_last_packet_of_a_read_asked_for_again_may_be_an_only_one() {
+    for opcode in [
+        Opcode::RC_RDMA_READ_RESPONSE_ONLY,
+        Opcode::RC_RDMA_READ_RESPONSE_LAST,
+    ] {
+        let mut solo = reading();
+        respond(&mut solo, Opcode::RC_RDMA_READ_RESPONSE_FIRST, 0);
+        respond(&mut solo, Opcode::RC_RDMA_READ_RESPONSE_MIDDLE, 1);
+        respond(&mut solo, Opcode::RC_RDMA_READ_RESPONSE_MIDDLE, 2);
+        solo.advance(ms(70));
+        sent!(solo, [RC_RDMA_READ_REQUEST]);
+        respond(&mut solo, opcode, 3);
+        completed!(solo, [(1, Status::Success)]);
+    }
+}
