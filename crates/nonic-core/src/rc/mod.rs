@@ -6,6 +6,7 @@
 //! responder.
 
 pub(crate) mod remote;
+mod repeats;
 mod replies;
 mod requester;
 mod responder;

@@ -13,6 +13,7 @@ use super::remote::{
     ACCESS, INVALID, InboundWrite, MAX_MESSAGE, Refusal, begin_read, begin_write, check_write, find_remote,
     flush_rights, length_fits, locate, place,
 };
+use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
 use crate::event::Event;
 use crate::memory::{Access, SgFault};
@@ -37,6 +38,7 @@ pub(crate) struct Responder {
     /// The latest READs and atomics, for duplicates.
     history: VecDeque<Executed>,
     replies: Replies,
+    repeats: RepeatBudget,
     /// With XRC: the SRQ that the message in progress, or the latest one, is for.
     srq: Option<Arc<XrcSrq>>,
 }
@@ -72,6 +74,7 @@ impl Responder {
             inbound: Inbound::None,
             history: VecDeque::new(),
             replies: Replies::default(),
+            repeats: RepeatBudget::default(),
             srq: None,
         }
     }
@@ -362,6 +365,7 @@ impl Responder {
                 length: reth.dma_len,
             },
         );
+        self.repeats.earn();
         self.msn = reply.msn;
         self.expected = self.expected.add(packets);
         self.replies.read(reply);
@@ -510,6 +514,9 @@ impl Responder {
                     common,
                     srq: srq.as_deref(),
                 };
+                if !self.repeats.take(context.now) {
+                    return;
+                }
                 if let Ok(reply) = begin_read(&served, context, packet, self.msn) {
                     self.replies.read(ReadReply {
                         repeated: true,

@@ -315,3 +315,69 @@ fn a_repeated_packet_from_the_middle_is_acknowledged_only_if_it_asks() {
     solo.request(Opcode::RC_SEND_MIDDLE, 1, &[0; 1024]);
     sent!(solo, [RC_ACKNOWLEDGE]);
 }
+
+/// A READ of 64 KiB, and what repeats it.
+fn long_read(solo: &mut Solo) -> Reth {
+    let remote = solo.remote(0);
+    let reth = Reth {
+        va: remote.va,
+        rkey: remote.rkey,
+        dma_len: 64 * 1024,
+    };
+    solo.request_with(Opcode::RC_RDMA_READ_REQUEST, 0, &[], |headers| {
+        headers.reth = reth
+    });
+    assert_eq!(solo.transmit().len(), 64);
+    reth
+}
+
+#[test]
+fn a_flood_of_repeated_reads_is_answered_in_bounds() {
+    let mut solo = Solo::rc();
+    let reth = long_read(&mut solo);
+    let (mut answers, mut honest) = (0, 0);
+    // A tenth of a second of 100,000 in each, by somebody who knows the sequence numbers; and the peer's own
+    // requests in between.
+    for number in 0..10_000_u32 {
+        let into = number % 64;
+        solo.request_with(Opcode::RC_RDMA_READ_REQUEST, into, &[], |headers| {
+            headers.reth = Reth {
+                va: reth.va + u64::from(into) * 1024,
+                dma_len: reth.dma_len - into * 1024,
+                ..reth
+            };
+        });
+        if number % 100 == 0 {
+            let target = Reth { dma_len: 8, ..reth };
+            solo.request_with(
+                Opcode::RC_RDMA_WRITE_ONLY,
+                64 + number / 100,
+                &[1; 8],
+                |headers| headers.reth = target,
+            );
+        }
+        for wire in solo.transmit() {
+            match wire.opcode() {
+                Opcode::RC_ACKNOWLEDGE => honest += 1,
+                _ => answers += 1,
+            }
+        }
+        solo.advance(std::time::Duration::from_micros(10));
+    }
+    assert_eq!(honest, 100, "every request of the peer's own is answered at once");
+    // Of 10,000 that would have been 32 packets each.
+    assert!(answers <= (64 + 1000 + 1) * 64, "{answers}");
+    assert!(answers >= 1000, "some may be in earnest: {answers}");
+}
+
+#[test]
+fn a_peer_in_earnest_may_repeat_a_read_as_often_as_it_has_attempts() {
+    let mut solo = Solo::rc();
+    let reth = long_read(&mut solo);
+    for _ in 0..16 {
+        solo.request_with(Opcode::RC_RDMA_READ_REQUEST, 0, &[], |headers| {
+            headers.reth = reth
+        });
+        assert_eq!(solo.transmit().len(), 64);
+    }
+}
