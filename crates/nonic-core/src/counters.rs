@@ -16,6 +16,8 @@ pub struct Counters {
     pub rx_malformed: u64,
     /// Dropped because no queue pair of that number, state, service or peer takes it.
     pub rx_unclaimed: u64,
+    /// Dropped because it is of another partition.
+    pub rx_pkey_violations: u64,
     /// Datagrams with a wrong Q_Key.
     pub rx_qkey_violations: u64,
     /// Requests seen before.

@@ -162,6 +162,7 @@ fn message_of(packet: &Packet<'_>) -> Option<CmMad> {
     let headers = &packet.headers;
     let is_management = headers.bth.opcode == Opcode::UD_SEND_ONLY
         && headers.deth.qkey == GSI_QKEY
+        && headers.bth.is_default_partition()
         && packet.payload.len() == MAD_LEN;
     is_management.then(|| CmMad::parse(packet.payload).ok()).flatten()
 }

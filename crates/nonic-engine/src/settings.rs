@@ -64,6 +64,7 @@ fn text(nic: &Counters, link: &LinkCounters) -> String {
         ("rx_identification_solved", nic.rx_identification_solved),
         ("rx_malformed", nic.rx_malformed),
         ("rx_unclaimed", nic.rx_unclaimed),
+        ("rx_pkey_violations", nic.rx_pkey_violations),
         ("rx_qkey_violations", nic.rx_qkey_violations),
         ("rx_duplicates", nic.rx_duplicates),
         ("rx_out_of_sequence", nic.rx_out_of_sequence),

@@ -41,6 +41,12 @@ impl Bth {
     /// The partition key every RoCE port has: the default partition, full member.
     pub const DEFAULT_PKEY: u16 = 0xffff;
 
+    /// Whether it is of the default partition, whose full members talk to full and limited ones. A limited one sets
+    /// the top bit to 0.
+    pub const fn is_default_partition(&self) -> bool {
+        self.pkey & 0x7fff == Self::DEFAULT_PKEY & 0x7fff
+    }
+
     /// A header with the usual values: default partition, migrated, version 0, no pad, no flags.
     pub const fn new(opcode: Opcode, dest_qp: Qpn, psn: Psn) -> Self {
         Self {

@@ -53,7 +53,7 @@ impl Nic {
             self.counters.rx_unclaimed += 1;
             return;
         };
-        if self.verify(flow, index, bytes) {
+        if self.verify(flow, index, bytes) && self.is_of_our_partition(&packet) {
             self.deliver(now, slot, flow, &packet);
         }
     }
@@ -65,7 +65,7 @@ impl Nic {
             self.counters.rx_unclaimed += 1;
             return;
         }
-        if !self.verify(flow, index, bytes) {
+        if !self.verify(flow, index, bytes) || !self.is_of_our_partition(packet) {
             return;
         }
         for member in 0..members {
@@ -85,6 +85,13 @@ impl Nic {
         let mut context = context!(nic, now);
         nic.qps[slot].handle(&mut context, packet, flow);
         self.touch(slot);
+    }
+
+    /// Checks the P_Key. There is one partition, the default one, and we are a full member.
+    fn is_of_our_partition(&mut self, packet: &Packet<'_>) -> bool {
+        let ours = packet.headers.bth.is_default_partition();
+        self.counters.rx_pkey_violations += u64::from(!ours);
+        ours
     }
 
     /// Checks the ICRC. Our own kind send Identification 0, or the index in the batch; others anything.

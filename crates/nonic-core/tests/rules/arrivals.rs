@@ -244,3 +244,26 @@ fn the_first_packet_in_rtr_is_announced_once() {
     received!(solo, [(1, Status::Success), (2, Status::Success)]);
     assert!(!solo.transmit().is_empty(), "answers leave in RTR");
 }
+
+#[test]
+fn packets_of_another_partition_are_dropped_and_counted() {
+    let remote_access = |pkey: u16| {
+        let mut solo = Solo::rc();
+        let remote = solo.remote(0);
+        solo.request_with(Opcode::RC_RDMA_WRITE_ONLY, 0, &[7; 8], |headers| {
+            headers.bth.pkey = pkey;
+            headers.reth = nonic_wire::Reth {
+                va: remote.va,
+                rkey: remote.rkey,
+                dma_len: 8,
+            };
+        });
+        (solo.bytes(0, 8) == [7; 8], solo.nic.counters().rx_pkey_violations)
+    };
+    // We are a full member, so a limited one may talk to us.
+    assert_eq!(remote_access(0xffff), (true, 0));
+    assert_eq!(remote_access(0x7fff), (true, 0));
+    for foreign in [0, 0x8000, 0x8001, 0x7ffe, 0xfffe, 0x1234] {
+        assert_eq!(remote_access(foreign), (false, 1), "{foreign:#x}");
+    }
+}
