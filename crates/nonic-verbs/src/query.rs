@@ -155,7 +155,7 @@ fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, Errno> 
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = MAX_MESSAGE;
     attr.pkey_tbl_len = 1;
-    let counters = context.device().counters();
+    let (counters, _) = context.device().counters();
     attr.bad_pkey_cntr = u32::try_from(counters.rx_pkey_violations).unwrap_or(u32::MAX);
     attr.max_vl_num = 1;
     // 4x EDR: nobody knows how fast memory is, but programs like to print a number.
