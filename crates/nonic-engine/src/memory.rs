@@ -4,16 +4,28 @@
 //! threads and, through it, peers may write that span at any time, so no reference to it is ever formed:
 //! small pieces are moved with relaxed atomic loads and stores of the largest aligned size, large ones with
 //! string-move instructions where the processor has them. A racing reader sees old or new bytes, never
-//! undefined behaviour.
+//! undefined behaviour. A program may also take the span away, by mistake or on its way out; on x86-64 an access to it
+//! then answers [`Fault`] (`guarded`, `fault_handler`).
 //!
 //! [`Pages`] owns page-aligned memory and is the ordinary way to have a region. Pinning is attempted and
 //! its limit respected; nothing depends on it.
+
+#[cfg(target_arch = "x86_64")]
+mod fault_handler;
+#[cfg(target_arch = "x86_64")]
+mod guarded;
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod words;
+
+#[cfg(target_arch = "x86_64")]
+use guarded as copies;
+#[cfg(not(target_arch = "x86_64"))]
+use words as copies;
 
 use crate::pinning::{PinOutcome, pin, unpin};
 use nonic_core::{Fault, Region};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// A span of memory somebody else owns.
 #[derive(Debug)]
@@ -38,23 +50,41 @@ impl RawRegion {
         RawRegion { start, len }
     }
 
+    /// Memory that its owner might take away: an access to what is not mapped, not allowed, or behind the end of its
+    /// file answers [`Fault`]. What could be accessed before the first such byte has been accessed.
+    ///
+    /// To that end it sees to it that the process's handlers of SIGSEGV and SIGBUS are ours, which pass on to those
+    /// they found whatever is none of our business. Where that does not help, such an access ends the process
+    /// as it does everywhere: on processors other than x86-64; while the program has put handlers in place of
+    /// ours, until the next region is made; and in threads of the program's that block these signals.
+    ///
+    /// # Safety
+    ///
+    /// The span holds nothing that Rust has a reference to, now or, if it is unmapped and something else is mapped
+    /// there, later. All other accesses to it that may race with the NIC's are atomic, made by another language, or
+    /// ordered by a completion.
+    pub unsafe fn guarded(start: NonNull<u8>, len: usize) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        fault_handler::ensure_installed();
+        RawRegion { start, len }
+    }
+
     /// A pointer to `length` bytes at `offset`, if they are inside.
     fn at(&self, offset: usize, length: usize) -> Result<*mut u8, Fault> {
         if offset.checked_add(length).is_none_or(|end| end > self.len) {
             return Err(Fault);
         }
-        // SAFETY: just checked to be within the span, which is one allocation by `new`'s contract.
-        Ok(unsafe { self.start.as_ptr().add(offset) })
+        // The span need not be one allocation, nor there at all, so this is arithmetic on addresses.
+        Ok(self.start.as_ptr().wrapping_add(offset))
     }
 
-    fn word(&self, offset: usize) -> Result<&AtomicU64, Fault> {
+    fn word(&self, offset: usize) -> Result<*mut u64, Fault> {
         let pointer = self.at(offset, 8)?.cast::<u64>();
-        if !pointer.is_aligned() {
-            return Err(Fault);
+        if pointer.is_aligned() {
+            Ok(pointer)
+        } else {
+            Err(Fault)
         }
-        // SAFETY: in bounds, aligned, valid while `self` lives, and every racing access is atomic by
-        // `new`'s contract.
-        Ok(unsafe { AtomicU64::from_ptr(pointer) })
     }
 }
 
@@ -65,165 +95,30 @@ impl Region for RawRegion {
 
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Fault> {
         let pointer = self.at(offset, out.len())?;
-        if out.len() >= STRING_MOVE_FROM {
-            // SAFETY: `at` checked the range; `out` is exclusively ours, so the two do not overlap.
-            unsafe { string_move(pointer, out.as_mut_ptr(), out.len()) };
-        } else {
-            // SAFETY: `at` checked the range.
-            unsafe { load(pointer, out) };
-        }
-        Ok(())
+        // SAFETY: `at` checked the range; `out` is exclusively ours, so the two do not overlap.
+        unsafe { copies::read(pointer, out) }
     }
 
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), Fault> {
         let pointer = self.at(offset, data.len())?;
-        if data.len() >= STRING_MOVE_FROM {
-            // SAFETY: `at` checked the range; nobody may form a reference such as `data` to the region's
-            // memory, so the two do not overlap.
-            unsafe { string_move(data.as_ptr(), pointer, data.len()) };
-        } else {
-            // SAFETY: `at` checked the range.
-            unsafe { store(pointer, data) };
-        }
-        Ok(())
+        // SAFETY: `at` checked the range; nobody may form a reference such as `data` to the region's
+        // memory, so the two do not overlap.
+        unsafe { copies::write(pointer, data) }
     }
 
     fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
-        let word = self.word(offset)?;
-        match word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(old) | Err(old) => Ok(old),
-        }
+        // SAFETY: `word` checked range and alignment.
+        unsafe { copies::compare_swap(self.word(offset)?, compare, swap) }
     }
 
     fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault> {
-        Ok(self.word(offset)?.fetch_add(add, Ordering::AcqRel))
+        // SAFETY: `word` checked range and alignment.
+        unsafe { copies::fetch_add(self.word(offset)?, add) }
     }
 
     fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
-        self.word(offset)?.store(value, Ordering::Release);
-        Ok(())
-    }
-}
-
-/// From this length on, starting up a string move pays.
-#[cfg(target_arch = "x86_64")]
-const STRING_MOVE_FROM: usize = 512;
-#[cfg(not(target_arch = "x86_64"))]
-const STRING_MOVE_FROM: usize = usize::MAX;
-
-/// Copies with string instructions, whose loads and stores the compiler neither sees nor reorders: it can assume
-/// nothing about races with them.
-///
-/// # Safety
-///
-/// Both sides are valid for `len` bytes and do not overlap.
-#[cfg(target_arch = "x86_64")]
-unsafe fn string_move(from: *const u8, to: *mut u8, len: usize) {
-    // Bytes where the processor is built for that; otherwise words, and what is left of the last one.
-    let (words, bytes) = if moves_bytes_fast() {
-        (0, len)
-    } else {
-        (len / 8, len % 8)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { move_words_then_bytes(from, to, words, bytes) };
-}
-
-/// # Safety
-///
-/// Both sides are valid for `8 * words + bytes` bytes and do not overlap.
-#[cfg(target_arch = "x86_64")]
-unsafe fn move_words_then_bytes(from: *const u8, to: *mut u8, words: usize, bytes: usize) {
-    // SAFETY: the caller's promise; the ABI guarantees that the direction flag is clear.
-    unsafe {
-        std::arch::asm!(
-            "rep movsq",
-            "mov rcx, {bytes}",
-            "rep movsb",
-            bytes = in(reg) bytes,
-            inout("rcx") words => _,
-            inout("rsi") from => _,
-            inout("rdi") to => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Whether the processor has "enhanced" byte string moves; those before 2012 and some emulators have not.
-#[cfg(target_arch = "x86_64")]
-fn moves_bytes_fast() -> bool {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
-    static ENHANCED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
-        const ENHANCED_BIT: u32 = 1 << 9;
-        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ebx & ENHANCED_BIT != 0
-    });
-    *ENHANCED
-}
-
-/// Other processors copy word by word; see [`STRING_MOVE_FROM`].
-///
-/// # Safety
-///
-/// Never called.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn string_move(_from: *const u8, _to: *mut u8, _len: usize) {
-    unreachable!("no length reaches STRING_MOVE_FROM");
-}
-
-/// Copies from shared memory.
-///
-/// # Safety
-///
-/// `from` is valid for `out.len()` bytes and every racing access to them is atomic.
-unsafe fn load(from: *mut u8, out: &mut [u8]) {
-    let head = from.align_offset(8).min(out.len());
-    let (first, rest) = out.split_at_mut(head);
-    for (index, byte) in first.iter_mut().enumerate() {
-        // SAFETY: index < out.len().
-        *byte = unsafe { AtomicU8::from_ptr(from.add(index)) }.load(Ordering::Relaxed);
-    }
-    // SAFETY: head <= out.len(), so this is at most one past the end.
-    let body = unsafe { from.add(head) };
-    let mut words = rest.chunks_exact_mut(8);
-    let mut done = 0;
-    for word in &mut words {
-        // SAFETY: within the range; aligned because `body` is and `done` is a multiple of 8.
-        let value = unsafe { AtomicU64::from_ptr(body.add(done).cast()) }.load(Ordering::Relaxed);
-        word.copy_from_slice(&value.to_ne_bytes());
-        done += 8;
-    }
-    for (index, byte) in words.into_remainder().iter_mut().enumerate() {
-        // SAFETY: within the range.
-        *byte = unsafe { AtomicU8::from_ptr(body.add(done + index)) }.load(Ordering::Relaxed);
-    }
-}
-
-/// Copies to shared memory.
-///
-/// # Safety
-///
-/// `to` is valid for writes of `data.len()` bytes and every racing access to them is atomic.
-unsafe fn store(to: *mut u8, data: &[u8]) {
-    let head = to.align_offset(8).min(data.len());
-    let (first, rest) = data.split_at(head);
-    for (index, byte) in first.iter().enumerate() {
-        // SAFETY: index < data.len().
-        unsafe { AtomicU8::from_ptr(to.add(index)) }.store(*byte, Ordering::Relaxed);
-    }
-    // SAFETY: head <= data.len(), so this is at most one past the end.
-    let body = unsafe { to.add(head) };
-    let words = rest.chunks_exact(8);
-    let tail = words.remainder();
-    let mut done = 0;
-    for word in words {
-        let value = u64::from_ne_bytes(word.try_into().expect("chunks of eight"));
-        // SAFETY: within the range; aligned because `body` is and `done` is a multiple of 8.
-        unsafe { AtomicU64::from_ptr(body.add(done).cast()) }.store(value, Ordering::Relaxed);
-        done += 8;
-    }
-    for (index, byte) in tail.iter().enumerate() {
-        // SAFETY: within the range.
-        unsafe { AtomicU8::from_ptr(body.add(done + index)) }.store(*byte, Ordering::Relaxed);
+        // SAFETY: `word` checked range and alignment.
+        unsafe { copies::store_word(self.word(offset)?, value) }
     }
 }
 
@@ -340,19 +235,144 @@ mod tests {
         }
     }
 
+    /// A mapping that goes away, in whole or in part.
+    #[cfg(target_arch = "x86_64")]
+    struct Mapping {
+        start: NonNull<u8>,
+        len: usize,
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    impl Mapping {
+        const PAGE: usize = 4096;
+
+        fn new(pages: usize) -> Self {
+            use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+            let len = pages * Self::PAGE;
+            let rights = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+            let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, rights, MapFlags::PRIVATE) };
+            let start = NonNull::new(start.expect("memory").cast()).expect("not at zero");
+            Mapping { start, len }
+        }
+
+        fn region(&self) -> RawRegion {
+            // SAFETY: nobody else knows of the mapping.
+            unsafe { RawRegion::guarded(self.start, self.len) }
+        }
+
+        /// Nothing else is mapped in its place: another test may map at any time.
+        fn forbid(&self, from: usize, pages: usize, rights: rustix::mm::MprotectFlags) {
+            let start = self.start.as_ptr().wrapping_add(from * Self::PAGE).cast();
+            // SAFETY: the pages are the mapping's.
+            unsafe { rustix::mm::mprotect(start, pages * Self::PAGE, rights) }.expect("it is mapped");
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    impl Drop for Mapping {
+        fn drop(&mut self) {
+            // SAFETY: mapped in `new`, and nobody uses it any more.
+            unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) }.expect("it is mapped");
+        }
+    }
+
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn string_moves_of_words_and_bytes_copy_the_same() {
-        let from: Vec<u8> = (0..700_u32).map(|i| (i * 7 + 1) as u8).collect();
-        for len in (0..20).chain([511, 512, 513, 699]) {
-            for (words, bytes) in [(0, len), (len / 8, len % 8)] {
-                let mut to = vec![0xee; 700];
-                // SAFETY: both vectors are longer than `len`.
-                unsafe { move_words_then_bytes(from.as_ptr(), to.as_mut_ptr(), words, bytes) };
-                assert_eq!(to[..len], from[..len]);
-                assert!(to[len..].iter().all(|byte| *byte == 0xee));
+    fn every_access_to_forbidden_memory_faults_and_the_thread_goes_on() {
+        use rustix::mm::MprotectFlags;
+        let mapping = Mapping::new(4);
+        let region = mapping.region();
+        let mut out = [0; 4096];
+        mapping.forbid(0, 4, MprotectFlags::empty());
+        for length in [1, 7, 8, 9, 31, 32, 33, 64, 511, 512, 4096] {
+            for offset in [0, 1, 5, 8] {
+                assert_eq!(region.read(offset, &mut out[..length]), Err(Fault), "{length}");
+                assert_eq!(region.write(offset, &out[..length]), Err(Fault), "{length}");
             }
         }
+        assert_eq!(region.compare_swap(8, 1, 2), Err(Fault));
+        assert_eq!(region.fetch_add(8, 1), Err(Fault));
+        assert_eq!(region.store(8, 1), Err(Fault));
+        assert_eq!(region.read(0, &mut []), Ok(()), "nothing is touched");
+        mapping.forbid(0, 4, MprotectFlags::READ);
+        assert_eq!(region.read(0, &mut out), Ok(()));
+        assert_eq!(region.write(0, &out), Err(Fault));
+        assert_eq!(
+            region.fetch_add(8, 0),
+            Err(Fault),
+            "it is written, if only with itself"
+        );
+        mapping.forbid(0, 4, MprotectFlags::READ | MprotectFlags::WRITE);
+        assert_eq!(region.write(0, &out), Ok(()));
+        assert_eq!(region.fetch_add(8, 3), Ok(0));
+        assert_eq!(region.compare_swap(8, 3, 9), Ok(3));
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn what_precedes_the_first_missing_byte_is_copied() {
+        let mapping = Mapping::new(3);
+        let region = mapping.region();
+        mapping.forbid(1, 1, rustix::mm::MprotectFlags::empty());
+        for (before, length) in [(3, 9), (8, 40), (13, 300), (100, 511), (600, 700), (100, 4096)] {
+            let data = vec![before as u8; length];
+            let offset = Mapping::PAGE - before;
+            assert_eq!(region.write(offset, &data), Err(Fault));
+            let mut back = vec![0; before];
+            assert_eq!(region.read(offset, &mut back), Ok(()));
+            // A word is written in one piece; nothing of one that faults is.
+            let whole = if length < 512 { before & !7 } else { before };
+            assert_eq!(back[..whole], data[..whole], "{before} of {length}");
+            assert_eq!(region.read(offset, &mut vec![0; length]), Err(Fault));
+        }
+        assert_eq!(
+            region.write(2 * Mapping::PAGE, &[1; 4096]),
+            Ok(()),
+            "the page behind is there"
+        );
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn unmapped_memory_and_addresses_that_cannot_be_fault() {
+        let len = 1 << 30;
+        let mapping = Mapping::new(1);
+        // Behind the end of what a process can have at all: these faults name no address.
+        for start in [usize::MAX / 2 + 1, usize::MAX - len] {
+            let start = NonNull::new(std::ptr::without_provenance_mut(start)).expect("not zero");
+            // SAFETY: nothing can be there.
+            let region = unsafe { RawRegion::guarded(start, len) };
+            assert_eq!(region.read(0, &mut [0; 8]), Err(Fault));
+            assert_eq!(region.write(8, &[0; 2000]), Err(Fault));
+            assert_eq!(region.fetch_add(region.start.align_offset(8), 1), Err(Fault));
+        }
+        let start = NonNull::new(std::ptr::without_provenance_mut(64)).expect("not zero");
+        // SAFETY: the kernel maps nothing at the beginning.
+        let region = unsafe { RawRegion::guarded(start, 64) };
+        assert_eq!(region.read(0, &mut [0; 8]), Err(Fault));
+        assert_eq!(mapping.region().read(0, &mut [0; 8]), Ok(()));
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_file_that_is_cut_short_faults() {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let file = memfd_create("cut short", MemfdFlags::CLOEXEC).expect("a file");
+        ftruncate(&file, 8192).expect("it grows");
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), 8192, rights, MapFlags::SHARED, &file, 0) };
+        let start = NonNull::new(start.expect("memory").cast()).expect("not at zero");
+        let mapping = Mapping { start, len: 8192 };
+        let region = mapping.region();
+        assert_eq!(region.write(0, &[1; 8192]), Ok(()));
+        ftruncate(&file, 4096).expect("it shrinks");
+        assert_eq!(region.write(0, &[2; 8192]), Err(Fault));
+        assert_eq!(region.read(4096, &mut [0; 8]), Err(Fault));
+        assert_eq!(region.fetch_add(4096, 1), Err(Fault));
+        assert_eq!(region.fetch_add(4088, 0), Ok(0x0202_0202_0202_0202));
     }
 
     #[test]

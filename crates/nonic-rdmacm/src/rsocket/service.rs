@@ -43,12 +43,22 @@ pub(crate) fn channel() -> Result<Arc<Channel>, Errno> {
 }
 
 fn start(channel: Arc<Channel>) -> Result<(), Errno> {
-    // Signals are the program's: none may be taken by a thread it does not know of.
+    // Signals are the program's: none may be taken by a thread it does not know of, but for those that its own
+    // instructions cause. It drives the device, which relies on its handlers of these.
     // SAFETY: both sets are our variables; the mask is put back.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
+        for caused in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+        ] {
+            libc::sigdelset(&raw mut all, caused);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let started = std::thread::Builder::new()
             .name("nonic-rsocket".into())

@@ -112,9 +112,9 @@ fn region(addr: *mut c_void, length: size_t, access: u32) -> Result<Arc<dyn Regi
     let write = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) != 0;
     probe(start, length, write)?;
     let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EFAULT)?;
-    // SAFETY: just found mapped with these rights; a program that registers memory keeps it mapped until it
-    // deregisters it, and synchronises with the NIC through completions.
-    Ok(Arc::new(unsafe { RawRegion::new(start, length) }))
+    // SAFETY: it is the program's memory, and programs synchronise with the NIC through completions. One that takes it
+    // away before it deregisters it gets errors, or, if it maps something of its own there, bytes in that.
+    Ok(Arc::new(unsafe { RawRegion::guarded(start, length) }))
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! Kinds of memory behind a registration.
 //!
-//! - Ordinary memory is probed when it is registered and then trusted to stay mapped (the engine's
-//!   `RawRegion`), as a program promises by registering it.
+//! - Ordinary memory is probed when it is registered and should then stay mapped, as a program promises by registering
+//!   it. Hardware keeps the pages; here an access to memory that is gone after all is an error (the engine's `RawRegion`).
 //! - [`OnDemand`] memory may come and go. Every access goes through the kernel, which answers with an error
 //!   where there is nothing; so a peer's access ends in an error completion and never in a signal.
 //! - [`Null`] memory reads as zeros and forgets what is written.
