@@ -219,6 +219,10 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 		own_faults++;
 		siglongjmp(back, 1);
 	}
+	/* Passed back to where it came from, it would come again and again. */
+	static int passed;
+	if (passed++ > 0)
+		_exit(7);
 	if (found.sa_flags & SA_SIGINFO) {
 		found.sa_sigaction(signal, info, context);
 		return;
