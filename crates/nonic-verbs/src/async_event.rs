@@ -1,7 +1,7 @@
 //! Asynchronous events: what the NIC reports about objects rather than about requests.
 
 use crate::abi::*;
-use crate::channel::take_or_wait;
+use crate::cancel;
 use crate::context::{Objects, context};
 use crate::cq::Cq;
 use crate::errno::{self, Errno};
@@ -11,7 +11,7 @@ use crate::srq::Srq;
 use libc::c_int;
 use nonic_core::Event;
 use nonic_engine::Device;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 /// Whether the program waits for events or is told that there are none is the descriptor's mode, which the
 /// program sets; the engine's own code never reads from it when it is empty.
@@ -67,26 +67,38 @@ fn qp_event_type(event: Event) -> c_int {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_async_event(c_context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-    // SAFETY: the program passes an open context and where to put the event.
-    let (context, event) = unsafe { (context(c_context), argument_mut(event)) };
-    errno::minus_one(context.and_then(|context| {
-        let event = event?;
-        let channel = context.device().events();
-        let take = || {
-            loop {
-                // The lists stay locked from here: an object is found alive and reported, or not found.
-                let objects = context.shared.objects();
-                let translated = translate(channel.pop()?, &objects);
-                if translated.is_some() {
-                    return translated;
-                }
+/// One step of [`ibv_get_async_event`].
+///
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn next_event(
+    c_context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> Result<Result<(), RawFd>, Errno> {
+    // SAFETY: the caller's promise.
+    let (context, event) = unsafe { (context(c_context)?, argument_mut(event)?) };
+    let channel = context.device().events();
+    let taken = cancel::take(channel.as_fd().as_raw_fd(), || {
+        loop {
+            // The lists stay locked from here: an object is found alive and reported, or not found.
+            let objects = context.shared.objects();
+            let translated = translate(channel.pop()?, &objects);
+            if translated.is_some() {
+                return translated;
             }
-        };
-        *event = take_or_wait(channel.as_fd().as_raw_fd(), take)?;
-        Ok(())
-    }))
+        }
+    })?;
+    Ok(taken.map(|taken| *event = taken))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn ibv_get_async_event(
+    c_context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: the program passes an open context and where to put the event.
+    cancel::until_done(move || cancel::step(unsafe { next_event(c_context, event) }))
 }
 
 #[unsafe(no_mangle)]

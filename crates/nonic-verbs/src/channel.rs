@@ -5,6 +5,7 @@
 //! `ibv_get_cq_event` waits depends on it.
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::cancel;
 use crate::context::context;
 use crate::cq::Cq;
 use crate::errno::{self, Errno};
@@ -100,32 +101,6 @@ impl EventQueue {
     }
 }
 
-/// Takes something, or waits until the descriptor becomes readable: for ever, unless it is non-blocking.
-pub(crate) fn take_or_wait<T>(fd: RawFd, mut take: impl FnMut() -> Option<T>) -> Result<T, Errno> {
-    loop {
-        if let Some(item) = take() {
-            return Ok(item);
-        }
-        // SAFETY: asks about a descriptor, no memory is involved.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        if flags < 0 {
-            return Err(errno::last());
-        }
-        if flags & libc::O_NONBLOCK != 0 {
-            return Err(libc::EAGAIN);
-        }
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one structure of ours.
-        if unsafe { libc::poll(&raw mut poll, 1, -1) } < 0 {
-            return Err(errno::last());
-        }
-    }
-}
-
 /// Tells a channel of one completion queue.
 pub(crate) struct Listener {
     pub(crate) queue: Arc<EventQueue>,
@@ -178,17 +153,20 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
     }))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_cq_event(
+/// One step of [`ibv_get_cq_event`].
+///
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn next_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the program passes a live channel.
-    let channel = unsafe { object::<CompChannel>(channel) };
-    errno::minus_one(channel.and_then(|channel| {
-        let queue = &channel.queue;
-        let ready = take_or_wait(queue.fd.as_raw_fd(), || queue.pop())?;
+) -> Result<Result<(), RawFd>, Errno> {
+    // SAFETY: the caller's promise.
+    let queue = unsafe { &object::<CompChannel>(channel)?.queue };
+    let taken = cancel::take(queue.fd.as_raw_fd(), || queue.pop())?;
+    Ok(taken.map(|ready| {
         // SAFETY: the program passes where to put the answers; the queue waits for the acknowledgement before it
         // goes away.
         unsafe {
@@ -199,8 +177,17 @@ unsafe extern "C" fn ibv_get_cq_event(
                 *cq_context = (*ready).cq_context;
             }
         }
-        Ok(())
     }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the program passes a live channel and where to put the answers.
+    cancel::until_done(move || cancel::step(unsafe { next_event(channel, cq, cq_context) }))
 }
 
 #[unsafe(no_mangle)]

@@ -15,6 +15,7 @@ pub mod abi;
 
 mod address;
 mod async_event;
+mod cancel;
 mod channel;
 mod cm;
 mod cm_interface;

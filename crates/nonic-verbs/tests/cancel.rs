@@ -1,0 +1,19 @@
+//! Threads that are cancelled inside verbs; see `c/cancel.c`.
+
+mod support;
+
+use support::{HEADER, Library, missing, succeeded};
+
+#[test]
+fn a_thread_can_be_cancelled_in_any_verb_and_nothing_is_lost() {
+    if missing(HEADER) {
+        return;
+    }
+    // By hand: `NONIC_CANCELS=10000 cargo nextest run -p nonic-verbs --test cancel`.
+    let count = std::env::var("NONIC_CANCELS").unwrap_or_else(|_| "1000".into());
+    let library = Library::build();
+    let program = library.compile("cancel", &["-libverbs"]);
+    let output = library.command(program).arg(&count).output().expect("it starts");
+    let printed = succeeded(&output, "the program");
+    assert!(printed.starts_with(&format!("{count} cancelled")), "{printed}");
+}
