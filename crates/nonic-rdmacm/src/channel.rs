@@ -1,9 +1,11 @@
 //! Event channels: a queue whose descriptor is readable while something is in it.
 //!
 //! The descriptor is an eventfd that counts the queue's entries. Programs poll it, make it non-blocking and wait in
-//! `rdma_get_cm_event`; reading one from it entitles to one entry.
+//! `rdma_get_cm_event`, beside it: reading from it could be interrupted by `pthread_cancel` after it took one from the
+//! count.
 
 use crate::abi::{rdma_cm_event, rdma_event_channel};
+use crate::cancel::{Moment, Pulse, Step, until_done};
 use crate::errno::{self, Errno};
 use crate::event;
 use crate::id::Id;
@@ -19,6 +21,8 @@ pub(crate) struct Channel {
     c: rdma_event_channel,
     fd: OwnedFd,
     queue: Mutex<VecDeque<Pending>>,
+    /// Something was added to the queue.
+    added: Pulse,
 }
 
 /// An event on its way to the program.
@@ -78,6 +82,7 @@ impl Channel {
             c: rdma_event_channel { fd: fd.as_raw_fd() },
             fd,
             queue: Mutex::default(),
+            added: Pulse::default(),
         }))
     }
 
@@ -91,6 +96,7 @@ impl Channel {
         queue.push_back(pending);
         // SAFETY: the descriptor is open. The count is far from its limit of 2⁶⁴, so it is taken.
         unsafe { libc::eventfd_write(self.fd.as_raw_fd(), 1) };
+        self.added.beat();
     }
 
     /// Takes out everything that fits.
@@ -98,39 +104,39 @@ impl Channel {
         let mut queue = self.queue();
         let (taken, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(fits);
         queue.extend(kept);
-        for _ in &taken {
-            // A thread that waits may have had the entitlement already; it will wait again.
-            if !self.take_entitlement() {
-                break;
-            }
-        }
+        taken.iter().for_each(|_| self.count_down());
         taken
     }
 
-    /// Waits for the next, unless the program made the descriptor non-blocking.
-    fn next(&self) -> Result<Pending, Errno> {
-        loop {
-            let mut count = 0;
-            // SAFETY: the descriptor is open, and the number goes to our variable.
-            if unsafe { libc::eventfd_read(self.fd.as_raw_fd(), &raw mut count) } < 0 {
-                return Err(errno::last());
-            }
-            if let Some(pending) = self.queue().pop_front() {
-                return Ok(pending);
-            }
+    /// The next, if there is one; the moment to wait from if not, unless the program made the descriptor non-blocking.
+    fn try_next(&self) -> Result<Result<Pending, Moment<'_>>, Errno> {
+        let moment = self.added.now();
+        let mut queue = self.queue();
+        if let Some(pending) = queue.pop_front() {
+            self.count_down();
+            return Ok(Ok(pending));
+        }
+        drop(queue);
+        // SAFETY: asks about our descriptor, no memory is involved.
+        let flags = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_GETFL) };
+        if flags < 0 {
+            return Err(errno::last());
+        }
+        match flags & libc::O_NONBLOCK {
+            0 => Ok(Err(moment)),
+            _ => Err(libc::EAGAIN),
         }
     }
 
-    /// Takes one from the count, if there is one: never waits, since another thread may have just taken it and want the
-    /// queue that the caller holds.
-    fn take_entitlement(&self) -> bool {
+    /// Takes one from the count. Never waits: the program may have read from the descriptor.
+    fn count_down(&self) {
         let mut count = 0_u64;
         let place = libc::iovec {
             iov_base: (&raw mut count).cast(),
             iov_len: size_of::<u64>(),
         };
         // SAFETY: the descriptor is open, and the number goes to our variable.
-        unsafe { libc::preadv2(self.fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) > 0 }
+        unsafe { libc::preadv2(self.fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) };
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Pending>> {
@@ -155,12 +161,26 @@ pub(crate) unsafe fn channel(pointer: *mut rdma_event_channel) -> Result<Arc<Cha
     }
 }
 
-/// The next event for the program.
+/// The next event for the program, if there is one; the moment to wait from if not.
+pub(crate) fn try_next(channel: &Channel) -> Result<Result<*mut rdma_cm_event, Moment<'_>>, Errno> {
+    loop {
+        match channel.try_next()? {
+            Ok(pending) => {
+                if let Some(event) = event::prepare(pending)? {
+                    return Ok(Ok(event));
+                }
+            }
+            Err(moment) => return Ok(Err(moment)),
+        }
+    }
+}
+
+/// The next event, for calls that have more to do than to wait for one. They cannot be cancelled.
 pub(crate) fn wait(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
     loop {
-        let pending = channel.next()?;
-        if let Some(event) = event::prepare(pending)? {
-            return Ok(event);
+        match try_next(channel)? {
+            Ok(event) => return Ok(event),
+            Err(moment) => moment.wait()?,
         }
     }
 }
@@ -184,20 +204,38 @@ unsafe extern "C" fn rdma_destroy_event_channel(pointer: *mut rdma_event_channel
     }
 }
 
+/// One step of [`rdma_get_cm_event`].
+///
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn next_event(
+    pointer: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> Result<Step, Errno> {
+    if event.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let channel = unsafe { channel(pointer) }?;
+    Ok(match try_next(&channel)? {
+        Ok(found) => {
+            // SAFETY: the program passes where to put it.
+            unsafe { *event = found };
+            Step::Done(0)
+        }
+        // The program keeps a channel while a thread waits for it.
+        Err(moment) => Step::Wait(moment.outlived()),
+    })
+}
+
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_cm_event(
+unsafe extern "C-unwind" fn rdma_get_cm_event(
     pointer: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    if event.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
-    }
-    // SAFETY: the program passes its channel.
-    let found = unsafe { channel(pointer) }.and_then(|channel| wait(&channel));
-    errno::minus_one(found.map(|found| {
-        // SAFETY: the program passes where to put it.
-        unsafe { *event = found };
-    }))
+    // SAFETY: the program passes its channel and where to put the event.
+    until_done(move || Step::of(unsafe { next_event(pointer, event) }))
 }
 
 #[unsafe(no_mangle)]

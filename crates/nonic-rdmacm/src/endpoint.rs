@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::address::{address, bind, resolve_address, resolve_route};
+use crate::cancel::{RawMoment, Step, until_done};
 use crate::errno::{self, Errno};
 use crate::ibv::{ibv_pd, ibv_qp_init_attr};
 use crate::id::{self, Id, give, id, release_event};
@@ -52,13 +53,18 @@ unsafe fn create(
     Ok(id)
 }
 
-/// Waits for a request.
-fn next_request(listener: &Id) -> Result<*mut rdma_cm_id, Errno> {
+/// The next request, if there is one; the moment to wait from if not.
+fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawMoment>, Errno> {
     if !listener.state().synchronous {
         return Err(libc::EINVAL);
     }
     release_event(listener);
-    let event = crate::channel::wait(&listener.channel())?;
+    let channel = listener.channel();
+    let event = match crate::channel::try_next(&channel)? {
+        Ok(event) => event,
+        // The program keeps a listener, and that its channel, while a thread waits for it.
+        Err(moment) => return Ok(Err(moment.outlived())),
+    };
     // SAFETY: the event is ours until it is acknowledged.
     let (kind, status, asked) = unsafe { ((*event).event, (*event).status, (*event).id) };
     let leave_it = |errno| {
@@ -85,7 +91,7 @@ fn next_request(listener: &Id) -> Result<*mut rdma_cm_id, Errno> {
     }
     // SAFETY: the field is ours to set.
     unsafe { (*asked).event = event };
-    Ok(asked)
+    Ok(Ok(asked))
 }
 
 #[unsafe(no_mangle)]
@@ -122,15 +128,32 @@ unsafe extern "C" fn rdma_destroy_ep(pointer: *mut rdma_cm_id) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_request(listener: *mut rdma_cm_id, request: *mut *mut rdma_cm_id) -> c_int {
+/// One step of [`rdma_get_request`].
+///
+/// # Safety
+///
+/// The pointers are what the program passed.
+unsafe fn take_request(listener: *mut rdma_cm_id, request: *mut *mut rdma_cm_id) -> Result<Step, Errno> {
     if request.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
+        return Err(libc::EINVAL);
     }
-    // SAFETY: the program passes its identifier.
-    let asked = unsafe { id(listener) }.and_then(|listener| next_request(&listener));
-    errno::minus_one(asked.map(|asked| {
-        // SAFETY: the program passes where to put it.
-        unsafe { *request = asked };
-    }))
+    // SAFETY: the caller's promise.
+    let listener = unsafe { id(listener) }?;
+    Ok(match next_request(&listener)? {
+        Ok(asked) => {
+            // SAFETY: the program passes where to put it.
+            unsafe { *request = asked };
+            Step::Done(0)
+        }
+        Err(moment) => Step::Wait(moment),
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn rdma_get_request(
+    listener: *mut rdma_cm_id,
+    request: *mut *mut rdma_cm_id,
+) -> c_int {
+    // SAFETY: the program passes its identifier and where to put the request.
+    until_done(move || Step::of(unsafe { take_request(listener, request) }))
 }

@@ -27,6 +27,7 @@ mod interface;
 mod address;
 mod addrinfo;
 mod attributes;
+mod cancel;
 mod channel;
 mod connection;
 mod device;

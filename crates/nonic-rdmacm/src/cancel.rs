@@ -1,0 +1,156 @@
+//! Waiting where a thread may be cancelled.
+//!
+//! `pthread_cancel` ends a thread only in certain functions of the C library; the linker sees to it that none of those
+//! is called with cancellation on (`xtask/src/link.rs`). A thread that sleeps in `rdma_get_cm_event` or
+//! `rdma_get_request` must end nevertheless, as it does with rdma-core, where these sleep in `read`. The C library then
+//! unwinds the thread's stack, which Rust allows through frames that have nothing to drop, in functions that are
+//! `extern "C-unwind"`. So such a function is a loop of two parts ([`until_done`]): a step that takes what is there, under
+//! whatever locks it needs, and never waits; and the wait, with nothing held and nothing taken.
+//!
+//! What is waited for is a [`Pulse`], not a descriptor: like `read`, and unlike `poll`, the wait goes on after a signal
+//! whose handler says so (`SA_RESTART`).
+
+use crate::errno::{self, Errno};
+use libc::{c_int, c_long};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Something that happens from time to time.
+#[derive(Default)]
+pub(crate) struct Pulse(AtomicU32);
+
+/// How far a pulse was.
+#[derive(Copy, Clone)]
+pub(crate) struct Moment<'a> {
+    pulse: &'a Pulse,
+    seen: u32,
+}
+
+/// The same, for a wait that holds no reference.
+#[derive(Copy, Clone)]
+pub(crate) struct RawMoment {
+    word: *const AtomicU32,
+    seen: u32,
+}
+
+impl Pulse {
+    /// Look at what it tells of after this, and wait from here.
+    pub(crate) fn now(&self) -> Moment<'_> {
+        Moment {
+            pulse: self,
+            seen: self.0.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Wakes all: one that is being cancelled may take no notice.
+    pub(crate) fn beat(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let everybody = c_int::MAX;
+        // SAFETY: the word is alive; waking touches no memory.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                everybody,
+            )
+        };
+    }
+}
+
+impl Moment<'_> {
+    /// Waits for the next beat. The thread cannot be cancelled.
+    pub(crate) fn wait(self) -> Result<(), Errno> {
+        // SAFETY: the word is alive; it is only compared.
+        check(unsafe { futex_wait(self.pulse.0.as_ptr(), self.seen) })
+    }
+
+    /// For whoever knows that the pulse lives as long as somebody waits.
+    pub(crate) fn outlived(self) -> RawMoment {
+        RawMoment {
+            word: &raw const self.pulse.0,
+            seen: self.seen,
+        }
+    }
+}
+
+fn check(answer: c_long) -> Result<(), Errno> {
+    match answer {
+        0 => Ok(()),
+        _ => match errno::last() {
+            // It has been beating meanwhile.
+            libc::EAGAIN => Ok(()),
+            errno => Err(errno),
+        },
+    }
+}
+
+/// # Safety
+///
+/// The word is alive.
+#[inline(always)]
+unsafe fn futex_wait(word: *const u32, seen: u32) -> c_long {
+    // SAFETY: the caller's promise; the word is only compared, and there is no timeout.
+    unsafe {
+        syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            seen,
+            std::ptr::null::<libc::timespec>(),
+        )
+    }
+}
+
+const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+
+unsafe extern "C-unwind" {
+    fn syscall(number: c_long, ...) -> c_long;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+
+/// How far a function that may wait has come.
+#[derive(Copy, Clone)]
+pub(crate) enum Step {
+    /// The answer to the program.
+    Done(c_int),
+    /// There is nothing yet; the next step is due after the next beat.
+    Wait(RawMoment),
+}
+
+impl Step {
+    /// An error is an answer.
+    pub(crate) fn of(result: Result<Step, Errno>) -> Step {
+        result.unwrap_or_else(|errno| Step::Done(errno::minus_one(Err(errno))))
+    }
+}
+
+/// Takes steps until the last. Between them the thread may be cancelled.
+///
+/// A step that is `Copy` owns nothing, so there is nothing to drop if that happens.
+#[inline(always)]
+pub(crate) fn until_done(step: impl Fn() -> Step + Copy) -> c_int {
+    loop {
+        let moment = match shielded(&step) {
+            Step::Done(answer) => return answer,
+            Step::Wait(moment) => moment,
+        };
+        let mut before = 0;
+        // SAFETY: the word is alive, and the kind of cancellation goes to our variable. This is what the C library does
+        // round the system calls that end threads; this one does nothing that could be lost.
+        let answer = unsafe {
+            pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
+            let answer = futex_wait(moment.word.cast(), moment.seen);
+            pthread_setcanceltype(before, std::ptr::null_mut());
+            answer
+        };
+        if let Err(errno) = check(answer) {
+            return errno::minus_one(Err(errno));
+        }
+    }
+}
+
+/// A panic is a bug, and ends the process here as in every other function: it must not unwind the program's frames.
+#[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
+extern "C" fn shielded<F: Fn() -> Step>(step: &F) -> Step {
+    step()
+}
