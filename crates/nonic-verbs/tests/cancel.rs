@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{HEADER, Library, missing, succeeded};
+use support::{HEADER, Library, cancellation, link, missing, succeeded};
 
 #[test]
 fn a_thread_can_be_cancelled_in_any_verb_and_nothing_is_lost() {
@@ -16,4 +16,12 @@ fn a_thread_can_be_cancelled_in_any_verb_and_nothing_is_lost() {
     let output = library.command(program).arg(&count).output().expect("it starts");
     let printed = succeeded(&output, "the program");
     assert!(printed.starts_with(&format!("{count} cancelled")), "{printed}");
+}
+
+#[test]
+fn nothing_the_library_calls_ends_a_thread_but_where_it_waits() {
+    let library = Library::build();
+    let found = cancellation::unguarded(&library.path(), &link::CANCELLATION_POINTS);
+    // `cancel.rs` waits there.
+    assert_eq!(found, ["__poll"]);
 }

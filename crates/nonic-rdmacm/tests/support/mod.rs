@@ -4,8 +4,10 @@
 
 #[path = "../../../nonic-verbs/tests/support/build.rs"]
 mod build;
+#[path = "../../../nonic-verbs/tests/support/cancellation.rs"]
+pub(crate) mod cancellation;
 #[path = "../../../../xtask/src/link.rs"]
-mod link;
+pub(crate) mod link;
 #[path = "../../../nonic-verbs/tests/support/outcome.rs"]
 mod outcome;
 

@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 #[path = "../../../../xtask/src/link.rs"]
-mod link;
+pub(crate) mod link;
 
 pub(crate) mod build;
+pub(crate) mod cancellation;
 pub(crate) mod outcome;
 
 pub(crate) use outcome::{missing, succeeded};
