@@ -7,11 +7,14 @@
 //! `extern "C-unwind"`. So such a function is a loop of two parts ([`until_done`]): a step that takes what is there, under
 //! whatever locks it needs, and never waits; and the wait, with nothing held and nothing taken.
 //!
+//! Calls that have more to do than to wait are not cancelled: those of rsockets (a thread in `rrecv` ends after it has
+//! received), and those of identifiers without a channel, which wait for the event that completes them.
+//!
 //! What is waited for is a [`Pulse`], not a descriptor: like `read`, and unlike `poll`, the wait goes on after a signal
 //! whose handler says so (`SA_RESTART`).
 
 use crate::errno::{self, Errno};
-use libc::{c_int, c_long};
+use libc::{c_int, c_long, nfds_t, pollfd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Something that happens from time to time.
@@ -106,6 +109,9 @@ const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
 unsafe extern "C-unwind" {
     fn syscall(number: c_long, ...) -> c_long;
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+    /// `poll`, by a name that the linker leaves alone.
+    #[cfg_attr(target_env = "gnu", link_name = "__poll")]
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
 }
 
 /// How far a function that may wait has come.
@@ -141,6 +147,10 @@ pub(crate) fn until_done(step: impl Fn() -> Step + Copy) -> c_int {
             pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
             let answer = futex_wait(moment.word.cast(), moment.seen);
             pthread_setcanceltype(before, std::ptr::null_mut());
+            // Whoever cancels sends a signal to a thread that it sees waiting. glibc before 2.41 obeys one that comes late
+            // even inside a system call with cancellation off, where we hold a lock; but each of its own functions that
+            // end threads waits for a signal that is under way. So one of them, which does nothing else, is called here.
+            poll(std::ptr::null_mut(), 0, 0);
             answer
         };
         if let Err(errno) = check(answer) {

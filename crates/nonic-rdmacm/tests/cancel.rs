@@ -23,8 +23,9 @@ fn a_thread_that_waits_can_be_cancelled_and_nothing_is_lost() {
 }
 
 #[test]
-fn nothing_the_library_calls_ends_a_thread() {
+fn nothing_the_library_calls_ends_a_thread_but_where_it_waits() {
     let libraries = Libraries::build();
     let found = cancellation::unguarded(&libraries.rdmacm(), &link::CANCELLATION_POINTS);
-    assert!(found.is_empty(), "{found:?}");
+    // `cancel.rs` waits there.
+    assert_eq!(found, ["__poll"]);
 }
