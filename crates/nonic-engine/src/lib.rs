@@ -21,6 +21,7 @@ mod farewell;
 mod gsi;
 pub mod memory;
 pub mod netdev;
+pub mod os;
 pub mod pinning;
 mod progress;
 pub mod registry;

@@ -1,0 +1,3 @@
+//! What the engine asks of the operating system beyond packets.
+
+pub mod descriptors;
