@@ -25,4 +25,6 @@ pub enum Event {
     SrqLimit(SrqId),
     /// The first packet arrived on a queue pair that was still in RTR.
     CommunicationEstablished(Qpn),
+    /// The device can neither send nor receive any more. Every queue pair is in error, and nothing can be posted.
+    DeviceFatal,
 }

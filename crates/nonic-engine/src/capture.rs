@@ -4,17 +4,35 @@
 //! not overwrite each other). What is written is what the ICRC was made for: port 4791, whatever port a
 //! same-host shortcut used.
 
+use crate::os::descriptors::InternalFd;
 use nonic_core::{MAX_BATCH_LEN, Transmit};
 use nonic_wire::Flow;
 use nonic_wire::pcapng::PcapngWriter;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// A capture file being written.
 pub(crate) struct Capture {
-    writer: PcapngWriter<BufWriter<File>>,
+    writer: PcapngWriter<BufWriter<CaptureFile>>,
+}
+
+/// The file. Once the program has closed it, nothing is written: its number may be a file of the program's.
+struct CaptureFile(InternalFd);
+
+impl Write for CaptureFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.is_lost() {
+            return Err(rustix::io::Errno::BADF.into());
+        }
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Capture {
@@ -28,6 +46,7 @@ impl Capture {
             .replace("%p", &std::process::id().to_string());
         let file = File::create(PathBuf::from(&name))
             .map_err(|error| io::Error::new(error.kind(), format!("NONIC_PCAP={name}: {error}")))?;
+        let file = CaptureFile(OwnedFd::from(file).into());
         let writer = PcapngWriter::new(BufWriter::with_capacity(MAX_BATCH_LEN, file))?;
         Ok(Some(Capture { writer }))
     }

@@ -73,6 +73,16 @@ pub enum OpenError {
     /// All queue pair numbers of the address are taken by other processes.
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    /// The process has as many descriptors open as it may.
+    #[error(
+        "cannot open {name}: this process may have only {limit} files open; raise the limit (`ulimit -n`)"
+    )]
+    TooManyFiles {
+        /// The device.
+        name: String,
+        /// How many it may have.
+        limit: u64,
+    },
     /// The operating system refused something.
     #[error("cannot open {name}: {error}")]
     Io {
@@ -83,6 +93,21 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// What the operating system said to an attempt to open a device.
+    fn from_io(name: &str, error: io::Error) -> Self {
+        let name = name.to_owned();
+        if error.raw_os_error() != Some(libc::EMFILE) {
+            return OpenError::Io { name, error };
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        OpenError::TooManyFiles {
+            name,
+            limit: limit.unwrap_or(u64::MAX),
+        }
+    }
+}
+
 impl Device {
     /// The devices of this host: one per network interface.
     pub fn list() -> io::Result<Vec<NetDevice>> {
@@ -91,10 +116,7 @@ impl Device {
 
     /// Opens the device of this name (`roce_lo`, or the interface's name itself).
     pub fn open(name: &str) -> Result<Self, OpenError> {
-        let io = |error| OpenError::Io {
-            name: name.to_owned(),
-            error,
-        };
+        let io = |error| OpenError::from_io(name, error);
         let devices = Self::list().map_err(io)?;
         let found = devices
             .iter()
@@ -114,10 +136,7 @@ impl Device {
     /// Opens a device found by [`Device::list`].
     pub fn open_netdev(netdev: NetDevice) -> Result<Self, OpenError> {
         let name = netdev.device_name();
-        let io = |error| OpenError::Io {
-            name: name.clone(),
-            error,
-        };
+        let io = |error| OpenError::from_io(&name, error);
         let settings = Settings::from_environment().map_err(io)?;
         let config = NicConfig {
             port_mtu: PathMtu::from_bytes(u32::from(netdev.path_mtu())).expect("one of the five MTUs"),
@@ -134,7 +153,10 @@ impl Device {
         if gids.is_empty() {
             return Err(OpenError::NoAddress(name));
         }
-        claim_block(&mut shard)?;
+        claim_block(&mut shard).map_err(|error| match error {
+            ClaimError::Io(error) => io(error),
+            error => error.into(),
+        })?;
         // The holder of port 4791 finds us by our first block.
         let block = shard.attachments[0].claims.first().map(|claim| claim.block());
         shard.gsi = Gsi::new(guid_of(&netdev), block);
@@ -523,8 +545,9 @@ impl std::fmt::Debug for Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.progress.stop();
+        let ends = self.progress.stop();
         if let Some(thread) = self.thread.take()
+            && ends
             && thread.thread().id() != std::thread::current().id()
         {
             // A thread that panicked has said so; there is nothing to add here.
@@ -558,6 +581,8 @@ fn attach(shard: &mut Shard, netdev: &NetDevice) -> io::Result<Vec<GidEntry>> {
             }
             // An address that is still tentative, or was removed this moment.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+            // The next address would get no further.
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Err(error),
             Err(error) => refused = Some(error),
         }
     }

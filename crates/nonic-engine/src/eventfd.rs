@@ -3,27 +3,49 @@
 //! Read first: [`EventFd`]. It refuses to carry data: any number of signals before a drain are one.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::os::descriptors::InternalFd;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 /// A non-blocking `eventfd`: readable from the first [`signal`](Self::signal) until the next
 /// [`drain`](Self::drain).
+///
+/// A program may have closed it and opened something else under its number. That is neither written nor read: both
+/// fail with `EBADF`.
 #[derive(Debug)]
-pub struct EventFd(OwnedFd);
+pub struct EventFd(InternalFd);
 
 impl EventFd {
-    /// A new one, not signalled. Closed on `exec`, so that a child program does not inherit it.
+    /// A new one for a program to wait on, not signalled. Closed on `exec`, so that a child program does not
+    /// inherit it.
     pub fn new() -> io::Result<Self> {
-        Ok(EventFd(eventfd(
-            0,
-            EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC,
-        )?))
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(EventFd(InternalFd::seen_by_the_program(fd)))
+    }
+
+    /// A new one that no program sees.
+    pub(crate) fn internal() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(EventFd(fd.into()))
+    }
+
+    /// Whether the program has closed it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.is_lost() {
+            true => Err(Errno::BADF.into()),
+            false => Ok(()),
+        }
     }
 
     /// Makes it readable.
     pub fn signal(&self) -> io::Result<()> {
+        self.check()?;
         match rustix::io::retry_on_intr(|| rustix::io::write(&self.0, &1_u64.to_ne_bytes())) {
             // A counter at its maximum is as readable as can be.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
@@ -33,6 +55,7 @@ impl EventFd {
 
     /// Makes it unreadable; says whether it had been signalled since the last drain.
     pub fn drain(&self) -> io::Result<bool> {
+        self.check()?;
         let mut count = [0; 8];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut count)) {
             Ok(_) => Ok(true),
@@ -45,12 +68,6 @@ impl EventFd {
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-impl From<EventFd> for OwnedFd {
-    fn from(event: EventFd) -> Self {
-        event.0
     }
 }
 

@@ -18,10 +18,11 @@
 use crate::attachment::Attachment;
 use crate::attention::{Attention, Wake};
 use crate::eventfd::EventFd;
+use crate::os::descriptors::InternalFd;
 use crate::shard::{Effort, Shard};
 use nonic_core::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -39,18 +40,49 @@ const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
 /// When packets wait to be sent, go on after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
 
-impl Wake for EventFd {
+/// How often the descriptors are checked by a thread that is awake anyway.
+const DESCRIPTOR_CHECK: Duration = Duration::from_secs(1);
+/// How long the background thread sleeps when it has no descriptors left to sleep on.
+const FAILED_NAP: Duration = Duration::from_millis(100);
+
+/// How the epoll names the [`Waker`], and everything else.
+const WAKER: u64 = 0;
+const OTHERS: u64 = 1;
+
+/// What wakes the background thread.
+struct Waker {
+    fd: EventFd,
+    /// The program has closed it.
+    lost: AtomicBool,
+}
+
+impl Wake for Waker {
     fn wake(&self) {
-        // Fails only if the descriptor is not ours, which it is.
-        let _ = self.signal();
+        if self.fd.signal().is_err() {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Waker {
+    fn drain(&self) {
+        if self.fd.drain().is_err() {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
 /// A shard and the threads that drive it.
 pub(crate) struct Progress {
     shard: Mutex<Shard>,
-    epoll: OwnedFd,
-    attention: Attention<EventFd>,
+    epoll: InternalFd,
+    attention: Attention<Waker>,
     /// Polls in a row that found nothing.
     idle: AtomicU32,
     stop: AtomicBool,
@@ -63,14 +95,24 @@ struct Found {
     work: bool,
     /// The program polled a moment ago.
     program_polls: bool,
+    /// There are no descriptors left to sleep on.
+    failed: bool,
 }
 
 impl Progress {
     /// Takes over a shard. The background thread is started by [`Progress::spawn`].
     pub(crate) fn new(shard: Shard) -> io::Result<Arc<Self>> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake = EventFd::new()?;
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let epoll = InternalFd::from(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let wake = Waker {
+            fd: EventFd::internal()?,
+            lost: AtomicBool::new(false),
+        };
+        epoll::add(
+            &epoll,
+            &wake,
+            epoll::EventData::new_u64(WAKER),
+            epoll::EventFlags::IN,
+        )?;
         Ok(Arc::new(Progress {
             shard: Mutex::new(shard),
             epoll,
@@ -134,6 +176,10 @@ impl Progress {
     }
 
     fn drive_light(&self, shard: &mut Shard) -> bool {
+        if self.attention.wake.lost.load(Ordering::Relaxed) {
+            let now = shard.clock.now();
+            shard.fail(now);
+        }
         let backed = self.attention.is_aside();
         let worked = shard.drive(Effort::Light { backed });
         if worked {
@@ -158,6 +204,10 @@ impl Progress {
     pub(crate) fn resume(&self) {
         self.turn().flush_deferred();
         self.attention.call_back();
+        if self.attention.wake.lost.load(Ordering::Relaxed) {
+            // Nobody would come.
+            self.fail();
+        }
     }
 
     /// Watches a descriptor. It is forgotten when it is closed.
@@ -165,7 +215,7 @@ impl Progress {
         match epoll::add(
             &self.epoll,
             fd,
-            epoll::EventData::new_u64(1),
+            epoll::EventData::new_u64(OTHERS),
             epoll::EventFlags::IN,
         ) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
@@ -180,18 +230,35 @@ impl Progress {
         with_signals_blocked(|| builder.spawn(move || progress.run()))
     }
 
-    /// Ends the background thread.
-    pub(crate) fn stop(&self) {
+    /// Ends the background thread. Whether it will notice: without its descriptors it may sleep for ever.
+    pub(crate) fn stop(&self) -> bool {
         self.stop.store(true, Ordering::SeqCst);
         self.attention.wake.wake();
+        !self.attention.wake.lost.load(Ordering::Relaxed)
+    }
+
+    /// The program has closed descriptors that we sleep on.
+    fn fail(&self) {
+        let mut shard = self.lock();
+        let now = shard.clock.now();
+        shard.fail(now);
+        shard.flush(now);
+    }
+
+    fn is_lost(&self) -> bool {
+        self.epoll.is_lost() || self.attention.wake.fd.is_lost()
     }
 
     fn run(&self) {
         let mut nap = SHORTEST_NAP;
         let mut watchful_until = Time::ZERO;
+        let mut check_at = Time::ZERO;
+        let mut failed = false;
         while !self.stop.load(Ordering::SeqCst) {
             let aside = self.attention.program_polls() && self.lock().clock.now() >= watchful_until;
-            if aside {
+            if failed {
+                std::thread::sleep(FAILED_NAP);
+            } else if aside {
                 self.stand_aside(nap);
             } else {
                 let timeout = self.timeout();
@@ -199,6 +266,11 @@ impl Progress {
             }
             self.attention.woke();
             let found = self.serve();
+            failed = found.failed;
+            if found.at >= check_at {
+                check_at = found.at + DESCRIPTOR_CHECK;
+                self.check_descriptors();
+            }
             if found.program_polls {
                 nap = (2 * nap).min(LONGEST_NAP);
             } else {
@@ -224,6 +296,20 @@ impl Progress {
             at,
             work,
             program_polls,
+            failed: shard.nic.has_failed(),
+        }
+    }
+
+    /// Fails the device if it has lost a descriptor.
+    fn check_descriptors(&self) {
+        if self.is_lost() {
+            return self.fail();
+        }
+        let mut shard = self.lock();
+        let now = shard.clock.now();
+        shard.check_descriptors(now);
+        if shard.nic.has_failed() {
+            shard.flush(now);
         }
     }
 
@@ -257,16 +343,30 @@ impl Progress {
             &mut [PollFd::new(&self.attention.wake, PollFlags::IN)],
             Some(&timeout),
         );
-        let _ = self.attention.wake.drain();
+        self.attention.wake.drain();
         self.attention.set_aside(false);
+        if self.attention.wake.lost.load(Ordering::Relaxed) {
+            self.fail();
+        }
     }
 
     fn sleep(&self, timeout: Option<Duration>) {
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
         let timeout = timeout.map(timespec);
-        // Which descriptor is ready does not matter: `serve` looks at all of them.
-        let _ = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
-        let _ = self.attention.wake.drain();
+        // Which of the others is ready does not matter: `serve` looks at all of them.
+        match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => {
+                if events.iter().any(|event| event.data.u64() == WAKER) {
+                    self.attention.wake.drain();
+                }
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            // A descriptor that is no epoll: it would never sleep again.
+            Err(_) => return self.fail(),
+        }
+        if self.attention.wake.lost.load(Ordering::Relaxed) {
+            self.fail();
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::entropy::KernelEntropy;
 use crate::gsi::{self, Gsi, Owner};
 use crate::netdev::{self, LocalAddress};
+use crate::os::descriptors;
 use crate::registry::steering::SURVEY_OPCODE;
 use crate::registry::{Delivery, Heard, InboxBuffer, InboxName, Message};
 use crate::routes::Routes;
@@ -29,6 +30,7 @@ use nonic_wire::Flow;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,6 +100,8 @@ pub(crate) struct Shard {
     deferred: bool,
     /// There are sockets that nobody watches yet.
     unwatched: bool,
+    /// An operation failed as it does on a descriptor that is not ours any more.
+    in_doubt: bool,
 }
 
 /// Where batches are written. It begins so that the payload behind a base transport header, in every packet of
@@ -189,6 +193,7 @@ impl Shard {
             may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
             deferred: false,
             unwatched: false,
+            in_doubt: false,
         }
     }
 
@@ -251,6 +256,9 @@ impl Shard {
             self.gsi.hear_refusals(now, &attachment.own);
         }
         self.deferred = false;
+        if std::mem::take(&mut self.in_doubt) {
+            self.check_descriptors(now);
+        }
         if self.stalled.is_none() {
             self.publish();
         }
@@ -274,6 +282,24 @@ impl Shard {
             let now = self.clock.now();
             self.flush(now);
         }
+    }
+
+    /// Fails the device if the program has closed a descriptor of it.
+    pub(crate) fn check_descriptors(&mut self, now: Time) {
+        let attached = self.attachments.iter().flat_map(Attachment::fds);
+        let joined = self.groups.iter().map(|(_, socket)| socket.as_fd());
+        if attached.chain(joined).any(descriptors::is_lost) {
+            self.fail(now);
+        }
+    }
+
+    /// Gives up: everything is flushed and the program told. What is left of the sockets is closed, so that another
+    /// process can have the port and nothing is sent to numbers that are the program's by now. Needs a flush.
+    pub(crate) fn fail(&mut self, now: Time) {
+        self.attachments.clear();
+        self.groups.clear();
+        self.stalled = None;
+        self.nic.fail(now);
     }
 
     /// Shows what completed and passes on what else happened.
@@ -362,9 +388,14 @@ impl Shard {
                 Source::Port(index) => self.attachments.get(index).and_then(|a| a.port.socket()),
                 Source::Group(index) => self.groups.get(index).map(|(_, socket)| socket),
             };
-            let Some(Ok(_)) = socket.map(|socket| socket.recv(batch)) else {
-                break;
-            };
+            match socket.map(|socket| socket.recv(batch)) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    self.in_doubt |= descriptors::casts_doubt(&error);
+                    break;
+                }
+                None => break,
+            }
             self.counters.receives += 1;
             worked = true;
             let mut bytes = 0;
@@ -578,8 +609,9 @@ impl Shard {
             Ok(()) => self.counters.sends += 1,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
             // Unreachable, refused, too long for the interface: to the transport it is a lost packet.
-            Err(_) => {
+            Err(error) => {
                 self.counters.send_errors += 1;
+                self.in_doubt |= descriptors::casts_doubt(&error);
                 self.limit_batches(index);
             }
         }

@@ -20,8 +20,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::os::descriptors::InternalFd;
 use quinn_udp::{Transmit, UdpSocketState};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 pub use batch::{Datagrams, RecvBatch};
 pub(crate) use options::{Credentials, grow_buffers, peer_credentials};
@@ -42,7 +43,7 @@ const MAX_FALSE_FAILURES: usize = 3;
 /// A UDP socket bound to one address and port.
 #[derive(Debug)]
 pub struct WireSocket {
-    socket: Socket,
+    socket: InternalFd,
     state: UdpSocketState,
     local_address: SocketAddr,
     refusals: Refusals,
@@ -119,11 +120,12 @@ impl WireSocket {
                     &ip,
                     interface_index,
                 )?;
-                self.socket.set_multicast_loop_v4(true)
+                SockRef::from(&self.socket).set_multicast_loop_v4(true)
             }
             IpAddr::V6(_) => {
-                self.socket.set_multicast_if_v6(interface_index)?;
-                self.socket.set_multicast_loop_v6(true)
+                let socket = SockRef::from(&self.socket);
+                socket.set_multicast_if_v6(interface_index)?;
+                socket.set_multicast_loop_v6(true)
             }
         }
     }
@@ -219,7 +221,8 @@ impl WireSocket {
 
     /// The send and receive buffer sizes granted by the kernel, as it accounts them (with its overhead).
     pub fn buffer_bytes(&self) -> io::Result<(usize, usize)> {
-        Ok((self.socket.send_buffer_size()?, self.socket.recv_buffer_size()?))
+        let socket = SockRef::from(&self.socket);
+        Ok((socket.send_buffer_size()?, socket.recv_buffer_size()?))
     }
 
     fn wrap(socket: Socket) -> io::Result<Self> {
@@ -237,7 +240,7 @@ impl WireSocket {
         options::trim(&socket, local_address)?;
         grow_buffers(&socket, BUFFER_BYTES);
         Ok(WireSocket {
-            socket,
+            socket: OwnedFd::from(socket).into(),
             state,
             local_address,
             refusals: Refusals::default(),

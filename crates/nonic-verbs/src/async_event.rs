@@ -29,6 +29,7 @@ pub(crate) fn make_blocking(device: &Device) -> Result<(), Errno> {
 fn translate(event: Event, objects: &Objects) -> Option<ibv_async_event> {
     let (event_type, element) = match event {
         Event::Completion(_) => return None,
+        Event::DeviceFatal => (IBV_EVENT_DEVICE_FATAL, ibv_async_element { port_num: 0 }),
         Event::CqError(id) => {
             let cq = *objects.cqs.get(&id)?;
             // SAFETY: listed objects are alive.

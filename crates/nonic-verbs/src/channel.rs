@@ -14,6 +14,7 @@ use crate::object::{Object, Users, object, reclaim};
 use libc::{c_int, c_void};
 use nonic_core::CqId;
 use nonic_engine::Notify;
+use nonic_engine::os::descriptors::InternalFd;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -37,27 +38,39 @@ unsafe impl Object for CompChannel {
 /// The queue behind a channel.
 pub(crate) struct EventQueue {
     waiting: Mutex<VecDeque<AtomicPtr<ibv_cq>>>,
-    fd: OwnedFd,
+    /// Neither written nor read once the program has closed it: its number may be a file of the program's.
+    fd: InternalFd,
+}
+
+/// Whether a program waits for a channel, or rsockets do.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Audience {
+    Program,
+    Library,
 }
 
 impl EventQueue {
-    fn new() -> Result<Self, Errno> {
+    fn new(audience: Audience) -> Result<Self, Errno> {
         // SAFETY: no memory is involved.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if fd < 0 {
             return Err(errno::last());
         }
+        // SAFETY: just opened, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(EventQueue {
             waiting: Mutex::default(),
-            // SAFETY: just opened, and nobody else's.
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            fd: match audience {
+                Audience::Program => InternalFd::seen_by_the_program(fd),
+                Audience::Library => fd.into(),
+            },
         })
     }
 
     fn push(&self, cq: *mut ibv_cq) {
         let mut waiting = self.lock();
         waiting.push_back(AtomicPtr::new(cq));
-        if waiting.len() == 1 {
+        if waiting.len() == 1 && !self.fd.is_lost() {
             let one = 1_u64.to_ne_bytes();
             // SAFETY: eight bytes of ours. It cannot fail or block: the counter is zero.
             unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
@@ -89,7 +102,7 @@ impl EventQueue {
 
     /// Makes the descriptor unreadable if nothing is left of what made it readable.
     fn settle(&self, waiting: &VecDeque<AtomicPtr<ibv_cq>>) {
-        if waiting.is_empty() {
+        if waiting.is_empty() && !self.fd.is_lost() {
             let mut count = [0_u8; 8];
             // SAFETY: eight bytes of ours. It cannot block: the counter is not zero.
             unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
@@ -120,9 +133,24 @@ impl Notify for Listener {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_comp_channel(c_context: *mut ibv_context) -> *mut ibv_comp_channel {
     // SAFETY: the program passes an open context.
+    unsafe { create(c_context, Audience::Program) }
+}
+
+/// For `librdmacm.so.1`: a channel whose descriptor no program sees.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nonic_create_internal_channel(c_context: *mut ibv_context) -> *mut ibv_comp_channel {
+    // SAFETY: the library passes an open context.
+    unsafe { create(c_context, Audience::Library) }
+}
+
+/// # Safety
+///
+/// The context is NULL or open.
+unsafe fn create(c_context: *mut ibv_context, audience: Audience) -> *mut ibv_comp_channel {
+    // SAFETY: the caller's promise.
     let context = unsafe { context(c_context) };
     errno::pointer(context.and_then(|_| {
-        let queue = Arc::new(EventQueue::new()?);
+        let queue = Arc::new(EventQueue::new(audience)?);
         let c = ibv_comp_channel {
             context: c_context,
             fd: queue.fd.as_raw_fd(),

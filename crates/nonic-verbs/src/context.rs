@@ -15,6 +15,7 @@ use crate::{async_event, cq, extended, pd, poll, post, qp, query, srq, xrc};
 use libc::c_int;
 use nonic_core::{CqId, PdId, Qpn, SrqId};
 use nonic_engine::Device;
+use nonic_engine::os::descriptors::{Identity, InternalFd};
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -26,14 +27,14 @@ pub(crate) struct Context {
     verbs: verbs_context,
     pub(crate) shared: Arc<Shared>,
     /// What `cmd_fd` names: a file whose identity finds the context again.
-    _command: OwnedFd,
+    _command: InternalFd,
 }
 
 /// What a context and its imports have in common.
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) objects: Mutex<Objects>,
-    identity: FileIdentity,
+    identity: Identity,
     birth: Birth,
 }
 
@@ -53,9 +54,6 @@ pub(crate) struct Objects {
 // SAFETY: the pointers are followed only while the lock around them is held, and their targets may be used from
 // any thread.
 unsafe impl Send for Objects {}
-
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct FileIdentity(libc::dev_t, libc::ino_t);
 
 /// Every open device of this process, for imports.
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
@@ -95,7 +93,7 @@ impl Context {
         let context = Box::leak(Box::new(Context {
             verbs,
             shared,
-            _command: command,
+            _command: InternalFd::seen_by_the_program(command),
         }));
         // The pointer must be good for the whole box, not for the field alone.
         let base: *mut Context = context;
@@ -157,7 +155,7 @@ fn fill_operations(verbs: &mut verbs_context) {
 }
 
 /// A file of no content, whose only use is that it can be recognised.
-fn new_identity() -> Result<(OwnedFd, FileIdentity), Errno> {
+fn new_identity() -> Result<(OwnedFd, Identity), Errno> {
     // SAFETY: the name is a string.
     let fd = unsafe { libc::memfd_create(c"nonic-verbs".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
@@ -169,13 +167,8 @@ fn new_identity() -> Result<(OwnedFd, FileIdentity), Errno> {
     Ok((fd, identity))
 }
 
-pub(crate) fn identity_of(fd: c_int) -> Result<FileIdentity, Errno> {
-    let mut stat: libc::stat = zeroed();
-    // SAFETY: any descriptor may be asked about; the answer goes into our own structure.
-    if unsafe { libc::fstat(fd, &raw mut stat) } < 0 {
-        return Err(errno::last());
-    }
-    Ok(FileIdentity(stat.st_dev, stat.st_ino))
+pub(crate) fn identity_of(fd: c_int) -> Result<Identity, Errno> {
+    Identity::of(fd).ok_or_else(errno::last)
 }
 
 /// # Safety

@@ -53,6 +53,7 @@ pub(crate) fn minus_one(result: Result<(), Errno>) -> c_int {
 pub(crate) fn of_open(error: &OpenError) -> Errno {
     match error {
         OpenError::NotFound { .. } | OpenError::NoAddress(_) => libc::ENODEV,
+        OpenError::TooManyFiles { .. } => libc::EMFILE,
         OpenError::Io { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
         _ => libc::EBUSY,
     }
@@ -81,6 +82,7 @@ pub(crate) fn of_key(error: KeyError) -> Errno {
 pub(crate) fn of_post(error: PostError) -> Errno {
     match error {
         PostError::SendQueueFull | PostError::Receive(RecvRefused::Full) => libc::ENOMEM,
+        PostError::DeviceFailed => libc::EIO,
         _ => libc::EINVAL,
     }
 }

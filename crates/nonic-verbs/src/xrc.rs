@@ -4,11 +4,12 @@
 //! another process, or of another context, has domains of its own.
 
 use crate::abi::*;
-use crate::context::{FileIdentity, Shared, context, identity_of};
+use crate::context::{Shared, context, identity_of};
 use crate::errno::{self, Errno};
 use crate::object::{Object, Users, argument, object, reclaim};
 use libc::c_int;
 use nonic_core::XrcDomain;
+use nonic_engine::os::descriptors::Identity;
 use std::cell::UnsafeCell;
 use std::sync::{Arc, Weak};
 
@@ -40,10 +41,10 @@ impl Xrcd {
 
 /// The domains that files stand for.
 #[derive(Default)]
-pub(crate) struct NamedDomains(Vec<(FileIdentity, Weak<XrcDomain>)>);
+pub(crate) struct NamedDomains(Vec<(Identity, Weak<XrcDomain>)>);
 
 impl NamedDomains {
-    fn find(&mut self, file: FileIdentity) -> Option<Arc<XrcDomain>> {
+    fn find(&mut self, file: Identity) -> Option<Arc<XrcDomain>> {
         self.0.retain(|(_, domain)| domain.strong_count() > 0);
         let found = self.0.iter().find(|(name, _)| *name == file)?;
         found.1.upgrade()

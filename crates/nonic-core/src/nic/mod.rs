@@ -68,6 +68,8 @@ pub struct Nic {
     peers: PeerTable,
     xrc: XrcTable,
     generation: u32,
+    /// What carries its packets is gone.
+    failed: bool,
 }
 
 /// Splits the NIC so that one queue pair can be worked on with everything else at hand.
@@ -108,6 +110,7 @@ impl Nic {
             peers: PeerTable::default(),
             xrc: XrcTable::default(),
             generation: 0,
+            failed: false,
         }
     }
 
@@ -348,7 +351,7 @@ impl Nic {
 
     /// Queues a send request.
     pub fn post_send(&mut self, now: Time, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let slot = self.slot(qpn).ok_or(PostError::NoSuchQp)?;
+        let slot = self.slot_to_post(qpn)?;
         let nic = &mut *self;
         let mut context = context!(nic, now);
         nic.qps[slot].post_send(&mut context, request)?;
@@ -358,7 +361,7 @@ impl Nic {
 
     /// Queues a receive on a queue pair's own receive queue.
     pub fn post_recv(&mut self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        let slot = self.slot(qpn).ok_or(PostError::NoSuchQp)?;
+        let slot = self.slot_to_post(qpn)?;
         let nic = &mut *self;
         let mut context = context!(nic, Time::ZERO);
         nic.qps[slot].post_recv(&mut context, request)
@@ -509,6 +512,37 @@ impl Nic {
             in_flight_bytes: self.peers.in_flight(),
             unpublished: self.outbox.len(),
         }
+    }
+
+    /// What carries its packets is gone. Every queue pair goes to the error state, so that whoever waits for a
+    /// request learns of it, and no more is posted.
+    pub fn fail(&mut self, now: Time) {
+        if std::mem::replace(&mut self.failed, true) {
+            return;
+        }
+        self.events.push_back(Event::DeviceFatal);
+        let nic = &mut *self;
+        let mut context = context!(nic, now);
+        let mut failed = Vec::new();
+        for (slot, qp) in &mut nic.qps {
+            if qp.common.state != QpState::Reset {
+                qp.enter_error(&mut context);
+                failed.push(slot);
+            }
+        }
+        failed.into_iter().for_each(|slot| self.touch(slot));
+    }
+
+    /// Whether [`Nic::fail`] was called.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    fn slot_to_post(&self, qpn: Qpn) -> Result<usize, PostError> {
+        if self.failed {
+            return Err(PostError::DeviceFailed);
+        }
+        self.slot(qpn).ok_or(PostError::NoSuchQp)
     }
 
     fn slot(&self, qpn: Qpn) -> Option<usize> {

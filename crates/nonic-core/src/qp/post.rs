@@ -46,6 +46,9 @@ pub enum PostError {
     /// READs, atomics, ATOMIC_WRITEs and FLUSHes need `max_rd_atomic` above zero.
     #[error("the queue pair was connected with max_rd_atomic 0: it can neither READ, FLUSH nor use atomics")]
     NoFetches,
+    /// The device can neither send nor receive any more ([`Event::DeviceFatal`](crate::Event::DeviceFatal)).
+    #[error("the device has failed: the process closed descriptors that it needs; open it again")]
+    DeviceFailed,
 }
 
 impl QueuePair {

@@ -11,6 +11,7 @@ mod arrivals;
 mod atomic_write_and_flush;
 mod completion_queues;
 mod datagrams;
+mod device_failure;
 mod draining;
 mod duplicates;
 mod extended_connections;

@@ -4,7 +4,7 @@
 //! twice (iperf3 3.12 does, at the end of every test), and the second time the number may be ours. In hardware's place
 //! the NIC would lose its sockets without a word. So:
 //!
-//! 1. Descriptors that no program needs to see have numbers that programs seldom touch ([`floor`]).
+//! 1. Descriptors that no program needs to see have numbers that programs seldom touch ([`out_of_the_way`]).
 //! 2. Each remembers which file it named ([`Identity`]). A number that names something else is *lost*: it is never
 //!    closed, and whoever suspects a loss (an operation failed as it does on a wrong descriptor) asks
 //!    [`InternalFd::is_lost`]. What follows from a loss is the device's business.
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// The highest [`floor`]. Above the 1024 numbers that `select` knows and that daemons close; not much above, since the
+/// The highest `floor`. Above the 1024 numbers that `select` knows and that daemons close; not much above, since the
 /// kernel's table of descriptors grows to the highest number in use: 32 KiB here, 16 MiB at a million.
 const HIGHEST_FLOOR: u64 = 2048;
 
@@ -135,7 +135,7 @@ pub(crate) fn is_lost(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Whether an error says that a descriptor is perhaps not the one it was: not open, no socket, none like ours.
-#[allow(dead_code, reason = "used where the sockets are")]
+#[inline]
 pub(crate) fn casts_doubt(error: &std::io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -199,6 +199,17 @@ mod table {
         inode: AtomicU64,
     }
 
+    impl Slot {
+        #[expect(
+            clippy::declare_interior_mutable_const,
+            reason = "what new chunks are made of"
+        )]
+        const EMPTY: Slot = Slot {
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+        };
+    }
+
     type Chunk = [Slot; CHUNK];
 
     /// By number. Chunks are made when first needed and never freed.
@@ -220,11 +231,7 @@ mod table {
     fn make_chunk(fd: RawFd) -> Option<()> {
         let place = TABLE.get(usize::try_from(fd).ok()? / CHUNK)?;
         if place.load(Ordering::Acquire).is_null() {
-            const EMPTY: Slot = Slot {
-                device: AtomicU64::new(0),
-                inode: AtomicU64::new(0),
-            };
-            let fresh = Box::into_raw(Box::new([const { EMPTY }; CHUNK]));
+            let fresh = Box::into_raw(Box::new([const { Slot::EMPTY }; CHUNK]));
             let placed =
                 place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
             if placed.is_err() {

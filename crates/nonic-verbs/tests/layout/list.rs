@@ -124,6 +124,7 @@ pub(crate) fn all_constants() -> Vec<Constant> {
         IBV_EVENT_QP_REQ_ERR
         IBV_EVENT_QP_ACCESS_ERR
         IBV_EVENT_COMM_EST
+        IBV_EVENT_DEVICE_FATAL
         IBV_EVENT_SQ_DRAINED
         IBV_EVENT_SRQ_LIMIT_REACHED
         IBV_EVENT_QP_LAST_WQE_REACHED
