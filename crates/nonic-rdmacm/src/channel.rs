@@ -6,20 +6,21 @@
 
 use crate::abi::{rdma_cm_event, rdma_event_channel};
 use crate::cancel::{Moment, Pulse, Step, until_done};
+use crate::descriptor::{Audience, Descriptor};
 use crate::errno::{self, Errno};
 use crate::event;
 use crate::id::Id;
 use crate::interface::nonic_cm_event;
 use libc::c_int;
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An event channel.
 #[repr(C)]
 pub(crate) struct Channel {
     c: rdma_event_channel,
-    fd: OwnedFd,
+    fd: Descriptor,
     queue: Mutex<VecDeque<Pending>>,
     /// Something was added to the queue.
     added: Pulse,
@@ -70,14 +71,8 @@ impl Pending {
 }
 
 impl Channel {
-    pub(crate) fn new() -> Result<Arc<Self>, Errno> {
-        // SAFETY: eventfd takes any flags.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
-        if fd < 0 {
-            return Err(errno::last());
-        }
-        // SAFETY: just opened, and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    pub(crate) fn new(audience: Audience) -> Result<Arc<Self>, Errno> {
+        let fd = Descriptor::eventfd(libc::EFD_SEMAPHORE, audience)?;
         Ok(Arc::new(Channel {
             c: rdma_event_channel { fd: fd.as_raw_fd() },
             fd,
@@ -94,9 +89,17 @@ impl Channel {
     pub(crate) fn push(&self, pending: Pending) {
         let mut queue = self.queue();
         queue.push_back(pending);
-        // SAFETY: the descriptor is open. The count is far from its limit of 2⁶⁴, so it is taken.
-        unsafe { libc::eventfd_write(self.fd.as_raw_fd(), 1) };
+        // If the program has closed it, the number may be a file of its own by now.
+        if !self.fd.is_lost() {
+            // SAFETY: the descriptor is open. The count is far from its limit of 2⁶⁴, so it is taken.
+            unsafe { libc::eventfd_write(self.fd.as_raw_fd(), 1) };
+        }
         self.added.beat();
+    }
+
+    /// Whether the program has closed the descriptor.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.fd.is_lost()
     }
 
     /// Takes out everything that fits.
@@ -130,6 +133,9 @@ impl Channel {
 
     /// Takes one from the count. Never waits: the program may have read from the descriptor.
     fn count_down(&self) {
+        if self.fd.is_lost() {
+            return;
+        }
         let mut count = 0_u64;
         let place = libc::iovec {
             iov_base: (&raw mut count).cast(),
@@ -175,6 +181,16 @@ pub(crate) fn try_next(channel: &Channel) -> Result<Result<*mut rdma_cm_event, M
     }
 }
 
+/// The next event, if there is one, without the descriptor: it is lost.
+pub(crate) fn take(channel: &Channel) -> Option<*mut rdma_cm_event> {
+    loop {
+        let pending = channel.queue().pop_front()?;
+        if let Ok(Some(event)) = event::prepare(pending) {
+            return Some(event);
+        }
+    }
+}
+
 /// The next event, for calls that have more to do than to wait for one. They cannot be cancelled.
 pub(crate) fn wait(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
     loop {
@@ -187,7 +203,7 @@ pub(crate) fn wait(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    match Channel::new() {
+    match Channel::new(Audience::Program) {
         Ok(channel) => Arc::into_raw(channel).cast_mut().cast(),
         Err(errno) => {
             errno::set(errno);

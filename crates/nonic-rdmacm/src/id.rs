@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::address::{ip_of_gid, random, storage};
 use crate::channel::{Channel, Pending, channel};
+use crate::descriptor::Audience;
 use crate::device::Device;
 use crate::errno::{self, Errno};
 use crate::event;
@@ -306,7 +307,7 @@ pub(crate) unsafe fn create(
 ) -> Result<Arc<Id>, Errno> {
     let synchronous = c_channel.is_null();
     let channel = match synchronous {
-        true => Channel::new()?,
+        true => Channel::new(Audience::Program)?,
         // SAFETY: the caller's promise.
         false => unsafe { channel(c_channel) }?,
     };
@@ -360,7 +361,7 @@ pub(crate) fn migrate(id: &Arc<Id>, to: Option<Arc<Channel>>) -> Result<(), Errn
     let synchronous = to.is_none();
     let to = match to {
         Some(channel) => channel,
-        None => Channel::new()?,
+        None => Channel::new(Audience::Program)?,
     };
     release_event(id);
     let mut current = id.channel.lock().unwrap_or_else(PoisonError::into_inner);

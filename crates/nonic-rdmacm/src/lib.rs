@@ -30,6 +30,7 @@ mod attributes;
 mod cancel;
 mod channel;
 mod connection;
+mod descriptor;
 mod device;
 mod endpoint;
 mod errno;

@@ -51,6 +51,12 @@ unsafe extern "C" {
     pub(crate) fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     pub(crate) fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
 
+    pub(crate) fn nonic_create_internal_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    pub(crate) fn nonic_descriptor_keep(fd: c_int, kind: u32) -> *mut c_void;
+    pub(crate) fn nonic_descriptor_number(descriptor: *const c_void) -> c_int;
+    pub(crate) fn nonic_descriptor_is_lost(descriptor: *const c_void) -> c_int;
+    pub(crate) fn nonic_descriptor_close(descriptor: *mut c_void);
+
     pub(crate) fn nonic_device_with_address(address: *const [u8; 16]) -> *mut ibv_device;
     pub(crate) fn nonic_cm_start(
         context: *mut ibv_context,

@@ -29,6 +29,7 @@ mod epoll;
 mod errno;
 mod file;
 mod fork;
+mod internal;
 mod life;
 mod lock;
 mod next;

@@ -2,6 +2,7 @@
 
 use crate::config::config;
 use crate::fork::is_owner;
+use crate::internal::{is_internal, next_internal};
 use crate::table::{Carried, Flag, all, carried, forget, name, named};
 use crate::{epoll, errno, next, rsockets};
 use libc::{c_int, c_uint, c_void};
@@ -95,6 +96,10 @@ fn release(fd: c_int) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if is_internal(fd) {
+        // The program never had it: to it, the number is not open.
+        return errno::fail(libc::EBADF);
+    }
     if !rsockets::inside() && (named(fd).is_some() || epoll::knows(fd)) && is_owner() {
         release(fd);
     }
@@ -104,11 +109,38 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    const CLOSE_RANGE_CLOEXEC: c_int = 4;
     if flags & CLOSE_RANGE_CLOEXEC == 0 && is_owner() {
         let first = c_int::try_from(first).unwrap_or(c_int::MAX);
         for (fd, _) in all(first).take_while(|(fd, _)| *fd as c_uint <= last) {
             release(fd);
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { close_around(first, last, flags) }
+}
+
+const CLOSE_RANGE_CLOEXEC: c_int = 4;
+
+/// Closes a range, but for the descriptors of the libraries in it.
+///
+/// # Safety
+/// As `close_range`.
+unsafe fn close_around(mut first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // Ours have that flag already; and a table of the program's own (`CLOSE_RANGE_UNSHARE`) is made once, if at all.
+    if flags == 0 && first <= last {
+        while let Some(kept) = c_int::try_from(first).ok().and_then(next_internal) {
+            let kept = kept as c_uint;
+            if kept > last {
+                break;
+            }
+            // SAFETY: the caller's.
+            if kept > first && unsafe { next::close_range(first, kept - 1, flags) } < 0 {
+                return -1;
+            }
+            first = kept + 1;
+        }
+        if first > last {
+            return 0;
         }
     }
     // SAFETY: the caller's.
@@ -157,6 +189,10 @@ unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 fn onto(old: c_int, new: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
     if rsockets::inside() || old == new {
         return duplicate();
+    }
+    if is_internal(new) {
+        // As the kernel answers while another thread is opening that number.
+        return errno::fail(libc::EBUSY);
     }
     let source = carried(old);
     let answer = duplicate();

@@ -137,6 +137,7 @@ impl Drop for Inside {
 
 /// What was loaded.
 struct Loaded {
+    verbs: *mut c_void,
     rdmacm: *mut c_void,
     /// Where the code of the two libraries begins.
     bases: [*mut c_void; 2],
@@ -152,6 +153,12 @@ static LOADED: OnceLock<Loaded> = OnceLock::new();
 /// The handle of the library, null if there is none.
 fn library() -> *mut c_void {
     LOADED.get_or_init(load).rdmacm
+}
+
+/// The handle of `libibverbs.so.1`, once it is loaded.
+pub(crate) fn verbs() -> Option<*mut c_void> {
+    let loaded = LOADED.get()?;
+    (!loaded.verbs.is_null()).then_some(loaded.verbs)
 }
 
 /// Whether there is a library to carry sockets with.
@@ -184,7 +191,9 @@ fn load() -> Loaded {
         let code = unsafe { libc::dlsym(library, symbol.as_ptr()) };
         base(code).unwrap_or(std::ptr::null_mut())
     };
+    crate::internal::hide_rsockets(verbs);
     Loaded {
+        verbs,
         rdmacm,
         bases: [place(verbs, c"ibv_get_device_list"), place(rdmacm, c"rsocket")],
     }

@@ -139,6 +139,17 @@ fn a_program_may_leave_without_closing() {
 }
 
 #[test]
+fn a_program_may_close_what_it_did_not_open() {
+    let installed = Installed::with_nonic();
+    let program = installed.program("closing");
+    let mut command = carried(&installed, &program, "capture");
+    let output = command.args(["127.0.0.1", &port(9).to_string()]).output();
+    let said = succeeded(&output.expect("it starts"), "the program");
+    assert_eq!(said, "close\nclose_range\nclosefrom\ndup2\na new connection\n");
+    assert!(was_captured(&installed, "capture", 6 << 20), "it was not RDMA");
+}
+
+#[test]
 fn iperf3_measures_rdma() {
     const IPERF: &str = "/usr/bin/iperf3";
     if missing(IPERF) {

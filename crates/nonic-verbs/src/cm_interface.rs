@@ -3,7 +3,7 @@
 //! The connection manager belongs to a device, and devices live in `libibverbs.so.1`. The other library must not
 //! bring an engine of its own, so it calls the functions declared here, which are exported at the node
 //! `NONIC_PRIVATE_1`. Both crates compile this one file: `nonic-verbs` implements it in `cm.rs`, `nonic-rdmacm`
-//! uses it. Whoever changes a structure or a function changes the number of the node, so that libraries that do
+//! uses it. How descriptors are kept is in `descriptors.rs`. Whoever changes a structure or a function changes the number of the node, so that libraries that do
 //! not fit refuse to load together.
 //!
 //! Every function answers zero or an errno. Addresses are GIDs: an IPv4 address is mapped into IPv6.
@@ -23,6 +23,12 @@ pub(crate) const DISCONNECTED: u32 = 6;
 pub(crate) const TIMEWAIT_EXIT: u32 = 7;
 pub(crate) const SIDR_REQUEST: u32 = 8;
 pub(crate) const SIDR_RESPONSE: u32 = 9;
+
+/// Who knows the number of a descriptor that is kept by `libibverbs.so.1` for the other library: nobody else, the
+/// program, or the program unless its sockets are carried by rsockets.
+pub(crate) const INTERNAL: u32 = 0;
+pub(crate) const PROGRAM: u32 = 1;
+pub(crate) const SOCKET: u32 = 2;
 
 /// The kinds of queue pairs, as requests to connect name them.
 pub(crate) const SERVICE_RC: u8 = 0;

@@ -22,6 +22,7 @@ mod cm_interface;
 mod compat;
 mod context;
 mod cq;
+mod descriptors;
 mod device;
 mod errno;
 mod extended;

@@ -20,7 +20,7 @@ impl CompletionQueue {
     pub(crate) fn new(context: *mut ibv_context, entries: u32) -> Result<Self, Errno> {
         // SAFETY: the context is open. Making a descriptor non-blocking does no harm.
         unsafe {
-            let channel = errno::check_pointer(ibv_create_comp_channel(context))?;
+            let channel = errno::check_pointer(nonic_create_internal_channel(context))?;
             let fd = (*channel).fd;
             libc::fcntl(
                 fd,

@@ -8,14 +8,19 @@ use super::identifier::{Identifier, socket_of};
 use super::{process, table};
 use crate::abi::*;
 use crate::channel::{self, Channel};
+use crate::descriptor::Audience;
 use crate::errno::{self, Errno};
 use crate::event;
 use libc::c_int;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Why a peer refuses a queue pair that it remembers from an earlier connection (InfiniBand, chapter 12).
 const STALE_CONNECTION: c_int = 10;
+
+/// How often events are looked for once the program has closed the channel's descriptor.
+const LOST_NAP: Duration = Duration::from_millis(100);
 
 struct Service {
     channel: Arc<Channel>,
@@ -32,7 +37,7 @@ pub(crate) fn channel() -> Result<Arc<Channel>, Errno> {
     if let Some(running) = service.as_ref().filter(|service| service.process == process) {
         return Ok(Arc::clone(&running.channel));
     }
-    let channel = Channel::new()?;
+    let channel = Channel::new(Audience::Library)?;
     start(Arc::clone(&channel))?;
     // The parent's, if there is one, is still in use there: its descriptor is all that could be closed here.
     std::mem::forget(service.replace(Service {
@@ -73,6 +78,13 @@ fn run(channel: &Channel) {
         match channel::wait(channel) {
             Ok(event) => handle(event),
             Err(libc::EINTR) => {}
+            // Without a descriptor to sleep on, it looks now and then.
+            Err(_) if channel.is_lost() => {
+                std::thread::sleep(LOST_NAP);
+                while let Some(event) = channel::take(channel) {
+                    handle(event);
+                }
+            }
             // A queue pair could not be made ready: the event is gone, and its socket hears no more of it.
             Err(_) => {}
         }

@@ -8,14 +8,15 @@ use super::settings::{LINGER, Settings};
 use super::table::Socket;
 use super::vector::Vector;
 use super::wait::{Patience, Progress, Waitable, wait};
-use super::waker::{Waiters, eventfd, readable};
+use super::waker::{Waiters, readable};
 use crate::abi::{RDMA_PS_TCP, rdma_cm_id};
 use crate::address;
 use crate::connection;
+use crate::descriptor::{Audience, Descriptor};
 use crate::errno::Errno;
 use libc::{c_int, pollfd};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ const MAX_ATTEMPTS: u32 = 8;
 /// A stream socket.
 pub(crate) struct StreamSocket {
     /// Its number; nothing is ever read from it.
-    fd: OwnedFd,
+    fd: Descriptor,
     is_v6: bool,
     state: Mutex<State>,
 }
@@ -104,7 +105,7 @@ impl State {
 impl StreamSocket {
     pub(crate) fn new(settings: Settings, is_v6: bool) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(StreamSocket {
-            fd: eventfd()?,
+            fd: Descriptor::eventfd(libc::EFD_NONBLOCK, Audience::Socket)?,
             is_v6,
             state: Mutex::new(State {
                 settings,

@@ -5,16 +5,17 @@
 //! it in the socket's list under the lock under which it found that it must wait, and polls it beside the others.
 
 use super::process;
+use crate::descriptor::{Audience, Descriptor};
 use crate::errno::{self, Errno};
 use libc::{nfds_t, pollfd};
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A thread's own descriptor.
 pub(crate) struct Waker {
-    fd: OwnedFd,
+    fd: Descriptor,
     /// A child of fork has its own: the parent's would wake the parent.
     process: u32,
 }
@@ -32,12 +33,12 @@ impl Waker {
             if let Some(waker) = own.as_ref().filter(|waker| waker.process == process) {
                 return Ok(Rc::clone(waker));
             }
-            let fd = eventfd()?;
+            let fd = Descriptor::eventfd(libc::EFD_NONBLOCK, Audience::Library)?;
             Ok(Rc::clone(own.insert(Rc::new(Waker { fd, process }))))
         });
         // A thread that is at its end, as in a handler of `atexit`, keeps nothing any more.
         kept.unwrap_or_else(|_| {
-            let fd = eventfd()?;
+            let fd = Descriptor::eventfd(libc::EFD_NONBLOCK, Audience::Library)?;
             Ok(Rc::new(Waker { fd, process }))
         })
     }
@@ -99,15 +100,4 @@ pub(crate) fn readable(fd: RawFd) -> pollfd {
         events: libc::POLLIN,
         revents: 0,
     }
-}
-
-/// A new eventfd that does not block.
-pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
-    // SAFETY: eventfd takes any flags.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(errno::last());
-    }
-    // SAFETY: just opened, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,6 +1,7 @@
 //! The carried sockets that one epoll watches.
 
 use super::still;
+use crate::internal::Kept;
 use crate::table::{Carried, Flag};
 use crate::{errno, next};
 use libc::{c_int, c_short, epoll_event, pollfd};
@@ -98,7 +99,7 @@ pub(crate) struct Set {
     /// Threads that wait.
     pub(super) waiting: usize,
     /// The eventfd that wakes them.
-    bell: c_int,
+    bell: Kept,
 }
 
 impl Set {
@@ -113,13 +114,15 @@ impl Set {
             events: libc::EPOLLIN as u32,
             u64: mark,
         };
+        let bell = Kept::new(bell);
+        let number = bell.number();
         let set = Set {
             watches: Vec::new(),
             waiting: 0,
             bell,
         };
         // SAFETY: an event.
-        match unsafe { next::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, &raw mut event) } {
+        match unsafe { next::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, number, &raw mut event) } {
             0 => Ok(set),
             _ => Err(errno::last()),
         }
@@ -170,25 +173,18 @@ impl Set {
     fn ring(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: eight bytes. It fails only if it has rung four billion times unheard.
-        unsafe { next::write(self.bell, one.as_ptr().cast(), one.len()) };
+        unsafe { next::write(self.bell.number(), one.as_ptr().cast(), one.len()) };
     }
 
     /// Our event has come: it need not come again.
     pub(super) fn heard(&self) {
         let mut count = [0_u8; 8];
         // SAFETY: eight bytes. It fails if another thread has heard it.
-        unsafe { next::read(self.bell, count.as_mut_ptr().cast(), count.len()) };
+        unsafe { next::read(self.bell.number(), count.as_mut_ptr().cast(), count.len()) };
     }
 
     /// Ends it in a child of the process that it belongs to.
     pub(super) fn abandon(self) {
         std::mem::forget(self);
-    }
-}
-
-impl Drop for Set {
-    fn drop(&mut self) {
-        // SAFETY: it is ours.
-        unsafe { next::close(self.bell) };
     }
 }

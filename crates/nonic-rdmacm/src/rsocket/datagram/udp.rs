@@ -5,8 +5,10 @@
 
 use super::super::protocol::datagram::Lookup;
 use crate::address::{canonical, mapped, storage};
+use crate::descriptor::{Audience, Descriptor};
 use crate::errno::{self, Errno};
 use libc::{c_int, socklen_t};
+use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
@@ -15,7 +17,9 @@ const TURNS: u32 = 16;
 
 /// A UDP socket that does not block.
 pub(crate) struct Udp {
-    socket: UdpSocket,
+    /// Closed by the other field.
+    socket: ManuallyDrop<UdpSocket>,
+    _descriptor: Descriptor,
     is_v6: bool,
     is_connected: bool,
     turns: u32,
@@ -26,13 +30,11 @@ impl Udp {
         let domain = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes any numbers.
-        let fd = unsafe { libc::socket(domain, kind, 0) };
-        if fd < 0 {
-            return Err(errno::last());
-        }
+        let descriptor = Descriptor::keep(unsafe { libc::socket(domain, kind, 0) }, Audience::Socket)?;
         Ok(Udp {
-            // SAFETY: just opened, and nobody else's.
-            socket: unsafe { UdpSocket::from_raw_fd(fd) },
+            // SAFETY: open for as long as the descriptor beside it, and not closed by this.
+            socket: ManuallyDrop::new(unsafe { UdpSocket::from_raw_fd(descriptor.as_raw_fd()) }),
+            _descriptor: descriptor,
             is_v6,
             is_connected: false,
             turns: 0,

@@ -1,0 +1,77 @@
+//! Descriptors of this library's own, kept as the engine keeps its: those that no program sees have high numbers, and
+//! none is closed, read or written once the program has closed it.
+
+use crate::errno::{self, Errno};
+use crate::interface::{INTERNAL, PROGRAM, SOCKET};
+use crate::verbs::{
+    nonic_descriptor_close, nonic_descriptor_is_lost, nonic_descriptor_keep, nonic_descriptor_number,
+};
+use libc::{c_int, c_void};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Who knows a descriptor's number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Audience {
+    /// Nobody but this library.
+    Library,
+    /// The program, which polls it.
+    Program,
+    /// It is the number of an rsocket: the program's, unless its sockets are carried by rsockets.
+    Socket,
+}
+
+/// A descriptor. It is closed with its owner, unless the program has closed it.
+pub(crate) struct Descriptor {
+    handle: *mut c_void,
+    number: RawFd,
+}
+
+// SAFETY: the handle is to something that does not change, and may be used from any thread.
+unsafe impl Send for Descriptor {}
+// SAFETY: as above.
+unsafe impl Sync for Descriptor {}
+
+impl Descriptor {
+    /// Takes over what a function of the C library answered: a descriptor, or a negative number and `errno`.
+    pub(crate) fn keep(fd: c_int, audience: Audience) -> Result<Self, Errno> {
+        if fd < 0 {
+            return Err(errno::last());
+        }
+        let kind = match audience {
+            Audience::Library => INTERNAL,
+            Audience::Program => PROGRAM,
+            Audience::Socket => SOCKET,
+        };
+        // SAFETY: the descriptor was just opened and is nobody else's; the handle is the one we were given.
+        unsafe {
+            let handle = nonic_descriptor_keep(fd, kind);
+            let number = nonic_descriptor_number(handle);
+            Ok(Descriptor { handle, number })
+        }
+    }
+
+    /// An eventfd.
+    pub(crate) fn eventfd(flags: c_int, audience: Audience) -> Result<Self, Errno> {
+        // SAFETY: eventfd takes any flags.
+        Self::keep(unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) }, audience)
+    }
+
+    /// Whether the program has closed it.
+    pub(crate) fn is_lost(&self) -> bool {
+        // SAFETY: the handle is ours until we are dropped.
+        unsafe { nonic_descriptor_is_lost(self.handle) != 0 }
+    }
+}
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.number
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and is not used again.
+        unsafe { nonic_descriptor_close(self.handle) };
+    }
+}
