@@ -2,10 +2,43 @@
 //!
 //! A UDP socket's receive buffer is what overflows first, and every queue pair of the peer's process shares
 //! it. So the window is per address, in bytes of path MTU: it starts small, grows with acknowledgements
-//! (doubling, then linearly) and halves on loss. READ responses count as soon as they are asked for.
+//! (doubling, then linearly) and shrinks on loss. READ responses count as soon as they are asked for.
+//!
+//! Sharing it must not mean that one queue pair whose peer is dead, stopped or slow takes it from all others.
+//! Four rules see to that:
+//! - **A queue pair that stalls loses its part.** Time is cut into epochs of a few round trips. A [`Share`]
+//!   remembers the epoch of its last sign of life (an acknowledgement, or the first packet after none was
+//!   under way). One without any in this epoch and the one before is stalled: its packets have been lost or
+//!   have left the socket buffer long since, so they count no more, and it may not send until it hears
+//!   something. Then it may have one packet under way beyond the old ones until those are acknowledged.
+//!   Two sums, one per epoch, make writing off an assignment, whatever the number of queue pairs.
+//! - **While nobody at all makes progress, an epoch lasts several times as long**: then it is rather the whole
+//!   peer that pauses, with the packets in its socket buffer. A timer ends epochs when nothing arrives; it
+//!   runs only while a queue pair waits.
+//! - **Whoever has its fair share lets others go first.** A queue pair that has more than the window divided by
+//!   the number of its users does not join those who stand in line, but rests until it has less or nobody
+//!   stands there.
+//! - **A loss takes from the window half of what the loser had in it, and a timeout takes anything only if
+//!   nobody else made progress since.** Otherwise it says something about that queue pair, not about the path.
+//!
+//! What the window counts never exceeds it, except that one packet may always be under way.
 
+use crate::qp::Emit;
+use crate::time::Time;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// An epoch is this many round trips.
+const EPOCH_ROUND_TRIPS: u64 = 4;
+
+/// Bounds of an epoch. A peer may withhold an acknowledgement for a millisecond, so less would call the living
+/// stalled. With more than the upper one, a slow peer's own round trips would hide that it is slow.
+const EPOCH_NS: std::ops::RangeInclusive<u64> = 2_000_000..=100_000_000;
+
+/// An epoch in which nobody made progress lasts this many times as long: a process that is not scheduled for
+/// a few milliseconds has not gone.
+const SILENT_EPOCH: u64 = 4;
 
 /// Window limits, in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -29,26 +62,147 @@ impl Default for WindowConfig {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PeerId(usize);
 
+impl PeerId {
+    /// As an owner of timers.
+    pub(crate) fn slot(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub(crate) fn from_slot(slot: u32) -> Self {
+        PeerId(slot as usize)
+    }
+}
+
+/// What one queue pair has in the window.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Share {
+    bytes: u64,
+    /// The epoch of the last sign of life; meaningless without bytes.
+    epoch: u64,
+}
+
+impl Share {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// A queue pair that may send now.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Turn {
+    pub(crate) slot: usize,
+    /// Whether it rested; otherwise it stood in line.
+    pub(crate) rested: bool,
+}
+
+/// The sum of the shares of one epoch.
+#[derive(Copy, Clone, Debug, Default)]
+struct Held {
+    bytes: u64,
+    holders: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct Peer {
     window: u32,
     /// Below this the window doubles per round trip, above it grows linearly.
     threshold: u32,
     max: u32,
+    /// Bytes of all shares that are not stalled: the sum of `held`.
     in_flight: u64,
+    /// The shares of this epoch and of the one before, by its lowest bit.
+    held: [Held; 2],
+    epoch: u64,
+    epoch_began: Time,
+    /// It ends then at the earliest.
+    epoch_ends: Time,
+    /// The last epoch in which something was acknowledged.
+    progress_epoch: u64,
+    /// The last epoch in which a timeout shrank the window.
+    timeout_epoch: u64,
+    /// A round trip of late, as those see it whose traffic flows.
+    round_trip_ns: u64,
     users: usize,
     ip: IpAddr,
     /// Queue pairs (by slot) that found the window full, and how many bytes each needs room for. Nobody
     /// overtakes: a large READ would never find room next to a stream of small packets.
     line: VecDeque<(usize, u32)>,
+    /// Those that have their fair share of it and would like more. Their own acknowledgements may have brought
+    /// them back meanwhile.
+    resting: VecDeque<(usize, u32)>,
     /// The one at the head of the line was told to go and has not been seen since.
     turn_given: bool,
+    /// Whether the timer that ends epochs is in the wheel.
+    timer_set: bool,
+    /// Distinguishes it from earlier users of its slot.
+    generation: u32,
 }
 
 impl Peer {
+    fn new(ip: IpAddr, config: &WindowConfig, generation: u32) -> Self {
+        Peer {
+            window: config.initial,
+            threshold: config.max,
+            max: config.max,
+            in_flight: 0,
+            held: [Held::default(); 2],
+            epoch: 1,
+            epoch_began: Time::ZERO,
+            epoch_ends: Time::ZERO,
+            progress_epoch: 0,
+            timeout_epoch: 0,
+            round_trip_ns: EPOCH_NS.start() / EPOCH_ROUND_TRIPS,
+            users: 0,
+            ip,
+            line: VecDeque::new(),
+            resting: VecDeque::new(),
+            turn_given: false,
+            timer_set: false,
+            generation,
+        }
+    }
+
     /// Whether `bytes` more may be sent by a queue pair whose turn it is, or by anyone if nobody waits.
-    pub(crate) fn admits(&self, bytes: u32, in_turn: bool) -> bool {
-        (in_turn || (self.line.is_empty() && !self.turn_given)) && self.has_room_for(bytes)
+    pub(crate) fn admits(&self, share: &Share, bytes: u32, in_turn: bool) -> bool {
+        (in_turn || !self.is_contended())
+            && self.has_room_for(bytes)
+            && !self.is_stalled(share)
+            && !self.is_above_fair_share(share, bytes)
+    }
+
+    /// What a queue pair that was not admitted has to wait for.
+    pub(crate) fn refusal(&self, share: &Share, bytes: u32) -> Emit {
+        if self.is_stalled(share) {
+            Emit::Idle
+        } else if self.is_above_fair_share(share, bytes) {
+            Emit::FairShare(bytes)
+        } else {
+            Emit::Window(bytes)
+        }
+    }
+
+    /// Whether what the queue pair had under way was written off.
+    pub(crate) fn is_stalled(&self, share: &Share) -> bool {
+        share.bytes > 0 && !self.counts(share)
+    }
+
+    /// Whether others would have less than a fair share because of this one.
+    fn is_above_fair_share(&self, share: &Share, bytes: u32) -> bool {
+        !self.line.is_empty()
+            && share.bytes > 0
+            && share.bytes + u64::from(bytes) > u64::from(self.fair_share())
+    }
+
+    /// The window divided by those who use it and those who would like to. Some do both; being strict with
+    /// them costs nothing, because they may go on as soon as nobody stands in line.
+    fn fair_share(&self) -> u32 {
+        let users = self.held[0].holders as usize + self.held[1].holders as usize + self.line.len();
+        self.window / u32::try_from(users).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Whether queue pairs have found the window full and have not had their turn.
+    fn is_contended(&self) -> bool {
+        !self.line.is_empty() || self.turn_given
     }
 
     /// One packet always has room if nothing is under way.
@@ -61,9 +215,91 @@ impl Peer {
         self.window
     }
 
-    /// Corrects the amount under way after a queue pair's share went from `before` to `after`.
-    pub(crate) fn adjust(&mut self, before: u64, after: u64) {
-        self.in_flight = (self.in_flight + after).saturating_sub(before);
+    /// How much a READ may ask for at once. Half the window, so that it finds room at all; no more than a fair
+    /// share if others wait, because a repetition that nobody answers is counted too.
+    pub(crate) fn largest_read(&self) -> u32 {
+        let half = self.window / 2;
+        if self.is_contended() {
+            half.min(self.fair_share())
+        } else {
+            half
+        }
+    }
+
+    /// Whether a share is of this epoch or the one before, so that its bytes are in the sums.
+    fn counts(&self, share: &Share) -> bool {
+        self.epoch - share.epoch < 2
+    }
+
+    /// A queue pair has `bytes` under way now. One that has been `cautious` since it last heard nothing in time
+    /// is not waited for as long: its packet counts until this epoch ends, not the next.
+    pub(crate) fn account(&mut self, share: &mut Share, bytes: u64, cautious: bool) {
+        self.take_out(share);
+        if share.bytes == 0 {
+            share.epoch = self.epoch - u64::from(cautious);
+        }
+        share.bytes = bytes;
+        if bytes > 0 && self.counts(share) {
+            self.in_flight += bytes;
+            let held = &mut self.held[(share.epoch & 1) as usize];
+            held.bytes += bytes;
+            held.holders += 1;
+        }
+    }
+
+    fn take_out(&mut self, share: &Share) {
+        if share.bytes > 0 && self.counts(share) {
+            self.in_flight -= share.bytes;
+            let held = &mut self.held[(share.epoch & 1) as usize];
+            held.bytes -= share.bytes;
+            held.holders -= 1;
+        }
+    }
+
+    /// Ends the epoch if it is over: who showed no sign of life in it nor in the one before is written off.
+    pub(crate) fn turn_epoch(&mut self, now: Time) {
+        if now >= self.epoch_ends {
+            self.end_epoch(now);
+        }
+    }
+
+    #[cold]
+    fn end_epoch(&mut self, now: Time) {
+        if now < self.epoch_is_over_at() {
+            return;
+        }
+        self.epoch += 1;
+        let stalled = std::mem::take(&mut self.held[(self.epoch & 1) as usize]);
+        self.in_flight -= stalled.bytes;
+        self.epoch_began = now;
+        self.epoch_ends = now + Duration::from_nanos(self.epoch_ns());
+    }
+
+    fn epoch_is_over_at(&self) -> Time {
+        if self.progress_epoch == self.epoch {
+            self.epoch_ends
+        } else {
+            self.epoch_began + Duration::from_nanos(SILENT_EPOCH * self.epoch_ns())
+        }
+    }
+
+    fn epoch_ns(&self) -> u64 {
+        (EPOCH_ROUND_TRIPS * self.round_trip_ns).clamp(*EPOCH_NS.start(), *EPOCH_NS.end())
+    }
+
+    /// When the timer that ends epochs must be set for, if it must. Answers once, until it has fired.
+    pub(crate) fn set_timer(&mut self) -> Option<(Time, u32)> {
+        if self.timer_set || self.line.is_empty() {
+            return None;
+        }
+        self.timer_set = true;
+        Some((self.epoch_is_over_at(), self.generation))
+    }
+
+    /// The timer fired.
+    pub(crate) fn handle_timer(&mut self, now: Time) {
+        self.timer_set = false;
+        self.turn_epoch(now);
     }
 
     /// Queue pair `slot` found no room for `bytes`. It must not stand in line already.
@@ -71,20 +307,29 @@ impl Peer {
         self.line.push_back((slot, bytes));
     }
 
+    /// Queue pair `slot` has its share and lets others go first. It must not rest already.
+    pub(crate) fn rest(&mut self, slot: usize, bytes: u32) {
+        self.resting.push_back((slot, bytes));
+    }
+
     /// Queue pair `slot` waits no more.
     pub(crate) fn stop_waiting(&mut self, slot: usize) {
         self.line.retain(|(waiting, _)| *waiting != slot);
+        self.resting.retain(|(waiting, _)| *waiting != slot);
     }
 
     /// Whose turn it is, if there is room for what it needs. One at a time, until its turn ends.
-    pub(crate) fn give_turn(&mut self) -> Option<usize> {
-        let (slot, bytes) = *self.line.front()?;
+    pub(crate) fn give_turn(&mut self) -> Option<Turn> {
+        let rested = self.line.is_empty();
+        let queue = if rested { &mut self.resting } else { &mut self.line };
+        let (slot, bytes) = *queue.front()?;
         if self.turn_given || !self.has_room_for(bytes) {
             return None;
         }
         self.turn_given = true;
-        self.line.pop_front();
-        Some(slot)
+        let queue = if rested { &mut self.resting } else { &mut self.line };
+        queue.pop_front();
+        Some(Turn { slot, rested })
     }
 
     /// The one whose turn it was has used it, or has no use for it.
@@ -92,8 +337,11 @@ impl Peer {
         self.turn_given = false;
     }
 
-    /// `bytes` arrived.
-    pub(crate) fn on_progress(&mut self, bytes: u32, mtu: u32) {
+    /// `bytes` of a queue pair arrived. Its share is empty until it is accounted anew, as of this epoch.
+    pub(crate) fn on_progress(&mut self, now: Time, share: &mut Share, bytes: u32, mtu: u32) {
+        self.account(share, 0, false);
+        self.turn_epoch(now);
+        self.progress_epoch = self.epoch;
         let growth = if self.window < self.threshold {
             bytes
         } else {
@@ -103,14 +351,33 @@ impl Peer {
         self.window = self.window.saturating_add(growth).min(self.max);
     }
 
-    /// A gap was reported.
-    pub(crate) fn on_loss(&mut self, mtu: u32) {
-        self.window = (self.window / 2).max(4 * mtu);
+    /// An answer took this long. Those that took longer than usual count little: one slow queue pair must not
+    /// make the others' round trips look long.
+    pub(crate) fn on_round_trip(&mut self, duration: Duration) {
+        let longest = EPOCH_NS.end() / EPOCH_ROUND_TRIPS;
+        let sample = u64::try_from(duration.as_nanos()).map_or(longest, |ns| ns.min(longest));
+        let known = &mut self.round_trip_ns;
+        if sample < *known {
+            *known -= (*known - sample) / 8;
+        } else {
+            *known += (sample - *known) / 64;
+        }
+    }
+
+    /// A queue pair was told of a gap.
+    pub(crate) fn on_loss(&mut self, share: &Share, mtu: u32) {
+        let half = u32::try_from(share.bytes / 2).unwrap_or(u32::MAX);
+        self.window = self.window.saturating_sub(half).max(4 * mtu);
         self.threshold = self.window;
     }
 
-    /// Nothing came back in time.
-    pub(crate) fn on_timeout(&mut self, mtu: u32) {
+    /// A queue pair heard nothing in time. That says nothing about the path if others have heard something
+    /// since, and nothing new if the window shrank since for the same reason.
+    pub(crate) fn on_timeout(&mut self, share: &Share, mtu: u32) {
+        if self.progress_epoch > share.epoch || self.timeout_epoch >= share.epoch {
+            return;
+        }
+        self.timeout_epoch = self.epoch;
         self.threshold = (self.window / 2).max(4 * mtu);
         self.window = 4 * mtu;
     }
@@ -121,32 +388,24 @@ impl Peer {
 pub(crate) struct PeerTable {
     peers: slab::Slab<Peer>,
     by_ip: HashMap<IpAddr, usize>,
+    generation: u32,
 }
 
 impl PeerTable {
     /// Finds or makes the entry for `ip` and counts one more user.
     pub(crate) fn join(&mut self, ip: IpAddr, config: &WindowConfig) -> PeerId {
-        let peers = &mut self.peers;
+        let (peers, generation) = (&mut self.peers, &mut self.generation);
         let index = *self.by_ip.entry(ip).or_insert_with(|| {
-            peers.insert(Peer {
-                window: config.initial,
-                threshold: config.max,
-                max: config.max,
-                in_flight: 0,
-                users: 0,
-                ip,
-                line: VecDeque::new(),
-                turn_given: false,
-            })
+            *generation = generation.wrapping_add(1);
+            peers.insert(Peer::new(ip, config, *generation))
         });
         self.peers[index].users += 1;
         PeerId(index)
     }
 
-    /// Counts one user less, giving back the `in_flight` bytes it had under way.
-    pub(crate) fn leave(&mut self, id: PeerId, in_flight: u64) {
+    /// Counts one user less, which has nothing under way.
+    pub(crate) fn leave(&mut self, id: PeerId) {
         let peer = &mut self.peers[id.0];
-        peer.adjust(in_flight, 0);
         peer.users -= 1;
         if peer.users == 0 {
             let ip = peer.ip;
@@ -162,6 +421,11 @@ impl PeerTable {
     /// The same for a peer that may have lost its last user.
     pub(crate) fn find(&mut self, id: PeerId) -> Option<&mut Peer> {
         self.peers.get_mut(id.0)
+    }
+
+    /// The owner of a timer, unless it is gone.
+    pub(crate) fn owner(&mut self, id: PeerId, generation: u32) -> Option<&mut Peer> {
+        self.find(id).filter(|peer| peer.generation == generation)
     }
 
     /// How many peers there are.

@@ -1,21 +1,24 @@
 //! Timers: a hierarchical wheel, O(1) amortised whatever the number of queue pairs.
 //!
-//! Each queue pair has at most one entry per [`Timer`]. Moving a deadline later costs nothing: the entry
+//! Each queue pair has at most one entry per [`Timer`] of its own. Moving a deadline later costs nothing: the entry
 //! fires at its old time, the owner sees that it is early and schedules it anew. So the packet path only
 //! ever writes a field.
 
 use crate::time::Time;
 
-/// The timers a queue pair may have.
+/// The timers there are.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Timer {
     /// The peer owes an acknowledgement or a response.
     Retransmit,
     /// The peer asked to be left alone because it had no receive ready.
     ReceiverNotReady,
+    /// A queue pair waits for the window to a peer. The peer's, not the queue pair's.
+    Window,
 }
 
 impl Timer {
+    /// Those of a queue pair.
     pub(crate) const ALL: [Timer; 2] = [Timer::Retransmit, Timer::ReceiverNotReady];
 }
 

@@ -29,7 +29,7 @@ use crate::cq::{CompletionQueue, CqId, Published};
 use crate::entropy::Entropy;
 use crate::event::Event;
 use crate::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable, PdId, WindowKind};
-use crate::peer::{Peer, PeerId, PeerTable};
+use crate::peer::{Peer, PeerId, PeerTable, Turn};
 use crate::qp::{AttributeMask, Common};
 use crate::qp::{
     Context, Endpoint, ModifyError, Named, Path, Pending, PostError, QpAttributes, QpState, QueuePair,
@@ -227,7 +227,7 @@ impl Nic {
     fn leave_line(&mut self, slot: usize) -> Option<PeerId> {
         let qp = &mut self.qps[slot];
         let peer = qp.common.peer?;
-        if std::mem::take(&mut qp.in_line) {
+        if std::mem::take(&mut qp.in_line) | std::mem::take(&mut qp.resting) {
             self.peers.peer(peer).stop_waiting(slot);
         }
         if std::mem::take(&mut qp.in_turn) {
@@ -284,12 +284,15 @@ impl Nic {
             src_port: own.port,
             dst_port: ROCE_PORT,
         };
-        let in_flight = qp.in_flight();
         let new = self.peers.join(path.remote, &self.config.window);
-        self.peers.peer(new).adjust(0, in_flight);
         qp.common.peer = Some(new);
+        let in_flight = qp.in_flight();
+        if let (Some(old), Some(share)) = (old, qp.share()) {
+            self.peers.peer(old).account(share, 0, false);
+            self.peers.peer(new).account(share, in_flight, false);
+        }
         if let Some(old) = old {
-            self.peers.leave(old, in_flight);
+            self.peers.leave(old);
             self.wake_waiting(old);
         }
     }
@@ -469,6 +472,10 @@ impl Nic {
         let mut due: Vec<Token> = Vec::new();
         self.timers.expire(now, |token| due.push(token));
         for token in due {
+            if token.timer == Timer::Window {
+                self.handle_window_timer(now, token);
+                continue;
+            }
             let slot = token.slot as usize;
             let current = self
                 .qps
@@ -585,13 +592,34 @@ impl Nic {
         }
     }
 
+    /// Nothing may have arrived to tell that those who fill the window have stalled.
+    fn handle_window_timer(&mut self, now: Time, token: Token) {
+        let id = PeerId::from_slot(token.slot);
+        if let Some(peer) = self.peers.owner(id, token.generation) {
+            peer.handle_timer(now);
+            self.schedule_window_timer(id);
+            self.wake_waiting(id);
+        }
+    }
+
+    fn schedule_window_timer(&mut self, id: PeerId) {
+        if let Some((at, generation)) = self.peers.find(id).and_then(Peer::set_timer) {
+            let token = Token {
+                slot: id.slot(),
+                generation,
+                timer: Timer::Window,
+            };
+            self.timers.schedule(at, token);
+        }
+    }
+
     /// The window to the peer may have room for the first queue pair in line.
     fn wake_waiting(&mut self, peer: PeerId) {
-        let Some(slot) = self.peers.find(peer).and_then(Peer::give_turn) else {
+        let Some(Turn { slot, rested }) = self.peers.find(peer).and_then(Peer::give_turn) else {
             return;
         };
         let qp = &mut self.qps[slot];
-        qp.in_line = false;
+        *if rested { &mut qp.resting } else { &mut qp.in_line } = false;
         qp.in_turn = true;
         if !qp.ready {
             qp.ready = true;

@@ -37,6 +37,9 @@ impl Nic {
             let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
             self.qps[slot].end_batch();
             self.schedule_timers(slot);
+            if let (true, Some(peer)) = (self.qps[slot].in_line, self.qps[slot].common.peer) {
+                self.schedule_window_timer(peer);
+            }
             if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
                 self.end_turn(slot);
             }
@@ -136,6 +139,13 @@ impl Nic {
                     if let (Some(peer), false) = (qp.common.peer(&mut context), qp.in_line) {
                         qp.in_line = true;
                         peer.wait(slot, bytes);
+                    }
+                    return (transmit, After::Quiet);
+                }
+                Emit::FairShare(bytes) => {
+                    if let (Some(peer), false) = (qp.common.peer(&mut context), qp.resting) {
+                        qp.resting = true;
+                        peer.rest(slot, bytes);
                     }
                     return (transmit, After::Quiet);
                 }

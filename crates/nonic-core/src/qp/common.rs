@@ -253,6 +253,8 @@ pub(crate) enum Emit {
     Idle,
     /// There is something, but the window to the peer has no room for this many bytes.
     Window(u32),
+    /// There is something of this many bytes, but others wait for the window and it has its fair share.
+    FairShare(u32),
     /// The queue pair failed: flush it.
     Failed,
 }

@@ -13,6 +13,7 @@ pub(crate) use state::check as check_transition;
 pub use state::{ModifyError, Named, QpState, Transition, transition};
 
 use crate::event::Event;
+use crate::peer::Share;
 use crate::rc::{Fatal, Requester, RequesterTimers, Responder};
 use crate::time::Time;
 use crate::timer::Timer;
@@ -31,6 +32,8 @@ pub(crate) struct QueuePair {
     pub(crate) generation: u32,
     /// Whether it stands in line for the window to its peer.
     pub(crate) in_line: bool,
+    /// Whether it is listed among those that have their fair share of it.
+    pub(crate) resting: bool,
     /// Whether it stood in line and it is its turn.
     pub(crate) in_turn: bool,
     /// The earliest entry in the wheel for each timer.
@@ -78,6 +81,7 @@ impl QueuePair {
             machine,
             ready: false,
             in_line: false,
+            resting: false,
             in_turn: false,
             generation,
             scheduled,
@@ -98,6 +102,7 @@ impl QueuePair {
         match timer {
             Timer::Retransmit => retransmit_at,
             Timer::ReceiverNotReady => quiet_until,
+            Timer::Window => None,
         }
     }
 
@@ -114,6 +119,14 @@ impl QueuePair {
         match &self.machine {
             Machine::Rc { requester, .. } => requester.counted(),
             _ => 0,
+        }
+    }
+
+    /// What it has in the peer's window; `None` if its service does not count.
+    pub(crate) fn share(&mut self) -> Option<&mut Share> {
+        match &mut self.machine {
+            Machine::Rc { requester, .. } => Some(requester.share()),
+            _ => None,
         }
     }
 
@@ -267,7 +280,7 @@ impl QueuePair {
             self.common.rq.clear();
         }
         if let Some(peer) = self.common.peer.take() {
-            context.peers.leave(peer, self.in_flight());
+            context.peers.leave(peer);
         }
         self.common.state = QpState::Reset;
         self.common.heard = false;

@@ -12,10 +12,13 @@
 //!   overrun our own socket. Chunk borders are fixed per request: a repeated request never spans two, which
 //!   is what responders expect of a duplicate.
 //! - An acknowledgement for a place behind an unanswered READ or atomic means that the answer was lost.
+//! - Places before `written_off` do not count in the window any more: the queue pair stalled with them under
+//!   way (`peer.rs`). Going back makes everything count again.
 //! - Work completes strictly in order, from the front of the queue.
 
 use super::Fatal;
 use crate::memory::{Access, SgFault};
+use crate::peer::Share;
 use crate::qp::{Batch, Common, Context, Emit, QpState, RnrTimer};
 use crate::request_packet::RequestPacket;
 use crate::time::Time;
@@ -53,8 +56,12 @@ pub(crate) struct Requester {
     rewound_at: Option<u64>,
     /// Where a READ was last asked for again within a chunk: the answer may begin anew there.
     restarted_at: Option<u64>,
-    /// What the peer's window has been told is under way, in bytes.
-    counted: u64,
+    /// Places before this one are under way but count no more.
+    written_off: u64,
+    /// What the peer's window has been told is under way.
+    share: Share,
+    /// A place whose answer was asked for, and when: its round trip is being measured.
+    measured: Option<(u64, Time)>,
 }
 
 /// When the requester wants to be woken.
@@ -72,7 +79,7 @@ impl Requester {
         // Starting one lap up keeps every place comparable with an older one.
         let start = (1 << 24) + u64::from(common.sq_psn.value());
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
-        self.asked = start;
+        (self.asked, self.written_off) = (start, start);
         self.reset_retries(common);
     }
 
@@ -86,9 +93,14 @@ impl Requester {
         self.cursor < self.queue.len()
     }
 
-    /// Bytes the peer's window counts for this queue pair.
+    /// What this queue pair has in the peer's window.
+    pub(crate) fn share(&mut self) -> &mut Share {
+        &mut self.share
+    }
+
+    /// The same in bytes.
     pub(crate) fn counted(&self) -> u64 {
-        self.counted
+        self.share.bytes()
     }
 
     /// Whether nothing is under way and no request is half sent.
@@ -114,7 +126,7 @@ impl Requester {
         if self.timers.quiet_until.is_some() || !common.state.requests() {
             return Emit::Idle;
         }
-        if self.is_probing(common) && self.next > self.una {
+        if self.is_cautious(common) && self.share.bytes() > 0 {
             return Emit::Idle;
         }
         loop {
@@ -138,8 +150,13 @@ impl Requester {
         }
     }
 
-    /// A peer that did not answer in time is asked with one packet at a time until it does. Otherwise a
-    /// connection to a process that is gone would keep the window to its host from all the others.
+    /// A peer that did not answer in time is asked with one packet at a time until it does, and one that
+    /// answers slowly until it has caught up. Otherwise a connection to a process that is gone or slow would
+    /// keep the window to its host from all the others.
+    fn is_cautious(&self, common: &Common) -> bool {
+        self.is_probing(common) || self.una < self.written_off
+    }
+
     fn is_probing(&self, common: &Common) -> bool {
         self.retry_left < common.retry_count
     }
@@ -178,7 +195,7 @@ impl Requester {
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
-        let probing = self.is_probing(common);
+        let cautious = self.is_cautious(common);
         let mtu = common.mtu;
         let Some(peer) = common.peer(context) else {
             return Emit::Idle;
@@ -186,7 +203,7 @@ impl Requester {
         let wqe = &mut self.queue[self.cursor];
         let packet = if matches!(wqe.op, SendOp::Read(_)) {
             if wqe.chunk == 0 {
-                wqe.chunk = (peer.window() / 2 / mtu).clamp(1, wqe.packets);
+                wqe.chunk = (peer.largest_read() / mtu).clamp(1, wqe.packets);
             }
             RequestPacket::of_read(wqe, index, mtu)
         } else {
@@ -197,17 +214,17 @@ impl Requester {
         // to anything under way was asked for, none would ever come to open it again: ask with one packet
         // more instead of waiting for a timeout.
         let must_ask = self.next > self.una && self.asked <= self.una;
-        if !peer.admits(cost, batch.in_turn) && !must_ask {
-            return Emit::Window(cost);
+        if !peer.admits(&self.share, cost, batch.in_turn) && !must_ask {
+            return peer.refusal(&self.share, cost);
         }
         if packet.wire_len(common) > batch.max_len {
             return Emit::NotInBatch;
         }
-        let fills_window = !peer.admits(cost.saturating_add(mtu), batch.in_turn);
+        let fills_window = !peer.admits(&self.share, cost.saturating_add(mtu), batch.in_turn);
         let interval = (peer.window() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
         self.since_ack_request += 1;
         let ack_request =
-            packet.segment.last || fills_window || self.since_ack_request >= interval || probing;
+            packet.segment.last || fills_window || self.since_ack_request >= interval || cautious;
 
         let psn = Psn::new(self.next as u32);
         let needed = if wqe.op.fetches() {
@@ -227,6 +244,7 @@ impl Requester {
         if ack_request {
             self.since_ack_request = 0;
             self.asked = self.next + u64::from(packet.places);
+            self.measured.get_or_insert((self.asked, context.now));
         }
         self.sent_packet(common, context, &packet);
         Emit::Packet(length)
@@ -489,8 +507,16 @@ impl Requester {
         let bytes = u32::try_from(self.una - before)
             .unwrap_or(u32::MAX)
             .saturating_mul(common.mtu);
+        let now = context.now;
         if let Some(peer) = common.peer(context) {
-            peer.on_progress(bytes, common.mtu);
+            if peer.is_stalled(&self.share) {
+                // Others have had the room since: it is not taken back from them.
+                self.written_off = self.next;
+            }
+            peer.on_progress(now, &mut self.share, bytes, common.mtu);
+            if let Some((_, asked_at)) = self.measured.take_if(|(place, _)| *place <= self.una) {
+                peer.on_round_trip(now.since(asked_at));
+            }
         }
         self.count_in_flight(common, context);
     }
@@ -503,7 +529,7 @@ impl Requester {
         }
         self.rewound_at = Some(self.una);
         if let Some(peer) = common.peer(context) {
-            peer.on_loss(common.mtu);
+            peer.on_loss(&self.share, common.mtu);
         }
         self.rewind(common, context);
     }
@@ -514,6 +540,8 @@ impl Requester {
         self.fetches = 0;
         self.since_ack_request = 0;
         self.asked = self.una;
+        self.written_off = self.una;
+        self.measured = None;
         self.count_in_flight(common, context);
     }
 
@@ -531,10 +559,11 @@ impl Requester {
             self.fail_front(common, context, Status::RetryExceeded);
             return Err(Fatal);
         }
-        self.retry_left -= 1;
         self.rewound_at = None;
-        if let Some(peer) = common.peer(context) {
-            peer.on_timeout(common.mtu);
+        let repeated = self.is_probing(common);
+        self.retry_left -= 1;
+        if let (false, Some(peer)) = (repeated, common.peer(context)) {
+            peer.on_timeout(&self.share, common.mtu);
         }
         self.rewind(common, context);
         Ok(())
@@ -576,10 +605,11 @@ impl Requester {
 
     /// Tells the peer's window how much is under way.
     fn count_in_flight(&mut self, common: &Common, context: &mut Context<'_>) {
-        let in_flight = (self.next - self.una) * u64::from(common.mtu);
+        let first = self.una.max(self.written_off);
+        let in_flight = (self.next - first) * u64::from(common.mtu);
+        let cautious = self.is_cautious(common);
         if let Some(peer) = common.peer(context) {
-            peer.adjust(self.counted, in_flight);
-            self.counted = in_flight;
+            peer.account(&mut self.share, in_flight, cautious);
         }
     }
 }

@@ -15,6 +15,7 @@ mod device_failure;
 mod draining;
 mod duplicates;
 mod extended_connections;
+mod fair_shares;
 mod flushing;
 mod lost_answers;
 mod memory_keys;
