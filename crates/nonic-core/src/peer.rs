@@ -12,12 +12,12 @@
 //!   have left the socket buffer long since, so they count no more, and it may not send until it hears
 //!   something. Then it may have one packet under way beyond the old ones until those are acknowledged.
 //!   Two sums, one per epoch, make writing off an assignment, whatever the number of queue pairs.
-//! - **While nobody at all makes progress, an epoch lasts several times as long**: then it is rather the whole
+//! - **While nobody at all makes progress, an epoch lasts longer**: then it is rather the whole
 //!   peer that pauses, with the packets in its socket buffer. A timer ends epochs when nothing arrives; it
 //!   runs only while a queue pair waits.
-//! - **Whoever has its fair share lets others go first.** A queue pair that has more than the window divided by
-//!   the number of its users does not join those who stand in line, but rests until it has less or nobody
-//!   stands there.
+//! - **Whoever has its fair share lets others go first.** If the window was full in this epoch or the one before,
+//!   a queue pair may have the window divided by the number of its users. One that has it does not join those
+//!   who stand in line, but rests until it has less or the window has not been full for a while.
 //! - **A loss takes from the window half of what the loser had in it, and a timeout takes anything only if
 //!   nobody else made progress since.** Otherwise it says something about that queue pair, not about the path.
 //!
@@ -38,7 +38,7 @@ const EPOCH_NS: std::ops::RangeInclusive<u64> = 2_000_000..=100_000_000;
 
 /// An epoch in which nobody made progress lasts this many times as long: a process that is not scheduled for
 /// a few milliseconds has not gone.
-const SILENT_EPOCH: u64 = 4;
+const SILENT_EPOCH: u64 = 2;
 
 /// Window limits, in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -79,12 +79,24 @@ pub(crate) struct Share {
     bytes: u64,
     /// The epoch of the last sign of life; meaningless without bytes.
     epoch: u64,
+    /// Whether it is of one packet, from a queue pair that expects no answer.
+    cautious: bool,
 }
 
 impl Share {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// A queue pair that would like to send.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Waiting {
+    slot: usize,
+    /// It needs room for so many.
+    bytes: u32,
+    /// Whether it had nothing under way.
+    newcomer: bool,
 }
 
 /// A queue pair that may send now.
@@ -99,6 +111,7 @@ pub(crate) struct Turn {
 #[derive(Copy, Clone, Debug, Default)]
 struct Held {
     bytes: u64,
+    /// Those who have them, cautious ones excepted: they do not use their part of the window.
     holders: u32,
 }
 
@@ -126,10 +139,14 @@ pub(crate) struct Peer {
     ip: IpAddr,
     /// Queue pairs (by slot) that found the window full, and how many bytes each needs room for. Nobody
     /// overtakes: a large READ would never find room next to a stream of small packets.
-    line: VecDeque<(usize, u32)>,
+    line: VecDeque<Waiting>,
+    /// How many of them had nothing under way when they came.
+    newcomers: u32,
+    /// The last epoch in which somebody found no room.
+    full_epoch: u64,
     /// Those that have their fair share of it and would like more. Their own acknowledgements may have brought
     /// them back meanwhile.
-    resting: VecDeque<(usize, u32)>,
+    resting: VecDeque<Waiting>,
     /// The one at the head of the line was told to go and has not been seen since.
     turn_given: bool,
     /// Whether the timer that ends epochs is in the wheel.
@@ -146,7 +163,8 @@ impl Peer {
             max: config.max,
             in_flight: 0,
             held: [Held::default(); 2],
-            epoch: 1,
+            // Later than the epochs below, which are of something that never happened.
+            epoch: 2,
             epoch_began: Time::ZERO,
             epoch_ends: Time::ZERO,
             progress_epoch: 0,
@@ -155,6 +173,8 @@ impl Peer {
             users: 0,
             ip,
             line: VecDeque::new(),
+            newcomers: 0,
+            full_epoch: 0,
             resting: VecDeque::new(),
             turn_given: false,
             timer_set: false,
@@ -188,16 +208,17 @@ impl Peer {
 
     /// Whether others would have less than a fair share because of this one.
     fn is_above_fair_share(&self, share: &Share, bytes: u32) -> bool {
-        !self.line.is_empty()
-            && share.bytes > 0
-            && share.bytes + u64::from(bytes) > u64::from(self.fair_share())
+        self.was_full() && share.bytes > 0 && share.bytes + u64::from(bytes) > u64::from(self.fair_share())
     }
 
-    /// The window divided by those who use it and those who would like to. Some do both; being strict with
-    /// them costs nothing, because they may go on as soon as nobody stands in line.
+    /// The window divided by those who use it and those who would like to.
     fn fair_share(&self) -> u32 {
-        let users = self.held[0].holders as usize + self.held[1].holders as usize + self.line.len();
-        self.window / u32::try_from(users).unwrap_or(u32::MAX).max(1)
+        self.window / (self.held[0].holders + self.held[1].holders + self.newcomers).max(1)
+    }
+
+    /// Whether somebody found the window full of late.
+    fn was_full(&self) -> bool {
+        self.epoch - self.full_epoch < 2
     }
 
     /// Whether queue pairs have found the window full and have not had their turn.
@@ -219,7 +240,7 @@ impl Peer {
     /// share if others wait, because a repetition that nobody answers is counted too.
     pub(crate) fn largest_read(&self) -> u32 {
         let half = self.window / 2;
-        if self.is_contended() {
+        if self.was_full() {
             half.min(self.fair_share())
         } else {
             half
@@ -237,13 +258,14 @@ impl Peer {
         self.take_out(share);
         if share.bytes == 0 {
             share.epoch = self.epoch - u64::from(cautious);
+            share.cautious = cautious;
         }
         share.bytes = bytes;
         if bytes > 0 && self.counts(share) {
             self.in_flight += bytes;
             let held = &mut self.held[(share.epoch & 1) as usize];
             held.bytes += bytes;
-            held.holders += 1;
+            held.holders += u32::from(!share.cautious);
         }
     }
 
@@ -252,7 +274,7 @@ impl Peer {
             self.in_flight -= share.bytes;
             let held = &mut self.held[(share.epoch & 1) as usize];
             held.bytes -= share.bytes;
-            held.holders -= 1;
+            held.holders -= u32::from(!share.cautious);
         }
     }
 
@@ -271,6 +293,9 @@ impl Peer {
         self.epoch += 1;
         let stalled = std::mem::take(&mut self.held[(self.epoch & 1) as usize]);
         self.in_flight -= stalled.bytes;
+        if !self.line.is_empty() {
+            self.full_epoch = self.epoch;
+        }
         self.epoch_began = now;
         self.epoch_ends = now + Duration::from_nanos(self.epoch_ns());
     }
@@ -289,7 +314,7 @@ impl Peer {
 
     /// When the timer that ends epochs must be set for, if it must. Answers once, until it has fired.
     pub(crate) fn set_timer(&mut self) -> Option<(Time, u32)> {
-        if self.timer_set || self.line.is_empty() {
+        if self.timer_set || (self.line.is_empty() && self.resting.is_empty()) {
             return None;
         }
         self.timer_set = true;
@@ -302,34 +327,61 @@ impl Peer {
         self.turn_epoch(now);
     }
 
-    /// Queue pair `slot` found no room for `bytes`. It must not stand in line already.
-    pub(crate) fn wait(&mut self, slot: usize, bytes: u32) {
-        self.line.push_back((slot, bytes));
+    /// Queue pair `slot` found no room for `bytes`; a `newcomer` has nothing under way. It must not stand in
+    /// line already.
+    pub(crate) fn wait(&mut self, slot: usize, bytes: u32, newcomer: bool) {
+        self.full_epoch = self.epoch;
+        self.newcomers += u32::from(newcomer);
+        self.line.push_back(Waiting {
+            slot,
+            bytes,
+            newcomer,
+        });
+    }
+
+    /// A queue pair has its share and would like `bytes` more.
+    pub(crate) fn on_fair_share(&mut self, bytes: u32) {
+        if !self.has_room_for(bytes) {
+            self.full_epoch = self.epoch;
+        }
     }
 
     /// Queue pair `slot` has its share and lets others go first. It must not rest already.
     pub(crate) fn rest(&mut self, slot: usize, bytes: u32) {
-        self.resting.push_back((slot, bytes));
+        self.resting.push_back(Waiting {
+            slot,
+            bytes,
+            newcomer: false,
+        });
     }
 
     /// Queue pair `slot` waits no more.
     pub(crate) fn stop_waiting(&mut self, slot: usize) {
-        self.line.retain(|(waiting, _)| *waiting != slot);
-        self.resting.retain(|(waiting, _)| *waiting != slot);
+        let left = self
+            .line
+            .iter()
+            .filter(|waiting| waiting.slot == slot && waiting.newcomer);
+        self.newcomers -= left.count() as u32;
+        self.line.retain(|waiting| waiting.slot != slot);
+        self.resting.retain(|waiting| waiting.slot != slot);
     }
 
     /// Whose turn it is, if there is room for what it needs. One at a time, until its turn ends.
     pub(crate) fn give_turn(&mut self) -> Option<Turn> {
-        let rested = self.line.is_empty();
-        let queue = if rested { &mut self.resting } else { &mut self.line };
-        let (slot, bytes) = *queue.front()?;
-        if self.turn_given || !self.has_room_for(bytes) {
+        let rested = self.line.is_empty() && !self.was_full();
+        let queue = if rested { &self.resting } else { &self.line };
+        let first = *queue.front()?;
+        if self.turn_given || !self.has_room_for(first.bytes) {
             return None;
         }
         self.turn_given = true;
         let queue = if rested { &mut self.resting } else { &mut self.line };
         queue.pop_front();
-        Some(Turn { slot, rested })
+        self.newcomers -= u32::from(first.newcomer);
+        Some(Turn {
+            slot: first.slot,
+            rested,
+        })
     }
 
     /// The one whose turn it was has used it, or has no use for it.

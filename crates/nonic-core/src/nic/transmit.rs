@@ -37,7 +37,8 @@ impl Nic {
             let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
             self.qps[slot].end_batch();
             self.schedule_timers(slot);
-            if let (true, Some(peer)) = (self.qps[slot].in_line, self.qps[slot].common.peer) {
+            let waits = self.qps[slot].in_line || self.qps[slot].resting;
+            if let (true, Some(peer)) = (waits, self.qps[slot].common.peer) {
                 self.schedule_window_timer(peer);
             }
             if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
@@ -136,16 +137,19 @@ impl Nic {
                 Emit::NotInBatch if transmit.is_some() => return (transmit, After::More),
                 Emit::NotInBatch | Emit::Idle => return (transmit, After::Quiet),
                 Emit::Window(bytes) => {
+                    let newcomer = qp.in_flight() == 0;
                     if let (Some(peer), false) = (qp.common.peer(&mut context), qp.in_line) {
                         qp.in_line = true;
-                        peer.wait(slot, bytes);
+                        peer.wait(slot, bytes, newcomer);
                     }
                     return (transmit, After::Quiet);
                 }
                 Emit::FairShare(bytes) => {
-                    if let (Some(peer), false) = (qp.common.peer(&mut context), qp.resting) {
-                        qp.resting = true;
-                        peer.rest(slot, bytes);
+                    if let Some(peer) = qp.common.peer(&mut context) {
+                        peer.on_fair_share(bytes);
+                        if !std::mem::replace(&mut qp.resting, true) {
+                            peer.rest(slot, bytes);
+                        }
                     }
                     return (transmit, After::Quiet);
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const MTU: u32 = 1024;
 /// Packets the window holds.
-const WINDOW: u32 = 32;
+const WINDOW: u32 = 64;
 /// Half a round trip.
 const STEP: Duration = us(50);
 
@@ -157,7 +157,9 @@ impl Crowd {
 
     fn let_slow_ones_take_one(&mut self) {
         for client in &mut self.clients {
-            let Peer::Slow(interval) = client.peer else { continue };
+            let Peer::Slow(interval) = client.peer else {
+                continue;
+            };
             if self.steps.is_multiple_of(interval)
                 && let Some(mut wire) = client.backlog.pop_front()
             {
@@ -168,14 +170,19 @@ impl Crowd {
     }
 
     fn done(&self, of: impl Fn(&Client) -> bool) -> u64 {
-        self.clients.iter().filter(|client| of(client)).map(|client| client.done).sum()
+        self.clients
+            .iter()
+            .filter(|client| of(client))
+            .map(|client| client.done)
+            .sum()
     }
 }
 
-const BUSY: (Peer, Work) = (Peer::Alive, Work::Writes(48, 1));
+/// It could fill the window alone.
+const BUSY: (Peer, Work) = (Peer::Alive, Work::Writes(64, 1));
 const LONG: Duration = ms(300);
 
-/// Packets that the living get through beside others, and the most that was under way.
+/// Packets that the living get through beside others.
 fn delivered(others: &[(Peer, Work)], living: usize) -> u64 {
     let mut clients = others.to_vec();
     clients.extend([BUSY].repeat(living));
@@ -194,6 +201,13 @@ fn the_living_keep_their_rate(others: &[(Peer, Work)], living: usize) {
     let (alone, beside) = (delivered(&[], living), delivered(others, living));
     assert!(alone > 50_000, "the window is full without the others: {alone}");
     assert!(10 * beside >= 8 * alone, "{beside} of {alone} packets");
+}
+
+/// As much as a fair share of the window permits.
+#[track_caller]
+fn the_living_keep_half_their_rate(others: &[(Peer, Work)]) {
+    let (alone, beside) = (delivered(&[], 1), delivered(others, 1));
+    assert!(10 * beside >= 4 * alone, "{beside} of {alone} packets");
 }
 
 #[test]
@@ -233,4 +247,72 @@ fn thousands_of_dead_ones_have_no_more_than_the_window_under_way() {
     crowd.run(LONG);
     assert!(crowd.most_in_flight <= u64::from(WINDOW * MTU));
     assert!(crowd.pair.a.nic.counters().timeouts > 0);
+}
+
+#[test]
+fn the_living_go_on_long_before_the_dead_time_out() {
+    let mut crowd = Crowd::new(&[(Peer::Dead, Work::Writes(4, 100)), BUSY]);
+    crowd.run(ms(10));
+    assert!(crowd.done(|client| client.peer == Peer::Alive) > 0);
+    assert_eq!(crowd.pair.a.nic.counters().timeouts, 0);
+}
+
+#[test]
+fn timeouts_of_the_dead_do_not_shrink_the_window_of_the_living() {
+    let mut crowd = Crowd::new(&[BUSY, (Peer::Dead, Work::Writes(4, 100))]);
+    crowd.run(ms(66));
+    let mut least = u64::MAX;
+    for _ in 0..100 {
+        crowd.step();
+        least = least.min(crowd.pair.a.nic.usage().in_flight_bytes);
+    }
+    assert!(crowd.pair.a.nic.counters().timeouts > 0);
+    assert_eq!(
+        least,
+        u64::from(WINDOW * MTU),
+        "the living one has the window full at any time"
+    );
+}
+
+#[test]
+fn two_busy_ones_get_half_each_whatever_the_size_of_their_messages() {
+    for other in [Work::Writes(20, 64), Work::Reads(4, 64), Work::Writes(60, 1)] {
+        let mut crowd = Crowd::new(&[BUSY, (Peer::Alive, other)]);
+        crowd.run(ms(100));
+        let (one, two) = (crowd.clients[0].done, crowd.clients[1].done);
+        assert!(
+            one.min(two) * 10 >= one.max(two) * 6,
+            "{one} and {two} packets beside {other:?}"
+        );
+    }
+}
+
+#[test]
+fn one_that_takes_its_time_gets_no_more_than_its_share_of_the_window() {
+    // It never stalls: something is acknowledged in each millisecond.
+    let steady = (Peer::Slow(20), Work::Writes(4, 100));
+    the_living_keep_half_their_rate(&[steady]);
+}
+
+#[test]
+fn a_large_read_gets_through_beside_small_packets() {
+    let mut clients = vec![(Peer::Alive, Work::Writes(60, 1)); 8];
+    clients.push((Peer::Alive, Work::Reads(1, 200)));
+    let mut crowd = Crowd::new(&clients);
+    crowd.run(ms(100));
+    let read = crowd.clients[8].done;
+    assert!(read >= 10 * 200, "{read} packets");
+}
+
+#[test]
+fn a_slow_one_that_catches_up_gets_its_share_again() {
+    let mut crowd = Crowd::new(&[(Peer::Slow(1200), Work::Writes(4, 100)), BUSY]);
+    crowd.run(ms(200));
+    let backlog = std::mem::take(&mut crowd.clients[0].backlog);
+    crowd.to_b.extend(backlog);
+    crowd.clients[0].peer = Peer::Alive;
+    let before = [0, 1].map(|index| crowd.clients[index].done);
+    crowd.run(ms(100));
+    let [one, two] = [0, 1].map(|index| crowd.clients[index].done - before[index]);
+    assert!(one * 10 >= two * 6, "{one} and {two} packets");
 }
