@@ -18,7 +18,7 @@ mod single;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::os::descriptors::InternalFd;
 use quinn_udp::{Transmit, UdpSocketState};

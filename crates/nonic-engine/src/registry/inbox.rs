@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -21,6 +21,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use super::lines::{LineBudget, Senders};
 use super::message::{MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Message};
 use super::{InboxName, abstract_name};
+use crate::os::descriptors::InternalFd;
 use crate::socket::peer_credentials;
 
 /// How many unreadable messages and ended lines one [`Inbox::recv`] skips before it lets the caller do other work.
@@ -35,11 +36,11 @@ const LISTENER: u64 = 0;
 /// Where other processes of this host write to us.
 #[derive(Debug)]
 pub struct Inbox {
-    listener: OwnedFd,
+    listener: InternalFd,
     lines: HashMap<u64, Line>,
     senders: Senders,
     /// Watches the listener and all lines: readable when one of them is.
-    watch: OwnedFd,
+    watch: InternalFd,
     /// The name of the line opened last; names are never used twice.
     latest: u64,
     /// The line being read, and how many more messages it may bring before another has its turn.
@@ -52,12 +53,12 @@ pub struct Inbox {
     /// A line has ended since somebody last asked.
     ended: bool,
     /// Given up for a moment to turn away a newcomer for whom there is no descriptor: it would keep us awake.
-    spare: Option<OwnedFd>,
+    spare: Option<InternalFd>,
 }
 
 #[derive(Debug)]
 struct Line {
-    socket: OwnedFd,
+    socket: InternalFd,
     /// The user it was admitted for, and the right to keep it; none for a guest's.
     place: Option<(u32, LineBudget)>,
 }
@@ -68,9 +69,9 @@ impl Inbox {
         let listener = new_socket()?;
         rustix::net::bind(&listener, &abstract_name(&name.into())?)?;
         rustix::net::listen(&listener, QUEUE)?;
-        let watch = epoll::create(CreateFlags::CLOEXEC)?;
+        let watch = InternalFd::from(epoll::create(CreateFlags::CLOEXEC)?);
         epoll::add(&watch, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        let spare = rustix::io::fcntl_dupfd_cloexec(&watch, 0).ok();
+        let spare = spare(&watch);
         Ok(Inbox {
             listener,
             lines: HashMap::new(),
@@ -193,7 +194,7 @@ impl Inbox {
     }
 
     /// A place among those whose lines stay open, if there is one for this sender.
-    fn place_for(&mut self, line: &OwnedFd) -> Option<(u32, LineBudget)> {
+    fn place_for(&mut self, line: &InternalFd) -> Option<(u32, LineBudget)> {
         let uid = peer_credentials(line).ok()?.uid;
         let budget = LineBudget::take()?;
         self.senders.admit(uid).then_some((uid, budget))
@@ -203,12 +204,13 @@ impl Inbox {
     fn turn_away(&mut self) -> io::Result<()> {
         self.spare = None;
         drop(self.accept());
-        self.spare = rustix::io::fcntl_dupfd_cloexec(&self.watch, 0).ok();
+        self.spare = spare(&self.watch);
         Ok(())
     }
 
-    fn accept(&self) -> rustix::io::Result<OwnedFd> {
-        rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    fn accept(&self) -> rustix::io::Result<InternalFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        rustix::net::accept_with(&self.listener, flags).map(InternalFd::from)
     }
 
     fn close(&mut self, line: u64) {
@@ -257,7 +259,14 @@ impl Default for InboxBuffer {
     }
 }
 
-pub(super) fn new_socket() -> rustix::io::Result<OwnedFd> {
+pub(super) fn new_socket() -> rustix::io::Result<InternalFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map(InternalFd::from)
+}
+
+/// Another descriptor for the same, of no use but to be given up.
+fn spare(watch: &InternalFd) -> Option<InternalFd> {
+    rustix::io::fcntl_dupfd_cloexec(watch, 0)
+        .ok()
+        .map(InternalFd::from)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use super::lines::LineBudget;
 use super::message::Message;
 use super::{InboxName, abstract_name, inbox};
+use crate::os::descriptors::InternalFd;
 use crate::socket::{Credentials, grow_buffers, peer_credentials};
 
 /// Unread messages count against a line's buffer: what a slow reader may be behind by.
@@ -29,7 +30,7 @@ const ANSWER_BYTES: usize = 16;
 pub struct Outbox {
     lines: HashMap<InboxName, Line>,
     /// Watches the lines: readable when one of them has something to say, or has ended.
-    watch: OwnedFd,
+    watch: InternalFd,
     /// The number of the line opened last; none is used twice.
     latest: u64,
     /// Counts uses of lines: the line that was used longest ago makes room for another.
@@ -39,7 +40,7 @@ pub struct Outbox {
 
 #[derive(Debug)]
 struct Line {
-    socket: OwnedFd,
+    socket: InternalFd,
     number: u64,
     /// Who listened when it was opened; the name may have passed to another since.
     owner: Option<Credentials>,
@@ -80,7 +81,7 @@ impl Outbox {
     pub fn new() -> io::Result<Self> {
         Ok(Outbox {
             lines: HashMap::new(),
-            watch: epoll::create(CreateFlags::CLOEXEC)?,
+            watch: epoll::create(CreateFlags::CLOEXEC)?.into(),
             latest: 0,
             uses: 0,
             dropped: 0,
@@ -182,7 +183,7 @@ impl Outbox {
     }
 
     /// Keeps a line, watching for answers and for its end, if there is room or can be made.
-    fn keep(&mut self, to: InboxName, socket: OwnedFd, doubts: u8) -> rustix::io::Result<()> {
+    fn keep(&mut self, to: InboxName, socket: InternalFd, doubts: u8) -> rustix::io::Result<()> {
         let Some(budget) = LineBudget::take().or_else(|| self.make_room()) else {
             // What was sent stays readable when the line is closed.
             return Ok(());
@@ -255,14 +256,14 @@ impl Line {
     }
 }
 
-fn connect(to: InboxName) -> rustix::io::Result<OwnedFd> {
+fn connect(to: InboxName) -> rustix::io::Result<InternalFd> {
     let line = inbox::new_socket()?;
     let name = abstract_name(&to)?;
     rustix::io::retry_on_intr(|| rustix::net::connect(&line, &name))?;
     Ok(line)
 }
 
-pub(super) fn send(line: &OwnedFd, message: &Message<'_>) -> rustix::io::Result<()> {
+pub(super) fn send(line: &InternalFd, message: &Message<'_>) -> rustix::io::Result<()> {
     let (header, payload) = message.encode();
     let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
