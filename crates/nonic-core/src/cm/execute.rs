@@ -1,5 +1,6 @@
 //! Carries out what the table says: sends, tells, enters the next state, and keeps the timers.
 
+use super::config::CmConfig;
 use super::connection::{Connection, Role};
 use super::event::{CmEvent, ConnectResponse, Disconnect, SidrResponse};
 use super::params::{ConnectionId, Route};
@@ -309,42 +310,7 @@ impl Cm {
             // Its queue pair never was connected, or is the program's to use again.
             unlink_qpn(&mut self.by_qpn, connection);
         }
-        let deadline = match next {
-            CmState::ReqSent | CmState::RepSent | CmState::DreqSent | CmState::SidrReqSent => {
-                if input == Input::Timeout && connection.refused_retries_left.is_some() {
-                    Some(now + self.config.refused_pause)
-                } else if input == Input::Timeout {
-                    Some(now + connection.patience)
-                } else if input == Input::Unserved {
-                    // Asking again is not for want of an answer: it costs none of those attempts.
-                    connection.unserved_retries_left -= 1;
-                    connection.retries_left = connection.retries_left.saturating_add(1);
-                    Some(now + self.config.unserved_pause)
-                } else if changed {
-                    connection.retries_left = connection.max_retries;
-                    Some(now + connection.patience)
-                } else {
-                    connection.deadline
-                }
-            }
-            CmState::MraReqReceived | CmState::MraRepReceived => {
-                // Each costs an attempt: nobody is kept waiting for ever.
-                connection.retries_left = connection.retries_left.saturating_sub(1);
-                let exponent = match incoming.map(|mad| mad.message) {
-                    Some(Message::Mra(mra)) => mra.service_timeout,
-                    _ => 0,
-                };
-                Some(now + self.config.time(exponent) + connection.patience)
-            }
-            CmState::TimeWait if changed => Some(now + connection.timewait),
-            CmState::TimeWait => connection.deadline,
-            CmState::Answered if changed => {
-                let asked_for_time = matches!(before, CmState::MraReqSent | CmState::MraRepSent);
-                Some(now + self.config.linger(connection, asked_for_time))
-            }
-            CmState::Answered => connection.deadline,
-            _ => None,
-        };
+        let deadline = deadline(&self.config, connection, now, before, input, incoming);
         let (address, was_held) = (connection.route.remote, connection.held);
         if changed {
             connection.held &= next == CmState::DreqSent;
@@ -406,6 +372,54 @@ impl Cm {
             route,
             mad: mad.emit(),
         });
+    }
+}
+
+/// When the state that a connection has just entered, or was confirmed in, ends by itself.
+fn deadline(
+    config: &CmConfig,
+    connection: &mut Connection,
+    now: Time,
+    before: CmState,
+    input: Input,
+    incoming: Option<&CmMad>,
+) -> Option<Time> {
+    let changed = before != connection.state;
+    match connection.state {
+        CmState::ReqSent | CmState::RepSent | CmState::DreqSent | CmState::SidrReqSent => {
+            if input == Input::Timeout && connection.refused_retries_left.is_some() {
+                Some(now + config.refused_pause)
+            } else if input == Input::Timeout {
+                Some(now + connection.patience)
+            } else if input == Input::Unserved {
+                // Asking again is not for want of an answer: it costs none of those attempts.
+                connection.unserved_retries_left -= 1;
+                connection.retries_left = connection.retries_left.saturating_add(1);
+                Some(now + config.unserved_pause)
+            } else if changed {
+                connection.retries_left = connection.max_retries;
+                Some(now + connection.patience)
+            } else {
+                connection.deadline
+            }
+        }
+        CmState::MraReqReceived | CmState::MraRepReceived => {
+            // Each costs an attempt: nobody is kept waiting for ever.
+            connection.retries_left = connection.retries_left.saturating_sub(1);
+            let exponent = match incoming.map(|mad| mad.message) {
+                Some(Message::Mra(mra)) => mra.service_timeout,
+                _ => 0,
+            };
+            Some(now + config.time(exponent) + connection.patience)
+        }
+        CmState::TimeWait if changed => Some(now + connection.timewait),
+        CmState::TimeWait => connection.deadline,
+        CmState::Answered if changed => {
+            let asked_for_time = matches!(before, CmState::MraReqSent | CmState::MraRepSent);
+            Some(now + config.linger(connection, asked_for_time))
+        }
+        CmState::Answered => connection.deadline,
+        _ => None,
     }
 }
 
