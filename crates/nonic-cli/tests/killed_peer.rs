@@ -107,7 +107,6 @@ fn kill_a_server(others: [bool; 2]) -> String {
     let _before = others[0].then(other);
     let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
     let _after = others[1].then(other);
-    assert_eq!(server.holder, !others[0]);
     let mut client = Client::start(&cable.left, &server.address);
     client.says("connected");
     server.process.kill();
