@@ -145,8 +145,15 @@ pub(crate) struct Steering {
     not_before_ns: u64,
     pause_ns: u64,
     survey: Option<Survey>,
-    /// The token of the survey that has ended.
-    ended: Option<u64>,
+    /// The survey that has ended.
+    ended: Option<Ended>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    token: u64,
+    /// Who had answered.
+    ports: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -217,13 +224,17 @@ impl Steering {
             return Some(Step::Ask(survey.ask()));
         }
         let survey = self.survey.take()?;
-        self.ended = Some(survey.token);
+        self.ended = Some(Ended {
+            token: survey.token,
+            ports: survey.found.keys().copied().collect(),
+        });
         Some(Step::Attach(survey.found.into_values().collect()))
     }
 
     /// Takes an answer that came from this port of the host itself. One that comes too late is worth another survey.
     pub(crate) fn answered(&mut self, port: u16, answer: Answer) {
-        if self.ended == Some(answer.token) {
+        let is_late = |ended: &Ended| ended.token == answer.token && !ended.ports.contains(&port);
+        if self.ended.as_ref().is_some_and(is_late) {
             self.strays = self.strays.max(STRAYS);
             self.wanted = true;
         }
@@ -430,8 +441,10 @@ mod tests {
         };
         let mut steering = wanting();
         group.survey(&mut steering);
-        let token = steering.ended.expect("it has ended");
+        let token = steering.ended.as_ref().expect("it has ended").token;
         let late = Answer::to(Question { index: 1, token }, Vec::new(), Vec::new());
+        steering.answered(1, late.clone());
+        assert_eq!(steering.next_deadline_ns(), None, "one that had answered before");
         steering.answered(2, late);
         group.members[1] = Some(2);
         let (attached, _) = group.survey(&mut steering);
