@@ -151,6 +151,16 @@ pub enum Data<'a> {
     Inline(&'a [u8]),
 }
 
+impl Data<'_> {
+    /// How many bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Data::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            Data::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
 /// A datagram's destination: what an address handle and the request say together. For XRC, the SRQ a request
 /// is for: see [`Destination::srq`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

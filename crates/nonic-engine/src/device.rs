@@ -404,20 +404,32 @@ impl Device {
     pub fn post_sends(&self, qpn: Qpn, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let mut shard = self.inner.progress.turn();
         let now = shard.clock.now();
-        requests.iter().enumerate().try_for_each(|(index, request)| {
+        let mut bytes = 0;
+        let posted = requests.iter().enumerate().try_for_each(|(index, request)| {
+            bytes += request.data.length();
             shard
                 .nic
                 .post_send(now, qpn, request)
                 .map_err(|error| (index, error))
-        })
+        });
+        shard.posted(now, qpn, bytes);
+        posted
     }
 
     /// Posts send requests as `post` produces them, under one lock, and sends what can be sent.
     pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
         let mut shard = self.inner.progress.turn();
         let now = shard.clock.now();
-        let nic = &mut shard.nic;
-        post(&mut SendPoster { nic, now, qpn })
+        let mut poster = SendPoster {
+            nic: &mut shard.nic,
+            now,
+            qpn,
+            bytes: 0,
+        };
+        let result = post(&mut poster);
+        let bytes = poster.bytes;
+        shard.posted(now, qpn, bytes);
+        result
     }
 
     /// Posts receives to a queue pair's own queue as `post` produces them, under one lock.
@@ -508,6 +520,7 @@ pub struct SendPoster<'a> {
     nic: &'a mut Nic,
     now: Time,
     qpn: Qpn,
+    bytes: u64,
 }
 
 impl SendPoster<'_> {
@@ -518,6 +531,7 @@ impl SendPoster<'_> {
 
     /// Posts one.
     pub fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.bytes += request.data.length();
         self.nic.post_send(self.now, self.qpn, request)
     }
 }

@@ -5,9 +5,11 @@
 //! the same: receive, timers, transmit, publish, notify — so an acknowledgement is on the wire before the
 //! completion it belongs to can be seen.
 //!
-//! One exception: while the program polls, a plain acknowledgement may wait for its next call
+//! Two exceptions. While the program polls, a plain acknowledgement may wait for its next call
 //! ([`Effort::Light`]). A program that answers what it received then sends answer and acknowledgement in one
-//! system call, which is what half the time of a short message goes into. See ARCHITECTURE.md for the price.
+//! system call, which is what half the time of a short message goes into. And a short request that is posted while the
+//! peer owes an answer to an earlier one may wait for it ([`Shard::posted`]): those posted until then travel as one
+//! batch. See ARCHITECTURE.md for the price of both.
 
 use crate::attachment::Attachment;
 use crate::capture::Capture;
@@ -44,6 +46,9 @@ const QUIET_SOCKET_INTERVAL: u32 = 128;
 const POLLING: Duration = Duration::from_micros(200);
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
+/// After so many posts, or bytes, requests are held back no longer: they fill a batch.
+const HELD_POSTS: u32 = 16;
+const HELD_BYTES: u64 = 60 * 1024;
 /// The most packets in a batch that any socket takes.
 const MAX_SEGMENTS: usize = 64;
 /// Inbox messages per call.
@@ -98,6 +103,9 @@ pub(crate) struct Shard {
     may_defer: bool,
     /// Acknowledgements wait for the next call.
     deferred: bool,
+    /// Requests that wait for more to travel with, and how many bytes they have.
+    held_posts: u32,
+    held_bytes: u64,
     /// There are sockets that nobody watches yet.
     unwatched: bool,
     /// An operation failed as it does on a descriptor that is not ours any more.
@@ -192,6 +200,8 @@ impl Shard {
             polled_at: Time::ZERO,
             may_defer: std::env::var_os("NONIC_PROMPT_ACKS").is_none(),
             deferred: false,
+            held_posts: 0,
+            held_bytes: 0,
             unwatched: false,
             in_doubt: false,
         }
@@ -256,6 +266,7 @@ impl Shard {
             self.gsi.hear_refusals(now, &attachment.own);
         }
         self.deferred = false;
+        (self.held_posts, self.held_bytes) = (0, 0);
         if std::mem::take(&mut self.in_doubt) {
             self.check_descriptors(now);
         }
@@ -267,7 +278,8 @@ impl Shard {
 
     /// Whether something is to be sent or shown that does not wait for the program's next call on purpose.
     pub(crate) fn needs_flush(&self) -> bool {
-        let to_send = self.nic.ready_queue_pairs() > 0 && !(self.deferred && self.nic.only_acknowledges());
+        let waits = self.held_posts > 0 || (self.deferred && self.nic.only_acknowledges());
+        let to_send = self.nic.ready_queue_pairs() > 0 && !waits;
         to_send || self.nic.has_unpublished() || self.gsi.cm.has_output()
     }
 
@@ -276,9 +288,23 @@ impl Shard {
         std::mem::take(&mut self.unwatched)
     }
 
-    /// Sends the acknowledgements that wait for the program's next call, if any: there may be none.
+    /// The program posted so many bytes to a queue pair: they leave now, or wait for more to travel with.
+    ///
+    /// They wait only while the peer owes an answer to an earlier request of the same queue pair. So a lone request never
+    /// waits, and nobody has to be woken for those that do: the answer, the timer that is set for it, or any poll of
+    /// the program sends them.
+    pub(crate) fn posted(&mut self, now: Time, qpn: Qpn, bytes: u64) {
+        self.held_posts += 1;
+        self.held_bytes += bytes;
+        let full = self.held_posts >= HELD_POSTS || self.held_bytes >= HELD_BYTES;
+        if full || !self.may_defer || self.stalled.is_some() || !self.nic.awaits_answer(qpn) {
+            self.flush(now);
+        }
+    }
+
+    /// Sends what waits for the program's next call, or for more to travel with, if anything does.
     pub(crate) fn flush_deferred(&mut self) {
-        if self.deferred {
+        if self.deferred || self.held_posts > 0 {
             let now = self.clock.now();
             self.flush(now);
         }

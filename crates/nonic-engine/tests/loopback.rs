@@ -161,3 +161,59 @@ fn send_write_and_read_between_two_devices() {
     a.pages.read(600_000, &mut back).expect("in bounds");
     assert_eq!(back, data[..200_000]);
 }
+
+/// Polls until `count` requests have completed, which also teaches the background thread to keep away.
+fn complete(side: &Side, count: usize) {
+    for _ in 0..count {
+        assert_eq!(side.wait().status, Status::Success);
+    }
+}
+
+#[test]
+fn short_requests_posted_in_a_row_travel_together() {
+    const POSTS: usize = 32;
+    let (a, b) = (Side::new(), Side::new());
+    a.connect(&b);
+    b.connect(&a);
+    let remote = nonic_core::RemoteAddress { va: 0, rkey: b.key };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let before = a.device.counters().1.sends;
+        for _ in 0..POSTS {
+            a.post(SendOp::Write(remote), &[a.sge(0, 64)]);
+        }
+        complete(&a, POSTS);
+        let sends = a.device.counters().1.sends - before;
+        // Not from the first: the background thread must have seen the program poll.
+        if sends <= POSTS as u64 / 4 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{POSTS} posts took {sends} sends");
+    }
+}
+
+#[test]
+fn what_is_held_back_leaves_without_another_call() {
+    let (a, b) = (Side::new(), Side::new());
+    a.connect(&b);
+    b.connect(&a);
+    let remote = nonic_core::RemoteAddress { va: 0, rkey: b.key };
+    for round in 1..=100u8 {
+        for _ in 0..10 {
+            a.post(SendOp::Write(remote), &[a.sge(1000, 8)]);
+            complete(&a, 1);
+        }
+        a.pages.write(0, &[round; 8]).expect("in bounds");
+        // The first is under way when the second is posted. Then nobody calls.
+        a.post(SendOp::Write(remote), &[a.sge(1000, 8)]);
+        a.post(SendOp::Write(remote), &[a.sge(0, 8)]);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut seen = [0; 8];
+        while seen != [round; 8] {
+            assert!(Instant::now() < deadline, "round {round}: it never left");
+            std::thread::yield_now();
+            b.pages.read(0, &mut seen).expect("in bounds");
+        }
+        complete(&a, 2);
+    }
+}

@@ -449,6 +449,12 @@ impl Nic {
         failed.into_iter().for_each(|slot| self.touch(slot));
     }
 
+    /// Whether the peer of a reliable queue pair owes an answer to something that is under way: an arrival or a timer will
+    /// come, whatever the program does.
+    pub fn awaits_answer(&self, qpn: Qpn) -> bool {
+        self.slot(qpn).is_some_and(|slot| self.qps[slot].awaits_answer())
+    }
+
     /// Whether completions wait for [`Nic::publish`].
     pub fn has_unpublished(&self) -> bool {
         !self.outbox.is_empty()

@@ -122,6 +122,14 @@ impl QueuePair {
         }
     }
 
+    /// Whether its peer owes an answer to something that is under way.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.awaits_answer(),
+            _ => false,
+        }
+    }
+
     /// What it has in the peer's window; `None` if its service does not count.
     pub(crate) fn share(&mut self) -> Option<&mut Share> {
         match &mut self.machine {

@@ -98,6 +98,11 @@ impl Requester {
         &mut self.share
     }
 
+    /// Whether the peer was asked to answer something that it has not answered yet.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.next > self.una && self.asked > self.una
+    }
+
     /// The same in bytes.
     pub(crate) fn counted(&self) -> u64 {
         self.share.bytes()
