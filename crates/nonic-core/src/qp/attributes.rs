@@ -101,6 +101,18 @@ impl RnrTimer {
         RnrTimer(code.unwrap_or(0))
     }
 
+    /// About four times as long for each of `times`, up to 41 ms; one that is longer stays as it is.
+    #[must_use]
+    pub const fn lengthened(self, times: u8) -> Self {
+        const FORTY_ONE_MS: u8 = 24;
+        if self.0 == 0 || self.0 > FORTY_ONE_MS {
+            return self;
+        }
+        // Two steps of the code double the time.
+        let code = self.0.saturating_add(times.saturating_mul(4));
+        RnrTimer(if code < FORTY_ONE_MS { code } else { FORTY_ONE_MS })
+    }
+
     /// The 5-bit code.
     pub const fn code(self) -> u8 {
         self.0

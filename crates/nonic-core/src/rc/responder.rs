@@ -34,6 +34,8 @@ pub(crate) struct Responder {
     msn: u32,
     /// A gap or a missing receive has been reported and `expected` has not come since.
     refused: bool,
+    /// How often in a row `expected` came and found no receive.
+    not_ready: u8,
     inbound: Inbound,
     /// The latest READs and atomics, for duplicates.
     history: VecDeque<Executed>,
@@ -71,6 +73,7 @@ impl Responder {
             expected: Psn::new(0),
             msn: 0,
             refused: false,
+            not_ready: 0,
             inbound: Inbound::None,
             history: VecDeque::new(),
             replies: Replies::default(),
@@ -133,11 +136,17 @@ impl Responder {
             .choose_srq(common, context, packet)
             .and_then(|()| self.execute(common, context, packet));
         match executed {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.not_ready = 0;
+                Ok(())
+            }
             Err(Refusal::NotReady) => {
                 self.refused = true;
-                self.replies
-                    .defer(psn, self.msn, Syndrome::rnr(common.min_rnr_timer.code()));
+                // A peer that comes again and again uses up its retries while our program may only be waiting for a
+                // processor: it is asked to stay away longer each time.
+                let wait = common.min_rnr_timer.lengthened(self.not_ready);
+                self.not_ready = self.not_ready.saturating_add(1);
+                self.replies.defer(psn, self.msn, Syndrome::rnr(wait.code()));
                 Ok(())
             }
             Err(Refusal::Nak(code, status)) => {
