@@ -110,7 +110,7 @@ fn apply(patch: &Path, tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Builds the simulator in `tree` and runs it; what it found first, if anything. Bugs of the connection manager are
-/// looked for among connections.
+/// looked for among connections, those of the window's fairness among processes that share an address.
 fn finds(name: &str, seeds: u64, root: &Path, tree: &Path) -> anyhow::Result<Option<String>> {
     let target = root.join("target/mutants");
     let built = Command::new(env!("CARGO"))
@@ -136,6 +136,7 @@ fn finds(name: &str, seeds: u64, root: &Path, tree: &Path) -> anyhow::Result<Opt
     ensure!(built.success(), "the simulator does not build");
     let output = Command::new(target.join("release/examples/sim"))
         .args(name.starts_with("cm-").then_some("--connections"))
+        .args(name.starts_with("share-").then_some("--shares"))
         .args(["--seeds", &seeds.to_string(), "--failures", "1"])
         .output()
         .context("cannot start the simulator")?;

@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// Connect and disconnect through the connection manager instead of moving data
     #[arg(short, long)]
     connections: bool,
+    /// Keep many processes at one address busy, of which some do not answer, and measure what the others get
+    #[arg(long, conflicts_with = "connections")]
+    shares: bool,
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "seed")]
     seconds: Option<Duration>,
@@ -62,6 +65,8 @@ impl Arguments {
     fn workload(&self) -> Workload {
         if self.connections {
             Workload::Connections
+        } else if self.shares {
+            Workload::Shares
         } else {
             Workload::Traffic
         }
@@ -174,10 +179,7 @@ fn as_json(summary: &Summary, elapsed: Duration) -> Value {
                 "seed": failure.seed,
                 "virtual_ns": failure.virtual_ns,
                 "what": failure.what,
-                "reproduce": match failure.workload {
-                    Workload::Traffic => format!("nonic sim --seed {}", failure.seed),
-                    Workload::Connections => format!("nonic sim --connections --seed {}", failure.seed),
-                },
+                "reproduce": format!("nonic sim{} --seed {}", failure.workload.flag(), failure.seed),
             })
         })
         .collect();

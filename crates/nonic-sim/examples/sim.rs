@@ -19,6 +19,10 @@ fn main() -> ExitCode {
             options.workload = Workload::Connections;
             continue;
         }
+        if name == "--shares" {
+            options.workload = Workload::Shares;
+            continue;
+        }
         let Some(value) = arguments.next() else {
             eprintln!("{name} needs a value");
             return ExitCode::from(2);
@@ -33,7 +37,7 @@ fn main() -> ExitCode {
             "--pcap" => options.pcap = Some(value.into()),
             _ => {
                 eprintln!(
-                    "usage: sim [--connections] [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
+                    "usage: sim [--connections | --shares] [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
                 );
                 return ExitCode::from(2);
             }

@@ -13,7 +13,7 @@ use crate::link::{Link, LinkProfile};
 use crate::prng::{Prng, mix};
 use crate::schedule::Schedule;
 use crate::train::Train;
-use nonic_core::{Arrival, Event, MAX_BATCH_LEN, Nic, Time, Transmit};
+use nonic_core::{Arrival, Event, MAX_BATCH_LEN, Nic, Qpn, Time, Transmit};
 use nonic_wire::Packet;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -74,6 +74,8 @@ pub struct Fabric<T> {
     schedule: Schedule<Happening<T>>,
     stations: Vec<Station>,
     by_ip: HashMap<IpAddr, usize>,
+    /// Queue pairs that live elsewhere than their address says.
+    by_qpn: HashMap<(IpAddr, Qpn), usize>,
     pair_links: BTreeMap<(usize, usize), Ingress>,
     partitions: Vec<Partition>,
     /// Packets that did not get from one station to another, or not in time or unharmed.
@@ -124,6 +126,7 @@ impl<T> Fabric<T> {
             schedule: Schedule::new(),
             stations: Vec::new(),
             by_ip: HashMap::new(),
+            by_qpn: HashMap::new(),
             pair_links: BTreeMap::new(),
             partitions: Vec::new(),
             disturbed: BTreeMap::new(),
@@ -164,6 +167,12 @@ impl<T> Fabric<T> {
         station.inbox.clear();
         station.events.clear();
         std::mem::replace(&mut station.nic, nic)
+    }
+
+    /// Packets for a queue pair at an address go to this NIC from now on: several processes may share an
+    /// address. Batches go to one queue pair, so this is not for multicast.
+    pub fn route(&mut self, ip: IpAddr, qpn: Qpn, station: usize) {
+        self.by_qpn.insert((ip, qpn), station);
     }
 
     /// Gives the way from one NIC to another a link of its own.
@@ -345,7 +354,7 @@ impl<T> Fabric<T> {
                 bytes: buffer[..transmit.len].to_vec(),
             };
             self.note(&transmit, &train);
-            self.launch(station, train);
+            self.launch(station, transmit.dest_qpn, train);
         }
         self.buffer = buffer;
     }
@@ -385,14 +394,17 @@ impl<T> Fabric<T> {
         }
     }
 
-    fn launch(&mut self, from: usize, train: Train) {
+    fn launch(&mut self, from: usize, dest_qpn: Qpn, train: Train) {
         if train.dst.is_multicast() {
             // A host hears its own multicast too.
             for to in 0..self.stations.len() {
                 self.send(from, to, train.clone());
             }
-        } else if let Some(to) = self.by_ip.get(&train.dst).copied() {
-            self.send(from, to, train);
+        } else {
+            let own = self.by_qpn.get(&(train.dst, dest_qpn));
+            if let Some(to) = own.or_else(|| self.by_ip.get(&train.dst)).copied() {
+                self.send(from, to, train);
+            }
         }
     }
 

@@ -4,7 +4,9 @@
 //! - [`Fabric`] moves packets between any number of [`nonic_core::Nic`]s over [`Link`]s with [`Faults`], and
 //!   drives each as the real engine does. It is a library for tests of anything that runs on the core.
 //! - [`run_seed`] draws a whole workload from a number, runs it and checks every completion and every byte
-//!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect. [`run_many`] does so for a range of seeds, on several threads.
+//!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect; or, with
+//!   [`Workload::Shares`], measures what many processes at one address get. [`run_many`] does so for a range
+//!   of seeds, on several threads.
 //!
 //! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with
 //! other runs. What a seed means may change between versions; what it means within one never does.
@@ -19,6 +21,7 @@ mod link;
 mod prng;
 mod run;
 mod schedule;
+mod shares;
 mod train;
 mod world;
 

@@ -4,6 +4,7 @@ use crate::capture::Capture;
 use crate::connections::Connections;
 use crate::fabric::Fabric;
 use crate::faults::FaultCounts;
+use crate::shares::Shares;
 use crate::world::World;
 use std::fmt;
 use std::fs::File;
@@ -33,6 +34,19 @@ pub enum Workload {
     Traffic,
     /// They connect and disconnect through their connection managers.
     Connections,
+    /// One keeps many processes at one address busy, some of which do not answer.
+    Shares,
+}
+
+impl Workload {
+    /// The flag of `nonic sim` that asks for it, after a space.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Workload::Traffic => "",
+            Workload::Connections => " --connections",
+            Workload::Shares => " --shares",
+        }
+    }
 }
 
 /// What a run did. Two runs of one seed give equal reports.
@@ -75,14 +89,11 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flag = match self.workload {
-            Workload::Traffic => "",
-            Workload::Connections => " --connections",
-        };
+        let (flag, seed) = (self.workload.flag(), self.seed);
         write!(
             f,
-            "nonic sim{flag} --seed {}   # at {} ns: {}",
-            self.seed, self.virtual_ns, self.what
+            "nonic sim{flag} --seed {seed}   # at {} ns: {}",
+            self.virtual_ns, self.what
         )
     }
 }
@@ -94,6 +105,7 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
     match options.workload {
         Workload::Traffic => run_world(World::draw(seed), seed, options),
         Workload::Connections => run_world(Connections::draw(seed), seed, options),
+        Workload::Shares => run_world(Shares::draw(seed), seed, options),
     }
 }
 
@@ -183,6 +195,32 @@ impl Simulation for Connections {
             completions: tally.established,
             failures: tally.refused + tally.unreachable,
             retries_exceeded: tally.unreachable,
+            ..fabric_report(seed, self.steps, &self.fabric)
+        }
+    }
+}
+
+impl Simulation for Shares {
+    fn narrate(&mut self, narrate: bool) {
+        Shares::narrate(self, narrate);
+    }
+
+    fn capture(&mut self, capture: Capture) {
+        Shares::capture(self, capture);
+    }
+
+    fn take_capture(&mut self) -> Option<Capture> {
+        self.fabric.take_capture()
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        Shares::run(self)
+    }
+
+    fn report(&self, seed: u64) -> Report {
+        Report {
+            operations: self.operations,
+            completions: self.completions,
             ..fabric_report(seed, self.steps, &self.fabric)
         }
     }

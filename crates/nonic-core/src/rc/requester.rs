@@ -58,6 +58,8 @@ pub(crate) struct Requester {
     restarted_at: Option<u64>,
     /// Places before this one are under way but count no more.
     written_off: u64,
+    /// Until everything before this place is acknowledged, one packet at a time is under way.
+    cautious_until: u64,
     /// What the peer's window has been told is under way.
     share: Share,
     /// A place whose answer was asked for, and when: its round trip is being measured.
@@ -79,7 +81,7 @@ impl Requester {
         // Starting one lap up keeps every place comparable with an older one.
         let start = (1 << 24) + u64::from(common.sq_psn.value());
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
-        (self.asked, self.written_off) = (start, start);
+        (self.asked, self.written_off, self.cautious_until) = (start, start, start);
         self.reset_retries(common);
     }
 
@@ -155,11 +157,11 @@ impl Requester {
         }
     }
 
-    /// A peer that did not answer in time is asked with one packet at a time until it does, and one that
-    /// answers slowly until it has caught up. Otherwise a connection to a process that is gone or slow would
-    /// keep the window to its host from all the others.
+    /// A peer that did not answer in time is asked with one packet at a time until it does, one that was not
+    /// ready until it is, and one that answers slowly until it has caught up. Otherwise a connection to a
+    /// process that is gone or slow would keep the window to its host from all the others.
     fn is_cautious(&self, common: &Common) -> bool {
-        self.is_probing(common) || self.una < self.written_off
+        self.is_probing(common) || self.una < self.cautious_until
     }
 
     fn is_probing(&self, common: &Common) -> bool {
@@ -378,6 +380,7 @@ impl Requester {
             retransmit_at: None,
             quiet_until: Some(context.now + quiet),
         };
+        self.cautious_until = self.una + 1;
         Ok(())
     }
 
@@ -516,7 +519,7 @@ impl Requester {
         if let Some(peer) = common.peer(context) {
             if peer.is_stalled(&self.share) {
                 // Others have had the room since: it is not taken back from them.
-                self.written_off = self.next;
+                (self.written_off, self.cautious_until) = (self.next, self.next);
             }
             peer.on_progress(now, &mut self.share, bytes, common.mtu);
             if let Some((_, asked_at)) = self.measured.take_if(|(place, _)| *place <= self.una) {
@@ -545,7 +548,7 @@ impl Requester {
         self.fetches = 0;
         self.since_ack_request = 0;
         self.asked = self.una;
-        self.written_off = self.una;
+        (self.written_off, self.cautious_until) = (self.una, self.una);
         self.measured = None;
         self.count_in_flight(common, context);
     }
