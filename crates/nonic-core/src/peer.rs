@@ -187,14 +187,25 @@ impl Peer {
         (in_turn || !self.is_contended())
             && self.has_room_for(bytes)
             && !self.is_stalled(share)
-            && !self.is_above_fair_share(share, bytes)
+            && !self.has_fair_share(share)
+    }
+
+    /// Whether after `bytes`, which are admitted, not even a packet more would be.
+    pub(crate) fn is_filled_by(&self, share: &Share, bytes: u32, mtu: u32, in_turn: bool) -> bool {
+        let after = Share {
+            bytes: share.bytes + u64::from(bytes),
+            ..*share
+        };
+        (self.is_contended() && !in_turn)
+            || !self.has_room_for(bytes.saturating_add(mtu))
+            || self.has_fair_share(&after)
     }
 
     /// What a queue pair that was not admitted has to wait for.
     pub(crate) fn refusal(&self, share: &Share, bytes: u32) -> Emit {
         if self.is_stalled(share) {
             Emit::Idle
-        } else if self.is_above_fair_share(share, bytes) {
+        } else if self.has_fair_share(share) {
             Emit::FairShare(bytes)
         } else {
             Emit::Window(bytes)
@@ -206,9 +217,9 @@ impl Peer {
         share.bytes > 0 && !self.counts(share)
     }
 
-    /// Whether others would have less than a fair share because of this one.
-    fn is_above_fair_share(&self, share: &Share, bytes: u32) -> bool {
-        self.was_full() && share.bytes > 0 && share.bytes + u64::from(bytes) > u64::from(self.fair_share())
+    /// Whether others might have less than a fair share if this one had more.
+    fn has_fair_share(&self, share: &Share) -> bool {
+        self.was_full() && share.bytes > 0 && share.bytes >= u64::from(self.fair_share())
     }
 
     /// The window divided by those who use it and those who would like to.

@@ -227,7 +227,7 @@ impl Requester {
         if packet.wire_len(common) > batch.max_len {
             return Emit::NotInBatch;
         }
-        let fills_window = !peer.admits(&self.share, cost.saturating_add(mtu), batch.in_turn);
+        let fills_window = peer.is_filled_by(&self.share, cost, mtu, batch.in_turn);
         let interval = (peer.window() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
         self.since_ack_request += 1;
         let ack_request =
