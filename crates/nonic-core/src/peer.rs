@@ -21,7 +21,8 @@
 //! - **A loss takes from the window half of what the loser had in it, and a timeout takes anything only if
 //!   nobody else made progress since.** Otherwise it says something about that queue pair, not about the path.
 //!
-//! What the window counts never exceeds it, except that one packet may always be under way.
+//! What the window counts never exceeds it, with two exceptions of one packet: one may always be under way, and
+//! a queue pair may ask with one for an acknowledgement it would otherwise never get.
 
 use crate::qp::Emit;
 use crate::time::Time;
@@ -242,20 +243,19 @@ impl Peer {
         self.in_flight == 0 || self.in_flight + u64::from(bytes) <= u64::from(self.window)
     }
 
-    /// The window in bytes.
-    pub(crate) fn window(&self) -> u32 {
-        self.window
+    /// How much of the window one queue pair may have as things stand.
+    pub(crate) fn part(&self) -> u32 {
+        if self.was_full() {
+            self.fair_share()
+        } else {
+            self.window
+        }
     }
 
     /// How much a READ may ask for at once. Half the window, so that it finds room at all; no more than a fair
     /// share if others wait, because a repetition that nobody answers is counted too.
     pub(crate) fn largest_read(&self) -> u32 {
-        let half = self.window / 2;
-        if self.was_full() {
-            half.min(self.fair_share())
-        } else {
-            half
-        }
+        self.part().min(self.window / 2)
     }
 
     /// Whether a share is of this epoch or the one before, so that its bytes are in the sums.

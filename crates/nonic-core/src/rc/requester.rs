@@ -228,7 +228,7 @@ impl Requester {
             return Emit::NotInBatch;
         }
         let fills_window = peer.is_filled_by(&self.share, cost, mtu, batch.in_turn);
-        let interval = (peer.window() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
+        let interval = (peer.part() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
         self.since_ack_request += 1;
         let ack_request =
             packet.segment.last || fills_window || self.since_ack_request >= interval || cautious;
