@@ -90,8 +90,8 @@ impl Crowd {
             steps: 0,
             most_in_flight: 0,
         };
-        for index in 0..clients.len() {
-            let (Work::Writes(count, _) | Work::Reads(count, _) | Work::Sends(count, _)) = clients[index].1;
+        for (index, (_, work)) in clients.iter().enumerate() {
+            let (Work::Writes(count, _) | Work::Reads(count, _) | Work::Sends(count, _)) = *work;
             (0..count).for_each(|_| crowd.post(index));
             crowd.transmit();
         }

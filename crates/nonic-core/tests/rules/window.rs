@@ -185,6 +185,28 @@ fn a_gap_halves_the_window() {
     assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(16 * MTU));
 }
 
+#[test]
+fn a_gap_of_one_takes_half_of_what_that_one_had() {
+    let mut pair = Pair::new(&narrow(32));
+    let first = pair.a.qpn;
+    let (second, _) = pair.connect_more();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8 * MTU);
+    assert_eq!(pair.a.transmit().len(), 8);
+    pair.a.qpn = second;
+    post!(pair.a, 2, SendOp::Write(remote), 0, 100 * MTU);
+    assert_eq!(pair.a.transmit().len(), 24);
+    pair.a.qpn = first;
+    let nak = refusal(&pair, pair.a.setup.first_psn);
+    pair.a.receive(&nak);
+    assert_eq!(
+        pair.a.transmit().len(),
+        4,
+        "the window is 28 now, and the other has 24"
+    );
+    assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(28 * MTU));
+}
+
 fn refusal(pair: &Pair, psn: u32) -> crate::support::Wire {
     let bth = nonic_wire::Bth::new(Opcode::RC_ACKNOWLEDGE, pair.a.qpn, nonic_core::Psn::new(psn));
     let mut headers = nonic_wire::Headers::new(bth);
