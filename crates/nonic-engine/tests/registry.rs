@@ -1,6 +1,7 @@
 //! Processes that share an address: the protocol between them, tried within one process, where claims and
 //! ports are just sockets. `registry_processes.rs` repeats the essential parts with processes that die.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -8,8 +9,8 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
 use nonic_engine::netdev::LocalAddress;
 use nonic_engine::registry::{
-    Block, BlockClaim, BlockName, Delivery, Heard, InboxBuffer, Message, Occupant, Outbox, Port, RetryReason,
-    Standing, occupant,
+    Block, BlockClaim, BlockName, Delivery, Heard, InboxBuffer, InboxName, Message, Occupant, Outbox, Port,
+    RetryReason, Standing, occupant,
 };
 use nonic_engine::socket::{Datagrams, RecvBatch, WireSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -75,13 +76,8 @@ fn a_question_is_answered_to_who_asked_it() {
     }
 }
 
-/// Who was asked where it listens can say that and nothing else.
-#[test]
-fn an_answer_that_is_none_ends_the_line() {
-    let name = BlockName {
-        address: address(2),
-        block: Block::FIRST,
-    };
+/// Owns a name and may answer anything.
+fn impostor(name: BlockName) -> OwnedFd {
     let impostor = rustix::net::socket_with(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -92,6 +88,17 @@ fn an_answer_that_is_none_ends_the_line() {
     let unix = rustix::net::SocketAddrUnix::new_abstract_name(name.to_string().as_bytes()).expect("a name");
     rustix::net::bind(&impostor, &unix).expect("the name is free");
     rustix::net::listen(&impostor, 4).expect("it listens");
+    impostor
+}
+
+/// Who was asked where it listens can say that and nothing else.
+#[test]
+fn an_answer_that_is_none_ends_the_line() {
+    let name = BlockName {
+        address: address(2),
+        block: Block::FIRST,
+    };
+    let impostor = impostor(name);
     let mut outbox = Outbox::new().expect("an outbox");
     for nonsense in [&b"hello"[..], &[3, 1], &[0; 100]] {
         assert_eq!(
@@ -105,6 +112,32 @@ fn an_answer_that_is_none_ends_the_line() {
         let gone = rustix::net::send(&line, b"more", rustix::net::SendFlags::NOSIGNAL);
         assert!(gone.is_err(), "the line is closed");
     }
+}
+
+/// Every answer wakes us, so that one who goes on answering would keep us awake.
+#[test]
+fn more_answers_than_questions_end_the_line() {
+    let name = BlockName {
+        address: address(18),
+        block: Block::FIRST,
+    };
+    let impostor = impostor(name);
+    let mut outbox = Outbox::new().expect("an outbox");
+    for _ in 0..2 {
+        let sent = outbox.post(name, &Message::WhereAreYou).expect("post");
+        assert_eq!(sent, Delivery::Sent);
+    }
+    let line = rustix::net::accept(&impostor).expect("the line of both questions");
+    let i_am = [3, 3, 0xc3, 0x50];
+    let says = || rustix::net::send(&line, &i_am, rustix::net::SendFlags::NOSIGNAL);
+    assert!((0..3).all(|_| says().is_ok()), "the line is open");
+    let (who, udp_port) = (name.into(), 50_000);
+    for _ in 0..2 {
+        assert_eq!(outbox.poll(), Some(Heard::IAm { who, udp_port }));
+    }
+    assert_eq!(outbox.poll(), None);
+    assert!(!readable(&outbox), "it would keep us awake");
+    assert!(says().is_err(), "the line is closed");
 }
 
 #[test]
@@ -275,6 +308,36 @@ fn one_learns_of_the_end_of_those_one_has_written_to() {
     assert_eq!(outbox.poll(), None);
     drop(right);
     assert!(outbox.poll().is_some());
+}
+
+/// As many as there are processes, below the usual limit of descriptors.
+#[test]
+fn the_end_of_two_hundred_processes_is_noticed() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let usual = rustix::process::Rlimit {
+        current: Some(1024),
+        ..limit
+    };
+    // nextest runs each test in a process of its own.
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, usual).expect("it may be lowered");
+    let mut outbox = Outbox::new().expect("an outbox");
+    let claims: Vec<_> = (0..200)
+        .map(|_| BlockClaim::claim(address(19)).expect("a block"))
+        .collect();
+    for claim in &claims {
+        let sent = outbox.post(claim.name(), &Message::WhereAreYou).expect("post");
+        assert_eq!(sent, Delivery::Sent);
+    }
+    assert_eq!(outbox.poll(), None);
+    let mut names: HashSet<InboxName> = claims.iter().map(|claim| claim.name().into()).collect();
+    drop(claims);
+    while let Some(heard) = outbox.poll() {
+        let Heard::Gone(name) = heard else {
+            panic!("{heard:?} from the dead");
+        };
+        assert!(names.remove(&name), "{name} has ended twice");
+    }
+    assert_eq!(names.len(), 0, "their end went unnoticed");
 }
 
 /// A name that passed to another process while nobody looked: the one that had it is gone.

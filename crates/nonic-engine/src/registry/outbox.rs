@@ -46,6 +46,8 @@ struct Line {
     owner: Option<Credentials>,
     /// How many lines before this one ended although the owner of the name was there.
     doubts: u8,
+    /// Questions that were not answered yet. Nobody may say more than was asked: each answer wakes us.
+    asked: u32,
     used: u64,
     _budget: LineBudget,
 }
@@ -138,7 +140,7 @@ impl Outbox {
             };
             let (ready, _) = epoll::wait(&self.watch, &mut events, Some(&now)).ok()?;
             let number = ready.first()?.data.u64();
-            let (name, line) = self.lines.iter().find(|(_, line)| line.number == number)?;
+            let (name, line) = self.lines.iter_mut().find(|(_, line)| line.number == number)?;
             let name = *name;
             match line.hear() {
                 Ok(Some(udp_port)) => return Some(Heard::IAm { who: name, udp_port }),
@@ -179,6 +181,9 @@ impl Outbox {
         grow_buffers(&socket, BUFFER_BYTES);
         let outcome = send(&socket, message);
         self.keep(to, socket, 0)?;
+        if let Some(line) = self.lines.get_mut(&to) {
+            line.count_question(message, outcome);
+        }
         outcome
     }
 
@@ -197,6 +202,7 @@ impl Outbox {
             socket,
             number,
             doubts,
+            asked: 0,
             used: self.uses,
             _budget: budget,
         };
@@ -236,18 +242,29 @@ enum LineEnd {
 impl Line {
     fn send(&mut self, use_number: u64, message: &Message<'_>) -> rustix::io::Result<()> {
         self.used = use_number;
-        send(&self.socket, message)
+        let outcome = send(&self.socket, message);
+        self.count_question(message, outcome);
+        outcome
+    }
+
+    fn count_question(&mut self, message: &Message<'_>, outcome: rustix::io::Result<()>) {
+        if outcome.is_ok() && *message == Message::WhereAreYou {
+            self.asked = self.asked.saturating_add(1);
+        }
     }
 
     /// Reads one answer.
-    fn hear(&self) -> Result<Option<u16>, LineEnd> {
+    fn hear(&mut self) -> Result<Option<u16>, LineEnd> {
         let mut bytes = [0; ANSWER_BYTES];
         let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
         let received = rustix::io::retry_on_intr(|| rustix::net::recv(&self.socket, &mut bytes[..], flags));
         match received {
             Ok((_, 0)) => Err(LineEnd::Closed),
             Ok((_, length)) => match bytes.get(..length).and_then(Message::decode) {
-                Some(Message::IAm { udp_port }) => Ok(Some(udp_port)),
+                Some(Message::IAm { udp_port }) if self.asked > 0 => {
+                    self.asked -= 1;
+                    Ok(Some(udp_port))
+                }
                 _ => Err(LineEnd::Nonsense),
             },
             Err(Errno::AGAIN) => Ok(None),
