@@ -9,7 +9,7 @@ pub(crate) mod namespace;
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -297,12 +297,19 @@ pub(crate) fn is_root() -> bool {
 
 /// A directory that every user may read, with a copy of the program.
 pub(crate) fn readable_copy() -> (tempfile::TempDir, PathBuf) {
+    readable_copy_of(env!("CARGO_BIN_EXE_nonic").as_ref())
+}
+
+/// The same with a copy of another program.
+pub(crate) fn readable_copy_of(original: &Path) -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let everyone = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(directory.path(), everyone.clone()).expect("our own directory");
-    let program = directory.path().join("nonic");
-    std::fs::copy(env!("CARGO_BIN_EXE_nonic"), &program).expect("room for a copy");
+    let program = directory
+        .path()
+        .join(original.file_name().expect("a program has a name"));
+    std::fs::copy(original, &program).expect("room for a copy");
     std::fs::set_permissions(&program, everyone).expect("our own file");
     (directory, program)
 }
