@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// List the devices: one per network interface
 ///
 /// Columns: the device and its interface, its state, the interface's MTU and the path MTU that fits it, and
-/// each address with its GID index and the process that holds UDP port 4791 there.
+/// each address with its GID index and the user whose processes have UDP port 4791 there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Also show the limits of a device

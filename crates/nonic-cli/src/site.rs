@@ -66,7 +66,7 @@ impl Site {
         self.device.netdev().device_name()
     }
 
-    /// Whether this process holds UDP port 4791 of the address.
+    /// Whether this process has a socket at UDP port 4791 of the address.
     pub(crate) fn standing(&self) -> Standing {
         self.device.standings()[usize::from(self.gid_index)]
     }

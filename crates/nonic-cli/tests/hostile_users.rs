@@ -242,8 +242,8 @@ fn lines_without_end_cost_neither_descriptors_nor_time() {
     let attacked = ticks(&server);
     println!("descriptors {} → {most}, {} ticks", before.0, attacked - before.1);
     assert!(most <= before.0 + 40, "{} → {most} descriptors", before.0);
-    // Ten times what letting in four thousand and two transfers take.
-    assert!(attacked - before.1 < 2 * TICKS, "{} ticks", attacked - before.1);
+    // Many times what it takes to let in four thousand and to serve two transfers.
+    assert!(attacked - before.1 < TICKS, "{} ticks", attacked - before.1);
 
     // The lines stay; the server sleeps.
     std::thread::sleep(Duration::from_secs(2));

@@ -125,7 +125,7 @@ fn kill_a_server(others: [bool; 2]) -> String {
 }
 
 #[test]
-fn where_another_process_holds_the_port_it_answers_for_the_dead_one() {
+fn where_another_process_came_before_it_answers_for_the_dead_one() {
     if missing(Namespace::unavailable()) {
         return;
     }
@@ -133,7 +133,7 @@ fn where_another_process_holds_the_port_it_answers_for_the_dead_one() {
 }
 
 #[test]
-fn where_the_dead_one_held_the_port_its_heir_answers() {
+fn where_another_process_came_later_it_answers_for_the_dead_one() {
     if missing(Namespace::unavailable()) {
         return;
     }

@@ -21,7 +21,7 @@ fn two_processes_on_one_ipv6_address_do_everything() {
 }
 
 #[test]
-fn everything_works_by_the_detour_over_the_holder_of_the_port() {
+fn everything_works_by_the_detour_over_port_4791() {
     let detour = Place::here().with_environment("NONIC_NO_SHORTCUT", "1");
     let server = Server::start(&detour, "perf", "127.0.0.1:0", &[]);
     matrix::everything(&detour, &server);

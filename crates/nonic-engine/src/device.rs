@@ -157,7 +157,7 @@ impl Device {
             ClaimError::Io(error) => io(error),
             error => error.into(),
         })?;
-        // The holder of port 4791 finds us by our first block.
+        // Whoever receives a message for us at port 4791 finds us by our first block.
         let block = shard.attachments[0].claims.first().map(|claim| claim.block());
         shard.gsi = Gsi::new(guid_of(&netdev), block);
         let progress = Progress::new(shard).map_err(io)?;

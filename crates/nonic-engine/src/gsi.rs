@@ -1,7 +1,8 @@
 //! QP 1, the general services interface: which process a packet is for, and the connection manager behind it.
 //!
-//! An address has one QP 1, whoever holds UDP port 4791. The holder reads just enough of a message to find the
-//! process it is for ([`owner_of`]); that process checks it again as it would any packet from the wire.
+//! An address has one QP 1, however many processes share its UDP port 4791. Whoever receives a message there reads just
+//! enough of it to find the process it is for ([`owner_of`]); that process checks it again as it would any packet from
+//! the wire.
 
 use crate::entropy::KernelEntropy;
 use crate::registry::Block;
@@ -63,7 +64,7 @@ pub(crate) struct Gsi {
 }
 
 impl Gsi {
-    /// `id_block` tells the holder of port 4791 whose the answers to our messages are.
+    /// `id_block` tells whoever receives the answers to our messages at port 4791 that they are ours.
     pub(crate) fn new(ca_guid: u64, id_block: Option<Block>) -> Self {
         let config = CmConfig {
             ca_guid,
@@ -139,7 +140,7 @@ impl Gsi {
 }
 
 /// A queue pair number of the process that a message is for: on this host it is then sent there directly, without
-/// the detour over the holder of port 4791. Only a request, which knows no more than a service, must take that.
+/// the detour over port 4791. Only a request, which knows no more than a service, must take that.
 fn route_of(packet: &[u8]) -> Qpn {
     match owner_of(packet) {
         Owner::Identifier(block) => Qpn::new(block.first_qpn()),

@@ -1,45 +1,55 @@
 //! How processes share one address with no daemon, no privilege and no files.
 //!
-//! RoCEv2 has one UDP port, 4791, so on each address one process holds it. Queue pair numbers belong to
-//! processes, so the holder must find the owner of each packet. Both facts are kept in the kernel's
-//! *abstract* Unix socket names: they are unique in the network namespace (as the port is), need no
-//! permission, and vanish with the process however it dies.
+//! RoCEv2 has one UDP port, 4791, which all processes at an address must share, and queue pair numbers that belong to
+//! one process each. Who has which numbers is kept in the kernel's *abstract* Unix socket names: they are unique in
+//! the network namespace (as the port is), need no permission, and vanish with the process however it dies.
 //!
 //! | name | kind | whose |
 //! |---|---|---|
 //! | `nonic/3/<address>/block/<hex>` | packets | the owner of 4096 queue pair numbers: its inbox |
 //! | `nonic/3/<address>/service/<hex>` | packets | who listens on a service of the connection manager: an inbox |
-//! | `nonic/3/<address>/holder` | stream | the holder of UDP port 4791: a connection that ends when it dies |
 //!
 //! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
 //!   ([`BlockClaim`]) and numbers its queue pairs within them.
-//! - The holder passes packets for other blocks to their inboxes through an [`Outbox`]. Processes on one
-//!   host spare themselves the detour: they ask a block where its owner listens ([`Message::WhereAreYou`])
-//!   and send to that port directly.
-//! - [`Seat`] is the struggle for the port: hold it, or wait for the holder to die and try again.
+//! - Every process of a user has a socket at the port ([`Port`]), and the kernel is told which packets are for which
+//!   of them (`steering.rs`, `survey.rs`). So no process depends on another of its user.
+//! - What lands with the wrong process is passed to the owner's inbox through an [`Outbox`]. That is the way of all packets
+//!   for processes of other users than the one that came to the port first: the kernel does not let them join.
+//! - Processes on one host need none of this among themselves: they ask a block where its owner listens
+//!   ([`Message::WhereAreYou`]) and send to that port directly.
 //!
 //! # Who can interfere
 //!
-//! Abstract names have no permissions. Any process in the network namespace, of any user, can write to an
-//! inbox, claim blocks or take the port; that includes containers that share the namespace. A process that
-//! does so can forge packets as if it were the network, source address included, and can fill inboxes. It
-//! cannot read what is sent to others, and it cannot make anyone send elsewhere: answers to
-//! [`Message::WhereAreYou`] carry a token that only the asked block has seen. What arrives in an inbox
-//! deserves exactly the trust of what arrives on the wire, and is checked as such. Checking the sender's
-//! user (`SO_PASSCRED`) is possible and not done: the holder may rightly be another user's process.
+//! Abstract names have no permissions. Any process in the network namespace, of any user, can write to an inbox and claim
+//! names; that includes containers that share the namespace. What such a process can do, and what not:
+//!
+//! - It can forge packets as if it were the network, source address included. What arrives in an inbox deserves
+//!   exactly the trust of what arrives on the wire, and is checked as such. The sender's user is not asked for: the one who
+//!   hands over may rightly be another user.
+//! - It can take names before anybody else does. A name of another host's address is worth nothing: nobody asks
+//!   there (`routes.rs`). The names of free blocks and services of this host are everybody's, as TCP ports are.
+//! - It cannot join the port of another user, and so does not read what others are sent. If its user has the port, it does:
+//!   packets of other hosts for everybody at the address come there.
+//! - It cannot make anyone send elsewhere: a question is answered on the line it was asked on, so only the owner of a name
+//!   answers for it; and what the owner says concerns packets for the owner.
+//! - It cannot use up descriptors (`lines.rs`), nor keep others from being heard: each line has its turn ([`Inbox`]), and who
+//!   answers more than it was asked is not listened to any more ([`Outbox`]).
+//!
+//! SECURITY.md has the same as a table, with the test for each.
 //!
 //! # Fork
 //!
-//! A forked child shares its parent's sockets. If it keeps a [`Seat`] that holds the port, nobody notices
-//! when the parent dies. Whoever handles fork must drop seats and claims in the child. A child that goes on
-//! to `exec` closes them by itself; for the moment in between, what the parent drops stays taken.
+//! A forked child shares its parent's sockets. If it keeps the one at the port, the kernel goes on giving packets to it that
+//! nobody reads when the parent has ended; if it keeps a claim, nobody notices that the parent has ended. Whoever handles
+//! fork must drop ports and claims in the child. A child that goes on to `exec` closes them by itself; for the moment in
+//! between, what the parent drops stays taken.
 //!
 //! # Services
 //!
-//! Messages of the connection manager go to QP 1, which belongs to nobody. The holder finds the process they
-//! are for: a request by the service it asks for ([`ServiceName`]), everything else by the identifier that its
-//! receiver chose, whose upper twelve bits are one of the receiver's blocks. A request for a service that
-//! nobody listens on is the holder's to refuse.
+//! Messages of the connection manager go to QP 1, which belongs to nobody. Whoever receives one finds the process it is
+//! for: a request by the service it asks for ([`ServiceName`]), everything else by the identifier that its receiver
+//! chose, whose upper twelve bits are one of the receiver's blocks. A request for a service that nobody listens on is
+//! refused, and a message for a process that has ended is answered, by whoever received it.
 
 mod claim;
 mod inbox;

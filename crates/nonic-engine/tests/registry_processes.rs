@@ -114,7 +114,7 @@ fn porter() {
     let socket = port.socket().expect("the port is this user's");
     let mut outbox = Outbox::new().expect("an outbox");
     let mut batch = RecvBatch::new(1);
-    say("holding");
+    say("joined");
     let start = Instant::now();
     while start.elapsed() < 3 * PATIENCE {
         let patience = Timespec {
@@ -170,7 +170,7 @@ fn a_packet_for_another_process_is_handed_over() {
     let _alone = alone();
     let (say, said) = channel();
     let porter = Process::start("porter", 0, address(2), &say);
-    assert_eq!(heard(&said).1, "holding");
+    assert_eq!(heard(&said).1, "joined");
     let mut claim = BlockClaim::claim(address(2)).expect("a block");
     let sender = WireSocket::bind(address(3).with_port(0)).expect("a free port");
     let mut contents = claim.block().number().to_be_bytes().to_vec();

@@ -217,11 +217,18 @@ impl Owner {
         [I_AM[0], I_AM[1], high, low]
     }
 
-    /// Says much more than anybody asked for.
+    /// Says much more than anybody asked for, for a while or until nobody listens.
     fn chatter(&self) {
+        let i_am = self.i_am();
+        let started = Instant::now();
         for line in self.sockets.range(self.listeners..).map(|(_, line)| line) {
-            for _ in 0..64 {
-                let _ = rustix::net::send(line, &self.i_am(), SendFlags::NOSIGNAL);
+            let says = || rustix::net::send(line, &i_am, SendFlags::NOSIGNAL);
+            while started.elapsed() < Duration::from_millis(20) {
+                match says() {
+                    Ok(_) => {}
+                    Err(rustix::io::Errno::AGAIN) => std::thread::yield_now(),
+                    Err(_) => break,
+                }
             }
         }
     }

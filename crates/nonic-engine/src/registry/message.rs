@@ -21,8 +21,8 @@ pub(super) const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
 /// One message between two processes on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// The holder of the port received these packets, and they are for a queue pair of yours. They came to
-    /// UDP port 4791 of the address they name.
+    /// These packets came to my socket at UDP port 4791 of the address they name, and they are for a queue pair of
+    /// yours.
     Handover(Datagrams<'a>),
     /// On which port do you listen? The answer comes on the line that the question came on, so nobody else can give
     /// it, and nobody can have it sent elsewhere.
