@@ -8,7 +8,7 @@ mod attacks;
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -179,7 +179,8 @@ fn whoever_gives_up_names_of_another_host_ends_no_connection() {
     went_well(client);
 }
 
-/// Succeeds as soon as nobody of the user is left, which shows that the attempts are in earnest.
+/// Fails if the sockets at the port allow `SO_REUSEADDR`. The attacker succeeds as soon as nobody of the user is left,
+/// which shows that the attempts are in earnest.
 #[test]
 fn nobody_else_joins_a_users_port_while_one_of_its_processes_lives() {
     if missing(unavailable()) {
@@ -327,6 +328,8 @@ fn forged_requests_of_a_clients_host_do_not_end_its_connection() {
     went_well(client);
 }
 
+/// Fails without `Attachment::hand_over`; and the transfer does not survive without `Attachment::try_port_again`, or if
+/// that tries only once.
 #[test]
 fn processes_of_two_users_serve_other_hosts_whoever_came_first() {
     if missing(unavailable()) {
@@ -339,11 +342,11 @@ fn processes_of_two_users_serve_other_hosts_whoever_came_first() {
 }
 
 /// The process of the user who has the port hands over to the other's. When it is killed, the other has the port.
-fn two_users(program: &PathBuf, root_is_first: bool) {
+fn two_users(program: &Path, root_is_first: bool) {
     let cable = Cable::new(1500);
     let left = root_in(&cable.left);
     let root = root_in(&cable.right);
-    let nobody = root_in(&cable.right).run_by_nobody(program.clone());
+    let nobody = root_in(&cable.right).run_by_nobody(program.to_owned());
     let (places, uid) = match root_is_first {
         true => ([&root, &nobody], NOBODY),
         false => ([&nobody, &root], 0),

@@ -524,6 +524,32 @@ fn a_port_that_somebody_else_has_is_tried_slowly_and_when_it_may_be_free() {
     assert!(!port.try_again(3 * SECOND + 2), "it has the port");
 }
 
+/// A process that ends closes the line that tells of it before its socket at the port, or after.
+#[test]
+fn a_port_whose_reader_is_about_to_go_is_tried_again_soon() {
+    let going = WireSocket::bind(address(26).with_port(4791)).expect("the port is free");
+    let mut port = Port::join(address(26), 0);
+    assert!(!port.try_again(100), "not gone yet");
+    let mut now_ns = 100;
+    let mut waited_ns = Vec::new();
+    for _ in 0..12 {
+        let at_ns = port.next_deadline_ns().expect("another attempt");
+        waited_ns.push(at_ns - now_ns);
+        now_ns = at_ns;
+        assert!(!port.poll(now_ns));
+    }
+    assert!(waited_ns[0] <= SECOND / 1000, "{waited_ns:?}");
+    let doubles = |pair: &[u64]| pair[1] == (2 * pair[0]).min(SECOND);
+    assert!(waited_ns.windows(2).all(doubles), "{waited_ns:?}");
+    assert_eq!(
+        waited_ns.last(),
+        Some(&SECOND),
+        "it stays, and is not insisted on"
+    );
+    drop(going);
+    assert!(port.poll(now_ns + SECOND));
+}
+
 #[test]
 fn an_address_that_is_not_ours_is_unavailable() {
     let elsewhere = LocalAddress::from(IpAddr::from([203, 0, 113, 1]));

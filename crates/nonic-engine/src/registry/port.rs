@@ -7,7 +7,9 @@
 //! wrong process is handed over.
 //!
 //! The processes of another user cannot join. They are handed what is for them by those who did, and try again: after
-//! [`RETRY_NS`], and as soon as a process that handed something over has ended ([`Port::try_again`]).
+//! [`RETRY_NS`], and as soon as a process that handed something over has ended ([`Port::try_again`]), a few times in
+//! quick succession: the kernel closes the descriptors of a process one by one, and its socket at the port may come after
+//! the line that told of its end.
 //!
 //! This module reads no clock and never blocks: the caller brings the time.
 
@@ -19,6 +21,8 @@ use crate::socket::{ROCE_PORT, WireSocket};
 
 /// The wait while somebody else has the port, or the address is missing.
 const RETRY_NS: u64 = 1_000_000_000;
+/// The first wait for a process that is about to go; each that follows is twice as long.
+const SOON_NS: u64 = 1_000_000;
 
 /// Who has port 4791 of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +85,12 @@ pub struct Port {
 #[derive(Debug)]
 enum State {
     Joined(WireSocket),
-    Retry { at_ns: u64, reason: RetryReason },
+    Retry {
+        at_ns: u64,
+        /// How long that is after the last attempt.
+        pause_ns: u64,
+        reason: RetryReason,
+    },
 }
 
 /// Whether this process has a socket at the port, for people and tests to see.
@@ -108,22 +117,31 @@ pub enum RetryReason {
 impl Port {
     /// Makes a first attempt, which cannot fail: see [`standing`](Self::standing) for what became of it.
     pub fn join(address: LocalAddress, now_ns: u64) -> Self {
-        let state = attempt(address, now_ns);
+        let state = attempt(address, now_ns, RETRY_NS);
         Port { address, state }
     }
 
     /// Tries again if it is time to. Whether [`socket`](Self::socket) may have changed.
     pub fn poll(&mut self, now_ns: u64) -> bool {
-        let due = self.next_deadline_ns().is_some_and(|at_ns| at_ns <= now_ns);
-        due && self.try_again(now_ns)
+        match self.state {
+            State::Retry { at_ns, pause_ns, .. } if at_ns <= now_ns => {
+                self.attempt(now_ns, (2 * pause_ns).min(RETRY_NS))
+            }
+            _ => false,
+        }
     }
 
-    /// Tries again now, unless the port is had already. Whether [`socket`](Self::socket) has changed.
+    /// Tries again now and in a moment, unless the port is had already. Whether [`socket`](Self::socket) has changed.
     pub fn try_again(&mut self, now_ns: u64) -> bool {
+        self.attempt(now_ns, SOON_NS)
+    }
+
+    /// Makes an attempt; if it fails, the next is due after `pause_ns`.
+    fn attempt(&mut self, now_ns: u64, pause_ns: u64) -> bool {
         if matches!(self.state, State::Joined(_)) {
             return false;
         }
-        self.state = attempt(self.address, now_ns);
+        self.state = attempt(self.address, now_ns, pause_ns);
         matches!(self.state, State::Joined(_))
     }
 
@@ -152,14 +170,15 @@ impl Port {
     }
 }
 
-fn attempt(address: LocalAddress, now_ns: u64) -> State {
+fn attempt(address: LocalAddress, now_ns: u64, pause_ns: u64) -> State {
     let reason = match WireSocket::bind_shared(address.with_port(ROCE_PORT)) {
         Ok(socket) => return State::Joined(socket),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => RetryReason::Taken,
         Err(error) => RetryReason::Unavailable(error.kind()),
     };
     State::Retry {
-        at_ns: now_ns.saturating_add(RETRY_NS),
+        at_ns: now_ns.saturating_add(pause_ns),
+        pause_ns,
         reason,
     }
 }
