@@ -87,6 +87,12 @@ impl<W: Wake> Attention<W> {
         self.asleep_until_ns.store(until_ns, Ordering::SeqCst);
     }
 
+    /// Whether the background thread sleeps until something happens.
+    #[cfg(test)]
+    pub(crate) fn sleeps_without_timer(&self) -> bool {
+        self.asleep_until_ns.load(Ordering::SeqCst) == u64::MAX
+    }
+
     /// The background thread is awake.
     pub(crate) fn woke(&self) {
         self.asleep_until_ns.store(0, Ordering::SeqCst);
@@ -154,6 +160,48 @@ mod models {
                 attention.timer_set(7);
             }
             assert_eq!(background.join().unwrap(), 7);
+        });
+    }
+
+    /// Two turns (`progress.rs`) end while the background thread goes to sleep or sleeps already, each with an earlier timer
+    /// than the thread may know of. The second may find that the first has woken it and relies on that; the thread may
+    /// sleep with the first one's timer and must learn of the second's. It is not woken by time here, so loom reports a
+    /// deadlock if there is an interleaving in which it sleeps for longer than the earliest timer.
+    #[test]
+    fn of_several_turns_the_earliest_timer_counts() {
+        const TIMERS: [u64; 2] = [9, 7];
+        loom::model(|| {
+            let next_timeout = Arc::new(Mutex::new(u64::MAX));
+            let attention = Arc::new(Attention::new(Bell::default()));
+            let background = {
+                let (next_timeout, attention) = (next_timeout.clone(), attention.clone());
+                thread::spawn(move || {
+                    loop {
+                        let until = {
+                            let next_timeout = next_timeout.lock().unwrap();
+                            attention.fall_asleep(*next_timeout);
+                            *next_timeout
+                        };
+                        if until == TIMERS[1] {
+                            return;
+                        }
+                        attention.wake.sleep();
+                        attention.woke();
+                    }
+                })
+            };
+            let turn = |at_ns: u64| {
+                let (next_timeout, attention) = (next_timeout.clone(), attention.clone());
+                move || {
+                    let mut next_timeout = next_timeout.lock().unwrap();
+                    *next_timeout = at_ns.min(*next_timeout);
+                    attention.timer_set(*next_timeout);
+                }
+            };
+            let other = thread::spawn(turn(TIMERS[0]));
+            turn(TIMERS[1])();
+            other.join().unwrap();
+            background.join().unwrap();
         });
     }
 

@@ -4,6 +4,8 @@
 //! already checks, and adds only what needs an operating system: sockets, threads, descriptors.
 
 mod connections;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 pub use connections::ListenError;

@@ -200,6 +200,12 @@ impl Progress {
         }
     }
 
+    /// Whether nothing but a packet or somebody's turn wakes the background thread.
+    #[cfg(test)]
+    pub(crate) fn sleeps_without_timer(&self) -> bool {
+        self.attention.sleeps_without_timer()
+    }
+
     /// The program is about to sleep: the background thread must watch the descriptors now.
     pub(crate) fn resume(&self) {
         self.turn().flush_deferred();

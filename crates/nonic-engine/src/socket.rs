@@ -213,6 +213,13 @@ impl WireSocket {
         self.state.max_gso_segments()
     }
 
+    /// Has the kernel refuse batches of an IPv6 socket, as it does where it cannot segment: it makes none without
+    /// checksums.
+    #[cfg(test)]
+    pub(crate) fn forbid_batches(&self) -> io::Result<()> {
+        options::send_unchecked(&self.socket)
+    }
+
     /// The address and port this socket is bound to.
     #[inline]
     pub fn local_addr(&self) -> SocketAddr {

@@ -78,6 +78,12 @@ pub(super) fn accept_unchecked(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1)
 }
 
+/// Sends IPv6 datagrams without a UDP checksum.
+#[cfg(test)]
+pub(super) fn send_unchecked(socket: &impl AsFd) -> io::Result<()> {
+    set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_TX, 1)
+}
+
 /// Has the kernel report ICMP errors about what an unconnected socket sent.
 pub(super) fn report_errors(socket: &impl AsFd, local_address: SocketAddr) -> io::Result<()> {
     match local_address {
@@ -121,7 +127,7 @@ mod tests {
         let localhost = "[::1]:0".parse().expect("an address");
         let receiver = WireSocket::bind(localhost).expect("a free port");
         let sender = UdpSocket::bind(localhost).expect("a free port");
-        set(&sender, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_TX, 1).expect("the kernel knows the option");
+        send_unchecked(&sender).expect("the kernel knows the option");
         sender
             .send_to(b"unchecked", receiver.local_addr())
             .expect("loopback takes it");

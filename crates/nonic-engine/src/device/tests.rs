@@ -1,0 +1,311 @@
+//! What a device does for a program that does not call it: whoever changes something through a
+//! [`Turn`](crate::progress::Turn) leaves nothing behind that somebody would have to come back for.
+
+use super::Device;
+use crate::channel::Notify;
+use crate::memory::Pages;
+use crate::socket::ROCE_PORT;
+use nonic_core::{
+    Access, AckTimeout, Arm, Completion, CompletionQueue, CqId, Data, KeySpec, Path, PathMtu, PdId, Psn,
+    QpAttributes, QpCapacity, QpInit, QpState, Qpn, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest,
+    Service, Sge, Status,
+};
+use nonic_wire::Packet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// About a millisecond, and so long that it does not count.
+const SHORT: u8 = 8;
+const LONG: u8 = 24;
+const MEMORY: usize = 1 << 20;
+/// A queue pair number that means nothing to us.
+const STRANGER: Qpn = Qpn::new(0x777);
+
+/// A program with a device, memory and a completion queue.
+struct Program {
+    device: Device,
+    pd: PdId,
+    cq: Arc<CompletionQueue>,
+    told: mpsc::Receiver<CqId>,
+    key: u32,
+}
+
+struct Told(Mutex<mpsc::Sender<CqId>>);
+
+impl Notify for Told {
+    fn notify(&self, cq: CqId) {
+        // A test that failed does not listen.
+        let _ = self.0.lock().expect("nobody panics with it").send(cq);
+    }
+}
+
+impl Program {
+    fn new() -> Self {
+        let device = Device::open("roce_lo").expect("loopback is there");
+        let pd = device.alloc_pd();
+        let (tell, told) = mpsc::channel();
+        let cq = device.create_cq(64, Some(Arc::new(Told(Mutex::new(tell)))));
+        let spec = KeySpec {
+            pd,
+            region: Arc::new(Pages::new(MEMORY).expect("memory")),
+            offset: 0,
+            length: MEMORY as u64,
+            iova: 0,
+            access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            bound_qp: None,
+            invalidatable: false,
+        };
+        let key = device.register(spec).expect("registered").value();
+        Program {
+            device,
+            pd,
+            cq,
+            told,
+            key,
+        }
+    }
+
+    fn queue_pair(&self) -> Qpn {
+        let init = QpInit {
+            service: Service::Rc,
+            pd: self.pd,
+            send_cq: Arc::clone(&self.cq),
+            recv_cq: Arc::clone(&self.cq),
+            srq: None,
+            capacity: QpCapacity::default(),
+            signal_all: true,
+        };
+        self.device.create_qp(init).expect("a queue pair")
+    }
+
+    /// Takes a queue pair from RESET to RTS.
+    fn connect(&self, qpn: Qpn, path: Path, peer: Qpn, timeout_exponent: u8) {
+        let set = |attributes| {
+            let changed = self.device.modify_qp(qpn, &attributes);
+            changed.expect("a legal transition");
+        };
+        set(QpAttributes {
+            state: Some(QpState::Init),
+            access: Some(Access::REMOTE_WRITE),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..QpAttributes::default()
+        });
+        set(QpAttributes {
+            state: Some(QpState::Rtr),
+            path: Some(path),
+            path_mtu: Some(PathMtu::Mtu4096),
+            dest_qpn: Some(peer),
+            rq_psn: Some(Psn::new(7)),
+            max_dest_rd_atomic: Some(1),
+            min_rnr_timer: RnrTimer::from_code(12),
+            ..QpAttributes::default()
+        });
+        set(QpAttributes {
+            state: Some(QpState::Rts),
+            sq_psn: Some(Psn::new(7)),
+            timeout: AckTimeout::from_exponent(timeout_exponent),
+            retry_count: Some(2),
+            rnr_retry: Some(2),
+            max_rd_atomic: Some(1),
+            ..QpAttributes::default()
+        });
+    }
+
+    /// A queue pair in RTS whose peer never answers.
+    fn connected_to(&self, silence: &Silence, peer: Qpn, timeout_exponent: u8) -> Qpn {
+        let qpn = self.queue_pair();
+        let path = Path {
+            gid_index: self.gid_index(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            remote: silence.ip,
+        };
+        self.connect(qpn, path, peer, timeout_exponent);
+        qpn
+    }
+
+    fn gid_index(&self, ip: IpAddr) -> u8 {
+        let index = self.device.gids().iter().position(|gid| gid.address.ip == ip);
+        index.expect("loopback has it") as u8
+    }
+
+    fn go_to(&self, qpn: Qpn, state: QpState) {
+        let set = QpAttributes {
+            state: Some(state),
+            ..QpAttributes::default()
+        };
+        self.device.modify_qp(qpn, &set).expect("a legal transition");
+    }
+
+    fn write(&self, qpn: Qpn, length: u32) {
+        let sge = Sge {
+            addr: 0,
+            length,
+            lkey: self.key,
+        };
+        let request = SendRequest {
+            wr_id: 1,
+            op: SendOp::Write(RemoteAddress {
+                va: 0,
+                rkey: self.key,
+            }),
+            data: Data::Sges(&[sge]),
+            flags: SendFlags::SIGNALED,
+            destination: None,
+        };
+        self.device.post_send(qpn, &request).expect("posted");
+    }
+
+    /// Waits until the background thread sleeps with nothing to wake it but us or a packet.
+    fn wait_until_asleep(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.device.inner.progress.sleeps_without_timer() {
+            assert!(Instant::now() < deadline, "it never sleeps");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sleeps until there is a completion, without a call of the device. Asked before: [`CompletionQueue::arm`].
+    fn sleep(&self) -> Completion {
+        self.told.recv_timeout(PATIENCE).expect("a completion in time");
+        let mut found = None;
+        self.cq
+            .poll(1, |completion| found = Some(completion))
+            .expect("no overflow");
+        found.expect("we were told of it")
+    }
+
+    /// Polls until there is a completion.
+    fn wait(&self) -> Completion {
+        let deadline = Instant::now() + PATIENCE;
+        let mut found = None;
+        while found.is_none() {
+            assert!(Instant::now() < deadline, "no completion in time");
+            self.device
+                .poll(&self.cq, 1, |completion| found = Some(completion))
+                .expect("no overflow");
+        }
+        found.expect("just found")
+    }
+}
+
+/// An address of this host where somebody has the RoCE port and says nothing: no answer comes back, and no error that
+/// would wake the background thread either.
+struct Silence {
+    ip: IpAddr,
+    socket: UdpSocket,
+}
+
+impl Silence {
+    fn new() -> Self {
+        static COUNT: AtomicU8 = AtomicU8::new(64);
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip = Ipv4Addr::new(127, COUNT.fetch_add(1, Ordering::Relaxed), high, low).into();
+        let socket = UdpSocket::bind((ip, ROCE_PORT)).expect("nobody else uses this address");
+        socket.set_nonblocking(true).expect("it is a socket");
+        Silence { ip, socket }
+    }
+
+    /// The queue pairs that the packets were for that have come.
+    fn heard(&self) -> Vec<Qpn> {
+        let mut packet = [0; 5000];
+        std::iter::from_fn(|| {
+            let length = self.socket.recv(&mut packet).ok()?;
+            let packet = Packet::parse(&packet[..length]).expect("we send packets");
+            Some(packet.headers.bth.dest_qp)
+        })
+        .collect()
+    }
+}
+
+#[test]
+fn a_request_sent_by_a_change_of_state_is_repeated_though_nobody_calls() {
+    let (program, silence) = (Program::new(), Silence::new());
+    let qpn = program.connected_to(&silence, STRANGER, SHORT);
+    program.go_to(qpn, QpState::Sqd);
+    program.write(qpn, 64);
+    assert_eq!(silence.heard(), [], "a send queue that is drained sends nothing");
+    program.cq.arm(Arm::Next);
+    program.wait_until_asleep();
+    program.go_to(qpn, QpState::Rts);
+    assert_eq!(program.sleep().status, Status::RetryExceeded);
+    assert_eq!(silence.heard(), [STRANGER; 3], "once, and two repetitions");
+}
+
+/// The window would be given back by itself once the one that has it counts as stalled, after a few milliseconds. So what
+/// is shown is that the others need not wait for that.
+#[test]
+fn destroying_a_queue_pair_lets_those_go_that_waited_for_its_window() {
+    const OTHERS: [Qpn; 2] = [Qpn::new(0x778), Qpn::new(0x779)];
+    /// If the machine keeps us from going on for so long that the window is given back, there is nothing to see.
+    const TRIES: usize = 100;
+    for _ in 0..TRIES {
+        let (program, silence) = (Program::new(), Silence::new());
+        let first = program.connected_to(&silence, STRANGER, LONG);
+        let others = OTHERS.map(|peer| program.connected_to(&silence, peer, LONG));
+        // More than any window holds.
+        program.write(first, MEMORY as u32);
+        assert!(silence.heard().contains(&STRANGER));
+        for qpn in others {
+            program.write(qpn, 64);
+        }
+        if silence.heard().iter().any(|qpn| OTHERS.contains(qpn)) {
+            continue;
+        }
+        assert!(program.device.destroy_qp(first));
+        assert_eq!(silence.heard(), OTHERS);
+        return;
+    }
+    panic!("the window was never full for long enough to see anything");
+}
+
+#[test]
+fn an_address_that_takes_no_batches_does_not_slow_down_the_others() {
+    const LENGTH: u32 = 16 * 4096;
+    let program = Program::new();
+    let [v4, v6] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let [to_v4, to_v6] = [v4, v6].map(|remote| {
+        let (from, to) = (program.queue_pair(), program.queue_pair());
+        let path = Path {
+            gid_index: program.gid_index(remote),
+            remote,
+        };
+        program.connect(from, path, to, LONG);
+        program.connect(to, path, from, LONG);
+        from
+    });
+    // Not the first address: that one used to be asked for all.
+    let limited = usize::from(program.gid_index(v6));
+    assert_ne!(limited, 0);
+    let forbidden = program.device.inner.progress.turn().attachments[limited]
+        .own
+        .forbid_batches();
+    forbidden.expect("the kernel knows the option");
+    // What the kernel refused is lost; the gap shows when the rest arrives, and everything goes one by one.
+    program.write(to_v6, LENGTH);
+    assert_eq!(program.wait().status, Status::Success);
+    let (_, after_first) = program.device.counters();
+    assert_eq!(after_first.send_errors, 1, "the first batch, and no other");
+    let sent = |qpn| {
+        let (before, sends_before) = program.device.counters();
+        program.write(qpn, LENGTH);
+        assert_eq!(program.wait().status, Status::Success);
+        let (after, sends_after) = program.device.counters();
+        (
+            after.tx_packets - before.tx_packets,
+            sends_after.sends - sends_before.sends,
+        )
+    };
+    let (packets, sends) = sent(to_v6);
+    assert_eq!(packets, sends, "every packet alone");
+    let (packets, sends) = sent(to_v4);
+    assert!(
+        packets >= 16 && sends < packets,
+        "{packets} packets in {sends} sends"
+    );
+    let (_, at_last) = program.device.counters();
+    assert_eq!(at_last.send_errors, 1);
+}
