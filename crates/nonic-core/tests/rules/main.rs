@@ -9,6 +9,7 @@ mod support;
 mod acknowledgements;
 mod arrivals;
 mod atomic_write_and_flush;
+mod batch_limits;
 mod completion_queues;
 mod datagrams;
 mod device_failure;
