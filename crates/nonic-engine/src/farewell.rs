@@ -65,11 +65,15 @@ extern "C" fn say_farewell() {
     }
 }
 
-/// Ends the connections of a NIC that is about to go.
+/// Ends the connections of a NIC that is about to go, and leaves the port to those who stay.
 pub(crate) fn take_leave(shard: &mut Shard) {
+    end_connections(shard);
+    leave_ports(shard);
+}
+
+fn end_connections(shard: &mut Shard) {
     let now = shard.clock.now();
     shard.gsi.cm.abandon_all(now);
-    // This also passes on what came to port 4791 for other processes: it must not end with us.
     shard.drive(Effort::Full);
     // With very many connections, one call does not send it all.
     let deadline = Instant::now() + PATIENCE;
@@ -84,6 +88,16 @@ pub(crate) fn take_leave(shard: &mut Shard) {
         let now = shard.clock.now();
         shard.gsi.cm.repeat_goodbyes(now);
         shard.drive(Effort::Full);
+    }
+}
+
+/// Passes on what has come to port 4791 for other processes, and closes our sockets there. Until a process has ended, which
+/// takes it a few milliseconds more, the kernel would go on to give us packets, and they would end with us: a message of the
+/// connection manager is repeated after more than four seconds.
+fn leave_ports(shard: &mut Shard) {
+    shard.drive(Effort::Full);
+    for attachment in &mut shard.attachments {
+        attachment.port.leave();
     }
 }
 

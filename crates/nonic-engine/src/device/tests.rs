@@ -1,7 +1,7 @@
 //! What a device does for a program that does not call it: whoever changes something through a
 //! [`Turn`](crate::progress::Turn) leaves nothing behind that somebody would have to come back for.
 
-use super::Device;
+use super::{Device, farewell};
 use crate::channel::Notify;
 use crate::memory::Pages;
 use crate::socket::ROCE_PORT;
@@ -10,7 +10,7 @@ use nonic_core::{
     QpAttributes, QpCapacity, QpInit, QpState, Qpn, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest,
     Service, Sge, Status,
 };
-use nonic_wire::Packet;
+use nonic_wire::{Bth, Headers, Opcode, Packet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -308,4 +308,36 @@ fn an_address_that_takes_no_batches_does_not_slow_down_the_others() {
     );
     let (_, at_last) = program.device.counters();
     assert_eq!(at_last.send_errors, 1);
+}
+
+/// A process that ends has its sockets for some milliseconds after it last looked at them.
+#[test]
+fn what_comes_to_the_port_of_one_that_leaves_goes_to_those_who_stay() {
+    const PACKETS: u64 = 64;
+    let (leaving, staying) = (Program::new(), Program::new());
+    // It takes nothing before it is connected; that it is asked can be seen.
+    let mut headers = Headers::new(Bth::new(Opcode::RC_SEND_ONLY, staying.queue_pair(), Psn::new(0)));
+    headers.bth.ack_request = true;
+    let mut packet = Vec::new();
+    Packet {
+        headers,
+        payload: &[],
+        icrc: [0; 4],
+    }
+    .emit_into(&mut packet);
+
+    let mut turn = leaving.device.inner.progress.turn();
+    farewell::take_leave(&mut turn);
+    for _ in 0..PACKETS {
+        // The kernel chooses a socket by the sender.
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        sender
+            .send_to(&packet, ("127.0.0.1", ROCE_PORT))
+            .expect("somebody has the port");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while staying.device.counters().0.rx_unclaimed < PACKETS {
+        assert!(Instant::now() < deadline, "{:?}", staying.device.counters());
+        std::thread::yield_now();
+    }
 }

@@ -91,6 +91,8 @@ enum State {
         pause_ns: u64,
         reason: RetryReason,
     },
+    /// For good.
+    Left,
 }
 
 /// Whether this process has a socket at the port, for people and tests to see.
@@ -98,7 +100,7 @@ enum State {
 pub enum Standing {
     /// It has.
     Joined,
-    /// It has not; another attempt is due.
+    /// It has not; another attempt is due, unless it left.
     Retry {
         /// Why not.
         reason: RetryReason,
@@ -138,7 +140,7 @@ impl Port {
 
     /// Makes an attempt; if it fails, the next is due after `pause_ns`.
     fn attempt(&mut self, now_ns: u64, pause_ns: u64) -> bool {
-        if matches!(self.state, State::Joined(_)) {
+        if matches!(self.state, State::Joined(_) | State::Left) {
             return false;
         }
         self.state = attempt(self.address, now_ns, pause_ns);
@@ -148,7 +150,7 @@ impl Port {
     /// When [`poll`](Self::poll) must be called even if nothing happens. Changes only with an attempt.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         match self.state {
-            State::Joined(_) => None,
+            State::Joined(_) | State::Left => None,
             State::Retry { at_ns, .. } => Some(at_ns),
         }
     }
@@ -157,8 +159,13 @@ impl Port {
     pub fn socket(&self) -> Option<&WireSocket> {
         match &self.state {
             State::Joined(socket) => Some(socket),
-            State::Retry { .. } => None,
+            State::Retry { .. } | State::Left => None,
         }
+    }
+
+    /// Gives the socket up for good. Packets that are in it are lost; those that come later go to the processes that stay.
+    pub fn leave(&mut self) {
+        self.state = State::Left;
     }
 
     /// Whether there is one, and if not, why.
@@ -166,6 +173,9 @@ impl Port {
         match &self.state {
             State::Joined(_) => Standing::Joined,
             State::Retry { reason, .. } => Standing::Retry { reason: *reason },
+            State::Left => Standing::Retry {
+                reason: RetryReason::Unavailable(io::ErrorKind::NotConnected),
+            },
         }
     }
 }
