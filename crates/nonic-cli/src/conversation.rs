@@ -4,7 +4,7 @@
 //! that was said has arrived at the peer's NIC when [`Conversation::say`] returns. Lines are read by a thread of
 //! their own, which sleeps until there is one, so that measuring loops can look for news without a system call.
 //!
-//! A side that is silent for a while sends an empty line: a peer that was killed, or whose host is gone, does not
+//! A side that hears nothing for a while sends an empty line: a peer that was killed, or whose host is gone, does not
 //! acknowledge it, and nobody measures for ever.
 
 use crate::exchange::{Message, PATIENCE, expected};
@@ -34,6 +34,15 @@ const ACK_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a server may take to answer at all.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Which side of it we are.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Role {
+    Client,
+    /// Its client speaks first. Until then it may not even know that it was accepted: if that message gets lost, it comes
+    /// after more than four seconds, and nothing that is sent meanwhile is acknowledged.
+    Server,
+}
+
 /// A connection to a peer.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -60,14 +69,14 @@ impl Conversation {
             };
             anyhow::Error::new(error).context(advice)
         })?;
-        parts.converse(connection)
+        parts.converse(connection, Role::Client)
     }
 
     /// Takes a client that connects to us.
     pub(crate) fn accept(site: &Site, incoming: Incoming) -> Result<Self> {
         let parts = Parts::new(site)?;
         let connection = incoming.accept_with(parts.builder(site), &options(), &[])?;
-        parts.converse(connection)
+        parts.converse(connection, Role::Server)
     }
 
     /// The peer's address.
@@ -166,7 +175,7 @@ impl Parts {
             .gid_index(site.gid_index)
     }
 
-    fn converse(self, mut connection: Connection<Rc>) -> Result<Conversation> {
+    fn converse(self, mut connection: Connection<Rc>, role: Role) -> Result<Conversation> {
         let mut room = self.domain.lease(RECEIVES * MAX_LINE_BYTES)?;
         for _ in 0..RECEIVES {
             let (piece, rest) = room.split_at(MAX_LINE_BYTES);
@@ -183,20 +192,28 @@ impl Parts {
         let reader = Arc::clone(&speaker);
         std::thread::Builder::new()
             .name("conversation".to_owned())
-            .spawn(move || read_lines(&reader, &self.received, &sender))?;
+            .spawn(move || read_lines(role, &reader, &self.received, &sender))?;
         Ok(Conversation { speaker, lines, peer })
     }
 }
 
-fn read_lines(speaker: &Mutex<Speaker>, received: &CompletionQueue, sender: &SyncSender<Result<Message>>) {
+fn read_lines(
+    role: Role,
+    speaker: &Mutex<Speaker>,
+    received: &CompletionQueue,
+    sender: &SyncSender<Result<Message>>,
+) {
+    let mut may_ask = role == Role::Client;
     loop {
         let done = match received.wait(Some(SILENCE)) {
             Ok(Some(done)) => done,
+            Ok(None) if !may_ask => continue,
             Ok(None) if lock(speaker).say(&[]).is_ok() => continue,
             Ok(None) | Err(_) => return,
         };
         // An error is the end: flushed because one of us hung up.
         let Ok(length) = done.result else { return };
+        may_ask = true;
         if length > 0 {
             let message = std::str::from_utf8(&done.buffers[0][..length])
                 .map_err(|_| anyhow!("the peer's line is no text"))
@@ -243,6 +260,27 @@ mod tests {
         let incoming = listener.accept().expect("it connects");
         let right = Conversation::accept(&site, incoming).expect("a connection");
         (client.join().expect("no panic"), right)
+    }
+
+    /// The client is told late that it was accepted, as if that message had got lost at first.
+    #[test]
+    fn a_client_that_learns_late_of_its_acceptance_is_waited_for() {
+        let local = "127.0.0.1:0".parse().expect("a literal address");
+        let site = Sites::default()
+            .find(&Choice::default(), local)
+            .expect("loopback");
+        let listener = Listener::bind(&site.device, local).expect("a free port");
+        let parts = Parts::new(&site).expect("queues");
+        let connecting = connect_with(parts.builder(&site), listener.local_addr(), &options(), GREETING);
+        let connecting = connecting.expect("it is asked");
+        let incoming = listener.accept().expect("it connects");
+        let server = Conversation::accept(&site, incoming).expect("a connection");
+        // As long as a server would ask before it takes its client for dead.
+        std::thread::sleep(SILENCE + 12 * ACK_TIMEOUT);
+        let connection = connecting.wait_within(CONNECT_PATIENCE).expect("accepted");
+        let mut client = parts.converse(connection, Role::Client).expect("memory");
+        client.say(&Message::new("ready")).expect("it is there");
+        server.expect("ready", PATIENCE).expect("it was said");
     }
 
     #[test]
