@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How to build.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 #[group(id = "dist")]
 pub(crate) struct Options {
     /// Unoptimised and quickly built, in `nonic-debug/` instead.

@@ -13,6 +13,7 @@ mod link;
 mod loom;
 mod mutants;
 mod place;
+mod soak;
 mod tools;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +44,8 @@ enum Chore {
     Loom,
     /// Break the NIC on purpose and expect the simulator to notice.
     Mutants(mutants::Options),
+    /// Do one thing for a long time and count what fails.
+    Soak(soak::Options),
     /// Run rdma-core's examples, perftest and qperf on our library.
     Tools(tools::Options),
     /// The other side of a bare-socket measurement, started by it.
@@ -75,6 +78,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Lab(options) => lab::run(&options),
         Chore::Loom => loom::run(),
         Chore::Mutants(options) => mutants::run(&options),
+        Chore::Soak(options) => soak::run(&options),
         Chore::Tools(options) => tools::run(&options),
         Chore::BarePeer { role } => bare::serve(role),
     }

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     place: Option<String>,
     /// Where rdma-core's tests are.
-    #[arg(long, default_value = "/usr/share/doc/rdma-core/tests")]
+    #[arg(long, default_value = TESTS)]
     tests: PathBuf,
     /// Do not build; use this folder, as made by `dist`.
     #[arg(long = "dist", value_name = "DIR")]
@@ -41,12 +41,30 @@ pub(crate) struct Options {
     json: bool,
 }
 
+impl Options {
+    /// All of it once, on what is built.
+    pub(crate) fn on(dist: &Dist) -> Self {
+        Self {
+            build: dist::Options::default(),
+            repeat: 1,
+            only: String::new(),
+            place: None,
+            tests: PathBuf::from(TESTS),
+            folder: Some(dist.root.clone()),
+            json: false,
+        }
+    }
+}
+
 /// Where the tests run: a name, a device, and more arguments for them.
 struct Site<'a> {
     name: &'static str,
     place: Place<'a>,
     arguments: &'static [&'static str],
 }
+
+/// Where Debian has rdma-core's tests.
+const TESTS: &str = "/usr/share/doc/rdma-core/tests";
 
 /// The interpreter pyverbs is packaged for, whatever `python3` means to the user.
 const PYTHON: &str = "/usr/bin/python3";
@@ -57,7 +75,7 @@ const CRASHES: usize = 25;
 pub(crate) fn run(options: &Options) -> Result<()> {
     install(&[
         ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
-        ("/usr/share/doc/rdma-core/tests", "rdma-core"),
+        (TESTS, "rdma-core"),
     ])?;
     let dist = match &options.folder {
         Some(root) => Dist { root: root.clone() },

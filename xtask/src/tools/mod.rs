@@ -10,8 +10,8 @@ mod cm_cases;
 mod connected;
 mod files;
 mod pair;
-mod process;
-mod site;
+pub(crate) mod process;
+pub(crate) mod site;
 mod table;
 
 use crate::dist::{self, Dist};
@@ -182,12 +182,12 @@ fn document(outcomes: &[Outcome], write: bool) -> Result<()> {
 }
 
 /// A copy of what is installed that another user may read, wherever it was built.
-struct Readable {
+pub(crate) struct Readable {
     folder: PathBuf,
 }
 
 impl Readable {
-    fn copy(dist: &Dist) -> Result<Self> {
+    pub(crate) fn copy(dist: &Dist) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("nonic-tools-{}", std::process::id()));
         let readable = Self { folder };
         for file in ["bin/nonic", "lib/libibverbs.so.1", "lib/librdmacm.so.1"] {
@@ -199,7 +199,7 @@ impl Readable {
         Ok(readable)
     }
 
-    fn nonic(&self) -> PathBuf {
+    pub(crate) fn nonic(&self) -> PathBuf {
         self.folder.join("bin/nonic")
     }
 }

@@ -17,7 +17,7 @@ const KEPT_BYTES: usize = 1 << 20;
 
 /// When a server can be reached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ready {
+pub(crate) enum Ready {
     /// It listens on a TCP port.
     Tcp(u16),
     /// It has a UDP port.
@@ -29,13 +29,13 @@ pub(super) enum Ready {
 }
 
 /// A process that does not outlive its value.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     readers: [JoinHandle<String>; 2],
 }
 
 impl Process {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -51,7 +51,7 @@ impl Process {
     }
 
     /// Waits until a client can reach it.
-    pub(super) fn wait_until(&self, ready: Ready, site: &Site<'_>) -> Result<()> {
+    pub(crate) fn wait_until(&self, ready: Ready, site: &Site<'_>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if self.is(ready, site) {
@@ -105,13 +105,13 @@ impl Process {
     }
 
     /// Whether it has not ended.
-    pub(super) fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         let state = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
         !state.is_empty() && !state.contains(") Z ")
     }
 
     /// What it printed, if it ended well and in time.
-    pub(super) fn finish(mut self) -> Result<String> {
+    pub(crate) fn finish(mut self) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
@@ -131,7 +131,7 @@ impl Process {
     }
 
     /// Ends it, and tells the last it said.
-    pub(super) fn stop(mut self) -> String {
+    pub(crate) fn stop(mut self) -> String {
         let [out, err] = self.end();
         last_words(&out, &err)
     }

@@ -7,26 +7,26 @@ use std::process::Command;
 
 /// Where both sides are.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Site<'a> {
-    pub(super) name: &'static str,
-    pub(super) device: &'static str,
+pub(crate) struct Site<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) device: &'static str,
     /// Where the client finds the server.
-    pub(super) address: &'static str,
+    pub(crate) address: &'static str,
     /// Where the client itself is.
-    pub(super) client_address: &'static str,
+    pub(crate) client_address: &'static str,
     /// The addresses of server and client on an interface that has multicast, also if they are on one host.
-    pub(super) ethernet: [&'static str; 2],
-    pub(super) group: IpAddr,
-    pub(super) gid_index: u32,
-    pub(super) server: Place<'a>,
-    pub(super) client: Place<'a>,
+    pub(crate) ethernet: [&'static str; 2],
+    pub(crate) group: IpAddr,
+    pub(crate) gid_index: u32,
+    pub(crate) server: Place<'a>,
+    pub(crate) client: Place<'a>,
 }
 
 /// How many there are.
-pub(super) const SITES: usize = 4;
+pub(crate) const SITES: usize = 4;
 
 /// Loopback and two hosts with IPv4, then both with IPv6.
-pub(super) fn all(cable: &Cable) -> [Site<'_>; SITES] {
+pub(crate) fn all(cable: &Cable) -> [Site<'_>; SITES] {
     let place = |namespace| Place {
         namespace: Some(namespace),
         as_nobody: true,

@@ -1,0 +1,31 @@
+//! A soak runs in a network namespace of its own, with its own idea of which others have names.
+//!
+//! The kernel ends both with the last process in them. So nothing is left behind however a soak ends, by Ctrl-C among others:
+//! there is nobody who would have to tidy up.
+
+use anyhow::{Context, Result};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Says to the command that it runs so already.
+const MARK: &str = "NONIC_SOAK_CONTAINED";
+
+/// What `ip netns` makes is a mount below `/run/netns`: on a file system that nobody else sees.
+const ENTER: &str =
+    "mkdir -p /run/netns && mount -t tmpfs soak /run/netns && ip link set lo up && exec \"$@\"";
+
+pub(super) fn is_contained() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
+/// Becomes this same command there. Comes back only if that fails.
+pub(super) fn again() -> Result<()> {
+    let own = std::env::current_exe().context("what is this program")?;
+    let error = Command::new("unshare")
+        .args(["--net", "--mount", "sh", "-c", ENTER, "sh"])
+        .arg(own)
+        .args(std::env::args_os().skip(1))
+        .env(MARK, "1")
+        .exec();
+    Err(error).context("cannot start unshare")
+}

@@ -1,0 +1,140 @@
+//! What only shows after a while: the same again and again, or many at a time, for hours if need be.
+//!
+//! A soak goes on when a round fails, prints what failed, and ends with one line, `soak NAME: N rounds, F failed`; it fails if
+//! any round did. All of it happens in network namespaces of its own ([`contained`]), so that nobody else's processes disturb
+//! it. [`Busy`] keeps processors busy beside it, which is where races show that a quiet machine hides.
+//!
+//! Read first: [`run`], then [`churn`].
+
+mod churn;
+mod contained;
+mod repeated;
+
+use crate::dist::{self, Dist};
+use crate::place::{install, is_root};
+use anyhow::{Result, ensure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What to do, and for how long.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+    /// Keep so many processors busy beside it
+    #[arg(long, value_name = "N", default_value_t = 0, global = true)]
+    busy: usize,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum What {
+    /// `nonic perf --loopback --connections 10000`: all opened, used, closed, and nothing left behind
+    Connections {
+        #[arg(long, default_value_t = 100)]
+        times: usize,
+    },
+    /// iperf3 over rsockets, which closes descriptors that are not its own
+    Iperf3 {
+        #[arg(long, default_value_t = 200)]
+        times: usize,
+    },
+    /// rdma-core's own tests (`cargo xtask conformance`)
+    Conformance {
+        #[arg(long, default_value_t = 50)]
+        times: usize,
+    },
+    /// Threads cancelled inside the C libraries, so many times in each
+    Cancel {
+        #[arg(long, default_value_t = 10_000)]
+        times: usize,
+    },
+    /// Clients of a server on a host where processes come and go, in good order or killed
+    Churn {
+        #[arg(long, default_value_t = 10.0)]
+        minutes: f64,
+    },
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    ensure!(is_root(), "only root can make network namespaces");
+    if !contained::is_contained() {
+        install(&[
+            ("/usr/bin/ibv_devinfo", "ibverbs-utils"),
+            ("/usr/bin/iperf3", "iperf3"),
+        ])?;
+        Dist::build(&dist::Options::default())?;
+        return contained::again();
+    }
+    let dist = Dist::built(&dist::Options::default())?;
+    let _busy = Busy::start(options.busy);
+    match &options.what {
+        What::Connections { times } => repeated::connections(&dist, *times),
+        What::Iperf3 { times } => repeated::iperf3(*times),
+        What::Conformance { times } => repeated::conformance(&dist, *times),
+        What::Cancel { times } => repeated::cancel(*times),
+        What::Churn { minutes } => churn::run(&dist, Duration::try_from_secs_f64(60.0 * minutes)?),
+    }
+}
+
+/// What became of the rounds so far.
+#[derive(Debug)]
+struct Tally {
+    name: &'static str,
+    started: Instant,
+    rounds: usize,
+    failed: usize,
+}
+
+impl Tally {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            started: Instant::now(),
+            rounds: 0,
+            failed: 0,
+        }
+    }
+
+    /// Counts a round, and prints why it failed if it did.
+    fn count(&mut self, what: &str, outcome: Result<()>) {
+        self.rounds += 1;
+        if let Err(error) = outcome {
+            self.failed += 1;
+            println!("{what} FAILED after {:.0?}: {error:#}", self.started.elapsed());
+        }
+    }
+
+    /// Tells how it went; a failure if anything failed.
+    fn conclude(self) -> Result<()> {
+        println!(
+            "soak {}: {} rounds, {} failed",
+            self.name, self.rounds, self.failed
+        );
+        ensure!(self.failed == 0, "{} of {} failed", self.failed, self.rounds);
+        Ok(())
+    }
+}
+
+/// Threads that do nothing as fast as they can, until it is dropped.
+#[derive(Debug)]
+struct Busy {
+    enough: Arc<AtomicBool>,
+}
+
+impl Busy {
+    fn start(threads: usize) -> Self {
+        let enough = Arc::new(AtomicBool::new(false));
+        for _ in 0..threads {
+            let enough = Arc::clone(&enough);
+            std::thread::spawn(move || while !enough.load(Ordering::Relaxed) {});
+        }
+        Self { enough }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+}
