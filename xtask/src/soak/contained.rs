@@ -1,6 +1,7 @@
-//! A soak runs in a network namespace of its own, with its own idea of which others have names.
+//! A soak runs in a network namespace of its own, with its own idea of which others have names, and with temporary files that
+//! nobody else sees.
 //!
-//! The kernel ends both with the last process in them. So nothing is left behind however a soak ends, by Ctrl-C among others:
+//! The kernel ends all of it with the last process there. So nothing is left behind however a soak ends, by Ctrl-C among others:
 //! there is nobody who would have to tidy up.
 
 use anyhow::{Context, Result};
@@ -10,9 +11,9 @@ use std::process::Command;
 /// Says to the command that it runs so already.
 const MARK: &str = "NONIC_SOAK_CONTAINED";
 
-/// What `ip netns` makes is a mount below `/run/netns`: on a file system that nobody else sees.
-const ENTER: &str =
-    "mkdir -p /run/netns && mount -t tmpfs soak /run/netns && ip link set lo up && exec \"$@\"";
+/// What `ip netns` makes is a mount below `/run/netns`. `/mnt` is there for mounts like ours.
+const ENTER: &str = "mkdir -p /run/netns && mount -t tmpfs soak /run/netns && mount -t tmpfs soak /mnt && \
+                     ip link set lo up && export TMPDIR=/mnt && exec \"$@\"";
 
 pub(super) fn is_contained() -> bool {
     std::env::var_os(MARK).is_some()
