@@ -91,6 +91,34 @@ fn impostor(name: BlockName) -> OwnedFd {
     impostor
 }
 
+/// A process that ends may not have read what it asked for; what it handed over before must not be lost.
+#[test]
+fn what_a_sender_wrote_is_read_though_it_left_without_reading_its_answer() {
+    let mut claim = BlockClaim::claim(address(18)).expect("a block");
+    let mut outbox = Outbox::new().expect("an outbox");
+    let mut buffer = InboxBuffer::new();
+    let handover = Message::Handover(packets(b"packet"));
+    assert_eq!(
+        outbox.post(claim.name(), &Message::WhereAreYou).expect("post"),
+        Delivery::Sent
+    );
+    let question = claim.inbox_mut().recv(&mut buffer).expect("recv");
+    assert_eq!(question, Some(Message::WhereAreYou));
+    claim.inbox().reply(&Message::IAm { udp_port: 50_000 });
+    for _ in 0..3 {
+        assert_eq!(
+            outbox.post(claim.name(), &handover).expect("post"),
+            Delivery::Sent
+        );
+    }
+    drop(outbox);
+    for _ in 0..3 {
+        assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), Some(handover));
+    }
+    assert_eq!(claim.inbox_mut().recv(&mut buffer).expect("recv"), None);
+    assert!(!readable(claim.inbox()), "the line is closed");
+}
+
 /// Who was asked where it listens can say that and nothing else.
 #[test]
 fn an_answer_that_is_none_ends_the_line() {

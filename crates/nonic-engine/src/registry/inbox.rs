@@ -107,6 +107,9 @@ impl Inbox {
                     self.turn = None;
                     continue;
                 }
+                // The sender closed its end without having read an answer of ours. That is said once, before what it had
+                // written to us.
+                Err(Errno::CONNRESET) => continue,
                 // An empty message looks like the end, and nobody has a reason to send one.
                 Ok((_, 0)) | Err(_) => {
                     self.ended = true;
