@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[repr(C)]
 pub(crate) struct Channel {
     c: rdma_event_channel,
-    fd: Descriptor,
+    /// `None` when the program has destroyed the channel.
+    fd: Mutex<Option<Descriptor>>,
     queue: Mutex<VecDeque<Pending>>,
     /// Something was added to the queue.
     added: Pulse,
@@ -75,7 +76,7 @@ impl Channel {
         let fd = Descriptor::eventfd(libc::EFD_SEMAPHORE, audience)?;
         Ok(Arc::new(Channel {
             c: rdma_event_channel { fd: fd.as_raw_fd() },
-            fd,
+            fd: Mutex::new(Some(fd)),
             queue: Mutex::default(),
             added: Pulse::default(),
         }))
@@ -89,17 +90,25 @@ impl Channel {
     pub(crate) fn push(&self, pending: Pending) {
         let mut queue = self.queue();
         queue.push_back(pending);
-        // If the program has closed it, the number may be a file of its own by now.
-        if !self.fd.is_lost() {
-            // SAFETY: the descriptor is open. The count is far from its limit of 2⁶⁴, so it is taken.
-            unsafe { libc::eventfd_write(self.fd.as_raw_fd(), 1) };
-        }
+        self.with_fd(|fd| {
+            // If the program has closed it, the number may be a file of its own by now.
+            if !fd.is_lost() {
+                // SAFETY: the descriptor is open. The count is far from its limit of 2⁶⁴, so it is taken.
+                unsafe { libc::eventfd_write(fd.as_raw_fd(), 1) };
+            }
+        });
         self.added.beat();
     }
 
     /// Whether the program has closed the descriptor.
     pub(crate) fn is_lost(&self) -> bool {
-        self.fd.is_lost()
+        self.with_fd(Descriptor::is_lost).unwrap_or(false)
+    }
+
+    /// Asks the descriptor, unless the channel is destroyed.
+    fn with_fd<T>(&self, ask: impl FnOnce(&Descriptor) -> T) -> Option<T> {
+        let fd = self.fd.lock().unwrap_or_else(PoisonError::into_inner);
+        fd.as_ref().map(ask)
     }
 
     /// Takes out everything that fits.
@@ -121,7 +130,12 @@ impl Channel {
         }
         drop(queue);
         // SAFETY: asks about our descriptor, no memory is involved.
-        let flags = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_GETFL) };
+        let flags = self.with_fd(|fd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) });
+        // A thread that is late, and asks for an event of a channel that another has just destroyed, waits for ever, as one
+        // does that came a moment earlier: programs do this on their way to exit.
+        let Some(flags) = flags else {
+            return Ok(Err(moment));
+        };
         if flags < 0 {
             return Err(errno::last());
         }
@@ -133,16 +147,17 @@ impl Channel {
 
     /// Takes one from the count. Never waits: the program may have read from the descriptor.
     fn count_down(&self) {
-        if self.fd.is_lost() {
-            return;
-        }
         let mut count = 0_u64;
         let place = libc::iovec {
             iov_base: (&raw mut count).cast(),
             iov_len: size_of::<u64>(),
         };
-        // SAFETY: the descriptor is open, and the number goes to our variable.
-        unsafe { libc::preadv2(self.fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) };
+        self.with_fd(|fd| {
+            if !fd.is_lost() {
+                // SAFETY: the descriptor is open, and the number goes to our variable.
+                unsafe { libc::preadv2(fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) };
+            }
+        });
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Pending>> {
@@ -214,11 +229,22 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(pointer: *mut rdma_event_channel) {
-    if !pointer.is_null() {
-        // SAFETY: the program gives its reference back.
-        drop(unsafe { Arc::from_raw(pointer.cast::<Channel>().cast_const()) });
+    if pointer.is_null() {
+        return;
+    }
+    // SAFETY: the program gives its reference back.
+    let channel = unsafe { Arc::from_raw(pointer.cast::<Channel>().cast_const()) };
+    drop(channel.fd.lock().unwrap_or_else(PoisonError::into_inner).take());
+    let mut destroyed = DESTROYED.lock().unwrap_or_else(PoisonError::into_inner);
+    destroyed.push_back(channel);
+    if destroyed.len() > MAX_DESTROYED {
+        destroyed.pop_front();
     }
 }
+
+/// The channels destroyed last, without their descriptors. A thread may still wait for one, or be about to.
+static DESTROYED: Mutex<VecDeque<Arc<Channel>>> = Mutex::new(VecDeque::new());
+const MAX_DESTROYED: usize = 16;
 
 /// One step of [`rdma_get_cm_event`].
 ///
