@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{RecvFlags, SocketFlags};
 
-use super::lines::{LineBudget, Senders};
+use super::lines::{LineBudget, Senders, new_socket, send};
 use super::message::{MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Message};
 use super::{InboxName, abstract_name};
 use crate::os::descriptors::InternalFd;
@@ -133,7 +133,7 @@ impl Inbox {
     /// lost, as it would be on a wire.
     pub fn reply(&self, answer: &Message<'_>) {
         if let Some(line) = self.lines.get(&self.last) {
-            let _ = super::outbox::send(&line.socket, answer);
+            let _ = send(&line.socket, answer);
         }
     }
 
@@ -260,11 +260,6 @@ impl Default for InboxBuffer {
     fn default() -> Self {
         Self::new()
     }
-}
-
-pub(super) fn new_socket() -> rustix::io::Result<InternalFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map(InternalFd::from)
 }
 
 /// Another descriptor for the same, of no use but to be given up.

@@ -1,14 +1,19 @@
-//! How many lines to other processes this process keeps open.
+//! Lines between processes: how one is made and written to, and how many this process keeps open.
 //!
 //! A line is a descriptor, and descriptors belong to the program: all lines together take at most a quarter of what it
 //! may have ([`LineBudget`]). Among the senders, those of other users get a handful ([`Senders`]): they must not be able
 //! to use up what the processes of this user need.
 
 use std::collections::HashMap;
+use std::io::IoSlice;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::message::Message;
+use crate::os::descriptors::InternalFd;
 
 /// A quarter of the descriptors that the program may have, but not more than this.
 const MOST: usize = 4096;
@@ -78,6 +83,23 @@ impl Senders {
             }
         }
     }
+}
+
+/// A socket for packets, to be connected or listened on.
+pub(super) fn new_socket() -> rustix::io::Result<InternalFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map(InternalFd::from)
+}
+
+/// Writes a message to a line, without waiting for room.
+pub(super) fn send(line: &InternalFd, message: &Message<'_>) -> rustix::io::Result<()> {
+    let (header, payload) = message.encode();
+    let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::io::retry_on_intr(|| {
+        rustix::net::sendmsg(line, &pieces, &mut SendAncillaryBuffer::default(), flags)
+    })
+    .map(drop)
 }
 
 #[cfg(test)]

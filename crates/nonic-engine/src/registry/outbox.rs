@@ -1,17 +1,17 @@
 //! Writing to other processes' inboxes, without ever waiting for them; hearing their answers, and when one of them ends.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::RecvFlags;
 
-use super::lines::LineBudget;
+use super::lines::{LineBudget, new_socket, send};
 use super::message::Message;
-use super::{InboxName, abstract_name, inbox};
+use super::{InboxName, abstract_name};
 use crate::os::descriptors::InternalFd;
 use crate::socket::{Credentials, grow_buffers, peer_credentials};
 
@@ -274,18 +274,8 @@ impl Line {
 }
 
 fn connect(to: InboxName) -> rustix::io::Result<InternalFd> {
-    let line = inbox::new_socket()?;
+    let line = new_socket()?;
     let name = abstract_name(&to)?;
     rustix::io::retry_on_intr(|| rustix::net::connect(&line, &name))?;
     Ok(line)
-}
-
-pub(super) fn send(line: &InternalFd, message: &Message<'_>) -> rustix::io::Result<()> {
-    let (header, payload) = message.encode();
-    let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::io::retry_on_intr(|| {
-        rustix::net::sendmsg(line, &pieces, &mut SendAncillaryBuffer::default(), flags)
-    })
-    .map(drop)
 }
