@@ -310,10 +310,23 @@ fn an_address_that_takes_no_batches_does_not_slow_down_the_others() {
     assert_eq!(at_last.send_errors, 1);
 }
 
+/// Gives this thread, and those it will make, a network in which nobody else is: the processes of other tests share the
+/// port of the host's addresses, and one that is killed takes the packets with it that the kernel gave it.
+fn be_alone() {
+    // SAFETY: a system call that changes nothing but the calling thread.
+    let unshared = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(unshared, 0, "{}: run as root", std::io::Error::last_os_error());
+    let up = std::process::Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    assert!(up.expect("iproute2 is there").success());
+}
+
 /// A process that ends has its sockets for some milliseconds after it last looked at them.
 #[test]
 fn what_comes_to_the_port_of_one_that_leaves_goes_to_those_who_stay() {
     const PACKETS: u64 = 64;
+    be_alone();
     let (leaving, staying) = (Program::new(), Program::new());
     // It takes nothing before it is connected; that it is asked can be seen.
     let mut headers = Headers::new(Bth::new(Opcode::RC_SEND_ONLY, staying.queue_pair(), Psn::new(0)));
