@@ -20,6 +20,7 @@ mod counters;
 mod cq;
 mod entropy;
 mod event;
+pub mod link;
 pub mod memory;
 mod nic;
 mod peer;

@@ -8,11 +8,11 @@
 //! Everything is a function of the seed and of the caller's own calls.
 
 use crate::capture::Capture;
-use crate::faults::{FaultCounts, FaultInjector, Faults};
 use crate::link::{Link, LinkProfile};
-use crate::prng::{Prng, mix};
 use crate::schedule::Schedule;
-use crate::train::Train;
+use nonic_core::link::Train;
+use nonic_core::link::{FaultCounts, FaultInjector, Faults};
+use nonic_core::link::{Prng, mix};
 use nonic_core::{Arrival, Event, MAX_BATCH_LEN, Nic, Qpn, Time, Transmit};
 use nonic_wire::Packet;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -16,19 +16,14 @@
 mod capture;
 mod connections;
 mod fabric;
-mod faults;
 mod link;
-mod prng;
 mod run;
 mod schedule;
 mod shares;
-mod train;
 mod world;
 
 pub use capture::Capture;
 pub use fabric::{Batching, Fabric, FabricConfig, Step};
-pub use faults::{FaultCounts, FaultInjector, Faults};
 pub use link::{Link, LinkProfile};
-pub use prng::Prng;
+pub use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train};
 pub use run::{Failure, Options, Report, Summary, Workload, run_many, run_many_of, run_seed};
-pub use train::Train;

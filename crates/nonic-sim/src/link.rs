@@ -4,8 +4,8 @@
 //! business of [`crate::faults`], which wraps a link. The queue stands for a socket's receive buffer, which
 //! is what overflows first in practice.
 
-use crate::prng::Prng;
-use crate::train::Train;
+use nonic_core::link::Prng;
+use nonic_core::link::Train;
 
 /// What a link is like.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -3,9 +3,9 @@
 use crate::capture::Capture;
 use crate::connections::Connections;
 use crate::fabric::Fabric;
-use crate::faults::FaultCounts;
 use crate::shares::Shares;
 use crate::world::World;
+use nonic_core::link::FaultCounts;
 use std::fmt;
 use std::fs::File;
 use std::io::BufWriter;

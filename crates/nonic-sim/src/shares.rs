@@ -11,7 +11,7 @@
 use crate::capture::Capture;
 use crate::fabric::{Batching, Fabric, FabricConfig, Step};
 use crate::link::LinkProfile;
-use crate::prng::Prng;
+use nonic_core::link::Prng;
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Data, Endpoint, HeapRegion, KeySpec, KeyTable, Nic, NicConfig,
     Path, PathMtu, Psn, QpAttributes, QpCapacity, QpInit, QpState, Qpn, RemoteAddress, RnrTimer,
@@ -257,7 +257,7 @@ impl Hosts {
                     latency_ns: plan.latency_ns,
                     ..LinkProfile::default()
                 };
-                fabric.set_link(0, station, slow, crate::faults::Faults::default());
+                fabric.set_link(0, station, slow, nonic_core::link::Faults::default());
             }
         }
         Hosts {

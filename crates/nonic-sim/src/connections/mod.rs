@@ -19,11 +19,11 @@ mod program;
 
 use crate::capture::Capture;
 use crate::fabric::{Fabric, Step};
-use crate::faults::Faults;
-use crate::prng::Prng;
 use gateway::Gateway;
 use nonic_core::Time;
 use nonic_core::cm::ConnectionId;
+use nonic_core::link::Faults;
+use nonic_core::link::Prng;
 use nonic_wire::cm::{PortSpace, ServiceId};
 use plan::{CALM_NS, Plan};
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! What a seed means: hosts, faults, and who connects to whom with what intentions.
 
 use crate::fabric::{Batching, FabricConfig};
-use crate::faults::Faults;
 use crate::link::LinkProfile;
-use crate::prng::Prng;
 use nonic_core::cm::CmConfig;
+use nonic_core::link::Faults;
+use nonic_core::link::Prng;
 use std::time::Duration;
 
 /// When the network stops misbehaving.
@@ -149,6 +149,7 @@ fn draw_faults(prng: &mut Prng) -> Faults {
         reorder_ppm: rate(70),
         hold_ns: HOLD_NS,
         corrupt_ppm: rate(40),
+        ..Faults::default()
     }
 }
 

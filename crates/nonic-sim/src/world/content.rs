@@ -4,7 +4,7 @@
 //! so expected bytes are never stored, only compared; source buffers are the pool itself, registered
 //! read-only.
 
-use crate::prng::Prng;
+use nonic_core::link::Prng;
 use nonic_core::{Fault, HeapRegion, Region};
 use std::sync::OnceLock;
 

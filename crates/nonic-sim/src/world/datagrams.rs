@@ -4,7 +4,7 @@ use super::content::{Pieces, draw_content};
 use super::model::{Bad, Expect, Kind, Op, Receive, Source, Target};
 use super::ops::{GRH_LEN, MAX_INLINE, MAX_SGE};
 use super::plan::Plan;
-use crate::prng::Prng;
+use nonic_core::link::Prng;
 use nonic_core::{SendFlags, Status};
 
 /// Plans datagrams between `members`.

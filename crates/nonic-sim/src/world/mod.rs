@@ -25,9 +25,9 @@ mod setup;
 
 use crate::capture::Capture;
 use crate::fabric::{Fabric, Step};
-use crate::prng::Prng;
 use content::Arena;
 use model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Word};
+use nonic_core::link::Prng;
 use nonic_core::{QpAttributes, QpState};
 use plan::Plan;
 use scenario::Scenario;

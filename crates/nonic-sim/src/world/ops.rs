@@ -3,7 +3,7 @@
 use super::content::{Pieces, draw_content};
 use super::model::{Cell, Change, Expect, Export, Half, Kind, Op, Qp, Receive, Source, Writing};
 use super::plan::Plan;
-use crate::prng::Prng;
+use nonic_core::link::Prng;
 use nonic_core::{SendFlags, Service};
 
 /// The most gather or scatter elements a request has.

@@ -5,7 +5,7 @@ use super::content::Arena;
 use super::model::{Cell, Cq, Export, Half, Host, Life, Mark, Qp, Receive, Srq, Terms, Word};
 use super::scenario::Scenario;
 use super::{datagrams, ops};
-use crate::prng::Prng;
+use nonic_core::link::Prng;
 use nonic_core::{Arm, PathMtu, Psn, Qpn, RnrTimer, SendFlags, Service};
 use std::collections::{BTreeSet, VecDeque};
 

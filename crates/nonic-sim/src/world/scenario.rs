@@ -1,10 +1,10 @@
 //! From a seed to a network: how many NICs, which links, which faults.
 
 use crate::fabric::{Batching, FabricConfig};
-use crate::faults::Faults;
 use crate::link::LinkProfile;
-use crate::prng::Prng;
 use nonic_core::WindowConfig;
+use nonic_core::link::Faults;
+use nonic_core::link::Prng;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The network of a run.

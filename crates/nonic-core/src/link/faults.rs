@@ -5,8 +5,7 @@
 //! checker can tell a failure it caused from one it did not. Partitions are the fabric's: they concern
 //! pairs of NICs, not packets.
 
-use crate::prng::Prng;
-use crate::train::Train;
+use super::{Prng, Train};
 
 /// How much of what. Rates are in packets per million.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -25,6 +24,8 @@ pub struct Faults {
     pub hold_ns: u64,
     /// Packets with one to three bits flipped.
     pub corrupt_ppm: u32,
+    /// How much longer every packet takes, in order.
+    pub delay_ns: u64,
 }
 
 impl Faults {
@@ -35,6 +36,7 @@ impl Faults {
             && self.duplicate_ppm == 0
             && self.reorder_ppm == 0
             && self.corrupt_ppm == 0
+            && self.delay_ns == 0
     }
 }
 
@@ -101,6 +103,8 @@ impl FaultInjector {
         if self.faults.is_none() {
             return deliver(0, train);
         }
+        let delay_ns = self.faults.delay_ns;
+        let mut deliver = |extra_ns: u64, train| deliver(delay_ns.saturating_add(extra_ns), train);
         let packets = train.len();
         // Packets that pass stay together: `start` is the first one not yet passed on.
         let mut start = 0;
@@ -114,7 +118,7 @@ impl FaultInjector {
                 deliver(0, train.slice(start, kept - start));
             }
             start = index + 1;
-            let hold_ns = self.prng.below(self.faults.hold_ns + 1);
+            let hold_ns = self.prng.below(self.faults.hold_ns.saturating_add(1));
             match fate {
                 Fate::Duplicate | Fate::Reorder => deliver(hold_ns, train.slice(index, 1)),
                 Fate::Corrupt => {
@@ -255,6 +259,17 @@ mod tests {
         let (out, counts) = through(late, 1, 3);
         assert_eq!(counts.reordered, 3);
         assert!(out.iter().any(|(delay, _, _)| *delay > 0));
+    }
+
+    #[test]
+    fn everything_is_delayed_alike() {
+        let late = Faults {
+            delay_ns: 500,
+            ..Faults::default()
+        };
+        let (out, counts) = through(late, 1, 3);
+        assert_eq!(out, [(500, 0, vec![0, 1, 2])]);
+        assert_eq!(counts, FaultCounts::default());
     }
 
     #[test]

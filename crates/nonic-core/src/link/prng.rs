@@ -1,7 +1,7 @@
-//! The simulator's own random numbers: xoshiro256++, seeded through SplitMix64.
+//! Random numbers that a seed names for ever: xoshiro256++, seeded through SplitMix64.
 //!
-//! Written here and never to be changed: a seed must name the same run for ever. It is neither
-//! cryptographic nor meant for anything outside the simulator.
+//! Written here and never to be changed: a seed must name the same run of the simulator, or the same faults of a link.
+//! It is not cryptographic: keys and starting PSNs come from an [`Entropy`](crate::Entropy).
 
 /// A seeded generator.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Prng {
 
 /// SplitMix64's finisher: a well-mixed function of one word.
 #[inline]
-pub(crate) fn mix(word: u64) -> u64 {
+pub fn mix(word: u64) -> u64 {
     let z = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

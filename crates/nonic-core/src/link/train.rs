@@ -50,7 +50,7 @@ impl Train {
     }
 
     /// Adds the packets of `other`, if that leaves a proper train: all but the last of one size.
-    pub(crate) fn merge(&mut self, other: &Train) -> bool {
+    pub fn merge(&mut self, other: &Train) -> bool {
         let ends_full = self.bytes.len().is_multiple_of(self.stride);
         let first = other.stride.min(other.bytes.len());
         let fits = ends_full

@@ -1,0 +1,13 @@
+//! What lies between two NICs, as far as it needs no operating system: packets that travel together, and the faults a
+//! network has.
+//!
+//! The simulator's links and the engine's (`NONIC_FAULTS`) are disturbed by the same [`FaultInjector`], so what is
+//! proved in virtual time is what happens on sockets.
+
+mod faults;
+mod prng;
+mod train;
+
+pub use faults::{FaultCounts, FaultInjector, Faults};
+pub use prng::{Prng, mix};
+pub use train::Train;
