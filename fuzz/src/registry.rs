@@ -1,6 +1,6 @@
 //! What other processes write into an inbox.
 
-use nonic_engine::registry::Message;
+use nonic_engine::host::Message;
 
 /// Decoding never panics, and a handover names packets and where they came from.
 pub fn decode(bytes: &[u8]) {

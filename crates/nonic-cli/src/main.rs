@@ -34,7 +34,7 @@ use std::process::ExitCode;
 ///
 /// A software RNIC in an ordinary process: no kernel module, no root, no daemon.
 #[derive(Debug, Parser)]
-#[command(name = "nonic", version, propagate_version = true, after_long_help = ENVIRONMENT)]
+#[command(name = "nonic", version, propagate_version = true, after_long_help = nonic_settings::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -42,11 +42,6 @@ struct Cli {
     #[arg(long, global = true)]
     json: bool,
 }
-
-const ENVIRONMENT: &str = "\
-Environment:
-  NONIC_PCAP=FILE      Every packet this process sends and receives, as pcapng; %p in FILE is its process id
-  NONIC_NO_SHORTCUT=1  Processes of one host talk over port 4791, as different hosts do (a testing aid)";
 
 #[derive(Debug, Subcommand)]
 enum Command {

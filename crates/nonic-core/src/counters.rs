@@ -1,39 +1,66 @@
 //! What happened, in numbers. Plain fields; the engine adds them up over shards and exports them.
 
-/// Counters of one NIC.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct Counters {
-    pub tx_packets: u64,
-    pub tx_bytes: u64,
-    pub rx_packets: u64,
-    pub rx_bytes: u64,
-    /// Dropped because the ICRC was wrong.
-    pub rx_icrc_errors: u64,
-    /// Accepted after solving for an IPv4 Identification the socket does not show.
-    pub rx_identification_solved: u64,
-    /// Dropped because no header could be made of it.
-    pub rx_malformed: u64,
-    /// Dropped because no queue pair of that number, state, service or peer takes it.
-    pub rx_unclaimed: u64,
-    /// Dropped because it is of another partition.
-    pub rx_pkey_violations: u64,
-    /// Datagrams with a wrong Q_Key.
-    pub rx_qkey_violations: u64,
-    /// Requests seen before.
-    pub rx_duplicates: u64,
-    /// Requests that came after a gap.
-    pub rx_out_of_sequence: u64,
-    /// Datagrams and unreliable messages dropped for want of a receive, or because of a gap.
-    pub rx_dropped: u64,
-    pub naks_sent: u64,
-    pub naks_received: u64,
-    pub rnr_naks_sent: u64,
-    pub rnr_naks_received: u64,
-    /// Acknowledgement timeouts.
-    pub timeouts: u64,
-    /// Packets sent again.
-    pub retransmitted_packets: u64,
-    /// Completions published.
-    pub completions: u64,
+/// Makes a structure of counters that can be added up and listed by name, so that one that is added is not forgotten
+/// where they are exported.
+#[macro_export]
+macro_rules! counters {
+    ($(#[$about:meta])* pub struct $name:ident { $($(#[$field_about:meta])* $field:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+        #[allow(missing_docs, reason = "most names say it")]
+        pub struct $name {
+            $($(#[$field_about])* pub $field: u64,)*
+        }
+
+        impl $name {
+            /// All of them, by name.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
+        }
+
+        impl std::ops::AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counters of one NIC.
+    pub struct Counters {
+        tx_packets,
+        tx_bytes,
+        rx_packets,
+        rx_bytes,
+        /// Dropped because the ICRC was wrong.
+        rx_icrc_errors,
+        /// Accepted after solving for an IPv4 Identification the socket does not show.
+        rx_identification_solved,
+        /// Dropped because no header could be made of it.
+        rx_malformed,
+        /// Dropped because no queue pair of that number, state, service or peer takes it.
+        rx_unclaimed,
+        /// Dropped because it is of another partition.
+        rx_pkey_violations,
+        /// Datagrams with a wrong Q_Key.
+        rx_qkey_violations,
+        /// Requests seen before.
+        rx_duplicates,
+        /// Requests that came after a gap.
+        rx_out_of_sequence,
+        /// Datagrams and unreliable messages dropped for want of a receive, or because of a gap.
+        rx_dropped,
+        naks_sent,
+        naks_received,
+        rnr_naks_sent,
+        rnr_naks_received,
+        /// Acknowledgement timeouts.
+        timeouts,
+        /// Packets sent again.
+        retransmitted_packets,
+        /// Completions published.
+        completions,
+    }
 }

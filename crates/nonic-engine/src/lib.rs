@@ -1,36 +1,35 @@
-//! The world around the NIC: sockets, network devices, event descriptors and the sharing of one
-//! address between processes.
+//! The world around the NIC: links, network devices, event descriptors and the sharing of one address between processes.
 //!
-//! The protocol lives in `nonic-core` and never calls the operating system; this crate does, on its
-//! behalf. It refuses to know anything about packets beyond their length: what a datagram means is
-//! decided below, where it goes is decided here.
+//! The protocol lives in `nonic-core` and never calls the operating system; this crate does, on its behalf. Of packets it
+//! knows just enough to find the process they are for (`host::demultiplex`): what they mean is decided below.
 //!
-//! Read first: [`socket::WireSocket`] (how bytes reach the wire), [`netdev::devices`] (which devices
-//! exist) and [`registry`] (how processes share UDP port 4791 without a daemon).
+//! | module | what it is |
+//! |---|---|
+//! | [`Device`] | an open device: what both doors, the Rust API and the C libraries, stand on |
+//! | `driver` | who drives the NIC and when: turns, the background thread, the end of the process |
+//! | `shard` | the pipeline: links → NIC → completions |
+//! | `link` | what carries packets: the trait, UDP behind it, captures and faults around it |
+//! | [`host`] | how processes of one host share UDP port 4791 without a daemon |
+//! | [`memory`] | registered memory, reached through the processor |
+//! | `notify` | channels and doorbells |
+//! | [`os`] | clocks, descriptors, interfaces, pinning |
+//! | [`Config`] | what can be asked of a device, by the environment or by a program |
 
-mod attachment;
-mod attention;
-mod capture;
-mod channel;
-mod clock;
+mod config;
 mod device;
-mod doorbell;
-mod entropy;
-pub mod eventfd;
-mod farewell;
+mod driver;
 mod gsi;
+pub mod host;
+mod link;
 pub mod memory;
-pub mod netdev;
+mod notify;
 pub mod os;
-pub mod pinning;
-mod progress;
-pub mod registry;
-mod routes;
-mod settings;
 mod shard;
-pub mod socket;
 
-pub use channel::{Channel, Notify};
+pub use config::{Config, FaultPlan};
 pub use device::{Device, DeviceUsage, ListenError, OpenError, RecvPoster, SendPoster};
-pub use doorbell::Doorbell;
-pub use shard::{ConnectionSink, LinkCounters};
+pub use link::udp::socket;
+pub use link::{Datagrams, LinkCounters};
+pub use notify::{Channel, Doorbell, Notify};
+pub use os::{eventfd, netdev, pinning};
+pub use shard::ConnectionSink;

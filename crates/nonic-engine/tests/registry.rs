@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
-use nonic_engine::netdev::LocalAddress;
-use nonic_engine::registry::{
+use nonic_engine::host::{
     Block, BlockClaim, BlockName, Delivery, Heard, InboxBuffer, InboxName, Message, Occupant, Outbox, Port,
     RetryReason, Standing, occupant,
 };
+use nonic_engine::netdev::LocalAddress;
 use nonic_engine::socket::{Datagrams, RecvBatch, WireSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -10,10 +10,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nonic_engine::netdev::LocalAddress;
-use nonic_engine::registry::{
+use nonic_engine::host::{
     Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Occupant, Outbox, Port, occupant,
 };
+use nonic_engine::netdev::LocalAddress;
 use nonic_engine::socket::{RecvBatch, WireSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

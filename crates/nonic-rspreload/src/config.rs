@@ -8,7 +8,9 @@
 //! there is a line, only what matches one is carried.
 
 use libc::c_int;
+use nonic_settings::{self as settings, Environment, SettingError};
 use std::ffi::CStr;
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 /// Where rdma-core has it.
@@ -21,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) sizes: Vec<(c_int, c_int)>,
     /// Whether TCP takes over when RDMA does not reach.
     pub(crate) falls_back: bool,
+    /// Something was asked that nobody knows: nothing is carried.
+    refused: bool,
 }
 
 /// One line.
@@ -41,7 +45,13 @@ pub(crate) fn config() -> &'static Config {
 impl Config {
     fn read() -> Self {
         use crate::rsockets::{RDMA_INLINE, RDMA_RQSIZE, RDMA_SQSIZE};
-        let file = std::env::var_os("NONIC_PRELOAD_CONFIG").unwrap_or_else(|| FILE.into());
+        let environment = match Environment::read() {
+            Ok(environment) => environment,
+            // No device would open either.
+            Err(error) => return Config::refused(&error),
+        };
+        let file = environment.file(&settings::PRELOAD_CONFIG);
+        let file = file.unwrap_or_else(|| FILE.into());
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let variables = [
             ("RS_SQ_SIZE", RDMA_SQSIZE),
@@ -55,12 +65,28 @@ impl Config {
         Config {
             rules: text.lines().filter_map(Rule::parse).collect(),
             sizes: variables.into_iter().filter_map(size).collect(),
-            falls_back: std::env::var_os("NONIC_SOCKETS").is_none_or(|value| value != "rdma-only"),
+            falls_back: !environment.is_unusual(&settings::SOCKETS),
+            refused: false,
+        }
+    }
+
+    /// Carries nothing, and says why.
+    fn refused(error: &SettingError) -> Self {
+        // A closed standard error is the program's business.
+        let _ = writeln!(std::io::stderr(), "nonic: {error}; sockets are left alone");
+        Config {
+            rules: Vec::new(),
+            sizes: Vec::new(),
+            falls_back: true,
+            refused: true,
         }
     }
 
     /// Whether such a socket is carried. The type comes without flags.
     pub(crate) fn carries(&self, domain: c_int, kind: c_int, protocol: c_int) -> bool {
+        if self.refused {
+            return false;
+        }
         let protocol = match (kind, protocol) {
             (libc::SOCK_STREAM, 0) => libc::IPPROTO_TCP,
             (libc::SOCK_DGRAM, 0) => libc::IPPROTO_UDP,
@@ -144,6 +170,7 @@ mod tests {
             rules: text.lines().filter_map(Rule::parse).collect(),
             sizes: Vec::new(),
             falls_back: true,
+            refused: false,
         }
     }
 

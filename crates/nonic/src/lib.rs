@@ -63,8 +63,8 @@ pub use nonic_core::{
     Access, AckTimeout, CompletionOpcode, Counters, CqOverflow, CreateError, Event, ModifyError, NicConfig,
     PathMtu, PostError, Psn, QpCapacity, QpState, Qpn, RnrTimer, Status,
 };
+pub use nonic_engine::host::{Occupant, RetryReason, Standing, occupant};
 pub use nonic_engine::netdev::{Gid, GidEntry, LinkState, LocalAddress, NetDevice};
-pub use nonic_engine::registry::{Occupant, RetryReason, Standing, occupant};
 pub use nonic_engine::{LinkCounters, OpenError};
 pub use nonic_wire::cm::RejectReason;
 pub use queue_pair::{

@@ -4,8 +4,8 @@
 //! It uses what any user can: abstract Unix sockets, UDP sockets and `/proc/net/unix`. Names and packets are made by
 //! nonic's own code, so that an attack does not become harmless because a format has changed.
 
+use nonic_engine::host::{Block, BlockName};
 use nonic_engine::netdev::LocalAddress;
-use nonic_engine::registry::{Block, BlockName};
 use nonic_wire::cm::{CmMad, IpHeader, Message, PortSpace, PrivateData, Req, ReqPath, ServiceId, gid_of};
 use nonic_wire::mad::{GSI_QKEY, MAD_LEN};
 use nonic_wire::{Bth, Deth, Flow, Headers, ICRC_LEN, Opcode, Psn, Qpn, ROCE_PORT, icrc};

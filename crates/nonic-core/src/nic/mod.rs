@@ -646,6 +646,17 @@ pub struct Usage {
     pub unpublished: usize,
 }
 
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.queue_pairs += other.queue_pairs;
+        self.send_requests += other.send_requests;
+        self.timers += other.timers;
+        self.peers += other.peers;
+        self.in_flight_bytes += other.in_flight_bytes;
+        self.unpublished += other.unpublished;
+    }
+}
+
 fn apply(common: &mut Common, set: &QpAttributes) {
     macro_rules! take {
         ($($field:ident),*) => { $( if let Some(value) = set.$field { common.$field = value; } )* };

@@ -1,14 +1,14 @@
 //! Connecting by address and service: the device's side of the connection manager.
 //!
-//! Every call is made under the shard's lock and sends what it has to say before it returns. What becomes of a
+//! Every call is made in a turn at the first shard and sends what it has to say before it returns. What becomes of a
 //! connection is told to the device's [`ConnectionSink`].
 
 use super::Device;
-use crate::registry::{ServiceClaim, ServiceName};
-use crate::shard::{ConnectionSink, Effort, Shard};
+use crate::shard::{ConnectionSink, Effort};
 use nonic_core::Time;
 use nonic_core::cm::{
-    AcceptParams, AnswerParams, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams, ResolveParams,
+    AcceptParams, AnswerParams, Cm, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams,
+    ResolveParams,
 };
 use nonic_wire::cm::ServiceId;
 use std::io;
@@ -41,7 +41,7 @@ pub enum ListenError {
 impl Device {
     /// Names who hears of connections from now on.
     pub fn set_connection_sink(&self, sink: Arc<dyn ConnectionSink>) {
-        self.inner.progress.turn().connection_sink = Some(sink);
+        self.inner.common.connections.set_sink(sink);
     }
 
     /// Takes requests for a service: at one address, at all of a family (the unspecified one), or at all. At
@@ -52,39 +52,34 @@ impl Device {
         address: Option<IpAddr>,
         backlog: usize,
     ) -> Result<ListenerId, ListenError> {
-        let mut shard = self.inner.progress.turn();
-        let wanted: Vec<usize> = (0..shard.attachments.len())
-            .filter(|index| is_meant(address, shard.attachments[*index].address.ip))
-            .collect();
-        if let (Some(address), true) = (address, wanted.is_empty()) {
+        let mut turn = self.inner.home();
+        let wanted = |own| is_meant(address, own);
+        if let (Some(address), true) = (
+            address,
+            !turn.presences().any(|presence| wanted(presence.address().ip)),
+        ) {
             return Err(ListenError::NoAddress(address));
         }
-        let claims: io::Result<Vec<ServiceClaim>> = wanted
-            .iter()
-            .map(|index| {
-                ServiceClaim::claim(ServiceName {
-                    address: shard.attachments[*index].address,
-                    service_id: service_id.0,
-                })
-            })
-            .collect();
-        let claims = claims.map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => ListenError::InUse,
-            _ => error.into(),
+        let connections = &self.inner.common.connections;
+        let listener = connections.with(|cm| cm.listen(service_id, address, backlog));
+        let listener = listener.map_err(|error| match error {
+            CmError::InUse => ListenError::InUse,
+            error => ListenError::Refused(error),
         })?;
-        for claim in &claims {
-            self.inner.progress.watch(claim.inbox())?;
+        let refused = turn
+            .presences_mut()
+            .filter(|presence| wanted(presence.address().ip))
+            .find_map(|presence| presence.listen(listener, service_id.0).err());
+        if let Some(error) = refused {
+            turn.presences_mut()
+                .for_each(|presence| presence.unlisten(listener));
+            connections.with(|cm| cm.unlisten(listener));
+            return Err(match error.kind() {
+                io::ErrorKind::AddrInUse => ListenError::InUse,
+                _ => error.into(),
+            });
         }
-        let listener = match shard.gsi.cm.listen(service_id, address, backlog) {
-            Ok(listener) => listener,
-            Err(CmError::InUse) => return Err(ListenError::InUse),
-            Err(error) => return Err(ListenError::Refused(error)),
-        };
-        for (index, claim) in wanted.into_iter().zip(claims) {
-            shard.attachments[index].services.push((listener, claim));
-            shard.attachments[index].steering.want_again();
-        }
-        drop(shard);
+        drop(turn);
         self.await_steering();
         Ok(listener)
     }
@@ -94,72 +89,76 @@ impl Device {
     fn await_steering(&self) {
         let deadline = Instant::now() + STEERING_PATIENCE;
         loop {
-            let mut shard = self.inner.progress.turn();
-            shard.drive(Effort::Full);
-            if shard.is_steered() || Instant::now() >= deadline {
+            let mut turn = self.inner.home();
+            let now = turn.now();
+            turn.drive(now, Effort::Full);
+            let steered = turn.presences().all(|presence| presence.is_steered(now));
+            if steered || Instant::now() >= deadline {
                 return;
             }
-            drop(shard);
+            drop(turn);
+            // The other shards are asked too.
+            self.progress();
             std::thread::yield_now();
         }
     }
 
     /// Takes no more requests. Those already told of stay to be answered. Answers whether there was a listener.
     pub fn unlisten(&self, listener: ListenerId) -> bool {
-        let mut shard = self.inner.progress.turn();
+        let mut turn = self.inner.home();
+        let now = turn.now();
         // What lies in its inboxes would be lost with them.
-        shard.drive(Effort::Full);
-        for attachment in &mut shard.attachments {
-            attachment.services.retain(|(owner, _)| *owner != listener);
-        }
-        shard.gsi.cm.unlisten(listener)
+        turn.drive(now, Effort::Full);
+        turn.presences_mut()
+            .for_each(|presence| presence.unlisten(listener));
+        self.inner.common.connections.with(|cm| cm.unlisten(listener))
     }
 
     /// Asks a peer for a connection.
     pub fn connect(&self, params: &ConnectParams<'_>) -> Result<ConnectionId, CmError> {
-        self.manage(|shard, now| shard.gsi.cm.connect(now, params))
+        self.manage(|cm, now| cm.connect(now, params))
     }
 
     /// Accepts a request to connect.
     pub fn accept(&self, connection: ConnectionId, params: &AcceptParams<'_>) -> Result<(), CmError> {
-        self.manage(|shard, now| shard.gsi.cm.accept(now, connection, params))
+        self.manage(|cm, now| cm.accept(now, connection, params))
     }
 
     /// Rejects a request to connect, or a peer that accepted ours.
     pub fn reject(&self, connection: ConnectionId, params: &RejectParams<'_>) -> Result<(), CmError> {
-        self.manage(|shard, now| shard.gsi.cm.reject(now, connection, params))
+        self.manage(|cm, now| cm.reject(now, connection, params))
     }
 
     /// Tells a peer that accepted that our queue pair is ready.
     pub fn establish(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
-        self.manage(|shard, now| shard.gsi.cm.establish(now, connection, private_data))
+        self.manage(|cm, now| cm.establish(now, connection, private_data))
     }
 
     /// Ends a connection.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
-        self.manage(|shard, now| shard.gsi.cm.disconnect(now, connection, private_data))
+        self.manage(|cm, now| cm.disconnect(now, connection, private_data))
     }
 
     /// Gives a connection up in whatever state it is; the sink hears no more of it.
     pub fn abandon(&self, connection: ConnectionId) -> Result<(), CmError> {
-        self.manage(|shard, now| shard.gsi.cm.abandon(now, connection))
+        self.manage(|cm, now| cm.abandon(now, connection))
     }
 
     /// Asks a peer for a datagram service.
     pub fn resolve_service(&self, params: &ResolveParams<'_>) -> Result<ConnectionId, CmError> {
-        self.manage(|shard, now| shard.gsi.cm.resolve(now, params))
+        self.manage(|cm, now| cm.resolve(now, params))
     }
 
     /// Answers a request for a datagram service.
     pub fn answer_service(&self, connection: ConnectionId, params: &AnswerParams<'_>) -> Result<(), CmError> {
-        self.manage(|shard, now| shard.gsi.cm.answer(now, connection, params))
+        self.manage(|cm, now| cm.answer(now, connection, params))
     }
 
-    /// Makes a call of the connection manager and sends what it leads to.
-    fn manage<T>(&self, call: impl FnOnce(&mut Shard, Time) -> Result<T, CmError>) -> Result<T, CmError> {
-        let mut shard = self.inner.progress.turn();
-        let now = shard.clock.now();
-        call(&mut shard, now)
+    /// Makes a call of the connection manager. What it leads to is sent at the end of the turn.
+    fn manage<T>(&self, call: impl FnOnce(&mut Cm, Time) -> Result<T, CmError>) -> Result<T, CmError> {
+        let turn = self.inner.home();
+        let now = turn.now();
+        self.inner.common.connections.with(|cm| call(cm, now))
     }
 }
 

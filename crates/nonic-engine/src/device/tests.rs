@@ -1,9 +1,9 @@
 //! What a device does for a program that does not call it: whoever changes something through a
-//! [`Turn`](crate::progress::Turn) leaves nothing behind that somebody would have to come back for.
+//! [`Turn`](crate::driver::turn::Turn) leaves nothing behind that somebody would have to come back for.
 
-use super::{Device, farewell};
-use crate::channel::Notify;
+use super::{Device, HOME, exit};
 use crate::memory::Pages;
+use crate::notify::Notify;
 use crate::socket::ROCE_PORT;
 use nonic_core::{
     Access, AckTimeout, Arm, Completion, CompletionQueue, CqId, Data, KeySpec, Path, PathMtu, PdId, Psn,
@@ -127,6 +127,17 @@ impl Program {
         qpn
     }
 
+    /// The same, in the shard of another queue pair: a window is a shard's.
+    fn connected_beside(&self, first: Qpn, silence: &Silence, peer: Qpn, timeout_exponent: u8) -> Qpn {
+        let shard_of = |qpn| self.device.inner.common.map.shard_of(qpn);
+        loop {
+            let qpn = self.connected_to(silence, peer, timeout_exponent);
+            if shard_of(qpn) == shard_of(first) {
+                return qpn;
+            }
+        }
+    }
+
     fn gid_index(&self, ip: IpAddr) -> u8 {
         let index = self.device.gids().iter().position(|gid| gid.address.ip == ip);
         index.expect("loopback has it") as u8
@@ -162,7 +173,7 @@ impl Program {
     /// Waits until the background thread sleeps with nothing to wake it but us or a packet.
     fn wait_until_asleep(&self) {
         let deadline = Instant::now() + PATIENCE;
-        while !self.device.inner.progress.sleeps_without_timer() {
+        while !self.device.inner.drivers[HOME].sleeps_without_timer() {
             assert!(Instant::now() < deadline, "it never sleeps");
             std::thread::yield_now();
         }
@@ -245,7 +256,7 @@ fn destroying_a_queue_pair_lets_those_go_that_waited_for_its_window() {
     for _ in 0..TRIES {
         let (program, silence) = (Program::new(), Silence::new());
         let first = program.connected_to(&silence, STRANGER, LONG);
-        let others = OTHERS.map(|peer| program.connected_to(&silence, peer, LONG));
+        let others = OTHERS.map(|peer| program.connected_beside(first, &silence, peer, LONG));
         // More than any window holds.
         program.write(first, MEMORY as u32);
         assert!(silence.heard().contains(&STRANGER));
@@ -280,10 +291,15 @@ fn an_address_that_takes_no_batches_does_not_slow_down_the_others() {
     // Not the first address: that one used to be asked for all.
     let limited = usize::from(program.gid_index(v6));
     assert_ne!(limited, 0);
-    let forbidden = program.device.inner.progress.turn().attachments[limited]
-        .own
-        .forbid_batches();
-    forbidden.expect("the kernel knows the option");
+    let turn = program.device.inner.home();
+    let forbidden = turn
+        .presences()
+        .nth(limited)
+        .map(|presence| presence.forbid_batches());
+    forbidden
+        .expect("it is there")
+        .expect("the kernel knows the option");
+    drop(turn);
     // What the kernel refused is lost; the gap shows when the rest arrives, and everything goes one by one.
     program.write(to_v6, LENGTH);
     assert_eq!(program.wait().status, Status::Success);
@@ -339,8 +355,12 @@ fn what_comes_to_the_port_of_one_that_leaves_goes_to_those_who_stay() {
     }
     .emit_into(&mut packet);
 
-    let mut turn = leaving.device.inner.progress.turn();
-    farewell::take_leave(&mut turn);
+    let inner = &leaving.device.inner;
+    exit::take_leave(
+        &inner.common.connections,
+        &inner.drivers,
+        Instant::now() + PATIENCE,
+    );
     for _ in 0..PACKETS {
         // The kernel chooses a socket by the sender.
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");

@@ -1,3 +1,10 @@
 //! What the engine asks of the operating system beyond packets.
 
+pub(crate) mod clock;
 pub mod descriptors;
+pub(crate) mod entropy;
+pub mod eventfd;
+pub mod netdev;
+pub mod pinning;
+pub(crate) mod poller;
+pub(crate) mod signals;

@@ -8,9 +8,10 @@
 //!
 //! It cannot help a process that is killed. It does nothing in a child of `fork`, whose devices are its parent's.
 
-use crate::progress::Progress;
-use crate::settings::Settings;
-use crate::shard::{Effort, Shard};
+use super::{Driver, Turn};
+use crate::driver::turn::Machine;
+use crate::shard::Effort;
+use crate::shard::connections::ConnectionManager;
 use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,88 +29,96 @@ const FEW: usize = 64;
 /// How often answers are looked for.
 const GLANCE: Duration = Duration::from_micros(100);
 
+/// What is to be done for a device when the process ends; `deadline` is until when to wait for turns.
+pub(crate) trait Leave: Send + Sync {
+    /// Says goodbye, and whatever else there is to do.
+    fn leave(&self, deadline: Instant);
+}
+
 /// The open devices, and the process that opened each.
-static OPEN: Mutex<Vec<(u32, Weak<Progress>)>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<(u32, Weak<dyn Leave>)>> = Mutex::new(Vec::new());
 
 /// From now on the device says goodbye if the process ends before it is closed.
-pub(crate) fn expect_end(device: &Arc<Progress>) {
+pub(crate) fn expect_end(device: Weak<dyn Leave>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
-        // SAFETY: the handler is a function without captures. Refused only for want of memory; then there is no
-        // farewell.
-        unsafe { libc::atexit(say_farewell) };
+        // SAFETY: the handler is a function without captures. Refused only for want of memory; then nothing is said.
+        unsafe { libc::atexit(leave_all) };
     });
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|(_, device)| device.strong_count() > 0);
-    open.push((std::process::id(), Arc::downgrade(device)));
+    open.push((std::process::id(), device));
 }
 
-extern "C" fn say_farewell() {
+extern "C" fn leave_all() {
     let deadline = Instant::now() + PATIENCE;
     let Some(open) = lock_until(deadline, &OPEN) else {
         return;
     };
-    let settings = Settings::from_environment().ok();
     let ours = open.iter().filter(|(process, _)| *process == std::process::id());
     for device in ours.filter_map(|(_, device)| device.upgrade()) {
-        let Some(mut shard) = device.turn_until(deadline) else {
-            continue;
-        };
-        take_leave(&mut shard);
-        if let Some(capture) = &mut shard.capture {
-            capture.flush();
-        }
-        if let Some(settings) = &settings {
-            settings.report(shard.nic.counters(), &shard.counters);
-        }
+        device.leave(deadline);
     }
 }
 
-/// Ends the connections of a NIC that is about to go, and leaves the port to those who stay.
-pub(crate) fn take_leave(shard: &mut Shard) {
-    end_connections(shard);
-    leave_ports(shard);
+/// Ends the connections of a device that is about to go, through its first shard, and leaves the ports to those who stay.
+pub(crate) fn take_leave(connections: &ConnectionManager, drivers: &[Arc<Driver>], deadline: Instant) {
+    let mut turns: Vec<Turn<'_>> = Vec::with_capacity(drivers.len());
+    for driver in drivers {
+        // One that is kept by a thread which never gives it back must not keep the others.
+        turns.extend(driver.turn_until(deadline));
+    }
+    if let Some(first) = turns.first_mut() {
+        end_connections(connections, first);
+    }
+    for turn in &mut turns {
+        leave_ports(turn);
+    }
 }
 
-fn end_connections(shard: &mut Shard) {
-    let now = shard.clock.now();
-    shard.gsi.cm.abandon_all(now);
-    shard.drive(Effort::Full);
+fn end_connections(connections: &ConnectionManager, turn: &mut Turn<'_>) {
+    let now = turn.now();
+    connections.with(|cm| cm.abandon_all(now));
+    drive(turn);
     // With very many connections, one call does not send it all.
     let deadline = Instant::now() + PATIENCE;
-    while shard.is_behind() && Instant::now() < deadline {
-        shard.drive(Effort::Full);
+    while turn.is_behind() && Instant::now() < deadline {
+        drive(turn);
     }
     for pause in PAUSES {
-        let waiting = wait_for_answers(shard, pause);
+        let waiting = wait_for_answers(connections, turn, pause);
         if waiting == 0 || waiting > FEW {
             return;
         }
-        let now = shard.clock.now();
-        shard.gsi.cm.repeat_goodbyes(now);
-        shard.drive(Effort::Full);
+        let now = turn.now();
+        connections.with(|cm| cm.repeat_goodbyes(now));
+        drive(turn);
     }
+}
+
+fn drive(turn: &mut Turn<'_>) -> bool {
+    let now = turn.now();
+    turn.drive(now, Effort::Full)
 }
 
 /// Passes on what has come to port 4791 for other processes, and closes our sockets there. Until a process has ended, which
 /// takes it a few milliseconds more, the kernel would go on to give us packets, and they would end with us: a message of the
 /// connection manager is repeated after more than four seconds.
-fn leave_ports(shard: &mut Shard) {
-    shard.drive(Effort::Full);
-    for attachment in &mut shard.attachments {
-        attachment.port.leave();
-    }
+fn leave_ports(turn: &mut Turn<'_>) {
+    drive(turn);
+    turn.presences_mut().for_each(|presence| presence.retire());
+    turn.sync_links();
 }
 
 /// Hears answers for so long; how many have not come.
-fn wait_for_answers(shard: &mut Shard, pause: Duration) -> usize {
+fn wait_for_answers(connections: &ConnectionManager, turn: &mut Turn<'_>, pause: Duration) -> usize {
     let deadline = Instant::now() + pause;
     loop {
-        let waiting = shard.gsi.cm.unanswered_goodbyes();
+        let waiting = connections.with(|cm| cm.unanswered_goodbyes());
         if waiting == 0 || waiting > FEW || Instant::now() >= deadline {
             return waiting;
         }
-        if !shard.drive(Effort::Full) {
+        if !drive(turn) {
             std::thread::sleep(GLANCE);
         }
     }

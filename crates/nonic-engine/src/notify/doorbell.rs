@@ -3,7 +3,7 @@
 //! One [`Doorbell`] per completion queue. The engine rings it; sleepers (threads, tasks, a descriptor) are
 //! woken. Rings are sticky until somebody has looked, so none is lost between arming and sleeping.
 
-use crate::channel::Notify;
+use super::channel::Notify;
 use crate::eventfd::EventFd;
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};

@@ -339,7 +339,7 @@ mod tests {
         let bench = Bench::new(5, 4);
         attach(&bench.sockets[3], &[]).expect("attached");
         for index in 0..4 {
-            let question = crate::registry::survey::Question { index, token: 1 };
+            let question = crate::host::survey::Question { index, token: 1 };
             assert_eq!(bench.where_goes(&question.encode()), index as usize);
         }
     }

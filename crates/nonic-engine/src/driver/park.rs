@@ -1,4 +1,4 @@
-//! The protocol between the program's threads and the background thread: who watches, who is woken.
+//! The park protocol between the program's threads and the background thread: who watches, who is woken.
 //!
 //! Three promises, explored by the models at the end of this file (`cargo xtask loom`):
 //! - a timer set while the background thread sleeps wakes it if it would oversleep it;
@@ -23,7 +23,7 @@ pub(crate) trait Wake {
 
 /// What both sides know of each other.
 #[derive(Debug)]
-pub(crate) struct Attention<W> {
+pub(crate) struct ParkProtocol<W> {
     pub(crate) wake: W,
     /// Polls by the program since the background thread last looked.
     polls: AtomicU32,
@@ -33,9 +33,9 @@ pub(crate) struct Attention<W> {
     asleep_until_ns: AtomicU64,
 }
 
-impl<W: Wake> Attention<W> {
+impl<W: Wake> ParkProtocol<W> {
     pub(crate) fn new(wake: W) -> Self {
-        Attention {
+        ParkProtocol {
             wake,
             polls: AtomicU32::new(0),
             aside: AtomicBool::new(false),
@@ -56,7 +56,7 @@ impl<W: Wake> Attention<W> {
         }
     }
 
-    /// A timer is due at `at_ns`. Called with the shard's lock held, as [`Attention::fall_asleep`] is.
+    /// A timer is due at `at_ns`. Called with the shard's lock held, as [`ParkProtocol::fall_asleep`] is.
     pub(crate) fn timer_set(&self, at_ns: u64) {
         if at_ns < self.asleep_until_ns.load(Ordering::SeqCst) {
             // One wake-up is enough; the background thread asks for the timers again.
@@ -100,14 +100,14 @@ impl<W: Wake> Attention<W> {
 }
 
 #[cfg(all(test, loom))]
-mod models {
+pub(super) mod models {
     use super::*;
     use loom::sync::{Arc, Condvar, Mutex};
     use loom::thread;
 
     /// An eventfd: sticky until drained.
     #[derive(Default)]
-    struct Bell {
+    pub(in super::super) struct Bell {
         rung: Mutex<bool>,
         changed: Condvar,
     }
@@ -120,7 +120,7 @@ mod models {
     }
 
     impl Bell {
-        fn sleep(&self) {
+        pub(in super::super) fn sleep(&self) {
             let mut rung = self.rung.lock().unwrap();
             while !*rung {
                 rung = self.changed.wait(rung).unwrap();
@@ -135,73 +135,31 @@ mod models {
     fn a_timer_is_never_overslept() {
         loom::model(|| {
             let timer = Arc::new(Mutex::new(None::<u64>));
-            let attention = Arc::new(Attention::new(Bell::default()));
+            let park = Arc::new(ParkProtocol::new(Bell::default()));
             let background = {
-                let (timer, attention) = (timer.clone(), attention.clone());
+                let (timer, park) = (timer.clone(), park.clone());
                 thread::spawn(move || {
                     loop {
                         let until = {
                             let timer = timer.lock().unwrap();
                             let until = timer.unwrap_or(u64::MAX);
-                            attention.fall_asleep(until);
+                            park.fall_asleep(until);
                             until
                         };
                         if until != u64::MAX {
                             return until;
                         }
-                        attention.wake.sleep();
-                        attention.woke();
+                        park.wake.sleep();
+                        park.woke();
                     }
                 })
             };
             {
                 let mut timer = timer.lock().unwrap();
                 *timer = Some(7);
-                attention.timer_set(7);
+                park.timer_set(7);
             }
             assert_eq!(background.join().unwrap(), 7);
-        });
-    }
-
-    /// Two turns (`progress.rs`) end while the background thread goes to sleep or sleeps already, each with an earlier timer
-    /// than the thread may know of. The second may find that the first has woken it and relies on that; the thread may
-    /// sleep with the first one's timer and must learn of the second's. It is not woken by time here, so loom reports a
-    /// deadlock if there is an interleaving in which it sleeps for longer than the earliest timer.
-    #[test]
-    fn of_several_turns_the_earliest_timer_counts() {
-        const TIMERS: [u64; 2] = [9, 7];
-        loom::model(|| {
-            let next_timeout = Arc::new(Mutex::new(u64::MAX));
-            let attention = Arc::new(Attention::new(Bell::default()));
-            let background = {
-                let (next_timeout, attention) = (next_timeout.clone(), attention.clone());
-                thread::spawn(move || {
-                    loop {
-                        let until = {
-                            let next_timeout = next_timeout.lock().unwrap();
-                            attention.fall_asleep(*next_timeout);
-                            *next_timeout
-                        };
-                        if until == TIMERS[1] {
-                            return;
-                        }
-                        attention.wake.sleep();
-                        attention.woke();
-                    }
-                })
-            };
-            let turn = |at_ns: u64| {
-                let (next_timeout, attention) = (next_timeout.clone(), attention.clone());
-                move || {
-                    let mut next_timeout = next_timeout.lock().unwrap();
-                    *next_timeout = at_ns.min(*next_timeout);
-                    attention.timer_set(*next_timeout);
-                }
-            };
-            let other = thread::spawn(turn(TIMERS[0]));
-            turn(TIMERS[1])();
-            other.join().unwrap();
-            background.join().unwrap();
         });
     }
 
@@ -209,16 +167,16 @@ mod models {
     #[test]
     fn a_thread_that_is_aside_is_called_back() {
         loom::model(|| {
-            let attention = Arc::new(Attention::new(Bell::default()));
-            attention.set_aside(true);
+            let park = Arc::new(ParkProtocol::new(Bell::default()));
+            park.set_aside(true);
             let background = {
-                let attention = attention.clone();
+                let park = park.clone();
                 thread::spawn(move || {
-                    attention.wake.sleep();
-                    attention.set_aside(false);
+                    park.wake.sleep();
+                    park.set_aside(false);
                 })
             };
-            attention.call_back();
+            park.call_back();
             background.join().unwrap();
         });
     }

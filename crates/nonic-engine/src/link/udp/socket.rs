@@ -24,7 +24,8 @@ use crate::os::descriptors::InternalFd;
 use quinn_udp::{Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-pub use batch::{Datagrams, RecvBatch};
+pub use crate::link::Datagrams;
+pub use batch::RecvBatch;
 pub(crate) use options::{Credentials, grow_buffers, peer_credentials};
 use refusals::Refusals;
 

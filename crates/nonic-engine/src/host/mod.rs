@@ -52,11 +52,13 @@
 //! refused, and a message for a process that has ended is answered, by whoever received it.
 
 mod claim;
+pub(crate) mod demultiplex;
 mod inbox;
 mod lines;
 mod message;
 mod outbox;
 pub(crate) mod port;
+pub(crate) mod routes;
 pub(crate) mod steering;
 pub(crate) mod survey;
 

@@ -5,11 +5,11 @@
 //! port. This table remembers the answers. It refuses answers nobody asked for, and asks nobody about addresses of other
 //! hosts: any local process can take a name for such an address, and would be told what to send where.
 //!
-//! A testing aid: with `NONIC_NO_SHORTCUT` set to anything, nobody is asked and every packet goes to port 4791,
-//! as it would from another host.
+//! A testing aid: without the shortcut (`NONIC_NO_SHORTCUT`), nobody is asked and every packet goes to port 4791, as it
+//! would from another host.
 
+use crate::host::{Block, BlockName, Delivery, Message, Outbox};
 use crate::netdev::{self, LocalAddress};
-use crate::registry::{Block, BlockName, Delivery, Message, Outbox};
 use crate::socket::ROCE_PORT;
 use nonic_core::Time;
 use std::collections::HashMap;
@@ -42,17 +42,16 @@ pub(crate) struct Routes {
     shortcut: bool,
 }
 
-impl Default for Routes {
-    fn default() -> Self {
+impl Routes {
+    /// Knows nobody. With `shortcut`, processes of this host are reached directly.
+    pub(crate) fn new(shortcut: bool) -> Self {
         Routes {
             table: HashMap::new(),
             latest: None,
-            shortcut: std::env::var_os("NONIC_NO_SHORTCUT").is_none(),
+            shortcut,
         }
     }
-}
 
-impl Routes {
     /// The port to send to for a queue pair of the peer; asks in the background if nothing recent is known.
     pub(crate) fn port(&mut self, now: Time, to: LocalAddress, qpn: u32, outbox: &mut Outbox) -> u16 {
         let Some(block) = self.block(qpn) else {

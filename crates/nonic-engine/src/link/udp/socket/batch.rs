@@ -1,11 +1,12 @@
 //! Where received datagrams land: buffers allocated once, handed out by reference.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use quinn_udp::{BATCH_SIZE, RecvMeta};
 
 use super::{WireSocket, single};
+use crate::link::Datagrams;
 
 /// Room for the largest thing the kernel delivers at once: coalesced datagrams end below 64 KiB.
 const ENTRY_BYTES: usize = 64 * 1024;
@@ -77,27 +78,5 @@ impl std::fmt::Debug for RecvBatch {
             .debug_struct("RecvBatch")
             .field("meta", &&self.meta[..self.filled])
             .finish_non_exhaustive()
-    }
-}
-
-/// One entry of a [`RecvBatch`]: one or more datagrams from one sender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Datagrams<'a> {
-    /// Who sent them.
-    pub src: SocketAddr,
-    /// The address they were sent to: ours, or the group's on a multicast socket.
-    pub dst_ip: IpAddr,
-    /// The two ECN bits of the IP header of the (last) datagram.
-    pub ecn: u8,
-    /// The length of each datagram but the last, which may be shorter. Never zero.
-    pub stride: usize,
-    /// All of them, end to end.
-    pub bytes: &'a [u8],
-}
-
-impl<'a> Datagrams<'a> {
-    /// The datagrams one by one. An empty datagram yields nothing: it cannot be a packet.
-    pub fn segments(&self) -> std::slice::Chunks<'a, u8> {
-        self.bytes.chunks(self.stride)
     }
 }

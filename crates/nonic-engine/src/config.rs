@@ -1,0 +1,96 @@
+//! What can be asked of a device: by the environment, or by a program that opens one itself.
+
+mod faults;
+
+pub use faults::FaultPlan;
+
+use nonic_settings::{self as settings, Environment, SettingError};
+use std::path::PathBuf;
+
+/// What was asked. `Config::default()` asks for nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Refuse IPv4 packets whose Identification our kind does not send.
+    pub strict_icrc: bool,
+    /// Hand every packet to the kernel alone.
+    pub single_packets: bool,
+    /// Let nothing wait for company.
+    pub prompt_acks: bool,
+    /// Send to processes of this host over port 4791, as other hosts would.
+    pub no_shortcut: bool,
+    /// How many pipelines, each with a thread of its own.
+    pub shards: usize,
+    /// What is to be done to received packets.
+    pub faults: Option<FaultPlan>,
+    /// Where to write packets.
+    pub pcap: Option<PathBuf>,
+    /// Where to write counters at the end.
+    pub counters: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            strict_icrc: false,
+            single_packets: false,
+            prompt_acks: false,
+            no_shortcut: false,
+            shards: 1,
+            faults: None,
+            pcap: None,
+            counters: None,
+        }
+    }
+}
+
+impl Config {
+    /// What the environment of this process asks for; `docs/settings.md` has the list.
+    pub fn from_environment() -> Result<Self, SettingError> {
+        Self::from_settings(&Environment::read()?)
+    }
+
+    fn from_settings(environment: &Environment) -> Result<Self, SettingError> {
+        Ok(Config {
+            strict_icrc: environment.is_unusual(&settings::ICRC),
+            single_packets: environment.is_unusual(&settings::GSO),
+            prompt_acks: environment.is_unusual(&settings::PROMPT_ACKS),
+            no_shortcut: environment.is_unusual(&settings::NO_SHORTCUT),
+            shards: environment.number(&settings::SHARDS) as usize,
+            faults: environment
+                .text(&settings::FAULTS)
+                .map(FaultPlan::from_setting)
+                .transpose()?,
+            pcap: environment.file(&settings::PCAP).map(PathBuf::from),
+            counters: environment.file(&settings::COUNTERS).map(PathBuf::from),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &str, value: &str) -> Config {
+        let environment = Environment::of([(name.into(), value.into())]).expect("known");
+        Config::from_settings(&environment).expect("a value")
+    }
+
+    #[test]
+    fn nothing_asked_changes_nothing() {
+        let config = Config::from_settings(&Environment::default()).expect("nothing to refuse");
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn every_setting_of_a_device_reaches_it() {
+        assert!(with("NONIC_ICRC", "strict").strict_icrc);
+        assert!(with("NONIC_GSO", "off").single_packets);
+        assert!(with("NONIC_PROMPT_ACKS", "on").prompt_acks);
+        assert!(with("NONIC_NO_SHORTCUT", "1").no_shortcut);
+        assert_eq!(with("NONIC_SHARDS", "2").shards, 2);
+        assert!(with("NONIC_FAULTS", "loss=1%").faults.is_some());
+        assert_eq!(with("NONIC_PCAP", "file").pcap, Some("file".into()));
+        assert_eq!(with("NONIC_COUNTERS", "file").counters, Some("file".into()));
+    }
+}

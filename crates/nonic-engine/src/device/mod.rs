@@ -1,0 +1,148 @@
+//! An open device: the thread-safe handle through which programs use a NIC.
+//!
+//! [`Device`] is what both doors stand on: the safe Rust API and the C ABI. It checks nothing the core
+//! already checks, and adds only what needs an operating system: links, threads, descriptors.
+//!
+//! A device has one shard or several. What belongs to all of them is here: memory keys, the connection manager, who hears
+//! of completion queues, and which shard has a queue pair.
+
+mod connections;
+mod cq;
+mod memory;
+mod multicast;
+mod open;
+mod qp;
+mod statistics;
+#[cfg(test)]
+mod tests;
+
+pub use connections::ListenError;
+pub use open::OpenError;
+pub use qp::{RecvPoster, SendPoster};
+pub use statistics::DeviceUsage;
+
+use crate::config::Config;
+use crate::driver::exit::{self, Leave};
+use crate::driver::{Driver, Turn};
+use crate::netdev::{GidEntry, NetDevice};
+use crate::notify::Notify;
+use crate::shard::Common;
+use nonic_core::{CqId, KeyTable, NicConfig, PdId, Qpn};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError, RwLockWriteGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The shard that does what is not a particular queue pair's business.
+const HOME: usize = 0;
+
+/// How long closing may be held up by a thread that has a turn.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// An open device. Clones are handles to the same one; it closes with the last.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    netdev: NetDevice,
+    gids: Vec<GidEntry>,
+    config: NicConfig,
+    keys: Arc<KeyTable>,
+    common: Common,
+    /// One for each shard.
+    drivers: Vec<Arc<Driver>>,
+    /// The shard that gets the next queue pair.
+    next_shard: AtomicUsize,
+    next_id: AtomicU32,
+    settings: Config,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Device {
+    /// The interface it stands on, as it was when the device was opened.
+    pub fn netdev(&self) -> &NetDevice {
+        &self.inner.netdev
+    }
+
+    /// Its addresses; the position is the GID index.
+    pub fn gids(&self) -> &[GidEntry] {
+        &self.inner.gids
+    }
+
+    /// Its limits.
+    pub fn config(&self) -> &NicConfig {
+        &self.inner.config
+    }
+
+    /// A fresh protection domain.
+    pub fn alloc_pd(&self) -> PdId {
+        self.inner.keys.alloc_pd()
+    }
+
+    /// The device's memory keys.
+    pub fn keys(&self) -> &Arc<KeyTable> {
+        &self.inner.keys
+    }
+}
+
+impl Inner {
+    /// A turn at the first shard.
+    fn home(&self) -> Turn<'_> {
+        self.drivers[HOME].turn()
+    }
+
+    /// Who drives the shard of a queue pair.
+    fn driver_of(&self, qpn: Qpn) -> &Driver {
+        &self.drivers[self.common.map.shard_of(qpn)]
+    }
+
+    /// A turn at it.
+    fn turn_of(&self, qpn: Qpn) -> Turn<'_> {
+        self.driver_of(qpn).turn()
+    }
+
+    /// Waits until every access to registered memory that is under way has ended.
+    fn fence(&self) {
+        self.drivers.iter().for_each(|driver| driver.fence());
+    }
+
+    fn listeners(&self) -> RwLockWriteGuard<'_, HashMap<CqId, Arc<dyn Notify>>> {
+        self.common
+            .listeners
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Leave for Inner {
+    fn leave(&self, deadline: Instant) {
+        exit::take_leave(&self.common.connections, &self.drivers, deadline);
+        self.report_counters();
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.inner.netdev.device_name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for (driver, thread) in self.drivers.iter().zip(threads.drain(..)) {
+            let ends = driver.stop();
+            if ends && thread.thread().id() != std::thread::current().id() {
+                // A thread that panicked has said so; there is nothing to add here.
+                let _ = thread.join();
+            }
+        }
+        drop(threads);
+        self.leave(Instant::now() + LEAVE_PATIENCE);
+    }
+}

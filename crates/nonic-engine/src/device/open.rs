@@ -1,0 +1,307 @@
+//! Opening a device: an address at a time, a shard at a time.
+
+use super::{Device, Inner};
+use crate::config::Config;
+use crate::driver::{Driver, exit};
+use crate::host::{Block, ClaimError};
+use crate::link::Link;
+use crate::link::faults::Faults;
+use crate::link::pcap::{Capture, Pcap};
+use crate::link::udp::{UdpLink, UdpOptions};
+use crate::netdev::{GidEntry, NetDevice};
+use crate::notify::Channel;
+use crate::os::clock::Clock;
+use crate::os::entropy::KernelEntropy;
+use crate::os::poller::Poller;
+use crate::shard::connections::ConnectionManager;
+use crate::shard::map::ShardMap;
+use crate::shard::{Common, Listeners, Shard};
+use nonic_core::cm::{Cm, CmConfig};
+use nonic_core::{KeyTable, Nic, NicConfig, PathMtu};
+use nonic_settings::SettingError;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::{Arc, Mutex, Weak};
+
+/// For a tenth of a second a port may come to be listened on.
+const UNSERVED_RETRIES: u8 = 10;
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no such device.
+    #[error("no device is called {name}; there are: {available}")]
+    NotFound {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        available: String,
+    },
+    /// The interface has no address that could be bound.
+    #[error("{0} has no usable IP address; give the interface one (`ip addr add …`) and switch it on")]
+    NoAddress(String),
+    /// All queue pair numbers of the address are taken by other processes.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The environment asks for something we do not know.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The process has as many descriptors open as it may.
+    #[error(
+        "cannot open {name}: this process may have only {limit} files open; raise the limit (`ulimit -n`)"
+    )]
+    TooManyFiles {
+        /// The device.
+        name: String,
+        /// How many it may have.
+        limit: u64,
+    },
+    /// The operating system refused something.
+    #[error("cannot open {name}: {error}")]
+    Io {
+        /// The device.
+        name: String,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl OpenError {
+    /// What the operating system said to an attempt to open a device.
+    fn from_io(name: &str, error: io::Error) -> Self {
+        let name = name.to_owned();
+        if error.raw_os_error() != Some(libc::EMFILE) {
+            return OpenError::Io { name, error };
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        OpenError::TooManyFiles {
+            name,
+            limit: limit.unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl Device {
+    /// The devices of this host: one per network interface.
+    pub fn list() -> io::Result<Vec<NetDevice>> {
+        crate::netdev::devices()
+    }
+
+    /// Opens the device of this name (`roce_lo`, or the interface's name itself), as the environment says.
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        Self::open_with(name, &Config::from_environment()?)
+    }
+
+    /// Opens the device of this name, whatever the environment says.
+    pub fn open_with(name: &str, config: &Config) -> Result<Self, OpenError> {
+        let devices = Self::list().map_err(|error| OpenError::from_io(name, error))?;
+        let found = devices
+            .iter()
+            .find(|device| device.device_name() == name || device.name == name);
+        match found {
+            Some(device) => Self::open_netdev_with(device.clone(), config),
+            None => {
+                let available: Vec<String> = devices.iter().map(NetDevice::device_name).collect();
+                Err(OpenError::NotFound {
+                    name: name.to_owned(),
+                    available: available.join(", "),
+                })
+            }
+        }
+    }
+
+    /// Opens a device found by [`Device::list`], as the environment says.
+    pub fn open_netdev(netdev: NetDevice) -> Result<Self, OpenError> {
+        Self::open_netdev_with(netdev, &Config::from_environment()?)
+    }
+
+    /// Opens a device found by [`Device::list`], whatever the environment says.
+    pub fn open_netdev_with(netdev: NetDevice, settings: &Config) -> Result<Self, OpenError> {
+        let name = netdev.device_name();
+        let io = |error| OpenError::from_io(&name, error);
+        let opening = Opening::new(&netdev, settings).map_err(io)?;
+        let (first, gids) = opening.first_shard()?;
+        let mut shards = vec![first];
+        for index in 1..settings.shards.max(1) {
+            shards.push(opening.shard(index, &gids)?);
+        }
+        let mut drivers = Vec::with_capacity(shards.len());
+        for (shard, poller) in shards {
+            drivers.push(Driver::new(shard, poller, opening.clock).map_err(io)?);
+        }
+        let threads: io::Result<Vec<_>> = drivers.iter().map(|driver| driver.spawn(&netdev.name)).collect();
+        let threads = Mutex::new(threads.map_err(io)?);
+        let Opening {
+            config, keys, common, ..
+        } = opening;
+        let wakes: Vec<Weak<Driver>> = drivers.iter().map(Arc::downgrade).collect();
+        common.connections.set_wake(Box::new(move |shard| {
+            if let Some(driver) = wakes.get(shard).and_then(Weak::upgrade) {
+                driver.nudge();
+            }
+        }));
+        let inner = Arc::new(Inner {
+            netdev,
+            gids,
+            config,
+            keys,
+            common,
+            drivers,
+            next_shard: AtomicUsize::new(0),
+            next_id: AtomicU32::new(1),
+            settings: settings.clone(),
+            threads,
+        });
+        let leaving: Weak<Inner> = Arc::downgrade(&inner);
+        exit::expect_end(leaving);
+        Ok(Device { inner })
+    }
+}
+
+/// A shard that nobody drives yet, and what watches its links.
+type Undriven = (Shard, Arc<Poller>);
+
+/// A device that is being opened.
+struct Opening<'a> {
+    netdev: &'a NetDevice,
+    settings: &'a Config,
+    config: NicConfig,
+    keys: Arc<KeyTable>,
+    common: Common,
+    capture: Option<Arc<Capture>>,
+    clock: Clock,
+}
+
+impl<'a> Opening<'a> {
+    fn new(netdev: &'a NetDevice, settings: &'a Config) -> io::Result<Self> {
+        let map = Arc::new(ShardMap::new(settings.shards.max(1)));
+        let capture = settings.pcap.as_ref().map(|file| {
+            Capture::create(file).map_err(|error| {
+                io::Error::new(error.kind(), format!("NONIC_PCAP={}: {error}", file.display()))
+            })
+        });
+        Ok(Opening {
+            netdev,
+            settings,
+            config: NicConfig {
+                port_mtu: PathMtu::from_bytes(u32::from(netdev.path_mtu())).expect("one of the five MTUs"),
+                lenient_icrc: !settings.strict_icrc,
+                ..NicConfig::default()
+            },
+            keys: Arc::new(KeyTable::new()),
+            common: Common {
+                connections: Arc::new(ConnectionManager::new(Arc::clone(&map))),
+                map,
+                listeners: Arc::new(Listeners::default()),
+                events: Arc::new(Channel::new()?),
+            },
+            capture: capture.transpose()?.map(Arc::new),
+            clock: Clock::new(),
+        })
+    }
+
+    /// The first shard, with the addresses that can be bound; all shards have the same. Whoever receives a message for us at
+    /// port 4791 finds us by its first block.
+    fn first_shard(&self) -> Result<(Undriven, Vec<GidEntry>), OpenError> {
+        let io = |error| OpenError::from_io(&self.netdev.device_name(), error);
+        let (mut shard, poller) = self.bare_shard(0).map_err(io)?;
+        let gids = self.bind(&mut shard, &poller).map_err(io)?;
+        if gids.is_empty() {
+            return Err(OpenError::NoAddress(self.netdev.device_name()));
+        }
+        let block = self.claim(&mut shard)?;
+        let config = CmConfig {
+            ca_guid: guid_of(self.netdev),
+            id_block: Some(block.number()),
+            max_unserved_retries: UNSERVED_RETRIES,
+            ..CmConfig::default()
+        };
+        let cm = Cm::new(config, Box::new(KernelEntropy::new()));
+        self.common.connections.install(cm);
+        Ok(((shard, poller), gids))
+    }
+
+    /// Another shard, at the same addresses.
+    fn shard(&self, index: usize, gids: &[GidEntry]) -> Result<Undriven, OpenError> {
+        let io = |error| OpenError::from_io(&self.netdev.device_name(), error);
+        let (mut shard, poller) = self.bare_shard(index).map_err(io)?;
+        for (gid_index, entry) in gids.iter().enumerate() {
+            shard.attach(self.link(index, gid_index, entry, &poller).map_err(io)?);
+        }
+        self.claim(&mut shard)?;
+        Ok((shard, poller))
+    }
+
+    fn bare_shard(&self, index: usize) -> io::Result<Undriven> {
+        let nic = Nic::new(
+            self.config.clone(),
+            Arc::clone(&self.keys),
+            Box::new(KernelEntropy::new()),
+        );
+        let shard = Shard::new(nic, index, self.common.clone(), self.settings.prompt_acks);
+        Ok((shard, Arc::new(Poller::new()?)))
+    }
+
+    fn claim(&self, shard: &mut Shard) -> Result<Block, OpenError> {
+        shard.claim_block().map_err(|error| match error {
+            ClaimError::Io(error) => OpenError::from_io(&self.netdev.device_name(), error),
+            error => error.into(),
+        })
+    }
+
+    /// Binds every address of the interface that can be bound; in the order of the GID table.
+    fn bind(&self, shard: &mut Shard, poller: &Arc<Poller>) -> io::Result<Vec<GidEntry>> {
+        let mut gids = Vec::new();
+        let mut refused = None;
+        for entry in &self.netdev.gids {
+            match self.link(0, gids.len(), entry, poller) {
+                Ok(link) => {
+                    shard.attach(link);
+                    gids.push(*entry);
+                }
+                // An address that is still tentative, or was removed this moment.
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+                // The next address would get no further.
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Err(error),
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if gids.is_empty() => Err(error),
+            _ => Ok(gids),
+        }
+    }
+
+    /// An address with everything that was asked for around it. The capture is outermost: it shows what the NIC sees.
+    fn link(
+        &self,
+        shard: usize,
+        gid_index: usize,
+        entry: &GidEntry,
+        poller: &Arc<Poller>,
+    ) -> io::Result<Box<dyn Link>> {
+        let options = UdpOptions {
+            interface_index: self.netdev.index,
+            single_packets: self.settings.single_packets,
+            shortcut: !self.settings.no_shortcut,
+        };
+        let now = self.clock.now();
+        let udp = UdpLink::new(entry.address, &options, Arc::clone(poller), now)?;
+        let mut link: Box<dyn Link> = Box::new(udp);
+        if let Some(plan) = &self.settings.faults {
+            let number = (shard << 16 | gid_index) as u64;
+            link = Box::new(Faults::new(link, plan.injector(number)));
+        }
+        if let Some(capture) = &self.capture {
+            link = Box::new(Pcap::new(link, Arc::clone(capture)));
+        }
+        Ok(link)
+    }
+}
+
+/// The interface's hardware address as a 64-bit identifier.
+fn guid_of(netdev: &NetDevice) -> u64 {
+    let [a, b, c, d, e, f] = netdev.mac.unwrap_or_default();
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}

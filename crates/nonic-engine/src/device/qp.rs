@@ -1,0 +1,242 @@
+//! Queue pairs: creating, connecting, posting.
+
+use super::{Device, HOME};
+use crate::driver::Driver;
+use crate::shard::Effort;
+use nonic_core::{
+    CompletionQueue, CreateError, ModifyError, Nic, Path, PdId, PostError, Psn, QpAttributes, QpInit,
+    QpState, Qpn, ReceiveQueue, RecvRequest, SendRequest, Time, XrcDomain,
+};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long connecting waits for a peer on this host to say where it listens.
+const WAY_PATIENCE: Duration = Duration::from_millis(20);
+
+impl Device {
+    /// Creates a queue pair in RESET.
+    pub fn create_qp(&self, init: QpInit) -> Result<Qpn, CreateError> {
+        let next = self.inner.next_shard.fetch_add(1, Ordering::Relaxed);
+        let shard = next % self.inner.drivers.len();
+        self.create_with(shard, |nic| nic.create_qp(init.clone()))
+    }
+
+    /// A fresh domain for extended reliable connections.
+    pub fn alloc_xrc_domain(&self) -> XrcDomain {
+        XrcDomain(self.inner.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Creates a shared receive queue for the target queue pairs of a domain, which completes to `cq`; and
+    /// the number by which peers name it.
+    pub fn create_xrc_srq(
+        &self,
+        domain: XrcDomain,
+        pd: PdId,
+        cq: &Arc<CompletionQueue>,
+        capacity: usize,
+        max_sge: usize,
+    ) -> Result<(Arc<ReceiveQueue>, u32), CreateError> {
+        let srq = self.create_srq(pd, capacity, max_sge);
+        // Targets and their receive queues are all in the first shard, so that they find each other.
+        let number = self
+            .inner
+            .home()
+            .nic
+            .add_xrc_srq(domain, Arc::clone(&srq), Arc::clone(cq))?;
+        Ok((srq, number))
+    }
+
+    /// Ends the service of an XRC SRQ. Answers whether it was there.
+    pub fn remove_xrc_srq(&self, number: u32) -> bool {
+        self.inner.home().nic.remove_xrc_srq(number)
+    }
+
+    /// Creates the receiving half of an extended reliable connection, in RESET.
+    pub fn create_xrc_target(&self, domain: XrcDomain) -> Result<Qpn, CreateError> {
+        self.create_with(HOME, |nic| nic.create_xrc_target(domain))
+    }
+
+    fn create_with(
+        &self,
+        shard: usize,
+        create: impl Fn(&mut Nic) -> Result<Qpn, CreateError>,
+    ) -> Result<Qpn, CreateError> {
+        let mut turn = self.inner.drivers[shard].turn();
+        match create(&mut turn.nic) {
+            Err(CreateError::NoQpn) => {}
+            result => return result,
+        }
+        // All our numbers are in use: claim another block.
+        turn.claim_block().map_err(|_| CreateError::NoQpn)?;
+        create(&mut turn.nic)
+    }
+
+    /// Destroys a queue pair. Answers whether it existed.
+    pub fn destroy_qp(&self, qpn: Qpn) -> bool {
+        let mut turn = self.inner.turn_of(qpn);
+        let now = turn.now();
+        // What it still owes its peer leaves first.
+        turn.flush_deferred(|| now);
+        let existed = turn.nic.destroy_qp(qpn);
+        turn.release_spare_blocks();
+        existed
+    }
+
+    /// Changes a queue pair's attributes.
+    pub fn modify_qp(&self, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
+        let mut turn = self.inner.turn_of(qpn);
+        let now = turn.now();
+        turn.flush_deferred(|| now);
+        turn.nic.modify_qp(now, qpn, set)?;
+        if let (Some(QpState::Rtr), Some(path), Some(peer)) = (set.state, set.path, set.dest_qpn)
+            && let Some(presence) = turn.presence_mut(path.gid_index)
+        {
+            presence.expect_packets_from(path.remote);
+            let asked = presence.find_way(now, path.remote, peer.value());
+            drop(turn);
+            if asked {
+                self.await_way(self.inner.driver_of(qpn), path, peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the way to a queue pair before the first datagram goes there.
+    ///
+    /// A connected queue pair does this when it is connected. Datagrams that set out before a same-host peer's
+    /// answer take the detour over port 4791, where a burst of them overruns the inbox and nobody repeats them.
+    pub fn find_way(&self, gid_index: u8, remote: IpAddr, peer: Qpn) {
+        if remote.is_multicast() {
+            return;
+        }
+        for driver in &self.inner.drivers {
+            let mut turn = driver.turn();
+            let now = turn.now();
+            let presence = turn.presence_mut(gid_index);
+            let asked = presence.is_some_and(|presence| presence.find_way(now, remote, peer.value()));
+            drop(turn);
+            if asked {
+                self.await_way(driver, Path { gid_index, remote }, peer);
+            }
+        }
+    }
+
+    /// Waits briefly for a same-host peer's answer, so that its packets never change their way.
+    fn await_way(&self, driver: &Driver, path: Path, peer: Qpn) {
+        let deadline = Instant::now() + WAY_PATIENCE;
+        loop {
+            let mut turn = driver.turn();
+            let now = turn.now();
+            turn.drive(now, Effort::Full);
+            let presence = turn.presence_mut(path.gid_index);
+            let settled = presence.is_none_or(|presence| presence.way_is_settled(path.remote, peer.value()));
+            if settled || Instant::now() >= deadline {
+                return;
+            }
+            drop(turn);
+            // A peer that is another shard of this process must get its turn too.
+            self.progress();
+            std::thread::yield_now();
+        }
+    }
+
+    /// A queue pair's state.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        self.inner.turn_of(qpn).nic.qp_state(qpn)
+    }
+
+    /// A queue pair's attributes.
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttributes> {
+        self.inner.turn_of(qpn).nic.query_qp(qpn)
+    }
+
+    /// A starting PSN nobody can guess.
+    pub fn random_psn(&self) -> Psn {
+        self.inner.home().nic.random_psn()
+    }
+
+    /// Posts a send request and sends what can be sent.
+    pub fn post_send(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_sends(qpn, std::slice::from_ref(request))
+            .map_err(|(_, error)| error)
+    }
+
+    /// Posts several send requests at once. On refusal, tells which one; those before it are posted.
+    pub fn post_sends(&self, qpn: Qpn, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let mut turn = self.inner.turn_of(qpn);
+        let now = turn.now();
+        let mut bytes = 0;
+        let posted = requests.iter().enumerate().try_for_each(|(index, request)| {
+            bytes += request.data.length();
+            turn.nic
+                .post_send(now, qpn, request)
+                .map_err(|error| (index, error))
+        });
+        turn.posted(now, qpn, bytes);
+        posted
+    }
+
+    /// Posts send requests as `post` produces them, under one lock, and sends what can be sent.
+    pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
+        let mut turn = self.inner.turn_of(qpn);
+        let now = turn.now();
+        let mut poster = SendPoster {
+            nic: &mut turn.nic,
+            now,
+            qpn,
+            bytes: 0,
+        };
+        let result = post(&mut poster);
+        let bytes = poster.bytes;
+        turn.posted(now, qpn, bytes);
+        result
+    }
+
+    /// Posts receives to a queue pair's own queue as `post` produces them, under one lock.
+    pub fn post_each_recv<T>(&self, qpn: Qpn, post: impl FnOnce(&mut RecvPoster<'_>) -> T) -> T {
+        let mut turn = self.inner.turn_of(qpn);
+        let nic = &mut turn.nic;
+        post(&mut RecvPoster { nic, qpn })
+    }
+
+    /// Posts a receive to a queue pair's own queue.
+    pub fn post_recv(&self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.inner.turn_of(qpn).nic.post_recv(qpn, request)
+    }
+}
+
+/// Takes send requests for one queue pair; see [`Device::post_each_send`].
+pub struct SendPoster<'a> {
+    nic: &'a mut Nic,
+    now: Time,
+    qpn: Qpn,
+    bytes: u64,
+}
+
+impl SendPoster<'_> {
+    /// How many more fit.
+    pub fn room(&self) -> usize {
+        self.nic.send_room(self.qpn).unwrap_or(0)
+    }
+
+    /// Posts one.
+    pub fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.bytes += request.data.length();
+        self.nic.post_send(self.now, self.qpn, request)
+    }
+}
+
+/// Takes receives for one queue pair; see [`Device::post_each_recv`].
+pub struct RecvPoster<'a> {
+    nic: &'a mut Nic,
+    qpn: Qpn,
+}
+
+impl RecvPoster<'_> {
+    /// Posts one.
+    pub fn post(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.nic.post_recv(self.qpn, request)
+    }
+}

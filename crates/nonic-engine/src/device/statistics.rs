@@ -1,0 +1,105 @@
+//! What a device has seen and what it holds: counters, and how a program shows that it left nothing behind.
+
+use super::{Device, Inner};
+use crate::host::Standing;
+use crate::link::LinkCounters;
+use nonic_core::cm::CmUsage;
+use nonic_core::{Counters, Usage};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::PoisonError;
+
+/// What a device holds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeviceUsage {
+    /// Queue pairs, their requests and their timers.
+    pub nic: Usage,
+    /// Connections, listeners and their timers.
+    pub connections: CmUsage,
+    /// Memory keys.
+    pub memory_keys: usize,
+    /// Completion queues with somebody to notify.
+    pub completion_queues: usize,
+}
+
+impl Device {
+    /// What the NIC and its links have seen.
+    pub fn counters(&self) -> (Counters, LinkCounters) {
+        self.inner.counters()
+    }
+
+    /// For each address, in the order of the GID table, whether this process has a socket at port 4791.
+    pub fn standings(&self) -> Vec<Standing> {
+        let turn = self.inner.home();
+        turn.presences().map(|presence| presence.standing()).collect()
+    }
+
+    /// What it holds at this moment. Looks at every queue pair: not for hot paths.
+    pub fn usage(&self) -> DeviceUsage {
+        let mut nic = Usage::default();
+        for driver in &self.inner.drivers {
+            nic += driver.turn().nic.usage();
+        }
+        let listeners = self.inner.common.listeners.read();
+        DeviceUsage {
+            nic,
+            connections: self.inner.common.connections.with(|cm| cm.usage()),
+            memory_keys: self.inner.keys.len(),
+            completion_queues: listeners.unwrap_or_else(PoisonError::into_inner).len(),
+        }
+    }
+}
+
+impl Inner {
+    fn counters(&self) -> (Counters, LinkCounters) {
+        let mut sum = (Counters::default(), LinkCounters::default());
+        for driver in &self.drivers {
+            let turn = driver.turn();
+            sum.0 += *turn.nic.counters();
+            sum.1 += turn.link_counters();
+        }
+        sum
+    }
+
+    /// Writes the counters, if somebody asked. The program is on its way out; a file that cannot be written is not
+    /// its business.
+    pub(super) fn report_counters(&self) {
+        let Some(file) = &self.settings.counters else {
+            return;
+        };
+        let (nic, link) = self.counters();
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(file);
+        let _ = file.and_then(|mut file| file.write_all(text(&nic, &link).as_bytes()));
+    }
+}
+
+fn text(nic: &Counters, link: &LinkCounters) -> String {
+    nic.named()
+        .chain(link.named())
+        .fold(String::new(), |mut text, (name, value)| {
+            let _ = writeln!(text, "{name} {value}");
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_one_to_a_line() {
+        let nic = Counters {
+            rx_identification_solved: 7,
+            ..Counters::default()
+        };
+        let link = LinkCounters {
+            faults_lost: 3,
+            ..LinkCounters::default()
+        };
+        let text = text(&nic, &link);
+        for line in ["rx_identification_solved 7", "faults_lost 3"] {
+            assert!(text.lines().any(|found| found == line));
+        }
+        assert!(text.lines().all(|line| line.split(' ').count() == 2));
+    }
+}

@@ -1,0 +1,28 @@
+//! What links count.
+
+nonic_core::counters! {
+    /// What those who carry packets saw.
+    pub struct LinkCounters {
+        sends,
+        send_errors,
+        receives,
+        /// Batches for other processes that came to our socket at port 4791 and were passed on.
+        handed_over,
+        /// Packets for queue pairs nobody on this host has.
+        nobody,
+        /// Batches that came through another process.
+        handed_in,
+        /// Received packets that `NONIC_FAULTS` had lost.
+        faults_lost,
+        /// Those it had come twice.
+        faults_duplicated,
+        /// Those it had others overtake.
+        faults_reordered,
+        /// Those it damaged.
+        faults_corrupted,
+        /// Those it delivered later: all that were delayed, and most that were duplicated or reordered.
+        faults_held,
+        /// Those it lost because it held too many back already.
+        faults_overflow,
+    }
+}

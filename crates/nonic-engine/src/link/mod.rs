@@ -1,0 +1,171 @@
+//! The seam between the NIC and whatever carries its packets.
+//!
+//! A [`Link`] is one local address with everything that brings packets to it and takes them away. It works in batches, so
+//! that the dynamic call is nothing beside the system call it leads to. [`udp`] is the one that ships; [`pcap`] and
+//! [`faults`] are decorators of any link; tests have one in memory (`memory.rs`).
+//!
+//! A link looks at packets just enough to know which process they are for, and never queues what is to be sent: what
+//! cannot leave now is [`WouldBlock`](io::ErrorKind::WouldBlock), and the caller keeps it.
+//!
+//! A byte stream is not a link: it has partial writes and a connection to each peer. What carries iWARP will stand beside
+//! this trait, not behind it.
+
+mod counters;
+pub(crate) mod faults;
+#[cfg(test)]
+pub(crate) mod memory;
+pub(crate) mod pcap;
+pub(crate) mod udp;
+
+pub use counters::LinkCounters;
+
+use crate::host::{Block, ClaimError, Standing};
+use crate::netdev::LocalAddress;
+use nonic_core::cm::ListenerId;
+use nonic_core::{Time, Transmit};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// One or more datagrams from one sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagrams<'a> {
+    /// Who sent them.
+    pub src: SocketAddr,
+    /// The address they were sent to: ours, or the group's on a multicast socket.
+    pub dst_ip: IpAddr,
+    /// The two ECN bits of the IP header of the (last) datagram.
+    pub ecn: u8,
+    /// The length of each datagram but the last, which may be shorter. Never zero.
+    pub stride: usize,
+    /// All of them, end to end.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Datagrams<'a> {
+    /// The datagrams one by one. An empty datagram yields nothing: it cannot be a packet.
+    pub fn segments(&self) -> std::slice::Chunks<'a, u8> {
+        self.bytes.chunks(self.stride)
+    }
+}
+
+/// What takes packets that have come for the NIC.
+pub(crate) type Deliver<'a> = dyn FnMut(&Datagrams<'_>) + 'a;
+
+/// What a link has to look at for packets, numbered from zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sources {
+    /// So many of them, the first ones, may be busy: they are worth looking at again and again.
+    pub(crate) busy: usize,
+    /// How many there are.
+    pub(crate) all: usize,
+}
+
+/// Carries packets to and from one local address.
+pub(crate) trait Link: Send {
+    /// How many packets one batch may have that is to be sent. May drop to 1 after a send has failed.
+    fn max_segments(&self) -> usize;
+
+    /// What there is to look at.
+    fn sources(&self) -> Sources;
+
+    /// Takes what one source has, with one system call or a few, and gives the packets for the NIC to `deliver`. How many
+    /// bytes came; [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing did.
+    fn receive(&mut self, now: Time, source: usize, deliver: &mut Deliver<'_>) -> io::Result<usize>;
+
+    /// Sends a batch as a whole.
+    fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()>;
+
+    /// When [`Link::receive`] or [`Presence::attend`] is needed though no descriptor says so.
+    fn next_timeout(&self) -> Option<Time>;
+
+    /// What it did so far.
+    fn counters(&self) -> LinkCounters;
+
+    /// Makes visible to others what it wrote down.
+    fn sync(&mut self);
+
+    /// Its place on this host.
+    fn presence(&self) -> &dyn Presence;
+
+    /// The same, to change it.
+    fn presence_mut(&mut self) -> &mut dyn Presence;
+}
+
+/// A link's place on its host: what the kernel and other processes must know so that packets find their way. Decorators do
+/// not concern themselves with it.
+pub(crate) trait Presence {
+    /// The address.
+    fn address(&self) -> LocalAddress;
+
+    /// The UDP port that packets leave from.
+    fn port(&self) -> u16;
+
+    /// Takes a block of queue pair numbers: this one, or any that is free.
+    fn claim(&mut self, wanted: Option<Block>) -> Result<Block, ClaimError>;
+
+    /// Gives a block back.
+    fn release(&mut self, block: Block);
+
+    /// Whether a queue pair number or connection identifier of this block is ours.
+    fn owns(&self, block: Block) -> bool;
+
+    /// Takes requests for a service of the connection manager; [`io::ErrorKind::AddrInUse`] if somebody does.
+    fn listen(&mut self, listener: ListenerId, service_id: u64) -> io::Result<()>;
+
+    /// Takes no more of them.
+    fn unlisten(&mut self, listener: ListenerId);
+
+    /// Takes what is sent to a multicast group.
+    fn join(&mut self, group: IpAddr) -> io::Result<()>;
+
+    /// Takes no more of it.
+    fn leave(&mut self, group: IpAddr);
+
+    /// Looks for the way to a queue pair of a peer. Whether an answer may come.
+    fn find_way(&mut self, now: Time, remote: IpAddr, qpn: u32) -> bool;
+
+    /// Whether the answer has come, or none will.
+    fn way_is_settled(&self, remote: IpAddr, qpn: u32) -> bool;
+
+    /// A peer is about to send to us. If it is on another host, the kernel should know that its packets are for this
+    /// process.
+    fn expect_packets_from(&mut self, remote: IpAddr);
+
+    /// Whether the kernel sorts by everything that it was to be told of.
+    fn is_steered(&self, now: Time) -> bool;
+
+    /// Does what is due.
+    fn attend(&mut self, now: Time);
+
+    /// What others of this host, and other hosts, let us know.
+    fn poll_notice(&mut self) -> Option<Notice>;
+
+    /// Whether the program has closed a descriptor of ours.
+    fn has_lost_descriptor(&self) -> bool;
+
+    /// Takes nothing from the shared port any more: this process is about to end.
+    fn retire(&mut self);
+
+    /// Whether we have a socket at the shared port.
+    fn standing(&self) -> Standing;
+
+    /// Has the kernel refuse batches, as it does where it cannot segment.
+    #[cfg(test)]
+    fn forbid_batches(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Something a link learned about a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Nobody has the RoCE port there, as that host's kernel or anybody in its name says.
+    Refused(IpAddr),
+    /// The process that had this block of numbers at an address of this host has ended.
+    ProcessEnded {
+        /// The address.
+        ip: IpAddr,
+        /// What it had.
+        block: Block,
+    },
+}

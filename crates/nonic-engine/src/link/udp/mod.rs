@@ -1,0 +1,523 @@
+//! UDP, with everything of the operating system that hangs on one of the device's addresses.
+//!
+//! - its *own* socket, on a port of the kernel's choice: all packets leave from here, and peers on this host
+//!   send here directly;
+//! - the socket at port 4791, which the processes of a user share, and how the kernel sorts packets among them;
+//! - the *claims*: blocks of queue pair numbers that are ours, each with an inbox;
+//! - the *services*: what we listen on, each with an inbox for requests to connect;
+//! - the multicast groups we joined, each with a socket;
+//! - the ways to peers on this host ([`Routes`]).
+//!
+//! Packets that came to port 4791 and are for another process are handed over here; the NIC does not see them.
+
+pub mod socket;
+
+use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
+use crate::host::demultiplex::{self, Owner};
+use crate::host::routes::Routes;
+use crate::host::survey::{Answer, Question, Steering, Step};
+use crate::host::{
+    Block, BlockClaim, BlockName, ClaimError, Delivery, Heard, InboxBuffer, InboxName, Message, Outbox, Port,
+    ServiceClaim, ServiceName, Standing, steering,
+};
+use crate::netdev::{self, LocalAddress};
+use crate::os::descriptors;
+use crate::os::entropy::KernelEntropy;
+use crate::os::poller::Poller;
+use nonic_core::cm::ListenerId;
+use nonic_core::{Entropy as _, Time, Transmit};
+use socket::{ROCE_PORT, RecvBatch, WireSocket};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// Inbox messages per call and inbox.
+const MESSAGES_PER_CALL: usize = 16;
+
+/// The sources, by number; from [`FIRST_GROUP`] on come the multicast groups.
+const OWN: usize = 0;
+const PORT: usize = 1;
+const HOST: usize = 2;
+const FIRST_GROUP: usize = 3;
+
+/// An address in use.
+pub(crate) struct UdpLink {
+    address: LocalAddress,
+    interface_index: u32,
+    own: WireSocket,
+    port: Port,
+    steering: Steering,
+    claims: Vec<BlockClaim>,
+    services: Vec<(ListenerId, ServiceClaim)>,
+    groups: Vec<(IpAddr, WireSocket)>,
+    outbox: Outbox,
+    routes: Routes,
+    notices: VecDeque<Notice>,
+    /// Whether every packet goes alone, though the kernel would take batches.
+    single_packets: bool,
+    poller: Arc<Poller>,
+    entropy: KernelEntropy,
+    counters: LinkCounters,
+    /// Taken out while received packets, which live in it, are worked on.
+    buffers: Option<Box<Buffers>>,
+}
+
+/// Where packets and messages land.
+struct Buffers {
+    batch: RecvBatch,
+    inbox: InboxBuffer,
+}
+
+/// How an address is to be used.
+pub(crate) struct UdpOptions {
+    /// The interface, for multicast.
+    pub(crate) interface_index: u32,
+    /// Whether every packet goes alone.
+    pub(crate) single_packets: bool,
+    /// Whether processes of this host are sent to directly.
+    pub(crate) shortcut: bool,
+}
+
+impl UdpLink {
+    /// Takes up an address. What is readable from now on ends a sleep of `poller`'s.
+    pub(crate) fn new(
+        address: LocalAddress,
+        options: &UdpOptions,
+        poller: Arc<Poller>,
+        now: Time,
+    ) -> io::Result<Self> {
+        let mut own = WireSocket::bind(address.with_port(0))?;
+        // Without them, peers that are gone are waited for a little longer.
+        let _ = own.hear_refusals();
+        // Not every interface carries multicast; sending to a group will say so.
+        let _ = own.set_multicast_interface(options.interface_index);
+        let link = UdpLink {
+            address,
+            interface_index: options.interface_index,
+            own,
+            port: Port::join(address, now.as_ns()),
+            steering: Steering::default(),
+            claims: Vec::new(),
+            services: Vec::new(),
+            groups: Vec::new(),
+            outbox: Outbox::new()?,
+            routes: Routes::new(options.shortcut),
+            notices: VecDeque::new(),
+            single_packets: options.single_packets,
+            poller,
+            entropy: KernelEntropy::new(),
+            counters: LinkCounters::default(),
+            buffers: Some(Box::new(Buffers {
+                batch: RecvBatch::new(1),
+                inbox: InboxBuffer::new(),
+            })),
+        };
+        link.fds().try_for_each(|fd| link.poller.watch(fd))?;
+        Ok(link)
+    }
+
+    /// Descriptors whose readability means work.
+    fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let port = self.port.socket().map(AsFd::as_fd);
+        let blocks = self.claims.iter().map(|claim| claim.inbox().as_fd());
+        let services = self.services.iter().map(|(_, claim)| claim.inbox().as_fd());
+        let groups = self.groups.iter().map(|(_, socket)| socket.as_fd());
+        [self.own.as_fd(), self.outbox.as_fd()]
+            .into_iter()
+            .chain(port)
+            .chain(blocks)
+            .chain(services)
+            .chain(groups)
+    }
+
+    /// Reads a socket once. How many bytes came.
+    fn read_socket(
+        &mut self,
+        source: usize,
+        batch: &mut RecvBatch,
+        deliver: &mut Deliver<'_>,
+    ) -> io::Result<usize> {
+        let socket = match source {
+            OWN => Some(&self.own),
+            PORT => self.port.socket(),
+            group => self.groups.get(group - FIRST_GROUP).map(|(_, socket)| socket),
+        };
+        let socket = socket.ok_or(io::ErrorKind::WouldBlock)?;
+        socket.recv(batch)?;
+        self.counters.receives += 1;
+        let mut bytes = 0;
+        for datagrams in batch.iter() {
+            bytes += datagrams.bytes.len();
+            let survey = datagrams.bytes.first() == Some(&steering::SURVEY_OPCODE);
+            match source {
+                PORT if survey => self.answer_survey(&datagrams),
+                OWN if survey => self.take_survey(&datagrams),
+                PORT => demultiplex::sort(&datagrams, |owner, run| self.pass_on(owner, run), deliver),
+                _ => deliver(&datagrams),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Gives packets that came to port 4791 to the process that they are for. Whether that is us.
+    fn pass_on(&mut self, owner: Owner, packets: &Datagrams<'_>) -> bool {
+        let to: InboxName = match owner {
+            Owner::Block(block) | Owner::Identifier(block) if !self.owns(block) => BlockName {
+                address: self.address,
+                block,
+            }
+            .into(),
+            Owner::Service(service_id) if !self.serves(service_id) => ServiceName {
+                address: self.address,
+                service_id,
+            }
+            .into(),
+            _ => return true,
+        };
+        // What the operating system refuses is lost, as on a wire.
+        let refused = match owner {
+            Owner::Service(_) => Delivery::Gone,
+            _ => Delivery::Full,
+        };
+        let delivery = self
+            .outbox
+            .post(to, &Message::Handover(*packets))
+            .unwrap_or(refused);
+        match (delivery, owner) {
+            (Delivery::Sent, _) | (Delivery::Full, Owner::Service(_)) => self.counters.handed_over += 1,
+            // Nobody listens, or the process has ended: ours to say so to whoever asks or is connected to it.
+            (Delivery::Gone, Owner::Service(_) | Owner::Identifier(_)) => return true,
+            _ => self.counters.nobody += 1,
+        }
+        false
+    }
+
+    /// Whether we listen on a service here.
+    fn serves(&self, service_id: u64) -> bool {
+        self.services
+            .iter()
+            .any(|(_, claim)| claim.name().service_id == service_id)
+    }
+
+    /// What other processes of this host write. How many bytes of packets came, if anything did.
+    fn read_host(
+        &mut self,
+        now: Time,
+        buffer: &mut InboxBuffer,
+        deliver: &mut Deliver<'_>,
+    ) -> io::Result<usize> {
+        let mut heard = self.hear_answers(now);
+        let mut bytes = 0;
+        let udp_port = self.own.local_addr().port();
+        let blocks = self.claims.iter_mut().map(BlockClaim::inbox_mut);
+        let services = self.services.iter_mut().map(|(_, claim)| claim.inbox_mut());
+        for inbox in blocks.chain(services) {
+            for _ in 0..MESSAGES_PER_CALL {
+                let Ok(Some(message)) = inbox.recv(buffer) else {
+                    break;
+                };
+                heard = true;
+                match message {
+                    Message::Handover(datagrams) => {
+                        self.steering.stray();
+                        self.counters.handed_in += 1;
+                        bytes += datagrams.bytes.len();
+                        deliver(&datagrams);
+                    }
+                    // Only a block is asked; a service answers all the same.
+                    Message::WhereAreYou => inbox.reply(&Message::IAm { udp_port }),
+                    // Answers come on the line of the question.
+                    Message::IAm { .. } => {}
+                }
+            }
+        }
+        self.try_port_again(now);
+        if heard {
+            Ok(bytes)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
+    /// What the processes say that we have written to. Whether they said anything.
+    fn hear_answers(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        for _ in 0..MESSAGES_PER_CALL {
+            let Some(heard) = self.outbox.poll() else { break };
+            worked = true;
+            match heard {
+                Heard::IAm {
+                    who: InboxName::Block(who),
+                    udp_port,
+                } => self.routes.answered(now, who, udp_port),
+                Heard::Gone(InboxName::Block(gone)) => self.notices.push_back(Notice::ProcessEnded {
+                    ip: gone.address.ip,
+                    block: gone.block,
+                }),
+                // Services are not asked anything, and own no connections.
+                _ => {}
+            }
+        }
+        worked
+    }
+
+    /// Tries for port 4791 once more if a process that wrote to us has ended: it may have been the last of the user that
+    /// has the port.
+    fn try_port_again(&mut self, now: Time) {
+        let blocks = self.claims.iter_mut().map(BlockClaim::inbox_mut);
+        let services = self.services.iter_mut().map(|(_, claim)| claim.inbox_mut());
+        let ended = blocks
+            .chain(services)
+            .fold(false, |ended, inbox| inbox.take_ended() | ended);
+        if ended && self.port.try_again(now.as_ns()) {
+            self.watch_port();
+        }
+    }
+
+    /// Out of watches, the socket is still looked at whenever something else wakes us.
+    fn watch_port(&self) {
+        if let Some(socket) = self.port.socket() {
+            let _ = self.poller.watch(socket);
+        }
+    }
+
+    /// Answers the questions of a survey. They come from this host; whoever asks from elsewhere gets no answer.
+    fn answer_survey(&self, datagrams: &Datagrams<'_>) {
+        if datagrams.src.ip() != self.address.ip {
+            return;
+        }
+        for question in datagrams.segments().filter_map(Question::decode) {
+            let blocks = self.claims.iter().map(BlockClaim::block).collect();
+            let services = self
+                .services
+                .iter()
+                .map(|(_, claim)| claim.name().service_id as u32);
+            let answer = Answer::to(question, blocks, services.collect());
+            let _ = self.own.send(datagrams.src, &answer.encode(), None);
+        }
+    }
+
+    /// Takes the answers of a survey.
+    fn take_survey(&mut self, datagrams: &Datagrams<'_>) {
+        if datagrams.src.ip() == self.address.ip {
+            for answer in datagrams.segments().filter_map(Answer::decode) {
+                self.steering.answered(datagrams.src.port(), answer);
+            }
+        }
+    }
+
+    fn attend_steering(&mut self, now: Time) {
+        let Some(port) = self.port.socket() else { return };
+        let entropy = &mut self.entropy;
+        let mut token = || (u64::from(entropy.next_u32()) << 32) | u64::from(entropy.next_u32());
+        while let Some(step) = self.steering.poll(now.as_ns(), &mut token) {
+            match step {
+                // A question that is lost is a process that does not answer.
+                Step::Ask(question) => {
+                    let _ = self
+                        .own
+                        .send(self.address.with_port(ROCE_PORT), &question.encode(), None);
+                }
+                // A kernel that does not take it leaves the sorting to us.
+                Step::Attach(members) => drop(steering::attach(port, &members)),
+            }
+        }
+    }
+
+    /// A peer's address with the scope of ours.
+    fn peer(&self, ip: IpAddr) -> LocalAddress {
+        let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast());
+        LocalAddress {
+            ip,
+            scope_id: if link_local { self.address.scope_id } else { 0 },
+        }
+    }
+
+    fn destination(&mut self, now: Time, transmit: &Transmit) -> SocketAddr {
+        let to = self.peer(transmit.flow.dst);
+        let port = self
+            .routes
+            .port(now, to, transmit.dest_qpn.value(), &mut self.outbox);
+        to.with_port(port)
+    }
+}
+
+impl Link for UdpLink {
+    fn max_segments(&self) -> usize {
+        if self.single_packets {
+            1
+        } else {
+            self.own.max_gso_segments()
+        }
+    }
+
+    fn sources(&self) -> Sources {
+        Sources {
+            busy: HOST,
+            all: FIRST_GROUP + self.groups.len(),
+        }
+    }
+
+    fn receive(&mut self, now: Time, source: usize, deliver: &mut Deliver<'_>) -> io::Result<usize> {
+        let mut buffers = self
+            .buffers
+            .take()
+            .expect("put back before anyone else can receive");
+        let received = match source {
+            HOST => self.read_host(now, &mut buffers.inbox, deliver),
+            _ => self.read_socket(source, &mut buffers.batch, deliver),
+        };
+        self.buffers = Some(buffers);
+        received
+    }
+
+    fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+        let destination = self.destination(now, transmit);
+        let segment_size = (transmit.segments > 1).then_some(transmit.segment_size);
+        let sent = self.own.send(destination, bytes, segment_size);
+        match &sent {
+            Ok(()) => self.counters.sends += 1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.counters.send_errors += 1,
+        }
+        sent
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let steering = self.port.socket().and_then(|_| self.steering.next_deadline_ns());
+        let due = [self.port.next_deadline_ns(), steering];
+        due.into_iter().flatten().min().map(Time::from_ns)
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+
+    fn sync(&mut self) {}
+
+    fn presence(&self) -> &dyn Presence {
+        self
+    }
+
+    fn presence_mut(&mut self) -> &mut dyn Presence {
+        self
+    }
+}
+
+impl Presence for UdpLink {
+    fn address(&self) -> LocalAddress {
+        self.address
+    }
+
+    fn port(&self) -> u16 {
+        self.own.local_addr().port()
+    }
+
+    fn claim(&mut self, wanted: Option<Block>) -> Result<Block, ClaimError> {
+        let claim = match wanted {
+            Some(block) => BlockClaim::claim_block(self.address, block)?,
+            None => BlockClaim::claim(self.address)?,
+        };
+        self.poller.watch(claim.inbox())?;
+        let block = claim.block();
+        self.claims.push(claim);
+        Ok(block)
+    }
+
+    fn release(&mut self, block: Block) {
+        self.claims.retain(|claim| claim.block() != block);
+    }
+
+    fn owns(&self, block: Block) -> bool {
+        self.claims.iter().any(|claim| claim.block() == block)
+    }
+
+    fn listen(&mut self, listener: ListenerId, service_id: u64) -> io::Result<()> {
+        let claim = ServiceClaim::claim(ServiceName {
+            address: self.address,
+            service_id,
+        })?;
+        self.poller.watch(claim.inbox())?;
+        self.services.push((listener, claim));
+        self.steering.want_again();
+        Ok(())
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        self.services.retain(|(owner, _)| *owner != listener);
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        if self.groups.iter().all(|(joined, _)| *joined != group) {
+            let socket = WireSocket::bind_multicast(group, ROCE_PORT, self.interface_index)?;
+            self.poller.watch(&socket)?;
+            self.groups.push((group, socket));
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.groups.retain(|(joined, _)| *joined != group);
+    }
+
+    fn find_way(&mut self, now: Time, remote: IpAddr, qpn: u32) -> bool {
+        let to = self.peer(remote);
+        self.routes.refresh(now, to, qpn, &mut self.outbox)
+    }
+
+    fn way_is_settled(&self, remote: IpAddr, qpn: u32) -> bool {
+        self.routes.is_settled(self.peer(remote), qpn)
+    }
+
+    fn expect_packets_from(&mut self, remote: IpAddr) {
+        if !netdev::is_local(self.peer(remote)) {
+            self.steering.want();
+        }
+    }
+
+    fn is_steered(&self, now: Time) -> bool {
+        self.port.socket().is_none() || self.steering.is_settled(now.as_ns())
+    }
+
+    fn attend(&mut self, now: Time) {
+        if self.port.poll(now.as_ns()) {
+            self.watch_port();
+        }
+        self.attend_steering(now);
+    }
+
+    #[inline]
+    fn poll_notice(&mut self) -> Option<Notice> {
+        let refused = self.own.poll_refusal().map(Notice::Refused);
+        refused.or_else(|| self.notices.pop_front())
+    }
+
+    fn has_lost_descriptor(&self) -> bool {
+        self.fds().any(descriptors::is_lost)
+    }
+
+    /// Packets that are in the socket by now are lost; those that come later go to the processes that stay.
+    fn retire(&mut self) {
+        self.port.leave();
+    }
+
+    fn standing(&self) -> Standing {
+        self.port.standing()
+    }
+
+    #[cfg(test)]
+    fn forbid_batches(&self) -> io::Result<()> {
+        self.own.forbid_batches()
+    }
+}
+
+impl std::fmt::Debug for UdpLink {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("UdpLink")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,7 @@
+//! How programs learn that something happened: channels with a descriptor, and doorbells for threads and tasks.
+
+mod channel;
+mod doorbell;
+
+pub use channel::{Channel, Notify};
+pub use doorbell::Doorbell;

@@ -1,0 +1,534 @@
+//! The pipeline: packets from links to the NIC, from the NIC to links, completions to the program.
+//!
+//! A [`Shard`] is driven by whoever has its turn: the program's own thread while it posts and polls, the
+//! background thread otherwise. Every call does a bounded amount of work, and is told the time: a shard has no clock. The
+//! order within one call is always the same: receive, timers, transmit, publish, notify — so an acknowledgement is on the
+//! wire before the completion it belongs to can be seen.
+//!
+//! Two exceptions. While the program polls, a plain acknowledgement may wait for its next call
+//! ([`Effort::Light`]). A program that answers what it received then sends answer and acknowledgement in one
+//! system call, which is what half the time of a short message goes into. And a short request that is posted while the
+//! peer owes an answer to an earlier one may wait for it ([`Shard::posted`]): those posted until then travel as one
+//! batch. See ARCHITECTURE.md for the price of both.
+//!
+//! A device may have several shards. Each has its own links, queue pairs and timers; what belongs to the device is above
+//! them: memory keys, the connection manager ([`connections`]) and which shard has which queue pair ([`map`]).
+
+pub(crate) mod connections;
+pub(crate) mod map;
+mod send_buffer;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use connections::ConnectionSink;
+
+use crate::driver::turn::Machine;
+use crate::gsi::{self, GSI, Gsi};
+use crate::host::demultiplex::{self, Owner};
+use crate::host::{Block, ClaimError};
+use crate::link::{Datagrams, Link, LinkCounters, Notice, Presence};
+use crate::notify::{Channel, Notify};
+use crate::os::descriptors;
+use connections::ConnectionManager;
+use map::ShardMap;
+use nonic_core::{Arrival, CqId, Endpoint, Event, Nic, QpAttributes, QpState, Qpn, Time, Transmit};
+use nonic_wire::{Flow, ROCE_PORT};
+use send_buffer::SendBuffer;
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Receives per call and source, so that a flood cannot keep a caller.
+const RECEIVES_PER_DRIVE: usize = 16;
+/// Below this, a receive is answered before looking for the next one: somebody waits for it.
+const SMALL_RECEIVE: usize = 4096;
+/// The sources that were quiet lately are looked at every so many calls.
+const QUIET_SOURCE_INTERVAL: u32 = 128;
+/// A program that polls at all does so at least this often: it has completions to look at in between.
+const POLLING: Duration = Duration::from_micros(200);
+/// Batches sent per call beyond one for each queue pair with something to send.
+const BATCHES_PER_FLUSH: usize = 64;
+/// After so many posts, or bytes, requests are held back no longer: they fill a batch.
+const HELD_POSTS: u32 = 16;
+const HELD_BYTES: u64 = 60 * 1024;
+/// The most packets in a batch that any link takes.
+const MAX_SEGMENTS: usize = 64;
+
+/// Who is to be told of completion queues.
+pub(crate) type Listeners = RwLock<HashMap<CqId, Arc<dyn Notify>>>;
+
+/// What the shards of a device have in common.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) connections: Arc<ConnectionManager>,
+    pub(crate) map: Arc<ShardMap>,
+    pub(crate) listeners: Arc<Listeners>,
+    pub(crate) events: Arc<Channel<Event>>,
+}
+
+/// A NIC and its links.
+pub(crate) struct Shard {
+    pub(crate) nic: Nic,
+    /// Which of the device's shards it is.
+    index: usize,
+    gsi: Gsi,
+    common: Common,
+    /// By GID index.
+    links: Vec<Box<dyn Link>>,
+    /// Counters of links that are gone.
+    past: LinkCounters,
+    out: SendBuffer,
+    /// A batch there was no room for.
+    stalled: Option<Transmit>,
+    /// The last call stopped sending with more to send.
+    unsent: bool,
+    /// The link and its source that had packets last.
+    hot: (usize, usize),
+    /// How often it was driven; wraps.
+    calls: u32,
+    /// When the program last drove it by polling.
+    polled_at: Time,
+    /// Whether acknowledgements may wait for the program's next call at all.
+    may_defer: bool,
+    /// Acknowledgements wait for the next call.
+    deferred: bool,
+    /// Requests that wait for more to travel with, and how many bytes they have.
+    held_posts: u32,
+    held_bytes: u64,
+    /// An operation failed as it does on a descriptor that is not ours any more.
+    in_doubt: bool,
+    /// The device has failed and the program was not told yet.
+    just_failed: bool,
+}
+
+/// How thoroughly to look for work.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Effort {
+    /// Mostly the source that was busy last: what a polling program's thread does.
+    Light {
+        /// Whether the background thread is sure to look soon, should the program not call again.
+        backed: bool,
+    },
+    /// Every source.
+    Full,
+}
+
+impl Machine for Shard {
+    /// Whether something is to be sent or shown that does not wait for the program's next call on purpose.
+    fn needs_flush(&self) -> bool {
+        let waits = self.held_posts > 0 || (self.deferred && self.nic.only_acknowledges());
+        let to_send = self.nic.ready_queue_pairs() > 0 && !waits;
+        to_send
+            || self.nic.has_unpublished()
+            || self.just_failed
+            || self.common.connections.has_output()
+            || self.common.connections.has_failing(self.index)
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.flush(now);
+    }
+
+    fn is_behind(&self) -> bool {
+        self.stalled.is_some() || self.unsent
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let links = self.links.iter().filter_map(|link| link.next_timeout());
+        let timeouts = [self.nic.poll_timeout(), self.common.connections.next_timeout()];
+        timeouts.into_iter().flatten().chain(links).min()
+    }
+}
+
+impl Shard {
+    /// The `index`-th shard of a device, without links. With `prompt`, nothing waits for company.
+    pub(crate) fn new(nic: Nic, index: usize, common: Common, prompt: bool) -> Self {
+        Shard {
+            nic,
+            index,
+            gsi: Gsi::new(),
+            common,
+            links: Vec::new(),
+            past: LinkCounters::default(),
+            out: SendBuffer::new(),
+            stalled: None,
+            unsent: false,
+            hot: (0, 0),
+            calls: 0,
+            polled_at: Time::ZERO,
+            may_defer: !prompt,
+            deferred: false,
+            held_posts: 0,
+            held_bytes: 0,
+            in_doubt: false,
+            just_failed: false,
+        }
+    }
+
+    /// Takes up a link: packets go to and from its address from now on. Its place is the GID index.
+    pub(crate) fn attach(&mut self, link: Box<dyn Link>) {
+        self.nic.add_endpoint(Endpoint {
+            ip: link.presence().address().ip,
+            port: link.presence().port(),
+        });
+        self.links.push(link);
+        self.limit_batches(self.links.len() - 1);
+    }
+
+    /// Claims one block of queue pair numbers, the same on every link.
+    pub(crate) fn claim_block(&mut self) -> Result<Block, ClaimError> {
+        /// Enough to find one of the last free blocks of a crowded host.
+        const TRIES: usize = 16_384;
+        let Some(first) = self.links.first() else {
+            return Err(io::Error::from(io::ErrorKind::NotConnected).into());
+        };
+        let address = first.presence().address();
+        for _ in 0..TRIES {
+            let (lead, others) = self.links.split_first_mut().expect("just seen");
+            let block = lead.presence_mut().claim(None)?;
+            let refused = others
+                .iter_mut()
+                .find_map(|link| link.presence_mut().claim(Some(block)).err());
+            match refused {
+                None => {
+                    self.nic.add_qpn_block(block.number());
+                    self.common.map.insert(block, self.index);
+                    return Ok(block);
+                }
+                // Taken on another address; draw again.
+                Some(ClaimError::Full(_)) => self.release_block(block),
+                Some(error) => {
+                    self.release_block(block);
+                    return Err(error);
+                }
+            }
+        }
+        Err(ClaimError::Full(address))
+    }
+
+    /// Gives back the blocks of numbers that no queue pair needs any more.
+    pub(crate) fn release_spare_blocks(&mut self) {
+        while let Some(number) = self.nic.take_spare_qpn_block() {
+            if let Some(block) = Block::new(number) {
+                self.common.map.remove(block);
+                self.release_block(block);
+            }
+        }
+    }
+
+    fn release_block(&mut self, block: Block) {
+        for link in &mut self.links {
+            link.presence_mut().release(block);
+        }
+    }
+
+    /// The places of its links on the host, by GID index.
+    pub(crate) fn presences(&self) -> impl Iterator<Item = &dyn Presence> {
+        self.links.iter().map(|link| link.presence())
+    }
+
+    /// The same, to change them.
+    pub(crate) fn presences_mut(&mut self) -> impl Iterator<Item = &mut dyn Presence> {
+        self.links.iter_mut().map(|link| link.presence_mut())
+    }
+
+    /// The place of one of them.
+    pub(crate) fn presence_mut(&mut self, gid_index: u8) -> Option<&mut dyn Presence> {
+        let link = self.links.get_mut(usize::from(gid_index))?;
+        Some(link.presence_mut())
+    }
+
+    /// Makes visible to others what the links wrote down.
+    pub(crate) fn sync_links(&mut self) {
+        self.links.iter_mut().for_each(|link| link.sync());
+    }
+
+    /// What the links counted.
+    pub(crate) fn link_counters(&self) -> LinkCounters {
+        self.links.iter().fold(self.past, |mut sum, link| {
+            sum += link.counters();
+            sum
+        })
+    }
+
+    /// Asks a link how many packets it takes at once. The answer may change after a send has failed.
+    fn limit_batches(&mut self, index: usize) {
+        let link = &self.links[index];
+        self.nic
+            .limit_batches(link.presence().address().ip, link.max_segments());
+    }
+
+    /// Looks for work and does it. Whether there was any.
+    pub(crate) fn drive(&mut self, now: Time, effort: Effort) -> bool {
+        self.calls = self.calls.wrapping_add(1);
+        if effort != Effort::Full {
+            self.polled_at = now;
+        }
+        let mut worked = self.receive(now, self.hot);
+        if effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOURCE_INTERVAL) {
+            worked |= self.receive_elsewhere(now);
+            for link in &mut self.links {
+                link.presence_mut().attend(now);
+            }
+        }
+        self.nic.handle_timeout(now);
+        self.common.connections.handle_timeout(now);
+        let may_defer = self.may_defer && effort == (Effort::Light { backed: true });
+        if may_defer && worked && !self.deferred && self.stalled.is_none() && self.nic.only_acknowledges() {
+            self.deferred = true;
+            self.publish(now);
+            return true;
+        }
+        worked | self.flush(now)
+    }
+
+    /// Sends what there is to send, then shows what completed. Whether anything was sent.
+    pub(crate) fn flush(&mut self, now: Time) -> bool {
+        let worked = self.transmit(now);
+        self.hear_notices(now);
+        self.deferred = false;
+        (self.held_posts, self.held_bytes) = (0, 0);
+        if std::mem::take(&mut self.in_doubt) {
+            self.check_descriptors(now);
+        }
+        if self.stalled.is_none() {
+            self.publish(now);
+        }
+        worked
+    }
+
+    /// The program posted so many bytes to a queue pair: they leave now, or wait for more to travel with.
+    ///
+    /// They wait only while the peer owes an answer to an earlier request of the same queue pair. So a lone request never
+    /// waits, and nobody has to be woken for those that do: the answer, the timer that is set for it, or any poll of
+    /// the program sends them.
+    pub(crate) fn posted(&mut self, now: Time, qpn: Qpn, bytes: u64) {
+        self.held_posts += 1;
+        self.held_bytes += bytes;
+        let full = self.held_posts >= HELD_POSTS || self.held_bytes >= HELD_BYTES;
+        if full || !self.may_defer || self.stalled.is_some() || !self.nic.awaits_answer(qpn) {
+            self.flush(now);
+        }
+    }
+
+    /// Sends what waits for the program's next call, or for more to travel with, if anything does.
+    pub(crate) fn flush_deferred(&mut self, now: impl FnOnce() -> Time) {
+        if self.deferred || self.held_posts > 0 {
+            self.flush(now());
+        }
+    }
+
+    /// Fails the device if the program has closed a descriptor of it.
+    pub(crate) fn check_descriptors(&mut self, now: Time) {
+        if self.presences().any(|presence| presence.has_lost_descriptor()) {
+            self.fail(now);
+        }
+    }
+
+    /// Gives up: everything is flushed and the program told. What is left of the links is closed, so that another
+    /// process can have the port and nothing is sent to numbers that are the program's by now.
+    pub(crate) fn fail(&mut self, now: Time) {
+        self.past = self.link_counters();
+        self.links.clear();
+        self.stalled = None;
+        self.just_failed = !self.nic.has_failed();
+        self.nic.fail(now);
+    }
+
+    /// Shows what completed and passes on what else happened.
+    fn publish(&mut self, now: Time) {
+        self.just_failed = false;
+        self.common.connections.tell();
+        self.fail_disconnected(now);
+        self.nic.publish();
+        while let Some(event) = self.nic.poll_event() {
+            match event {
+                Event::Completion(cq) => {
+                    let listeners = self.common.listeners.read();
+                    let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+                    if let Some(listener) = listeners.get(&cq) {
+                        listener.notify(cq);
+                    }
+                }
+                other => self.common.events.push(other),
+            }
+        }
+    }
+
+    /// Queue pairs whose connection has ended go to the error state.
+    fn fail_disconnected(&mut self, now: Time) {
+        if !self.common.connections.has_failing(self.index) {
+            return;
+        }
+        let failed = QpAttributes {
+            state: Some(QpState::Error),
+            ..QpAttributes::default()
+        };
+        for qpn in self.common.connections.take_failing(self.index) {
+            // The program may have destroyed it already.
+            let _ = self.nic.modify_qp(now, qpn, &failed);
+        }
+    }
+
+    /// Whether the program polls at this moment.
+    pub(crate) fn is_polled(&self, now: Time) -> bool {
+        now.since(self.polled_at) < POLLING
+    }
+
+    fn receive_elsewhere(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        for link in 0..self.links.len() {
+            for source in 0..self.links[link].sources().all {
+                if (link, source) != self.hot {
+                    worked |= self.receive(now, (link, source));
+                }
+            }
+        }
+        worked
+    }
+
+    /// Takes what one source has.
+    fn receive(&mut self, now: Time, (index, source): (usize, usize)) -> bool {
+        let Shard {
+            nic, links, common, ..
+        } = self;
+        let Some(link) = links.get_mut(index) else {
+            return false;
+        };
+        let mut worked = false;
+        for _ in 0..RECEIVES_PER_DRIVE {
+            match link.receive(now, source, &mut |datagrams| take(nic, common, now, datagrams)) {
+                Ok(bytes) => {
+                    worked = true;
+                    if bytes < SMALL_RECEIVE {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.in_doubt |= descriptors::casts_doubt(&error);
+                    break;
+                }
+            }
+        }
+        if worked && source < link.sources().busy {
+            self.hot = (index, source);
+        }
+        worked
+    }
+
+    /// Tells the connection manager what the links learned about peers.
+    fn hear_notices(&mut self, now: Time) {
+        for link in &mut self.links {
+            while let Some(notice) = link.presence_mut().poll_notice() {
+                self.common.connections.with(|cm| match notice {
+                    Notice::Refused(host) => cm.unreachable(now, host),
+                    Notice::ProcessEnded { ip, block } => {
+                        cm.peer_gone(now, ip, |id| demultiplex::block_of(id) == Some(block));
+                    }
+                });
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        if let Some(transmit) = self.stalled.take() {
+            self.send(now, &transmit);
+            worked = true;
+        }
+        // Every queue pair gets its turn, so every acknowledgement leaves; a flood of READ responses or
+        // datagrams goes on in the next call.
+        let budget = self.nic.ready_queue_pairs() + BATCHES_PER_FLUSH;
+        self.unsent = true;
+        for _ in 0..budget {
+            if self.stalled.is_some() {
+                break;
+            }
+            let batch = self.nic.poll_transmit(now, MAX_SEGMENTS, self.out.bytes_mut());
+            let Some(transmit) = batch.or_else(|| self.next_message()) else {
+                self.unsent = false;
+                break;
+            };
+            self.send(now, &transmit);
+            worked = true;
+        }
+        worked
+    }
+
+    /// The next message of the connection manager, written to the send buffer.
+    fn next_message(&mut self) -> Option<Transmit> {
+        while self.common.connections.has_output() {
+            let message = self.common.connections.with(|cm| cm.poll_transmit())?;
+            // An address that is gone cannot be sent from; the message counts as lost.
+            let Some(port) = self.port_of(message.route.local) else {
+                continue;
+            };
+            let to = route_of(&message.mad);
+            return Some(
+                self.gsi
+                    .transmit(message.route, port, &message.mad, to, self.out.bytes_mut()),
+            );
+        }
+        None
+    }
+
+    fn port_of(&self, ip: IpAddr) -> Option<u16> {
+        let presence = self.presences().find(|presence| presence.address().ip == ip)?;
+        Some(presence.port())
+    }
+
+    fn send(&mut self, now: Time, transmit: &Transmit) {
+        let Some(index) = self
+            .presences()
+            .position(|presence| presence.address().ip == transmit.flow.src)
+        else {
+            self.past.send_errors += 1;
+            return;
+        };
+        let bytes = &self.out.bytes()[..transmit.len];
+        match self.links[index].send(now, transmit, bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
+            // Unreachable, refused, too long for the interface: to the transport it is a lost packet.
+            Err(error) => {
+                self.in_doubt |= descriptors::casts_doubt(&error);
+                self.limit_batches(index);
+            }
+        }
+    }
+}
+
+/// Gives packets to the NIC, and messages to the connection manager.
+fn take(nic: &mut Nic, common: &Common, now: Time, datagrams: &Datagrams<'_>) {
+    if gsi::is_for(datagrams.bytes) {
+        let flow = Flow {
+            src: datagrams.src.ip(),
+            dst: datagrams.dst_ip,
+            src_port: datagrams.src.port(),
+            dst_port: ROCE_PORT,
+        };
+        for (index, packet) in datagrams.segments().enumerate() {
+            if let Some((route, mad)) = Gsi::receive(&flow, index, packet) {
+                common.connections.with(|cm| cm.handle_mad(now, route, mad));
+            }
+        }
+        return;
+    }
+    let arrival = Arrival {
+        src: datagrams.src,
+        dst: datagrams.dst_ip,
+        stride: datagrams.stride,
+    };
+    nic.handle_datagram(now, &arrival, datagrams.bytes);
+}
+
+/// A queue pair number of the process that a message is for: on this host it is then sent there directly, without
+/// the detour over port 4791. Only a request, which knows no more than a service, must take that.
+fn route_of(mad: &[u8]) -> Qpn {
+    match demultiplex::owner_of_message(mad) {
+        Owner::Identifier(block) => Qpn::new(block.first_qpn()),
+        _ => GSI,
+    }
+}
