@@ -25,6 +25,7 @@ pub mod memory;
 mod nic;
 mod peer;
 mod qp;
+mod qp1;
 mod rc;
 mod request_packet;
 mod rq;
@@ -43,13 +44,16 @@ pub use event::Event;
 pub use memory::{
     Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge, WindowBind, WindowKind,
 };
-pub use nic::{Arrival, CreateError, MAX_BATCH_LEN, Nic, NicConfig, QpInit, Transmit, Usage};
+pub use nic::{
+    Arrival, CreateError, MAX_BATCH_LEN, ManagementError, Nic, NicConfig, QpInit, Transmit, Usage,
+};
 pub use nonic_wire::{Psn, Qpn, Service};
 pub use peer::WindowConfig;
 pub use qp::{
     AckTimeout, AttributeMask, Endpoint, ModifyError, Named, Path, PathMtu, PostError, QpAttributes,
     QpCapacity, QpState, RnrTimer, Transition, transition,
 };
+pub use qp1::{ManagementDatagram, NotManagement, Route, management_datagram};
 pub use rq::{ReceiveQueue, RecvRefused, SrqId};
 pub use time::Time;
 pub use work::{

@@ -18,7 +18,6 @@
 mod config;
 mod device;
 mod driver;
-mod gsi;
 pub mod host;
 mod link;
 pub mod memory;

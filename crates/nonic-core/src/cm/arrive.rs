@@ -5,8 +5,8 @@
 use super::Cm;
 use super::RemoteId;
 use super::connection::Role;
-use super::params::Route;
 use super::state::{CmState, Input};
+use crate::qp1::Route;
 use crate::time::Time;
 use nonic_wire::cm::{
     Apr, CmMad, Drep, Dreq, INFO_LEN, Lap, Message, PrivateData, Rej, RejectReason, Rep, Rtu, SidrStatus,

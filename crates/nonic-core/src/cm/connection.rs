@@ -1,8 +1,9 @@
 //! One connection: what must be known of it to write its messages.
 
 use super::config::CmConfig;
-use super::params::{AcceptParams, CmError, ConnectParams, ListenerId, RejectParams, Route};
+use super::params::{AcceptParams, CmError, ConnectParams, ListenerId, RejectParams};
 use super::state::CmState;
+use crate::qp1::Route;
 use crate::time::Time;
 use nonic_wire::cm::{
     CmMad, Dreq, INFO_LEN, IpHeader, Message, Mra, PrivateData, Rej, RejectReason, Rep, Req, ReqPath, Rtu,

@@ -3,8 +3,9 @@
 //! Numbers of READs and atomics are from our point of view: `responder_resources` is what we are asked to
 //! answer at a time, `initiator_depth` what we may have under way. (On the wire it is the sender's.)
 
-use super::params::{ConnectionId, ListenerId, Route};
+use super::params::{ConnectionId, ListenerId};
 use crate::qp::{AckTimeout, PathMtu};
+use crate::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};
 

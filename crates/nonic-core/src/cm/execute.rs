@@ -3,9 +3,10 @@
 use super::config::CmConfig;
 use super::connection::{Connection, Role};
 use super::event::{CmEvent, ConnectResponse, Disconnect, SidrResponse};
-use super::params::{ConnectionId, Route};
+use super::params::ConnectionId;
 use super::state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
-use super::{Cm, CmTransmit, RemoteId};
+use super::{Cm, RemoteId};
+use crate::qp1::{ManagementDatagram, Route};
 use crate::time::Time;
 use nonic_wire::cm::{CmMad, Drep, INFO_LEN, Message, PrivateData, RejectReason, Rep, SidrRep, SidrStatus};
 use nonic_wire::{Qpn, Service};
@@ -368,7 +369,7 @@ impl Cm {
 
     fn transmit(&mut self, route: Route, mad: CmMad) {
         self.counters.sent += 1;
-        self.outbox.push_back(CmTransmit {
+        self.outbox.push_back(ManagementDatagram {
             route,
             mad: mad.emit(),
         });

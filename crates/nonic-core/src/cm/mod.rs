@@ -22,11 +22,9 @@
 //!
 //! # Carrying the messages
 //! A message is a management datagram of 256 bytes that travels as a UD SEND from queue pair 1 to queue pair 1
-//! with the queue key [`GSI_QKEY`](nonic_wire::mad::GSI_QKEY). Whoever owns a `Cm` creates queue pair 1 on its NIC
-//! ([`Nic::create_qp_with`](crate::Nic::create_qp_with)), keeps receives of 40 + 256 bytes posted, hands what
-//! arrives to [`Cm::handle_mad`] (the addresses are in the 40 bytes of the routing header), and posts each answer
-//! of [`Cm::poll_transmit`] as an inline send. The simulator does so literally. An engine that shares an address
-//! between processes looks at [`Message::receiver_id`](nonic_wire::cm::Message::receiver_id) and
+//! with the queue key [`GSI_QKEY`](nonic_wire::mad::GSI_QKEY). Queue pair 1 is the NIC's own; [`Cm::exchange`] carries
+//! messages between the two, in the engine as in the simulator. An engine that shares an address between processes
+//! looks at [`Message::receiver_id`](nonic_wire::cm::Message::receiver_id) and
 //! [`Message::service_id`](nonic_wire::cm::Message::service_id) to find the process a message is for;
 //! [`CmConfig::id_block`] makes the former enough.
 //!
@@ -49,6 +47,7 @@
 //! an end, and everything that arrives is checked against the identifiers, addresses and transaction it claims.
 
 mod arrive;
+mod carry;
 mod config;
 mod connection;
 mod event;
@@ -60,35 +59,26 @@ mod request;
 mod state;
 mod unreachable;
 
+pub use crate::qp1::Route;
 pub use config::{CmConfig, CmCounters, CmUsage};
 pub use event::{CmEvent, ConnectRequest, ConnectResponse, Disconnect, SidrRequest, SidrResponse};
 pub use params::{
-    AcceptParams, AnswerParams, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams,
-    ResolveParams, Route,
+    AcceptParams, AnswerParams, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams, ResolveParams,
 };
 pub use state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
 
 use crate::entropy::Entropy;
+use crate::qp1::ManagementDatagram;
 use crate::time::Time;
 use connection::{Connection, Role, behind_header, fit, info, req};
 use listeners::Listeners;
 use nonic_wire::cm::{CmMad, Message, ServiceId, SidrRep, SidrReq};
-use nonic_wire::mad::MAD_LEN;
 use nonic_wire::{Qpn, Service};
 use pace::Pace;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 use unreachable::RefusingHosts;
-
-/// A message to be sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CmTransmit {
-    /// Between which addresses.
-    pub route: Route,
-    /// The datagram.
-    pub mad: [u8; MAD_LEN],
-}
 
 /// The connection manager.
 pub struct Cm {
@@ -106,7 +96,7 @@ pub struct Cm {
     unanswered: BTreeSet<(IpAddr, u32)>,
     refusing: RefusingHosts,
     pace: Pace,
-    outbox: VecDeque<CmTransmit>,
+    outbox: VecDeque<ManagementDatagram>,
     events: VecDeque<CmEvent>,
     /// Connections in the state `Answered`.
     lingering: usize,
@@ -313,7 +303,7 @@ impl Cm {
     }
 
     /// The next message to send. There may be one after any call that takes the time.
-    pub fn poll_transmit(&mut self) -> Option<CmTransmit> {
+    pub fn poll_transmit(&mut self) -> Option<ManagementDatagram> {
         self.outbox.pop_front()
     }
 

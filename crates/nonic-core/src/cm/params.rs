@@ -2,9 +2,9 @@
 
 use super::state::CmState;
 use crate::qp::{AckTimeout, PathMtu};
+use crate::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};
-use std::net::IpAddr;
 
 /// Names a connection, or a service being resolved: its local communication identifier.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -13,15 +13,6 @@ pub struct ConnectionId(pub u32);
 /// Names a listener.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ListenerId(pub u64);
-
-/// Where messages go and where they come from.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Route {
-    /// Our address.
-    pub local: IpAddr,
-    /// The peer's.
-    pub remote: IpAddr,
-}
 
 /// What to connect, and to whom.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,9 +4,10 @@ use super::Cm;
 use super::RemoteId;
 use super::connection::Role;
 use super::event::{CmEvent, ConnectRequest, SidrRequest};
-use super::params::{ConnectionId, ListenerId, Route};
+use super::params::{ConnectionId, ListenerId};
 use super::state::{CmState, Input};
 use crate::qp::{AckTimeout, PathMtu};
+use crate::qp1::Route;
 use crate::time::Time;
 use nonic_wire::cm::{
     CmMad, INFO_LEN, IpHeader, Message, PortSpace, PrivateData, Rej, RejectReason, Req, ServiceId, SidrRep,

@@ -2,13 +2,13 @@
 //! completed and when to be woken.
 //!
 //! The vocabulary, and when each answer may change:
-//! - [`Nic::handle_datagram`], [`Nic::post_send`], [`Nic::modify_qp`], [`Nic::handle_timeout`] may change
-//!   every answer below. Nothing else does, except [`Nic::poll_transmit`] itself.
+//! - [`Nic::handle_datagram`], [`Nic::post_send`], [`Nic::send_management`], [`Nic::modify_qp`] and
+//!   [`Nic::handle_timeout`] may change every answer below. Nothing else does, except [`Nic::poll_transmit`] itself.
 //! - [`Nic::poll_transmit`] yields packets until it answers `None`.
 //! - [`Nic::publish`] makes completions visible. Call it *after* everything `poll_transmit` had to say is on
 //!   the wire: then a peer never waits for an acknowledgement of something this program has already seen
 //!   completed, even if the process ends in the next instant.
-//! - [`Nic::poll_event`] yields events until `None`.
+//! - [`Nic::poll_event`] yields events until `None`, [`Nic::poll_management`] what arrived at queue pair 1.
 //! - [`Nic::poll_timeout`] says when to call [`Nic::handle_timeout`] next. It may be early, never late.
 //!
 //! A `Nic` is one shard: a whole pipeline with its own queue pairs and timers. Shards of one device share
@@ -16,11 +16,13 @@
 
 mod config;
 mod numbers;
+mod qp1;
 mod receive;
 mod transmit;
 mod xrc;
 
 pub use config::{CreateError, NicConfig, QpInit};
+pub use qp1::ManagementError;
 pub use receive::Arrival;
 pub use transmit::{MAX_BATCH_LEN, Transmit};
 
@@ -35,6 +37,7 @@ use crate::qp::{
     Context, Endpoint, ModifyError, Named, Path, Pending, PostError, QpAttributes, QpState, QueuePair,
     check_transition,
 };
+use crate::qp1::Qp1;
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
 use crate::work::{RecvRequest, SendRequest};
@@ -59,8 +62,9 @@ pub struct Nic {
     qps: Slab<QueuePair>,
     by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     groups: HashMap<IpAddr, Vec<Qpn>>,
-    /// Queue pairs that may have something to send.
-    ready: VecDeque<usize>,
+    qp1: Qp1,
+    /// Who may have something to send.
+    ready: VecDeque<Sender>,
     timers: TimerWheel,
     outbox: Vec<Pending>,
     events: VecDeque<Event>,
@@ -70,6 +74,15 @@ pub struct Nic {
     generation: u32,
     /// What carries its packets is gone.
     failed: bool,
+}
+
+/// Who waits for a turn to send.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Sender {
+    /// A queue pair, by its slot.
+    QueuePair(usize),
+    /// Queue pair 1.
+    Qp1,
 }
 
 /// Splits the NIC so that one queue pair can be worked on with everything else at hand.
@@ -102,6 +115,7 @@ impl Nic {
             qps: Slab::new(),
             by_qpn: HashMap::default(),
             groups: HashMap::new(),
+            qp1: Qp1::default(),
             ready: VecDeque::new(),
             timers: TimerWheel::new(),
             outbox: Vec::new(),
@@ -172,10 +186,10 @@ impl Nic {
     }
 
     /// Creates a queue pair in RESET under a number the caller chose, whether or not it lies in the NIC's
-    /// blocks: QP 1 of the connection manager, or a number that a replayed capture dictates.
+    /// blocks: one that a replayed capture dictates. Queue pair 1 is the NIC's own.
     pub fn create_qp_with(&mut self, qpn: Qpn, init: QpInit) -> Result<Qpn, CreateError> {
         init.check(&self.config)?;
-        if qpn == Qpn::MULTICAST || self.by_qpn.contains_key(&qpn.value()) {
+        if matches!(qpn, Qpn::GSI | Qpn::MULTICAST) || self.by_qpn.contains_key(&qpn.value()) {
             return Err(CreateError::QpnInUse);
         }
         Ok(self.insert_qp(qpn, init))
@@ -198,7 +212,7 @@ impl Nic {
         self.numbers.retire(qpn);
         self.reset_qp(Time::ZERO, slot);
         let qp = self.qps.remove(slot);
-        self.ready.retain(|ready| *ready != slot);
+        self.ready.retain(|ready| *ready != Sender::QueuePair(slot));
         // Receives that an XRC target took belong to their SRQs and are reported all the same.
         if qp.common.domain.is_none() {
             self.outbox.retain(|pending| pending.completion.qpn != qpn);
@@ -510,7 +524,7 @@ impl Nic {
         &self.counters
     }
 
-    /// How many queue pairs wait for their turn in [`Nic::poll_transmit`].
+    /// How many queue pairs, queue pair 1 among them, wait for their turn in [`Nic::poll_transmit`].
     pub fn ready_queue_pairs(&self) -> usize {
         self.ready.len()
     }
@@ -524,6 +538,7 @@ impl Nic {
             peers: self.peers.len(),
             in_flight_bytes: self.peers.in_flight(),
             unpublished: self.outbox.len(),
+            management_datagrams: self.qp1.len(),
         }
     }
 
@@ -544,6 +559,7 @@ impl Nic {
             }
         }
         failed.into_iter().for_each(|slot| self.touch(slot));
+        self.qp1.clear();
     }
 
     /// Whether [`Nic::fail`] was called.
@@ -575,7 +591,7 @@ impl Nic {
         let qp = &mut self.qps[slot];
         if !qp.ready && (qp.send_queue_len() > 0 || qp.has_replies()) {
             qp.ready = true;
-            self.ready.push_back(slot);
+            self.ready.push_back(Sender::QueuePair(slot));
         }
     }
 
@@ -629,7 +645,7 @@ impl Nic {
         qp.in_turn = true;
         if !qp.ready {
             qp.ready = true;
-            self.ready.push_back(slot);
+            self.ready.push_back(Sender::QueuePair(slot));
         }
     }
 }
@@ -644,6 +660,7 @@ pub struct Usage {
     pub peers: usize,
     pub in_flight_bytes: u64,
     pub unpublished: usize,
+    pub management_datagrams: usize,
 }
 
 impl std::ops::AddAssign for Usage {
@@ -654,6 +671,7 @@ impl std::ops::AddAssign for Usage {
         self.peers += other.peers;
         self.in_flight_bytes += other.in_flight_bytes;
         self.unpublished += other.unpublished;
+        self.management_datagrams += other.management_datagrams;
     }
 }
 

@@ -48,12 +48,17 @@ impl Nic {
             self.handle_multicast(now, flow, index, bytes, &packet);
             return;
         }
+        if packet.headers.bth.dest_qp == Qpn::GSI {
+            self.handle_management(flow, index, bytes, &packet);
+            return;
+        }
         let slot = self.slot(packet.headers.bth.dest_qp);
         let Some(slot) = slot.filter(|slot| takes(&self.qps[*slot], &packet, flow)) else {
             self.counters.rx_unclaimed += 1;
             return;
         };
-        if self.verify(flow, index, bytes) && self.is_of_our_partition(&packet) {
+        let lenient = self.config.lenient_icrc;
+        if self.verify(flow, index, lenient, bytes) && self.is_of_our_partition(&packet) {
             self.deliver(now, slot, flow, &packet);
         }
     }
@@ -65,7 +70,8 @@ impl Nic {
             self.counters.rx_unclaimed += 1;
             return;
         }
-        if !self.verify(flow, index, bytes) || !self.is_of_our_partition(packet) {
+        let lenient = self.config.lenient_icrc;
+        if !self.verify(flow, index, lenient, bytes) || !self.is_of_our_partition(packet) {
             return;
         }
         for member in 0..members {
@@ -94,13 +100,14 @@ impl Nic {
         ours
     }
 
-    /// Checks the ICRC. Our own kind send Identification 0, or the index in the batch; others anything.
-    fn verify(&mut self, flow: &Flow, index: u16, bytes: &[u8]) -> bool {
+    /// Checks the ICRC. Our own kind send Identification 0, or the index in the batch; others anything, which is accepted
+    /// if `lenient`.
+    pub(super) fn verify(&mut self, flow: &Flow, index: u16, lenient: bool, bytes: &[u8]) -> bool {
         match icrc::verify(flow, index, true, bytes) {
             Verdict::Verified => true,
             // Packets sent alone that the kernel merged on arrival; or a batch with one lost, twice or late.
             Verdict::VerifiedWithId(id) if id < OWN_IDENTIFICATIONS => true,
-            Verdict::VerifiedWithId(_) if self.config.lenient_icrc => {
+            Verdict::VerifiedWithId(_) if lenient => {
                 self.counters.rx_identification_solved += 1;
                 true
             }

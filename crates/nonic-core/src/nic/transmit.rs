@@ -1,6 +1,6 @@
 //! From queue pairs with something to say to batches on the wire.
 
-use super::{Nic, context};
+use super::{Nic, Sender, context};
 use crate::qp::{Batch, Context, Emit, QueuePair};
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, icrc};
@@ -14,7 +14,8 @@ pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
 pub struct Transmit {
     /// Which addresses; the source port is the endpoint's own, the destination port the RoCE one.
     pub flow: Flow,
-    /// The queue pair it goes to, which tells which process of the peer's host.
+    /// The queue pair it goes to, which tells which process of the peer's host. For a management datagram it is the one
+    /// that [`Nic::send_management`] was told.
     pub dest_qpn: Qpn,
     /// Bytes written to the buffer.
     pub len: usize,
@@ -31,27 +32,11 @@ impl Nic {
     /// is nothing to send.
     pub fn poll_transmit(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
         // Each queue pair gets one batch, then goes to the end of the line.
-        while let Some(slot) = self.ready.pop_front() {
-            self.qps[slot].ready = false;
-            let before = self.qps[slot].in_flight();
-            let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
-            self.qps[slot].end_batch();
-            self.schedule_timers(slot);
-            let waits = self.qps[slot].in_line || self.qps[slot].resting;
-            if let (true, Some(peer)) = (waits, self.qps[slot].common.peer) {
-                self.schedule_window_timer(peer);
-            }
-            if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
-                self.end_turn(slot);
-            }
-            if after == After::More && !self.qps[slot].ready {
-                self.qps[slot].ready = true;
-                self.ready.push_back(slot);
-            }
-            if after == After::Failed {
-                // What it had under way counts no more, and what is left to say is a refusal.
-                self.touch(slot);
-            }
+        while let Some(sender) = self.ready.pop_front() {
+            let transmit = match sender {
+                Sender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, buf),
+                Sender::Qp1 => self.transmit_management(buf),
+            };
             if let Some(transmit) = transmit {
                 self.counters.tx_packets += transmit.segments as u64;
                 self.counters.tx_bytes += transmit.len as u64;
@@ -59,6 +44,37 @@ impl Nic {
             }
         }
         None
+    }
+
+    /// A queue pair's batch, and what becomes of its place in the line.
+    fn transmit_from(
+        &mut self,
+        now: Time,
+        slot: usize,
+        max_segments: usize,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
+        self.qps[slot].ready = false;
+        let before = self.qps[slot].in_flight();
+        let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
+        self.qps[slot].end_batch();
+        self.schedule_timers(slot);
+        let waits = self.qps[slot].in_line || self.qps[slot].resting;
+        if let (true, Some(peer)) = (waits, self.qps[slot].common.peer) {
+            self.schedule_window_timer(peer);
+        }
+        if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
+            self.end_turn(slot);
+        }
+        if after == After::More && !self.qps[slot].ready {
+            self.qps[slot].ready = true;
+            self.ready.push_back(Sender::QueuePair(slot));
+        }
+        if after == After::Failed {
+            // What it had under way counts no more, and what is left to say is a refusal.
+            self.touch(slot);
+        }
+        transmit
     }
 
     /// Limits the packets in a batch from one of our addresses: its socket may not take as many as others do.
@@ -72,8 +88,12 @@ impl Nic {
     pub fn only_acknowledges(&self) -> bool {
         /// Beyond so many, looking costs more than sending.
         const LOOKED_AT: usize = 4;
-        let mut waiting = self.ready.iter().map(|slot| &self.qps[*slot]);
+        let mut waiting = self.ready.iter().filter_map(|sender| match sender {
+            Sender::QueuePair(slot) => Some(&self.qps[*slot]),
+            Sender::Qp1 => None,
+        });
         self.ready.len() <= LOOKED_AT
+            && !self.qp1.has_to_send()
             && waiting.clone().all(QueuePair::only_acknowledges)
             && waiting.any(QueuePair::has_replies)
     }

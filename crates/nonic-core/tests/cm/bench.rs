@@ -1,10 +1,10 @@
 //! Two connection managers and a test that carries their messages.
 
 use nonic_core::cm::{
-    AcceptParams, Cm, CmConfig, CmEvent, CmState, CmTransmit, ConnectParams, ConnectRequest, ConnectionId,
-    ListenerId, RejectParams, Route,
+    AcceptParams, Cm, CmConfig, CmEvent, CmState, ConnectParams, ConnectRequest, ConnectionId, ListenerId,
+    RejectParams, Route,
 };
-use nonic_core::{Psn, Qpn, SeededEntropy, Time};
+use nonic_core::{ManagementDatagram, Psn, Qpn, SeededEntropy, Time};
 use nonic_wire::cm::{CmMad, IpHeader, Message, PortSpace, ServiceId};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -194,7 +194,7 @@ pub(crate) fn params(from: IpAddr, to: IpAddr, qpn: u32) -> ConnectParams<'stati
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sent {
-    pub(crate) transmit: CmTransmit,
+    pub(crate) transmit: ManagementDatagram,
     pub(crate) mad: CmMad,
 }
 

@@ -19,6 +19,7 @@ mod extended_connections;
 mod fair_shares;
 mod flushing;
 mod lost_answers;
+mod management;
 mod memory_keys;
 mod memory_windows;
 mod order_and_limits;

@@ -135,15 +135,18 @@ fn sizes_above_the_nics_limits_are_refused_by_name() {
 fn a_number_can_be_chosen_once() {
     let mut node = Node::new(1, &Setup::rc());
     let init = node.qp_init();
-    assert_eq!(node.nic.create_qp_with(Qpn::GSI, init.clone()), Ok(Qpn::GSI));
-    for taken in [Qpn::GSI, node.qpn, Qpn::MULTICAST] {
+    let chosen = Qpn::new(0x1234);
+    assert_eq!(node.nic.create_qp_with(chosen, init.clone()), Ok(chosen));
+    // Queue pair 1 is the NIC's own.
+    for taken in [chosen, node.qpn, Qpn::GSI, Qpn::MULTICAST] {
         assert_eq!(
             node.nic.create_qp_with(taken, init.clone()),
             Err(CreateError::QpnInUse)
         );
     }
-    assert!(node.nic.destroy_qp(Qpn::GSI));
-    assert_eq!(node.nic.create_qp_with(Qpn::GSI, init), Ok(Qpn::GSI));
+    assert!(node.nic.destroy_qp(chosen));
+    assert_eq!(node.nic.create_qp_with(chosen, init), Ok(chosen));
+    assert!(!node.nic.destroy_qp(Qpn::GSI));
 }
 
 #[test]

@@ -6,12 +6,10 @@
 
 use super::Block;
 use crate::link::{Datagrams, Deliver};
+use nonic_core::management_datagram;
 use nonic_wire::cm::CmMad;
-use nonic_wire::mad::{GSI_QKEY, MAD_LEN};
-use nonic_wire::{Opcode, Packet, Qpn};
-
-/// The queue pair that management datagrams go to.
-const GSI: Qpn = Qpn::new(1);
+use nonic_wire::mad::MAD_LEN;
+use nonic_wire::{Packet, Qpn};
 
 /// The process a packet that came to port 4791 is for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -30,26 +28,17 @@ pub(crate) enum Owner {
 pub(crate) fn owner_of(packet: &[u8]) -> Owner {
     match destination(packet) {
         None => Owner::Receiver,
-        Some(GSI) => Packet::parse(packet).map_or(Owner::Receiver, |packet| owner_of_management(&packet)),
+        Some(Qpn::GSI) => {
+            let packet = Packet::parse(packet).ok();
+            let mad = packet.and_then(|packet| management_datagram(&packet).ok());
+            mad.map_or(Owner::Receiver, owner_of_message)
+        }
         Some(qpn) => Block::of_qpn(qpn.value()).map_or(Owner::Receiver, Owner::Block),
     }
 }
 
-fn owner_of_management(packet: &Packet<'_>) -> Owner {
-    let headers = &packet.headers;
-    let is_management = headers.bth.opcode == Opcode::UD_SEND_ONLY
-        && headers.deth.qkey == GSI_QKEY
-        && headers.bth.is_default_partition()
-        && packet.payload.len() == MAD_LEN;
-    if is_management {
-        owner_of_message(packet.payload)
-    } else {
-        Owner::Receiver
-    }
-}
-
 /// Which process a message of the connection manager is for.
-pub(crate) fn owner_of_message(mad: &[u8]) -> Owner {
+fn owner_of_message(mad: &[u8; MAD_LEN]) -> Owner {
     let Ok(message) = CmMad::parse(mad) else {
         return Owner::Receiver;
     };
@@ -58,6 +47,15 @@ pub(crate) fn owner_of_message(mad: &[u8]) -> Owner {
     }
     let block = message.message.receiver_id().and_then(block_of);
     block.map_or(Owner::Receiver, Owner::Identifier)
+}
+
+/// A queue pair number of the process that a message is for: on this host it is then sent there directly, without
+/// the detour over port 4791. Only a request, which knows no more than a service, must take that.
+pub(crate) fn dest_qpn_of(mad: &[u8; MAD_LEN]) -> Qpn {
+    match owner_of_message(mad) {
+        Owner::Identifier(block) => Qpn::new(block.first_qpn()),
+        _ => Qpn::GSI,
+    }
 }
 
 /// The block of queue pair numbers that the process has which gave a connection this identifier.
@@ -100,7 +98,7 @@ pub(crate) fn sort(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nonic_wire::{Bth, Headers, Psn};
+    use nonic_wire::{Bth, Headers, Opcode, Psn};
 
     fn packet(qpn: u32) -> Vec<u8> {
         let mut bytes = Vec::new();

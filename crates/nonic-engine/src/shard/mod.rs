@@ -23,8 +23,7 @@ pub(crate) mod tests;
 pub use connections::ConnectionSink;
 
 use crate::driver::turn::Machine;
-use crate::gsi::{self, GSI, Gsi};
-use crate::host::demultiplex::{self, Owner};
+use crate::host::demultiplex;
 use crate::host::{Block, ClaimError};
 use crate::link::{Datagrams, Link, LinkCounters, Notice, Presence};
 use crate::notify::{Channel, Notify};
@@ -32,11 +31,9 @@ use crate::os::descriptors;
 use connections::ConnectionManager;
 use map::ShardMap;
 use nonic_core::{Arrival, CqId, Endpoint, Event, Nic, QpAttributes, QpState, Qpn, Time, Transmit};
-use nonic_wire::{Flow, ROCE_PORT};
 use send_buffer::SendBuffer;
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -73,7 +70,6 @@ pub(crate) struct Shard {
     pub(crate) nic: Nic,
     /// Which of the device's shards it is.
     index: usize,
-    gsi: Gsi,
     common: Common,
     /// By GID index.
     links: Vec<Box<dyn Link>>,
@@ -121,6 +117,7 @@ impl Machine for Shard {
         let waits = self.held_posts > 0 || (self.deferred && self.nic.only_acknowledges());
         let to_send = self.nic.ready_queue_pairs() > 0 && !waits;
         to_send
+            || self.nic.has_management_to_send()
             || self.nic.has_unpublished()
             || self.just_failed
             || self.common.connections.has_output()
@@ -148,7 +145,6 @@ impl Shard {
         Shard {
             nic,
             index,
-            gsi: Gsi::new(),
             common,
             links: Vec::new(),
             past: LinkCounters::default(),
@@ -391,15 +387,13 @@ impl Shard {
 
     /// Takes what one source has.
     fn receive(&mut self, now: Time, (index, source): (usize, usize)) -> bool {
-        let Shard {
-            nic, links, common, ..
-        } = self;
+        let Shard { nic, links, .. } = self;
         let Some(link) = links.get_mut(index) else {
             return false;
         };
         let mut worked = false;
         for _ in 0..RECEIVES_PER_DRIVE {
-            match link.receive(now, source, &mut |datagrams| take(nic, common, now, datagrams)) {
+            match link.receive(now, source, &mut |datagrams| take(nic, now, datagrams)) {
                 Ok(bytes) => {
                     worked = true;
                     if bytes < SMALL_RECEIVE {
@@ -414,6 +408,9 @@ impl Shard {
         }
         if worked && source < link.sources().busy {
             self.hot = (index, source);
+        }
+        if self.nic.has_management() {
+            self.exchange_messages(now);
         }
         worked
     }
@@ -446,8 +443,7 @@ impl Shard {
             if self.stalled.is_some() {
                 break;
             }
-            let batch = self.nic.poll_transmit(now, MAX_SEGMENTS, self.out.bytes_mut());
-            let Some(transmit) = batch.or_else(|| self.next_message()) else {
+            let Some(transmit) = self.next_batch(now) else {
                 self.unsent = false;
                 break;
             };
@@ -457,26 +453,22 @@ impl Shard {
         worked
     }
 
-    /// The next message of the connection manager, written to the send buffer.
-    fn next_message(&mut self) -> Option<Transmit> {
-        while self.common.connections.has_output() {
-            let message = self.common.connections.with(|cm| cm.poll_transmit())?;
-            // An address that is gone cannot be sent from; the message counts as lost.
-            let Some(port) = self.port_of(message.route.local) else {
-                continue;
-            };
-            let to = route_of(&message.mad);
-            return Some(
-                self.gsi
-                    .transmit(message.route, port, &message.mad, to, self.out.bytes_mut()),
-            );
+    /// Writes the next batch to the send buffer.
+    fn next_batch(&mut self, now: Time) -> Option<Transmit> {
+        let batch = self.nic.poll_transmit(now, MAX_SEGMENTS, self.out.bytes_mut());
+        if batch.is_some() || !self.common.connections.has_output() {
+            return batch;
         }
-        None
+        // What the program asked of the connection manager, and what the NIC had no room for.
+        self.exchange_messages(now);
+        self.nic.poll_transmit(now, MAX_SEGMENTS, self.out.bytes_mut())
     }
 
-    fn port_of(&self, ip: IpAddr) -> Option<u16> {
-        let presence = self.presences().find(|presence| presence.address().ip == ip)?;
-        Some(presence.port())
+    /// Hands the connection manager what arrived for it, and the NIC what it has to say.
+    fn exchange_messages(&mut self, now: Time) {
+        let nic = &mut self.nic;
+        let connections = &self.common.connections;
+        connections.with(|cm| cm.exchange(now, nic, demultiplex::dest_qpn_of));
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit) {
@@ -500,35 +492,12 @@ impl Shard {
     }
 }
 
-/// Gives packets to the NIC, and messages to the connection manager.
-fn take(nic: &mut Nic, common: &Common, now: Time, datagrams: &Datagrams<'_>) {
-    if gsi::is_for(datagrams.bytes) {
-        let flow = Flow {
-            src: datagrams.src.ip(),
-            dst: datagrams.dst_ip,
-            src_port: datagrams.src.port(),
-            dst_port: ROCE_PORT,
-        };
-        for (index, packet) in datagrams.segments().enumerate() {
-            if let Some((route, mad)) = Gsi::receive(&flow, index, packet) {
-                common.connections.with(|cm| cm.handle_mad(now, route, mad));
-            }
-        }
-        return;
-    }
+/// Gives packets to the NIC.
+fn take(nic: &mut Nic, now: Time, datagrams: &Datagrams<'_>) {
     let arrival = Arrival {
         src: datagrams.src,
         dst: datagrams.dst_ip,
         stride: datagrams.stride,
     };
     nic.handle_datagram(now, &arrival, datagrams.bytes);
-}
-
-/// A queue pair number of the process that a message is for: on this host it is then sent there directly, without
-/// the detour over port 4791. Only a request, which knows no more than a service, must take that.
-fn route_of(mad: &[u8]) -> Qpn {
-    match demultiplex::owner_of_message(mad) {
-        Owner::Identifier(block) => Qpn::new(block.first_qpn()),
-        _ => GSI,
-    }
 }

@@ -8,7 +8,7 @@ use nonic_core::{
     Psn, QpCapacity, QpInit, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest, Service, Sge, Status,
 };
 use nonic_wire::{Headers, Opcode};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 const MEMORY: usize = 1 << 20;
 const LIGHT: Effort = Effort::Light { backed: true };

@@ -185,7 +185,7 @@ impl Connections {
             }
             match step {
                 Step::Driven(station) => {
-                    self.hosts[station].gateway.receive(&mut self.fabric)?;
+                    self.hosts[station].gateway.exchange(&mut self.fabric);
                     self.attend(station)?;
                 }
                 Step::Mark(mark) => self.reach(mark)?,
@@ -245,7 +245,7 @@ impl Connections {
         let Host {
             gateway, timer_at, ..
         } = &mut self.hosts[host];
-        gateway.transmit(&mut self.fabric)?;
+        gateway.exchange(&mut self.fabric);
         if let Some(at) = gateway.cm.poll_timeout()
             && timer_at.is_none_or(|scheduled| scheduled > at)
         {

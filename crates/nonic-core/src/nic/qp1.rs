@@ -1,0 +1,126 @@
+//! What a NIC does for its queue pair 1: management datagrams in and out.
+
+use super::transmit::Transmit;
+use super::{Nic, Sender};
+use crate::qp1::{ManagementDatagram, NotManagement, Outgoing, Route, management_datagram};
+use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, icrc};
+
+/// Why a management datagram is not sent. To its protocol it is a lost one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagementError {
+    /// The NIC does not have the address it is to be sent from, or that is of another family than the peer's.
+    #[error("the device has no address to send this from")]
+    NoAddress,
+    /// Too many wait already ([`Nic::has_management_room`]).
+    #[error("too many management datagrams wait to be sent")]
+    Full,
+    /// What carries the NIC's packets is gone.
+    #[error("the device has failed")]
+    DeviceFailed,
+}
+
+impl Nic {
+    /// The next datagram that arrived at queue pair 1. There may be one after [`Nic::handle_datagram`].
+    pub fn poll_management(&mut self) -> Option<ManagementDatagram> {
+        self.qp1.poll_received()
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn has_management(&self) -> bool {
+        self.qp1.has_received()
+    }
+
+    /// Queues a datagram to be sent from queue pair 1 to the peer's. [`Nic::poll_transmit`] writes it when its turn has come.
+    ///
+    /// `dest_qpn` is put into [`Transmit::dest_qpn`]: a queue pair of the process that the datagram is for, if the caller
+    /// knows one, and else [`Qpn::GSI`]. It does not change the packet.
+    pub fn send_management(
+        &mut self,
+        datagram: ManagementDatagram,
+        dest_qpn: Qpn,
+    ) -> Result<(), ManagementError> {
+        if self.failed {
+            return Err(ManagementError::DeviceFailed);
+        }
+        self.management_flow(&datagram.route)
+            .ok_or(ManagementError::NoAddress)?;
+        if !self.qp1.has_room() {
+            return Err(ManagementError::Full);
+        }
+        if !self.qp1.has_to_send() {
+            self.ready.push_back(Sender::Qp1);
+        }
+        self.qp1.send(Outgoing { datagram, dest_qpn });
+        Ok(())
+    }
+
+    /// Whether [`Nic::send_management`] takes one more.
+    pub fn has_management_room(&self) -> bool {
+        self.qp1.has_room()
+    }
+
+    /// Whether management datagrams wait to be sent.
+    pub fn has_management_to_send(&self) -> bool {
+        self.qp1.has_to_send()
+    }
+
+    /// From which of our ports to the peer; `None` if none of our addresses will do.
+    fn management_flow(&self, route: &Route) -> Option<Flow> {
+        let own = self
+            .endpoints
+            .iter()
+            .find(|endpoint| endpoint.ip == route.local)?;
+        (own.ip.is_ipv4() == route.remote.is_ipv4()).then_some(Flow {
+            src: own.ip,
+            dst: route.remote,
+            src_port: own.port,
+            dst_port: ROCE_PORT,
+        })
+    }
+
+    /// Takes a packet for queue pair 1.
+    pub(super) fn handle_management(&mut self, flow: &Flow, index: u16, bytes: &[u8], packet: &Packet<'_>) {
+        if packet.headers.bth.opcode.service() != Service::Ud {
+            self.counters.rx_unclaimed += 1;
+            return;
+        }
+        // Peers send any Identification, and a message is worth little until the identifiers in it fit.
+        if !self.verify(flow, index, true, bytes) {
+            return;
+        }
+        let route = Route {
+            local: flow.dst,
+            remote: flow.src,
+        };
+        match management_datagram(packet) {
+            Ok(mad) => {
+                let kept = self.qp1.receive(ManagementDatagram { route, mad: *mad });
+                self.counters.rx_dropped += u64::from(!kept);
+            }
+            Err(NotManagement::Opcode) => self.counters.rx_unclaimed += 1,
+            Err(NotManagement::Partition) => self.counters.rx_pkey_violations += 1,
+            Err(NotManagement::QueueKey) => self.counters.rx_qkey_violations += 1,
+            Err(NotManagement::Length) => self.counters.rx_dropped += 1,
+        }
+    }
+
+    /// Writes the next management datagram as a batch of one packet. The rest waits for the next turn.
+    pub(super) fn transmit_management(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+        let Outgoing { datagram, dest_qpn } = self.qp1.next_to_send()?;
+        if self.qp1.has_to_send() {
+            self.ready.push_back(Sender::Qp1);
+        }
+        let flow = self.management_flow(&datagram.route)?;
+        let len = self.qp1.write(&datagram.mad, buf);
+        icrc::seal(&flow, 0, &mut buf[..len]);
+        Some(Transmit {
+            flow,
+            dest_qpn,
+            len,
+            segment_size: len,
+            segments: 1,
+        })
+    }
+}
