@@ -1,9 +1,8 @@
 //! Completion queues: poll, wait or await.
 
 use crate::device::Device;
-use crate::memory::Lease;
+use crate::memory::{Buffers, Lease};
 use crate::outstanding::{Lane, Outstanding};
-use crate::queue_pair::Buffers;
 use nonic_core::{Arm, CompletionOpcode, CqOverflow, Qpn, Status};
 use nonic_engine::Doorbell;
 use smallvec::SmallVec;
@@ -64,8 +63,15 @@ pub(crate) struct Shared {
     outstanding: Mutex<Outstanding>,
 }
 
+impl Device {
+    /// A new completion queue for `capacity` completions.
+    pub fn completion_queue(&self, capacity: usize) -> io::Result<CompletionQueue> {
+        CompletionQueue::new(self, capacity)
+    }
+}
+
 impl CompletionQueue {
-    pub(crate) fn new(device: &Device, capacity: usize) -> io::Result<Self> {
+    fn new(device: &Device, capacity: usize) -> io::Result<Self> {
         let doorbell = Arc::new(Doorbell::default());
         let core = device.engine.create_cq(capacity, Some(doorbell.clone()));
         let outstanding = Mutex::new(Outstanding::default());

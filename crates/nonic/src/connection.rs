@@ -30,15 +30,14 @@ mod active;
 mod datagram;
 mod ear;
 mod passive;
-mod switchboard;
 
 pub use active::{Connecting, connect, connect_with};
 pub use datagram::{DatagramListener, DatagramService, Inquiry, Resolving, resolve};
 pub use passive::{Incoming, ListenError, Listener};
-pub(crate) use switchboard::Switchboard;
 
 use crate::device::Device;
 use crate::queue_pair::QueuePair;
+use crate::switchboard::Mailbox;
 use crate::transport::Transport;
 use nonic_core::cm::{CmError, CmEvent, ConnectionId, RejectParams};
 use nonic_core::{CreateError, ModifyError, PathMtu};
@@ -48,7 +47,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use switchboard::Mailbox;
 
 /// Why two ends did not come together.
 #[derive(Debug, thiserror::Error)]

@@ -1,12 +1,10 @@
 //! Devices and protection domains.
+//!
+//! What is made of them (memory, completion queues, queue pairs) knows them and not the other way round: the methods that
+//! make something are in the file of what they make.
 
-use crate::completion::CompletionQueue;
-use crate::connection::Switchboard;
-use crate::memory::{Lease, MemoryError};
-use crate::outstanding::Lane;
-use crate::queue_pair::{Buffers, Prepared, QueuePairBuilder, Refused, post_receive};
-use crate::transport::Transport;
-use nonic_core::{Counters, CreateError, Event, PathMtu, PdId};
+use crate::switchboard::Switchboard;
+use nonic_core::{Counters, Event, PathMtu, PdId};
 use nonic_engine::host::Standing;
 use nonic_engine::netdev::{GidEntry, NetDevice};
 use nonic_engine::{LinkCounters, OpenError};
@@ -63,11 +61,6 @@ impl Device {
             device: self.clone(),
             pd: self.engine.alloc_pd(),
         }
-    }
-
-    /// A new completion queue for `capacity` completions.
-    pub fn completion_queue(&self, capacity: usize) -> io::Result<CompletionQueue> {
-        CompletionQueue::new(self, capacity)
     }
 
     /// For each address, by GID index, whether this process has a socket at UDP port 4791, where packets of other hosts
@@ -129,72 +122,5 @@ impl Domain {
     /// The device it belongs to.
     pub fn device(&self) -> &Device {
         &self.device
-    }
-
-    /// A zeroed buffer of `len` bytes.
-    pub fn lease(&self, len: usize) -> Result<Lease, MemoryError> {
-        Lease::new(self, len)
-    }
-
-    /// A buffer with a copy of `bytes`.
-    pub fn lease_from(&self, bytes: &[u8]) -> Result<Lease, MemoryError> {
-        let mut lease = Lease::new(self, bytes.len())?;
-        lease.copy_from_slice(bytes);
-        Ok(lease)
-    }
-
-    /// A queue pair with default sizes, completing to `queue`.
-    pub fn queue_pair<T: Transport>(&self, queue: &CompletionQueue) -> Result<Prepared<T>, CreateError> {
-        self.queue_pair_builder(queue).build()
-    }
-
-    /// A queue pair to be adjusted before it is made.
-    pub fn queue_pair_builder<T: Transport>(&self, queue: &CompletionQueue) -> QueuePairBuilder<T> {
-        QueuePairBuilder::new(self, queue)
-    }
-
-    /// A receive queue for several queue pairs. All of them must complete receives to `queue`, which returns
-    /// the buffers.
-    pub fn shared_receive_queue(&self, queue: &CompletionQueue, capacity: usize) -> SharedReceiveQueue {
-        let max_sge = self.device.engine.config().max_sge as usize;
-        let srq = self.device.engine.create_srq(self.pd, capacity, max_sge);
-        SharedReceiveQueue {
-            domain: self.clone(),
-            queue: queue.clone(),
-            srq,
-        }
-    }
-}
-
-/// A receive queue several queue pairs draw from.
-#[derive(Clone, Debug)]
-pub struct SharedReceiveQueue {
-    pub(crate) domain: Domain,
-    pub(crate) queue: CompletionQueue,
-    pub(crate) srq: Arc<nonic_core::ReceiveQueue>,
-}
-
-impl SharedReceiveQueue {
-    /// Posts a receive; refused, it gives the buffers back.
-    pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
-        let keys = self.domain.device.engine.keys();
-        post_receive(&self.queue, Lane::SHARED, id, buffers.into(), |request| {
-            self.srq.post(request, keys).map_err(Into::into)
-        })
-    }
-
-    /// Asks for one [`Event::SrqLimit`] when fewer than `limit` receives wait.
-    pub fn set_limit(&self, limit: usize) {
-        self.srq.set_limit(limit);
-    }
-
-    /// How many receives wait.
-    pub fn len(&self) -> usize {
-        self.srq.len()
-    }
-
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.srq.is_empty()
     }
 }

@@ -48,7 +48,10 @@ mod device;
 mod endpoint;
 mod memory;
 mod outstanding;
+mod posting;
 mod queue_pair;
+mod shared_receive_queue;
+mod switchboard;
 mod transport;
 
 pub use completion::{Completion, CompletionQueue, Next, WaitError};
@@ -56,9 +59,9 @@ pub use connection::{
     ConnectError, Connecting, Connection, DatagramListener, DatagramService, Incoming, Inquiry, ListenError,
     Listener, Resolving, connect, connect_with, resolve,
 };
-pub use device::{Device, Domain, SharedReceiveQueue, Usage};
+pub use device::{Device, Domain, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
-pub use memory::{Exposed, Lease, MemoryError, ParseRemoteSliceError, RemoteSlice};
+pub use memory::{Buffers, Exposed, Lease, MemoryError, ParseRemoteSliceError, RemoteSlice};
 pub use nonic_core::{
     Access, AckTimeout, CompletionOpcode, Counters, CqOverflow, CreateError, Event, ModifyError, NicConfig,
     PathMtu, PostError, Psn, QpCapacity, QpState, Qpn, RnrTimer, Status,
@@ -67,10 +70,11 @@ pub use nonic_engine::host::{Occupant, RetryReason, Standing, occupant};
 pub use nonic_engine::netdev::{Gid, GidEntry, LinkState, LocalAddress, NetDevice};
 pub use nonic_engine::{LinkCounters, OpenError};
 pub use nonic_wire::cm::RejectReason;
+pub use posting::Refused;
 pub use queue_pair::{
-    Buffers, ConnectOptions, Peer, Prepared, QueuePair, QueuePairBuilder, ReceiveQueue, Refused,
-    RefusedBatch, SendQueue,
+    ConnectOptions, Peer, Prepared, QueuePair, QueuePairBuilder, ReceiveQueue, RefusedBatch, SendQueue,
 };
+pub use shared_receive_queue::SharedReceiveQueue;
 pub use transport::{Connected, Datagram, Rc, Reliable, Transport, Uc, Ud};
 
 /// The Q_Key of datagram programs on Linux's rdma_cm, none of which says so on the wire.

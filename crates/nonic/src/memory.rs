@@ -7,6 +7,7 @@
 use crate::device::Domain;
 use nonic_core::{Access, Key, KeyError, KeySpec, Region};
 use nonic_engine::memory::Pages;
+use smallvec::SmallVec;
 use std::fmt;
 use std::io;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
@@ -64,8 +65,22 @@ pub struct Lease {
     len: usize,
 }
 
+impl Domain {
+    /// A zeroed buffer of `len` bytes.
+    pub fn lease(&self, len: usize) -> Result<Lease, MemoryError> {
+        Lease::new(self, len)
+    }
+
+    /// A buffer with a copy of `bytes`.
+    pub fn lease_from(&self, bytes: &[u8]) -> Result<Lease, MemoryError> {
+        let mut lease = Lease::new(self, bytes.len())?;
+        lease.copy_from_slice(bytes);
+        Ok(lease)
+    }
+}
+
 impl Lease {
-    pub(crate) fn new(domain: &Domain, len: usize) -> Result<Self, MemoryError> {
+    fn new(domain: &Domain, len: usize) -> Result<Self, MemoryError> {
         let pages = Arc::new(Pages::new(len)?);
         let key = domain.device.engine.register(KeySpec {
             pd: domain.pd,
@@ -160,6 +175,43 @@ impl fmt::Debug for Lease {
         f.debug_struct("Lease")
             .field("len", &self.len)
             .finish_non_exhaustive()
+    }
+}
+
+/// The buffers of one request: one lease, or several that are gathered or scattered in order.
+#[derive(Debug, Default)]
+pub struct Buffers(pub(crate) SmallVec<[Lease; 1]>);
+
+impl From<Lease> for Buffers {
+    fn from(lease: Lease) -> Self {
+        Buffers(SmallVec::from_buf([lease]))
+    }
+}
+
+impl From<Vec<Lease>> for Buffers {
+    fn from(leases: Vec<Lease>) -> Self {
+        Buffers(SmallVec::from_vec(leases))
+    }
+}
+
+impl From<SmallVec<[Lease; 1]>> for Buffers {
+    fn from(leases: SmallVec<[Lease; 1]>) -> Self {
+        Buffers(leases)
+    }
+}
+
+impl IntoIterator for Buffers {
+    type Item = Lease;
+    type IntoIter = smallvec::IntoIter<[Lease; 1]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl Buffers {
+    pub(crate) fn sges(&self) -> SmallVec<[nonic_core::Sge; 4]> {
+        self.0.iter().map(Lease::sge).collect()
     }
 }
 

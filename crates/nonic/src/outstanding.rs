@@ -3,7 +3,7 @@
 //! The requests of one queue pair are linked, so that its end costs what *it* has under way, however many other
 //! queue pairs share the completion queue. Nothing here is allocated per queue pair but a few bytes.
 
-use crate::queue_pair::Buffers;
+use crate::memory::Buffers;
 use slab::Slab;
 
 /// No request.

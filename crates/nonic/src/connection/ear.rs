@@ -1,8 +1,8 @@
 //! What all listeners have in common: a port, and a mailbox for what is asked there.
 
 use super::Line;
-use super::switchboard::Mailbox;
 use crate::device::Device;
+use crate::switchboard::Mailbox;
 use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
 use nonic_engine::ListenError;
 use nonic_wire::cm::{PortSpace, ServiceId};

@@ -1,9 +1,11 @@
 //! Making a queue pair and bringing it to life.
 
-use super::{Handle, QueuePair, ReceiveQueue, SendQueue};
+use super::handle::Handle;
+use super::{QueuePair, ReceiveQueue, SendQueue};
 use crate::completion::CompletionQueue;
-use crate::device::{Device, Domain, SharedReceiveQueue};
+use crate::device::{Device, Domain};
 use crate::endpoint::Endpoint;
+use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::transport::{Connected, Datagram, Transport};
 use nonic_core::{
     Access, AckTimeout, CreateError, ModifyError, Path, PathMtu, Psn, QpAttributes, QpCapacity, QpInit,
@@ -27,8 +29,20 @@ pub struct QueuePairBuilder<T: Transport> {
     transport: PhantomData<T>,
 }
 
+impl Domain {
+    /// A queue pair with default sizes, completing to `queue`.
+    pub fn queue_pair<T: Transport>(&self, queue: &CompletionQueue) -> Result<Prepared<T>, CreateError> {
+        self.queue_pair_builder(queue).build()
+    }
+
+    /// A queue pair to be adjusted before it is made.
+    pub fn queue_pair_builder<T: Transport>(&self, queue: &CompletionQueue) -> QueuePairBuilder<T> {
+        QueuePairBuilder::new(self, queue)
+    }
+}
+
 impl<T: Transport> QueuePairBuilder<T> {
-    pub(crate) fn new(domain: &Domain, queue: &CompletionQueue) -> Self {
+    fn new(domain: &Domain, queue: &CompletionQueue) -> Self {
         QueuePairBuilder {
             domain: domain.clone(),
             send_queue: queue.clone(),

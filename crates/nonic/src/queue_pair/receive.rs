@@ -1,10 +1,10 @@
 //! The receive half.
 
-use super::{Buffers, Handle, Refused};
-use crate::completion::CompletionQueue;
-use crate::outstanding::Lane;
+use super::handle::Handle;
+use crate::memory::Buffers;
+use crate::posting::{Refused, post_receive};
 use crate::transport::{Datagram, Transport};
-use nonic_core::{PostError, RecvRequest};
+use nonic_core::PostError;
 use std::io;
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -66,24 +66,5 @@ impl<T: Datagram> ReceiveQueue<T> {
             .device
             .engine
             .detach_multicast(self.handle.qpn, group)
-    }
-}
-
-/// Keeps the buffers where the completion will find them, and posts.
-pub(crate) fn post_receive(
-    queue: &CompletionQueue,
-    lane: Lane,
-    id: u64,
-    buffers: Buffers,
-    post: impl FnOnce(&RecvRequest<'_>) -> Result<(), PostError>,
-) -> Result<(), Refused> {
-    let sges = buffers.sges();
-    let wr_id = queue.admit(id, lane, buffers);
-    match post(&RecvRequest { wr_id, sges: &sges }) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(Refused {
-            error,
-            buffers: queue.withdraw(wr_id),
-        }),
     }
 }

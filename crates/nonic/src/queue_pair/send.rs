@@ -1,9 +1,10 @@
 //! The send half.
 
-use super::{Buffers, Handle, Refused};
+use super::handle::Handle;
 use crate::completion::Completion;
 use crate::endpoint::Endpoint;
-use crate::memory::RemoteSlice;
+use crate::memory::{Buffers, RemoteSlice};
+use crate::posting::Refused;
 use crate::transport::{Connected, Datagram, Reliable, Transport};
 use nonic_core::{Data, Destination, PostError, SendFlags, SendOp, SendRequest, Sge};
 use smallvec::SmallVec;

@@ -23,20 +23,20 @@ struct Boxes {
 }
 
 impl Switchboard {
-    pub(super) fn listener(&self, id: ListenerId) -> Arc<Mailbox> {
+    pub(crate) fn listener(&self, id: ListenerId) -> Arc<Mailbox> {
         Arc::clone(self.lock().listeners.entry(id).or_default())
     }
 
-    pub(super) fn forget_listener(&self, id: ListenerId) -> Option<Arc<Mailbox>> {
+    pub(crate) fn forget_listener(&self, id: ListenerId) -> Option<Arc<Mailbox>> {
         self.lock().listeners.remove(&id)
     }
 
     /// A connection's mailbox. Its first event may have come before anyone asked.
-    pub(super) fn connection(&self, id: ConnectionId) -> Arc<Mailbox> {
+    pub(crate) fn connection(&self, id: ConnectionId) -> Arc<Mailbox> {
         Arc::clone(self.lock().connections.entry(id).or_default())
     }
 
-    pub(super) fn forget(&self, id: ConnectionId) {
+    pub(crate) fn forget(&self, id: ConnectionId) {
         self.lock().connections.remove(&id);
     }
 
@@ -70,7 +70,7 @@ impl ConnectionSink for Switchboard {
 
 /// Events for one listener or connection.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     events: Mutex<VecDeque<CmEvent>>,
     bell: Doorbell,
 }
@@ -82,13 +82,13 @@ impl Mailbox {
     }
 
     /// The next event of which `pick` makes something; others are dropped.
-    pub(super) fn take<R>(&self, mut pick: impl FnMut(CmEvent) -> Option<R>) -> Option<R> {
+    pub(crate) fn take<R>(&self, mut pick: impl FnMut(CmEvent) -> Option<R>) -> Option<R> {
         let mut events = self.lock();
         std::iter::from_fn(|| events.pop_front()).find_map(&mut pick)
     }
 
     /// Waits for such an event, at most `timeout` (for ever without one).
-    pub(super) fn wait<R>(
+    pub(crate) fn wait<R>(
         &self,
         timeout: Option<Duration>,
         mut pick: impl FnMut(CmEvent) -> Option<R>,
@@ -107,7 +107,7 @@ impl Mailbox {
     }
 
     /// The same for a task.
-    pub(super) fn poll<R>(
+    pub(crate) fn poll<R>(
         &self,
         context: &mut Context<'_>,
         mut pick: impl FnMut(CmEvent) -> Option<R>,

@@ -1,0 +1,36 @@
+//! Posting, as all receive queues have it in common, and what a refusal gives back.
+
+use crate::completion::CompletionQueue;
+use crate::memory::Buffers;
+use crate::outstanding::Lane;
+use nonic_core::{PostError, RecvRequest};
+
+/// A request that was not taken, and its buffers back.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused {
+    /// Why.
+    #[source]
+    pub error: PostError,
+    /// What it was posted with.
+    pub buffers: Buffers,
+}
+
+/// Keeps the buffers where the completion will find them, and posts.
+pub(crate) fn post_receive(
+    queue: &CompletionQueue,
+    lane: Lane,
+    id: u64,
+    buffers: Buffers,
+    post: impl FnOnce(&RecvRequest<'_>) -> Result<(), PostError>,
+) -> Result<(), Refused> {
+    let sges = buffers.sges();
+    let wr_id = queue.admit(id, lane, buffers);
+    match post(&RecvRequest { wr_id, sges: &sges }) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(Refused {
+            error,
+            buffers: queue.withdraw(wr_id),
+        }),
+    }
+}

@@ -1,0 +1,55 @@
+//! Shared receive queues.
+
+use crate::completion::CompletionQueue;
+use crate::device::Domain;
+use crate::memory::Buffers;
+use crate::outstanding::Lane;
+use crate::posting::{Refused, post_receive};
+use std::sync::Arc;
+
+/// A receive queue several queue pairs draw from.
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueue {
+    pub(crate) domain: Domain,
+    pub(crate) queue: CompletionQueue,
+    pub(crate) srq: Arc<nonic_core::ReceiveQueue>,
+}
+
+impl Domain {
+    /// A receive queue for several queue pairs. All of them must complete receives to `queue`, which returns
+    /// the buffers.
+    pub fn shared_receive_queue(&self, queue: &CompletionQueue, capacity: usize) -> SharedReceiveQueue {
+        let max_sge = self.device.engine.config().max_sge as usize;
+        let srq = self.device.engine.create_srq(self.pd, capacity, max_sge);
+        SharedReceiveQueue {
+            domain: self.clone(),
+            queue: queue.clone(),
+            srq,
+        }
+    }
+}
+
+impl SharedReceiveQueue {
+    /// Posts a receive; refused, it gives the buffers back.
+    pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
+        let keys = self.domain.device.engine.keys();
+        post_receive(&self.queue, Lane::SHARED, id, buffers.into(), |request| {
+            self.srq.post(request, keys).map_err(Into::into)
+        })
+    }
+
+    /// Asks for one [`Event::SrqLimit`](crate::Event::SrqLimit) when fewer than `limit` receives wait.
+    pub fn set_limit(&self, limit: usize) {
+        self.srq.set_limit(limit);
+    }
+
+    /// How many receives wait.
+    pub fn len(&self) -> usize {
+        self.srq.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.srq.is_empty()
+    }
+}
