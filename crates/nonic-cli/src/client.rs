@@ -1,34 +1,16 @@
 //! The client's side of a conversation: connect, choose the device, agree on runs.
 
+use crate::arguments::Ends;
 use crate::conversation::Conversation;
 use crate::exchange::{Message, PATIENCE, VERSION};
 use crate::loopback::LocalServer;
 use crate::perf::meeting::Meeting;
 use crate::perf::rig::Rig;
 use crate::perf::run::Run;
-use crate::server::Serving;
 use crate::site::{self, Choice, Site, Sites};
 use anyhow::{Context, Result, anyhow, bail};
 use nonic::PathMtu;
 use std::net::SocketAddr;
-
-/// Which end of a conversation this process is, and where the other is.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Ends {
-    #[arg(
-        help = "The server: HOST, HOST:PORT, [IPV6]:PORT or IPV6%INTERFACE",
-        conflicts_with_all = ["server", "loopback"],
-        required_unless_present_any = ["server", "loopback"]
-    )]
-    host: Option<String>,
-    #[command(flatten)]
-    pub(crate) serving: Serving,
-    /// Start a server on this host as a child process and talk to it
-    #[arg(long, conflicts_with = "server")]
-    loopback: bool,
-    #[command(flatten)]
-    pub(crate) choice: Choice,
-}
 
 /// A connection to a server, and our device that reaches it.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod client;
 mod conversation;
 mod devices;

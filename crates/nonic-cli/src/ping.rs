@@ -3,7 +3,8 @@
 //! A ping is one message of a latency run (see [`crate::perf::latency`]) in which both sides sleep and check
 //! every byte. SEND and WRITE are answered by the server's program, READ by its NIC alone.
 
-use crate::client::{Ends, Session};
+use crate::arguments::Ends;
+use crate::client::Session;
 use crate::exchange::{Message, PATIENCE};
 use crate::output;
 use crate::perf::latency::Prober;

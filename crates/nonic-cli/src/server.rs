@@ -2,11 +2,12 @@
 //!
 //! `nonic ping --server` and `nonic perf --server` are the same server. Each client has a thread of its own.
 
+use crate::arguments::Serving;
 use crate::conversation::{Conversation, GREETING};
 use crate::door::Door;
 use crate::exchange::{Message, PATIENCE, VERSION, expected};
 use crate::output;
-use crate::perf::connections::Crowd;
+use crate::perf::connections_test::Crowd;
 use crate::perf::meeting::Meeting;
 use crate::perf::rig::Rig;
 use crate::perf::run::{Run, Test};
@@ -21,20 +22,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// More clients at once are turned away.
 const MAX_CLIENTS: usize = 256;
-
-/// How to serve.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Serving {
-    /// Wait for clients instead of being one
-    #[arg(long)]
-    pub(crate) server: bool,
-    /// Listen at this address (default: all of this host's, port 18515; port 0 is any free one)
-    #[arg(long, value_name = "IP[:PORT]", value_parser = bind_address, requires = "server")]
-    bind: Option<SocketAddr>,
-    /// End after the first client
-    #[arg(long, requires = "server")]
-    once: bool,
-}
 
 /// What all clients share.
 #[derive(Debug)]
@@ -163,18 +150,4 @@ fn announce(door: &Door, json: bool) -> Result<()> {
         "listening on {} ({devices}{standing})",
         door.address()
     ))
-}
-
-/// Reads `IP` or `IP:PORT`.
-fn bind_address(text: &str) -> Result<SocketAddr, String> {
-    use std::net::ToSocketAddrs;
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    // With a scope (`fe80::1%eth0`), which only the resolver knows how to read.
-    let (host, port) = crate::site::split_port(text).map_err(|error| format!("{error:#}"))?;
-    let mut found = (host, port)
-        .to_socket_addrs()
-        .map_err(|_| format!("`{text}` is no IP:PORT"))?;
-    found.next().ok_or_else(|| format!("`{text}` has no address"))
 }

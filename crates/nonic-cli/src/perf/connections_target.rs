@@ -1,7 +1,7 @@
 //! Many connections at once: the server's side. See [`super::connections`].
 
 use super::bandwidth_target::is_arrival;
-use super::connections::{Crowd, Ground};
+use super::connections_test::{Crowd, Ground};
 use super::meeting::Meeting;
 use crate::conversation::Conversation;
 use crate::exchange::{Message, PATIENCE};

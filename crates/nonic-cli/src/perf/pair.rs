@@ -5,8 +5,7 @@
 //! before it gets here.
 
 use super::meeting::Meeting;
-use super::rig::CREDIT_RECEIVES;
-use super::run::{Op, Run, Service};
+use super::run::{CREDIT_RECEIVES, Op, Run, Service};
 use crate::conversation::Conversation;
 use crate::exchange::{Message, PATIENCE};
 use crate::site::Site;

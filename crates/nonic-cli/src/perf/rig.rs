@@ -2,7 +2,7 @@
 
 use super::meeting::Meeting;
 use super::pair::{self, Pair, Posting};
-use super::run::{Op, Run, Service, Test};
+use super::run::{CREDIT_RECEIVES, Op, Run, Service, Test};
 use crate::conversation::Conversation;
 use crate::exchange::{Message, PATIENCE};
 use crate::pattern;
@@ -13,8 +13,6 @@ use std::time::Duration;
 
 /// Datagrams arrive behind this much of network header.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize = 40;
-/// Receives for the peer's small messages about how far it got.
-pub(crate) const CREDIT_RECEIVES: u64 = 64;
 /// The longest a sleeping side goes without looking whether its peer is still there.
 const NAP: Duration = Duration::from_millis(50);
 

@@ -18,6 +18,9 @@ const USEFUL_BYTES: u64 = 1 << 20;
 /// An unreliable sender gets no further ahead of its receiver than this: what a socket buffer holds.
 const UNRELIABLE_WINDOW_BYTES: u64 = 256 << 10;
 
+/// Receives for the peer's small messages about how far it got.
+pub(crate) const CREDIT_RECEIVES: u64 = 64;
+
 /// What to measure.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
