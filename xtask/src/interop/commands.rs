@@ -2,8 +2,7 @@
 //!
 //! Read first: [`words`] (either side's command line), then [`Readiness`].
 
-use super::cases::{Case, Kind};
-use super::pair::Family;
+use super::case::{Case, Family, Kind};
 
 /// The group of the multicast rows, by IP version.
 const GROUPS: [&str; 2] = ["239.77.0.9", "ff15::77:9"];

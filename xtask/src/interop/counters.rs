@@ -1,6 +1,6 @@
 //! What both NICs counted, and what the guest's kernel complained about.
 
-use super::cases::Wire;
+use super::case::Wire;
 use crate::lab::Guest;
 use anyhow::Result;
 use std::collections::BTreeMap;

@@ -3,8 +3,9 @@
 //! The matrix is long, so it need not be run in one go: a row that was not run stays as the document has it, and
 //! `--missing` runs what the document does not show as passed.
 
-use super::cases::{self, Case};
-use super::{Cell, Row};
+use super::case::Case;
+use super::cases;
+use super::row::{Cell, Row};
 use crate::dist;
 use anyhow::{Context, Result};
 use std::collections::HashMap;

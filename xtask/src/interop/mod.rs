@@ -3,24 +3,27 @@
 //! nonic runs here, rxe in a guest of the [`crate::lab`]; a tap device and a bridge are between them. What passes
 //! is written in `docs/interop.md`, with rxe's counters before and after.
 //!
-//! Read first: [`cases`] (the rows), then [`pair`] (one cell).
+//! Read first: [`case`] (what a row is) and [`cases`] (the rows), then [`pair`] (one cell).
 
 mod beside;
+mod case;
 mod cases;
 mod commands;
 mod counters;
 mod document;
 mod pair;
+mod row;
 mod table;
 
 use crate::dist::{self, Dist};
 use crate::lab::{self, Guest, Lab};
 use crate::place::{Setting, install};
 use anyhow::{Context, Result, ensure};
-use cases::{Case, Wire};
+use case::{Case, Wire};
 use counters::{Counters, Seen, Tally};
 use document::Shown;
-use pair::{Bench, Direction, Family, Gids};
+use pair::{Bench, Gids};
+use row::{COLUMNS, Cell, Row};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -76,39 +79,6 @@ impl Options {
 
 /// MTUs of the wire: the usual one, and one for RDMA's largest packets.
 const MTUS: [u32; 2] = [1500, 4200];
-
-/// What became of a cell.
-#[derive(Clone, Debug)]
-pub(crate) enum Cell {
-    Passed,
-    Failed(String),
-    /// The row makes no sense here.
-    Empty,
-}
-
-/// One row at one MTU. Cells: nonic asks (IPv4, IPv6), nonic serves (IPv4, IPv6).
-#[derive(Clone, Debug)]
-struct Row {
-    case: Case,
-    mtu: u32,
-    cells: [Cell; 4],
-    tally: Tally,
-}
-
-impl Row {
-    /// What the counters show and nobody provoked.
-    fn complaint(&self) -> Option<String> {
-        let complaint = self.tally.complaint(self.case.wire())?;
-        Some(format!("{} at MTU {}: {complaint}", self.case.name(), self.mtu))
-    }
-}
-
-const COLUMNS: [(Direction, Family); 4] = [
-    (Direction::NonicAsks, Family::Ipv4),
-    (Direction::NonicAsks, Family::Ipv6),
-    (Direction::NonicServes, Family::Ipv4),
-    (Direction::NonicServes, Family::Ipv6),
-];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if !lab::is_inside() {

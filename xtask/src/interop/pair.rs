@@ -1,6 +1,6 @@
 //! Runs one cell of the matrix: a server on one side of the wire, then a client on the other.
 
-use super::cases::Case;
+use super::case::{Case, Direction, Family};
 use super::commands::{self, Readiness, Side, Terms};
 use crate::lab::{Finished, Guest, Lab, Process};
 use anyhow::{Context, Result, bail, ensure};
@@ -16,20 +16,6 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Addresses on the wire, by IP version.
 const OURS: [&str; 2] = ["10.77.0.254", "fd77::254"];
 const THEIRS: [&str; 2] = ["10.77.0.1", "fd77::1"];
-
-/// Which side nonic is on.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    NonicAsks,
-    NonicServes,
-}
-
-/// Which GIDs are used.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Family {
-    Ipv4,
-    Ipv6,
-}
 
 /// GID indexes of both devices, by IP version.
 #[derive(Copy, Clone, Debug, Default)]

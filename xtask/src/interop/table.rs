@@ -1,6 +1,6 @@
 //! The table, for people and for programs.
 
-use super::{COLUMNS, Cell, Row};
+use super::row::{COLUMNS, Cell, Row};
 use serde_json::{Value, json};
 
 /// Over the rows on the terminal. nonic is the client, then the server, over IPv4, then IPv6.

@@ -4,7 +4,7 @@
 //! network under test carries nothing of ours, and a command may be started while others run.
 
 use super::kernel::Kernel;
-use super::process::{GLANCE, Process, last_words};
+use super::process::{Finished, GLANCE, Process, last_words};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -36,13 +36,6 @@ pub(crate) struct Guest {
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     number: u32,
-}
-
-/// What a command printed, and its exit status.
-#[derive(Clone, Debug)]
-pub(crate) struct Finished {
-    pub(crate) output: String,
-    pub(crate) status: i32,
 }
 
 impl Guest {

@@ -12,8 +12,8 @@ mod initramfs;
 mod kernel;
 mod process;
 
-pub(crate) use guest::{Finished, Guest, Task};
-pub(crate) use process::Process;
+pub(crate) use guest::{Guest, Task};
+pub(crate) use process::{Finished, Process};
 
 use crate::place::{install, is_root};
 use anyhow::{Context, Result, bail, ensure};

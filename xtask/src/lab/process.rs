@@ -15,6 +15,13 @@ pub(crate) struct Process {
     output: PathBuf,
 }
 
+/// What a command printed, and its exit status.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    pub(crate) output: String,
+    pub(crate) status: i32,
+}
+
 impl Process {
     /// Starts `words`; what it prints goes to the file `output`.
     pub(crate) fn start(words: &[&str], environment: &[(&str, &str)], output: PathBuf) -> Result<Self> {
@@ -43,7 +50,7 @@ impl Process {
     }
 
     /// Waits for its end; answers what it printed and its exit status (128 and more: a signal).
-    pub(crate) fn wait(&mut self, patience: Duration) -> Result<super::Finished> {
+    pub(crate) fn wait(&mut self, patience: Duration) -> Result<Finished> {
         use std::os::unix::process::ExitStatusExt;
         let deadline = Instant::now() + patience;
         loop {
@@ -51,7 +58,7 @@ impl Process {
                 let code = status
                     .code()
                     .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-                return Ok(super::Finished {
+                return Ok(Finished {
                     output: self.output(),
                     status: code,
                 });

@@ -4,7 +4,7 @@
 //! 4791, for a moment. Clients on host A talk to the server. Whoever comes or goes on B changes who gets which packet there;
 //! no client may notice.
 
-use super::Tally;
+use super::tally::Tally;
 use crate::dist::Dist;
 use crate::place::Cable;
 use crate::tools::Readable;

@@ -9,13 +9,14 @@
 mod churn;
 mod contained;
 mod repeated;
+mod tally;
 
 use crate::dist::{self, Dist};
 use crate::place::{install, is_root};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What to do, and for how long.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,45 +75,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Conformance { times } => repeated::conformance(&dist, *times),
         What::Cancel { times } => repeated::cancel(*times),
         What::Churn { minutes } => churn::run(&dist, Duration::try_from_secs_f64(60.0 * minutes)?),
-    }
-}
-
-/// What became of the rounds so far.
-#[derive(Debug)]
-struct Tally {
-    name: &'static str,
-    started: Instant,
-    rounds: usize,
-    failed: usize,
-}
-
-impl Tally {
-    fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            started: Instant::now(),
-            rounds: 0,
-            failed: 0,
-        }
-    }
-
-    /// Counts a round, and prints why it failed if it did.
-    fn count(&mut self, what: &str, outcome: Result<()>) {
-        self.rounds += 1;
-        if let Err(error) = outcome {
-            self.failed += 1;
-            println!("{what} FAILED after {:.0?}: {error:#}", self.started.elapsed());
-        }
-    }
-
-    /// Tells how it went; a failure if anything failed.
-    fn conclude(self) -> Result<()> {
-        println!(
-            "soak {}: {} rounds, {} failed",
-            self.name, self.rounds, self.failed
-        );
-        ensure!(self.failed == 0, "{} of {} failed", self.failed, self.rounds);
-        Ok(())
     }
 }
 

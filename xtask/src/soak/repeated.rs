@@ -1,6 +1,6 @@
 //! Soaks that do the same thing again and again.
 
-use super::Tally;
+use super::tally::Tally;
 use crate::conformance;
 use crate::dist::{Dist, workspace};
 use crate::tools::process::Process;

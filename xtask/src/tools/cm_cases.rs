@@ -3,8 +3,7 @@
 //! Each is run on one host and on two, with IPv4 and with IPv6. Read first: [`super::connected`], for the words in
 //! braces.
 
-use super::cases::{Case, Excuse, Shape, Where};
-use super::connected::{Connected, Reached};
+use super::case::{Case, Connected, Excuse, Reached, Shape, Where};
 
 /// Where udaddy listens: it has no option for that.
 const UDADDY_PORT: u16 = 7174;

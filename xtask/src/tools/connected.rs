@@ -5,6 +5,7 @@
 //! interface with multicast, `{group}` is a multicast group and `{port}` a port nobody uses. `{source}` and `{copy}` are
 //! files, if the case has any.
 
+use super::case::{Connected, Reached};
 use super::files::Files;
 use super::pair::fresh_port;
 use super::process::{Process, Ready};
@@ -13,37 +14,6 @@ use crate::place::Place;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::Command;
-
-/// Both command lines, and how they belong together.
-#[derive(Clone, Debug)]
-pub(super) struct Connected {
-    pub(super) server: String,
-    pub(super) client: String,
-    pub(super) reached: Reached,
-    /// How many clients the server gets, one after another.
-    pub(super) clients: usize,
-    /// The server ends by itself when its client has; if not, it is there for the next.
-    pub(super) server_ends: bool,
-    /// What the last client prints.
-    pub(super) prints: &'static str,
-    /// There is a file of so many bytes, and afterwards a copy that is the same.
-    pub(super) copied_bytes: Option<u64>,
-}
-
-/// How a client reaches the server.
-#[derive(Copy, Clone, Debug)]
-pub(super) enum Reached {
-    /// By the connection manager, at `{port}`.
-    Port,
-    /// By the connection manager, at a port the program has chosen.
-    Fixed(u16),
-    /// By the site's multicast group.
-    Group,
-    /// By UDP, at `{port}`; only then by its queue pair.
-    Udp,
-    /// By TCP, at `{port}`; only then by the connection manager.
-    Tcp,
-}
 
 /// Runs it.
 pub(super) fn run(site: &Site<'_>, nonic: &Path, case: &Connected) -> Result<()> {

@@ -3,8 +3,9 @@
 //! Each is run unchanged and unprivileged, on loopback and between two network namespaces, with every connection type
 //! and the options people use. What runs is written in `docs/programs.md`; the chore fails if reality differs.
 //!
-//! Read first: [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how), then [`site`] (where).
+//! Read first: [`case`] (what is a case), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how), then [`site`] (where).
 
+mod case;
 mod cases;
 mod cm_cases;
 mod connected;
@@ -17,7 +18,7 @@ mod table;
 use crate::dist::{self, Dist};
 use crate::place::{Cable, Setting, install, is_root};
 use anyhow::{Context, Result, ensure};
-use cases::{Case, Shape};
+use case::{Case, Outcome, Shape};
 use site::{SITES, Site};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -39,13 +40,6 @@ pub(crate) struct Options {
     /// Do not build; use this folder, as made by `dist`.
     #[arg(long = "dist", value_name = "DIR")]
     folder: Option<PathBuf>,
-}
-
-/// What became of a case at each site: the complaint, if any.
-#[derive(Clone, Debug)]
-struct Outcome {
-    case: Case,
-    complaints: [Option<String>; SITES],
 }
 
 /// Runs a program of perftest with both ends on loopback; what its client printed.

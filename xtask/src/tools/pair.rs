@@ -1,7 +1,7 @@
 //! Runs a case of programs that find each other by TCP: starts the server, waits until it listens, starts the
 //! client, waits for both.
 
-use super::cases::Case;
+use super::case::Case;
 use super::process::{Process, Ready};
 use super::site::{Site, on_nonic};
 use crate::place::Place;

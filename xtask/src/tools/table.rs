@@ -1,7 +1,6 @@
 //! `docs/programs.md`, made from what was found.
 
-use super::Outcome;
-use super::cases::{Case, Shape, Where};
+use super::case::{Case, Outcome, Shape, Where};
 use std::fmt::Write;
 
 /// The whole document.

@@ -1,0 +1,37 @@
+//! What became of a row.
+
+use super::case::{Case, Direction, Family};
+use super::counters::Tally;
+
+/// What became of a cell.
+#[derive(Clone, Debug)]
+pub(super) enum Cell {
+    Passed,
+    Failed(String),
+    /// The row makes no sense here.
+    Empty,
+}
+
+/// One row at one MTU. Cells: nonic asks (IPv4, IPv6), nonic serves (IPv4, IPv6).
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) case: Case,
+    pub(super) mtu: u32,
+    pub(super) cells: [Cell; 4],
+    pub(super) tally: Tally,
+}
+
+impl Row {
+    /// What the counters show and nobody provoked.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let complaint = self.tally.complaint(self.case.wire())?;
+        Some(format!("{} at MTU {}: {complaint}", self.case.name(), self.mtu))
+    }
+}
+
+pub(super) const COLUMNS: [(Direction, Family); 4] = [
+    (Direction::NonicAsks, Family::Ipv4),
+    (Direction::NonicAsks, Family::Ipv6),
+    (Direction::NonicServes, Family::Ipv4),
+    (Direction::NonicServes, Family::Ipv6),
+];

@@ -1,0 +1,128 @@
+//! What a case is: one program, its options, how its processes find each other, and where it is known to fail.
+
+use super::site::SITES;
+
+/// How many processes a case has, and how they find each other.
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    /// One process that looks and ends.
+    Alone,
+    /// A server and a client that ends with it, by TCP; both get the same options.
+    Pair,
+    /// By the connection manager.
+    Connected(Connected),
+}
+
+/// Why a case is known not to run, and where.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Excuse {
+    pub(super) place: Where,
+    pub(super) why: &'static str,
+}
+
+/// A part of the sites.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Where {
+    Everywhere,
+    Ipv6,
+    LoopbackIpv6,
+}
+
+impl Where {
+    /// Whether a site is among them, by its place in [`super::site::all`].
+    fn has(self, site: usize) -> bool {
+        match self {
+            Where::Everywhere => true,
+            Where::Ipv6 => site >= 2,
+            Where::LoopbackIpv6 => site == 2,
+        }
+    }
+}
+
+/// One command line.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) shape: Shape,
+    pub(super) program: &'static str,
+    /// What the table groups by: a connection type, or nothing.
+    pub(super) service: &'static str,
+    /// The options the table shows.
+    pub(super) options: Vec<&'static str>,
+    /// Options that only keep the run short.
+    pub(super) limits: Vec<&'static str>,
+    /// Left out unless everything is asked for.
+    pub(super) takes_long: bool,
+    pub(super) excuse: Option<Excuse>,
+}
+
+impl Case {
+    /// The command line, for people.
+    pub(super) fn line(&self) -> String {
+        let mut words = vec![self.program];
+        if !self.service.is_empty() && self.program.starts_with("ib_") {
+            words.extend(["-c", self.service]);
+        }
+        words.extend(&self.options);
+        words.join(" ")
+    }
+
+    /// Whether it is run at a site: programs that connect by TCP have one address family, and one is enough.
+    pub(super) fn runs_at(&self, site: usize) -> bool {
+        matches!(self.shape, Shape::Connected(_)) || site < 2
+    }
+
+    /// Whether it is known to fail there.
+    pub(super) fn is_excused(&self, site: usize) -> bool {
+        self.excuse.is_some_and(|excuse| excuse.place.has(site))
+    }
+
+    pub(super) fn pair(program: &'static str, options: &[&'static str], limits: &[&'static str]) -> Self {
+        Self {
+            shape: Shape::Pair,
+            program,
+            service: "",
+            options: options.to_vec(),
+            limits: limits.to_vec(),
+            takes_long: false,
+            excuse: None,
+        }
+    }
+}
+
+/// Both command lines, and how they belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Connected {
+    pub(super) server: String,
+    pub(super) client: String,
+    pub(super) reached: Reached,
+    /// How many clients the server gets, one after another.
+    pub(super) clients: usize,
+    /// The server ends by itself when its client has; if not, it is there for the next.
+    pub(super) server_ends: bool,
+    /// What the last client prints.
+    pub(super) prints: &'static str,
+    /// There is a file of so many bytes, and afterwards a copy that is the same.
+    pub(super) copied_bytes: Option<u64>,
+}
+
+/// How a client reaches the server.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Reached {
+    /// By the connection manager, at `{port}`.
+    Port,
+    /// By the connection manager, at a port the program has chosen.
+    Fixed(u16),
+    /// By the site's multicast group.
+    Group,
+    /// By UDP, at `{port}`; only then by its queue pair.
+    Udp,
+    /// By TCP, at `{port}`; only then by the connection manager.
+    Tcp,
+}
+
+/// What became of a case at each site: the complaint, if any.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) case: Case,
+    pub(super) complaints: [Option<String>; SITES],
+}
