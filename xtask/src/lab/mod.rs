@@ -54,7 +54,7 @@ const FOLDER: &str = "nonic-lab-";
 const QUEUE: u32 = 20_000;
 
 /// Set in the environment of the half that runs in the namespace.
-const INSIDE: &str = "NONIC_LAB_INSIDE";
+const INSIDE: &str = "NONIC_TEST_LAB_INSIDE";
 
 /// Boots the guests and runs the commands in each.
 pub(crate) fn run(options: &Options) -> Result<()> {

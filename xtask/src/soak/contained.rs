@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Says to the command that it runs so already.
-const MARK: &str = "NONIC_SOAK_CONTAINED";
+const MARK: &str = "NONIC_TEST_SOAK_CONTAINED";
 
 /// What `ip netns` makes is a mount below `/run/netns`. `/mnt` is there for mounts like ours.
 const ENTER: &str = "mkdir -p /run/netns && mount -t tmpfs soak /run/netns && mount -t tmpfs soak /mnt && \

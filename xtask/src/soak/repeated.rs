@@ -74,7 +74,7 @@ fn tests(package: &str, file: &str, which: &[&str], cancels: usize) -> Result<()
             file,
         ])
         .args(which)
-        .env("NONIC_CANCELS", cancels.to_string())
+        .env("NONIC_TEST_CANCELS", cancels.to_string())
         .current_dir(workspace())
         .output()
         .context("cannot start cargo")?;
