@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::memory::{Buffers, Lease};
-use crate::outstanding::{Lane, Outstanding};
+use crate::outstanding::{Outstanding, WorkQueueId};
 use nonic_core::{Arm, CompletionOpcode, CqOverflow, Qpn, Status};
 use nonic_engine::Doorbell;
 use smallvec::SmallVec;
@@ -118,7 +118,7 @@ impl CompletionQueue {
                 continue;
             }
             self.shared.device.engine.arm(&self.shared.core, Arm::Next);
-            // What came before arming rings no bell.
+            // What came before arming does not ring the doorbell.
             if self.shared.core.is_empty() {
                 self.shared
                     .doorbell
@@ -184,21 +184,21 @@ impl CompletionQueue {
         self.shared.core.is_empty()
     }
 
-    /// Where the requests of a new queue pair are kept.
-    pub(crate) fn open_lane(&self) -> Lane {
+    /// A place for the requests of a new send or receive queue.
+    pub(crate) fn open_work_queue(&self) -> WorkQueueId {
         self.lock().open()
     }
 
     /// A queue pair is gone, and with it its completions: give up its buffers.
-    pub(crate) fn close_lane(&self, lane: Lane) {
-        let given_up = self.lock().close(lane);
+    pub(crate) fn close_work_queue(&self, work_queue: WorkQueueId) {
+        let given_up = self.lock().close(work_queue);
         drop(given_up);
         self.shared.doorbell.ring();
     }
 
     /// Keeps a request's buffers; the number to post it under.
-    pub(crate) fn admit(&self, id: u64, lane: Lane, buffers: Buffers) -> u64 {
-        self.lock().admit(lane, id, buffers)
+    pub(crate) fn admit(&self, id: u64, work_queue: WorkQueueId, buffers: Buffers) -> u64 {
+        self.lock().admit(work_queue, id, buffers)
     }
 
     /// A request was refused: its buffers back.
@@ -252,7 +252,7 @@ impl Future for Next<'_> {
         }
         shared.doorbell.subscribe(context.waker());
         shared.device.engine.arm(&shared.core, Arm::Next);
-        // What came before arming rings no bell.
+        // What came before arming does not ring the doorbell.
         match self.queue.poll()? {
             Some(completion) => Poll::Ready(Ok(completion)),
             None => Poll::Pending,

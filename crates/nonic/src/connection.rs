@@ -27,17 +27,17 @@
 //! Everything that waits also works as a future, on any runtime.
 
 mod active;
+mod cm_listener;
 mod datagram;
-mod ear;
 mod passive;
 
 pub use active::{Connecting, connect, connect_with};
 pub use datagram::{DatagramListener, DatagramService, Inquiry, Resolving, resolve};
 pub use passive::{Incoming, ListenError, Listener};
 
+use crate::cm_dispatcher::EventChannel;
 use crate::device::Device;
 use crate::queue_pair::QueuePair;
-use crate::switchboard::Mailbox;
 use crate::transport::Transport;
 use nonic_core::cm::{CmError, CmEvent, ConnectionId, RejectParams};
 use nonic_core::{CreateError, ModifyError, PathMtu};
@@ -93,7 +93,7 @@ pub struct Connection<T: Transport> {
     pub pair: QueuePair<T>,
     private_data: Vec<u8>,
     peer: SocketAddr,
-    line: Line,
+    handle: ConnectionHandle,
 }
 
 impl<T: Transport> Connection<T> {
@@ -109,18 +109,18 @@ impl<T: Transport> Connection<T> {
 
     /// Waits until the peer has disconnected, at most `timeout` (for ever without one). Whether it has.
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> bool {
-        self.line.mailbox.wait(timeout, ended).is_some()
+        self.handle.channel.wait(timeout, ended).is_some()
     }
 
     /// The same, in a task.
     pub async fn disconnected(&self) {
-        std::future::poll_fn(|context| self.line.mailbox.poll(context, ended)).await;
+        std::future::poll_fn(|context| self.handle.channel.poll(context, ended)).await;
     }
 
     /// Tells the peer that the connection ends, and keeps the queue pair: it goes to the error state, and what is
     /// posted completes as flushed.
     pub fn shutdown(&self) -> Result<(), ConnectError> {
-        self.line.device.engine.disconnect(self.line.id, &[])?;
+        self.handle.device.engine.disconnect(self.handle.id, &[])?;
         Ok(self.pair.fail()?)
     }
 
@@ -144,14 +144,14 @@ impl<T: Transport> fmt::Debug for Connection<T> {
     }
 }
 
-/// One connection's line to the connection manager. Dropped, it is given up: a peer is told, whatever the state.
-struct Line {
+/// A connection as the connection manager knows it. Dropped, it is given up: the peer is told, whatever the state.
+struct ConnectionHandle {
     device: Device,
     id: ConnectionId,
-    mailbox: Arc<Mailbox>,
+    channel: Arc<EventChannel>,
 }
 
-impl Line {
+impl ConnectionHandle {
     fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), ConnectError> {
         let params = RejectParams {
             reason,
@@ -162,10 +162,10 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ConnectionHandle {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.device.engine.abandon(self.id);
-        self.device.switchboard.forget(self.id);
+        self.device.cm_dispatcher.forget(self.id);
     }
 }

@@ -3,7 +3,7 @@
 //! What is made of them (memory, completion queues, queue pairs) knows them and not the other way round: the methods that
 //! make something are in the file of what they make.
 
-use crate::switchboard::Switchboard;
+use crate::cm_dispatcher::CmDispatcher;
 use nonic_core::{Counters, Event, PathMtu, PdId};
 use nonic_engine::host::Standing;
 use nonic_engine::netdev::{GidEntry, NetDevice};
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(crate) engine: nonic_engine::Device,
-    pub(crate) switchboard: Arc<Switchboard>,
+    pub(crate) cm_dispatcher: Arc<CmDispatcher>,
 }
 
 impl Device {
@@ -29,9 +29,12 @@ impl Device {
     /// Opens a device by name.
     pub fn open(name: &str) -> Result<Self, OpenError> {
         let engine = nonic_engine::Device::open(name)?;
-        let switchboard = Arc::new(Switchboard::default());
-        engine.set_connection_sink(switchboard.clone());
-        Ok(Device { engine, switchboard })
+        let cm_dispatcher = Arc::new(CmDispatcher::default());
+        engine.set_connection_sink(cm_dispatcher.clone());
+        Ok(Device {
+            engine,
+            cm_dispatcher,
+        })
     }
 
     /// The interface it stands on.

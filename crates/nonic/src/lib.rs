@@ -42,6 +42,7 @@
 //! of a service without READ has no `read` method. Connecting twice does not compile. Cancelling a future
 //! abandons nothing: the completion stays in its queue.
 
+mod cm_dispatcher;
 mod completion;
 mod connection;
 mod device;
@@ -51,7 +52,6 @@ mod outstanding;
 mod posting;
 mod queue_pair;
 mod shared_receive_queue;
-mod switchboard;
 mod transport;
 
 pub use completion::{Completion, CompletionQueue, Next, WaitError};

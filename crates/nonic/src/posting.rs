@@ -2,7 +2,7 @@
 
 use crate::completion::CompletionQueue;
 use crate::memory::Buffers;
-use crate::outstanding::Lane;
+use crate::outstanding::WorkQueueId;
 use nonic_core::{PostError, RecvRequest};
 
 /// A request that was not taken, and its buffers back.
@@ -19,13 +19,13 @@ pub struct Refused {
 /// Keeps the buffers where the completion will find them, and posts.
 pub(crate) fn post_receive(
     queue: &CompletionQueue,
-    lane: Lane,
+    work_queue: WorkQueueId,
     id: u64,
     buffers: Buffers,
     post: impl FnOnce(&RecvRequest<'_>) -> Result<(), PostError>,
 ) -> Result<(), Refused> {
     let sges = buffers.sges();
-    let wr_id = queue.admit(id, lane, buffers);
+    let wr_id = queue.admit(id, work_queue, buffers);
     match post(&RecvRequest { wr_id, sges: &sges }) {
         Ok(()) => Ok(()),
         Err(error) => Err(Refused {

@@ -3,7 +3,7 @@
 use crate::completion::CompletionQueue;
 use crate::device::Domain;
 use crate::memory::Buffers;
-use crate::outstanding::Lane;
+use crate::outstanding::WorkQueueId;
 use crate::posting::{Refused, post_receive};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl SharedReceiveQueue {
     /// Posts a receive; refused, it gives the buffers back.
     pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
         let keys = self.domain.device.engine.keys();
-        post_receive(&self.queue, Lane::SHARED, id, buffers.into(), |request| {
+        post_receive(&self.queue, WorkQueueId::SHARED, id, buffers.into(), |request| {
             self.srq.post(request, keys).map_err(Into::into)
         })
     }

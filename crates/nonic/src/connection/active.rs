@@ -1,6 +1,6 @@
 //! The side that asks for a connection.
 
-use super::{ConnectError, Connection, Line};
+use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::queue_pair::{ConnectOptions, Prepared, QueuePairBuilder};
@@ -64,12 +64,12 @@ pub fn connect_with<T: Connected>(
         private_data,
         ..ConnectParams::new(route, service_id, own.qpn, own.psn)
     })?;
-    let mailbox = device.switchboard.connection(id);
+    let channel = device.cm_dispatcher.connection(id);
     Ok(Connecting {
         prepared: Some(prepared),
         options: *options,
         peer,
-        line: Some(Line { device, id, mailbox }),
+        handle: Some(ConnectionHandle { device, id, channel }),
     })
 }
 
@@ -78,7 +78,7 @@ pub fn connect_with<T: Connected>(
 pub struct Connecting<T: Connected> {
     /// Both are there until the connection is.
     prepared: Option<Prepared<T>>,
-    line: Option<Line>,
+    handle: Option<ConnectionHandle>,
     options: ConnectOptions,
     peer: SocketAddr,
 }
@@ -86,21 +86,24 @@ pub struct Connecting<T: Connected> {
 impl<T: Connected> Connecting<T> {
     /// Waits until the peer has answered, or is given up.
     pub fn wait(mut self) -> Result<Connection<T>, ConnectError> {
-        let line = self.line.take().expect("not awaited to the end before");
-        let answer = line.mailbox.wait(None, answer).expect("no time limit was given");
-        self.finish(line, answer)
+        let handle = self.handle.take().expect("not awaited to the end before");
+        let answer = handle
+            .channel
+            .wait(None, answer)
+            .expect("no time limit was given");
+        self.finish(handle, answer)
     }
 
     /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
     ///
     /// Without a limit that takes about a minute, which is what the protocol grants a slow one.
     pub fn wait_within(mut self, timeout: Duration) -> Result<Connection<T>, ConnectError> {
-        let line = self.line.take().expect("not awaited to the end before");
-        let answer = line.mailbox.wait(Some(timeout), answer);
-        self.finish(line, answer.unwrap_or(Err(ConnectError::Unreachable)))
+        let handle = self.handle.take().expect("not awaited to the end before");
+        let answer = handle.channel.wait(Some(timeout), answer);
+        self.finish(handle, answer.unwrap_or(Err(ConnectError::Unreachable)))
     }
 
-    fn finish(&mut self, line: Line, answer: Answer) -> Result<Connection<T>, ConnectError> {
+    fn finish(&mut self, handle: ConnectionHandle, answer: Answer) -> Result<Connection<T>, ConnectError> {
         let response = answer?;
         let prepared = self.prepared.take().expect("taken only here");
         let endpoint = Endpoint {
@@ -113,19 +116,19 @@ impl<T: Connected> Connecting<T> {
         let fetches = self
             .options
             .fetches
-            .min(line.device.engine.config().max_rd_atomic);
+            .min(handle.device.engine.config().max_rd_atomic);
         let options = ConnectOptions {
             rnr_retries: response.rnr_retry_count,
             fetches: response.initiator_depth.min(fetches),
             ..self.options
         };
-        let pair = prepared.connect_as_told(&endpoint, &options)?;
-        line.device.engine.establish(line.id, &[])?;
+        let pair = prepared.connect_by_cm(&endpoint, &options)?;
+        handle.device.engine.establish(handle.id, &[])?;
         Ok(Connection {
             pair,
             private_data: response.private_data,
             peer: self.peer,
-            line,
+            handle,
         })
     }
 }
@@ -134,12 +137,12 @@ impl<T: Connected> Future for Connecting<T> {
     type Output = Result<Connection<T>, ConnectError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let line = self.line.as_ref().expect("not polled after it was ready");
-        let Poll::Ready(answer) = line.mailbox.poll(context, answer) else {
+        let handle = self.handle.as_ref().expect("not polled after it was ready");
+        let Poll::Ready(answer) = handle.channel.poll(context, answer) else {
             return Poll::Pending;
         };
-        let line = self.line.take().expect("just seen");
-        Poll::Ready(self.finish(line, answer))
+        let handle = self.handle.take().expect("just seen");
+        Poll::Ready(self.finish(handle, answer))
     }
 }
 

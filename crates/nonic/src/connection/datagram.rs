@@ -3,8 +3,8 @@
 //! No connection is made: the answer is a number and a key, and anyone who has them may send. The two ends ask and
 //! answer with SIDR, as Linux does for rdma_cm's UDP port space.
 
-use super::ear::Ear;
-use super::{ConnectError, Line, ListenError};
+use super::cm_listener::CmListener;
+use super::{ConnectError, ConnectionHandle, ListenError};
 use crate::device::Device;
 use crate::queue_pair::{Peer, QueuePair};
 use crate::transport::Datagram;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Is asked for the queue pair that serves at a port.
 #[derive(Debug)]
 pub struct DatagramListener {
-    ear: Ear,
+    listener: CmListener,
 }
 
 impl DatagramListener {
@@ -28,24 +28,24 @@ impl DatagramListener {
     ///
     /// Datagram ports and those of a [`Listener`](super::Listener) are different ones, as with UDP and TCP.
     pub fn bind(device: &Device, address: SocketAddr) -> Result<Self, ListenError> {
-        let ear = Ear::open(device, PortSpace::Udp, address)?;
-        Ok(DatagramListener { ear })
+        let listener = CmListener::open(device, PortSpace::Udp, address)?;
+        Ok(DatagramListener { listener })
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
-        self.ear.address
+        self.listener.address
     }
 
     /// Waits for the next question.
     pub fn accept(&self) -> Inquiry {
-        let question = self.ear.mailbox.wait(None, question);
+        let question = self.listener.channel.wait(None, question);
         self.inquiry(question.expect("no time limit was given"))
     }
 
     /// The same, for at most `timeout`.
     pub fn accept_within(&self, timeout: Duration) -> Option<Inquiry> {
-        let question = self.ear.mailbox.wait(Some(timeout), question)?;
+        let question = self.listener.channel.wait(Some(timeout), question)?;
         Some(self.inquiry(question))
     }
 
@@ -56,20 +56,21 @@ impl DatagramListener {
 
     /// The same, for whoever writes futures by hand.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Inquiry> {
-        let question = self.ear.mailbox.poll(context, question);
+        let question = self.listener.channel.poll(context, question);
         question.map(|question| self.inquiry(question))
     }
 
     fn inquiry(&self, request: Box<SidrRequest>) -> Inquiry {
-        let line = self.ear.line(request.connection);
-        Inquiry { request, line }
+        let handle = self.listener.handle(request.connection);
+        Inquiry { request, handle }
     }
 }
 
 impl Drop for DatagramListener {
     fn drop(&mut self) {
         // Those who asked and were not heard learn of it now.
-        self.ear.close(question, |question| drop(self.inquiry(question)));
+        self.listener
+            .close(question, |question| drop(self.inquiry(question)));
     }
 }
 
@@ -83,7 +84,7 @@ fn question(event: CmEvent) -> Option<Box<SidrRequest>> {
 /// A peer that wants to know where to send. Answer or reject; dropped, it is rejected.
 pub struct Inquiry {
     request: Box<SidrRequest>,
-    line: Line,
+    handle: ConnectionHandle,
 }
 
 impl Inquiry {
@@ -117,7 +118,11 @@ impl Inquiry {
             info: &[],
             private_data,
         };
-        Ok(self.line.device.engine.answer_service(self.line.id, &params)?)
+        Ok(self
+            .handle
+            .device
+            .engine
+            .answer_service(self.handle.id, &params)?)
     }
 }
 
@@ -154,9 +159,9 @@ pub fn resolve<T: Datagram>(
         }),
         private_data,
     })?;
-    let mailbox = device.switchboard.connection(id);
+    let channel = device.cm_dispatcher.connection(id);
     Ok(Resolving {
-        line: Line { device, id, mailbox },
+        handle: ConnectionHandle { device, id, channel },
         service,
     })
 }
@@ -164,20 +169,20 @@ pub fn resolve<T: Datagram>(
 /// A question that is not answered yet. Wait for it or await it; dropped, it is given up.
 #[must_use = "the answer is not there yet"]
 pub struct Resolving {
-    line: Line,
+    handle: ConnectionHandle,
     service: SocketAddr,
 }
 
 impl Resolving {
     /// Waits until the peer has answered, or is given up.
     pub fn wait(self) -> Result<DatagramService, ConnectError> {
-        let answer = self.line.mailbox.wait(None, answer);
+        let answer = self.handle.channel.wait(None, answer);
         self.finish(answer.expect("no time limit was given"))
     }
 
     /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
     pub fn wait_within(self, timeout: Duration) -> Result<DatagramService, ConnectError> {
-        let answer = self.line.mailbox.wait(Some(timeout), answer);
+        let answer = self.handle.channel.wait(Some(timeout), answer);
         self.finish(answer.unwrap_or(Err(ConnectError::Unreachable)))
     }
 
@@ -200,7 +205,7 @@ impl Future for Resolving {
     type Output = Result<DatagramService, ConnectError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.line.mailbox.poll(context, answer);
+        let answer = self.handle.channel.poll(context, answer);
         answer.map(|answer| self.finish(answer))
     }
 }

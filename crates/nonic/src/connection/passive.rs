@@ -1,7 +1,7 @@
 //! The side that is asked for connections.
 
-use super::ear::Ear;
-use super::{ConnectError, Connection, Line};
+use super::cm_listener::CmListener;
+use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::queue_pair::{ConnectOptions, QueuePairBuilder};
@@ -16,26 +16,26 @@ use std::time::Duration;
 /// Waits for peers to connect to a port.
 #[derive(Debug)]
 pub struct Listener {
-    ear: Ear,
+    listener: CmListener,
 }
 
 impl Listener {
     /// Listens at one of the device's addresses, or at all of a family (`0.0.0.0`, `[::]`). Port 0 is any free one.
     pub fn bind(device: &Device, address: SocketAddr) -> Result<Self, ListenError> {
-        let ear = Ear::open(device, PortSpace::Tcp, address)?;
-        Ok(Listener { ear })
+        let listener = CmListener::open(device, PortSpace::Tcp, address)?;
+        Ok(Listener { listener })
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
-        self.ear.address
+        self.listener.address
     }
 
     /// Waits for the next request.
     pub fn accept(&self) -> Result<Incoming, ConnectError> {
         let request = self
-            .ear
-            .mailbox
+            .listener
+            .channel
             .wait(None, request)
             .expect("no time limit was given");
         Ok(self.incoming(request))
@@ -43,7 +43,7 @@ impl Listener {
 
     /// The same, for at most `timeout`.
     pub fn accept_within(&self, timeout: Duration) -> Option<Incoming> {
-        let request = self.ear.mailbox.wait(Some(timeout), request)?;
+        let request = self.listener.channel.wait(Some(timeout), request)?;
         Some(self.incoming(request))
     }
 
@@ -54,22 +54,23 @@ impl Listener {
 
     /// The same, for whoever writes futures by hand.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Incoming> {
-        self.ear
-            .mailbox
+        self.listener
+            .channel
             .poll(context, request)
             .map(|request| self.incoming(request))
     }
 
     fn incoming(&self, request: Box<ConnectRequest>) -> Incoming {
-        let line = self.ear.line(request.connection);
-        Incoming { request, line }
+        let handle = self.listener.handle(request.connection);
+        Incoming { request, handle }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // Those who asked and were not heard learn of it now.
-        self.ear.close(request, |request| drop(self.incoming(request)));
+        self.listener
+            .close(request, |request| drop(self.incoming(request)));
     }
 }
 
@@ -83,7 +84,7 @@ fn request(event: CmEvent) -> Option<Box<ConnectRequest>> {
 /// A peer that wants to connect. Accept it or reject it; dropped, it is rejected.
 pub struct Incoming {
     request: Box<ConnectRequest>,
-    line: Line,
+    handle: ConnectionHandle,
 }
 
 impl Incoming {
@@ -122,21 +123,21 @@ impl Incoming {
         private_data: &[u8],
     ) -> Result<Connection<T>, ConnectError> {
         let peer = self.peer_addr();
-        let Incoming { request, line } = self;
+        let Incoming { request, handle } = self;
         if request.service != T::SERVICE {
-            line.reject(RejectReason::INVALID_TRANSPORT_TYPE, &[])?;
+            handle.reject(RejectReason::INVALID_TRANSPORT_TYPE, &[])?;
             return Err(CmError::Service(request.service).into());
         }
         // Packets of the peer's size must fit our interface: both ends use the same.
-        if request.path_mtu > line.device.port_mtu() {
-            line.reject(RejectReason::INVALID_MTU, &[])?;
+        if request.path_mtu > handle.device.port_mtu() {
+            handle.reject(RejectReason::INVALID_MTU, &[])?;
             return Err(ConnectError::Mtu(request.path_mtu));
         }
-        let gid_index = line.device.gid_index(request.route.local);
+        let gid_index = handle.device.gid_index(request.route.local);
         let gid_index = gid_index.ok_or(ConnectError::NoRoute(peer))?;
         let prepared = builder.gid_index(gid_index).build()?;
         let own = prepared.endpoint();
-        let limit = options.fetches.min(line.device.engine.config().max_rd_atomic);
+        let limit = options.fetches.min(handle.device.engine.config().max_rd_atomic);
         let fetches = request
             .initiator_depth
             .min(request.responder_resources)
@@ -156,7 +157,7 @@ impl Incoming {
             fetches,
             ..*options
         };
-        let pair = prepared.connect_as_told(&endpoint, &options)?;
+        let pair = prepared.connect_by_cm(&endpoint, &options)?;
         let params = AcceptParams {
             responder_resources: fetches,
             initiator_depth: fetches,
@@ -164,12 +165,12 @@ impl Incoming {
             private_data,
             ..AcceptParams::new(own.qpn, own.psn)
         };
-        line.device.engine.accept(line.id, &params)?;
+        handle.device.engine.accept(handle.id, &params)?;
         Ok(Connection {
             pair,
             private_data: request.private_data,
             peer,
-            line,
+            handle,
         })
     }
 
@@ -180,7 +181,7 @@ impl Incoming {
 
     /// The same, for another reason than that the program does not want it.
     pub fn reject_with(self, reason: RejectReason, private_data: &[u8]) -> Result<(), ConnectError> {
-        self.line.reject(reason, private_data)
+        self.handle.reject(reason, private_data)
     }
 }
 

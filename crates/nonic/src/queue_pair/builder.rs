@@ -1,6 +1,6 @@
 //! Making a queue pair and bringing it to life.
 
-use super::handle::Handle;
+use super::handle::QpHandle;
 use super::{QueuePair, ReceiveQueue, SendQueue};
 use crate::completion::CompletionQueue;
 use crate::device::{Device, Domain};
@@ -121,12 +121,12 @@ impl<T: Transport> QueuePairBuilder<T> {
             mtu: engine.config().port_mtu,
             qkey,
         };
-        let handle = Arc::new(Handle {
+        let handle = Arc::new(QpHandle {
             domain: self.domain,
             qpn,
-            send_lane: self.send_queue.open_lane(),
+            send_work_queue: self.send_queue.open_work_queue(),
             send_queue: self.send_queue,
-            recv_lane: self.recv_queue.open_lane(),
+            receive_work_queue: self.recv_queue.open_work_queue(),
             recv_queue: self.recv_queue,
             endpoint,
             gid_index,
@@ -185,7 +185,7 @@ impl Default for ConnectOptions {
 /// A queue pair that is not connected yet. Receives can be posted already.
 #[derive(Debug)]
 pub struct Prepared<T: Transport> {
-    handle: Arc<Handle>,
+    handle: Arc<QpHandle>,
     transport: PhantomData<T>,
 }
 
@@ -225,7 +225,7 @@ impl<T: Connected> Prepared<T> {
     }
 
     /// The same between sides that choose each other's first number, as the connection manager's messages have it.
-    pub(crate) fn connect_as_told(
+    pub(crate) fn connect_by_cm(
         self,
         peer: &Endpoint,
         options: &ConnectOptions,

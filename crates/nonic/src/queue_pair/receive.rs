@@ -1,6 +1,6 @@
 //! The receive half.
 
-use super::handle::Handle;
+use super::handle::QpHandle;
 use crate::memory::Buffers;
 use crate::posting::{Refused, post_receive};
 use crate::transport::{Datagram, Transport};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 /// Where receives are posted.
 #[derive(Debug)]
 pub struct ReceiveQueue<T: Transport> {
-    handle: Arc<Handle>,
+    handle: Arc<QpHandle>,
     transport: PhantomData<T>,
 }
 
 impl<T: Transport> ReceiveQueue<T> {
-    pub(super) fn new(handle: Arc<Handle>) -> Self {
+    pub(super) fn new(handle: Arc<QpHandle>) -> Self {
         ReceiveQueue {
             handle,
             transport: PhantomData,
@@ -38,12 +38,12 @@ impl<T: Transport> ReceiveQueue<T> {
         }
         let qpn = self.handle.qpn;
         let engine = &self.handle.domain.device.engine;
-        let Handle {
+        let QpHandle {
             recv_queue,
-            recv_lane,
+            receive_work_queue,
             ..
         } = &*self.handle;
-        post_receive(recv_queue, *recv_lane, id, buffers, |request| {
+        post_receive(recv_queue, *receive_work_queue, id, buffers, |request| {
             engine.post_recv(qpn, request)
         })
     }

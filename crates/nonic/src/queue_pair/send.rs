@@ -1,6 +1,6 @@
 //! The send half.
 
-use super::handle::Handle;
+use super::handle::QpHandle;
 use crate::completion::Completion;
 use crate::endpoint::Endpoint;
 use crate::memory::{Buffers, RemoteSlice};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// order of posting, which returns the buffers.
 #[derive(Debug)]
 pub struct SendQueue<T: Transport> {
-    pub(super) handle: Arc<Handle>,
+    pub(super) handle: Arc<QpHandle>,
     /// Requests of a batch, until it is handed over.
     held: Vec<Held>,
     batching: bool,
@@ -124,7 +124,7 @@ impl Peer {
 }
 
 impl<T: Transport> SendQueue<T> {
-    pub(super) fn new(handle: Arc<Handle>) -> Self {
+    pub(super) fn new(handle: Arc<QpHandle>) -> Self {
         SendQueue {
             handle,
             held: Vec::new(),
@@ -155,13 +155,13 @@ impl<T: Transport> SendQueue<T> {
         };
         let answer = post(batching.queue);
         if !batching.outer {
-            batching.queue.ring()?;
+            batching.queue.post_held()?;
         }
         Ok(answer)
     }
 
     /// Posts what was held.
-    fn ring(&mut self) -> Result<(), RefusedBatch> {
+    fn post_held(&mut self) -> Result<(), RefusedBatch> {
         let requests: SmallVec<[SendRequest<'_>; 32]> = self.held.iter().map(Held::request).collect();
         let engine = &self.handle.domain.device.engine;
         let posted = engine.post_sends(self.handle.qpn, &requests);
@@ -184,15 +184,15 @@ impl<T: Transport> SendQueue<T> {
         destination: Option<Destination>,
         buffers: Buffers,
     ) -> Result<(), Refused> {
-        let Handle {
+        let QpHandle {
             domain,
             qpn,
             send_queue,
-            send_lane,
+            send_work_queue,
             ..
         } = &*self.handle;
         let sges = buffers.sges();
-        let wr_id = send_queue.admit(id, *send_lane, buffers);
+        let wr_id = send_queue.admit(id, *send_work_queue, buffers);
         if self.batching {
             self.held.push(Held {
                 wr_id,

@@ -1,6 +1,7 @@
-//! Brings what the connection manager tells to whoever waits for it.
+//! Gives the events of the connection manager to whoever waits for them: each listener and each connection has an
+//! [`EventChannel`] of its own.
 //!
-//! The engine calls while it is locked, so nothing here calls the engine: events go to mailboxes, and bells ring.
+//! The engine delivers while it is locked, so nothing here calls the engine: an event is queued, and its waiter is woken.
 
 use nonic_core::Qpn;
 use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
@@ -10,29 +11,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// A device's mailboxes.
+/// A device's event channels, by listener and connection.
 #[derive(Debug, Default)]
-pub(crate) struct Switchboard {
-    boxes: Mutex<Boxes>,
+pub(crate) struct CmDispatcher {
+    channels: Mutex<Channels>,
 }
 
 #[derive(Debug, Default)]
-struct Boxes {
-    listeners: HashMap<ListenerId, Arc<Mailbox>>,
-    connections: HashMap<ConnectionId, Arc<Mailbox>>,
+struct Channels {
+    listeners: HashMap<ListenerId, Arc<EventChannel>>,
+    connections: HashMap<ConnectionId, Arc<EventChannel>>,
 }
 
-impl Switchboard {
-    pub(crate) fn listener(&self, id: ListenerId) -> Arc<Mailbox> {
+impl CmDispatcher {
+    pub(crate) fn listener(&self, id: ListenerId) -> Arc<EventChannel> {
         Arc::clone(self.lock().listeners.entry(id).or_default())
     }
 
-    pub(crate) fn forget_listener(&self, id: ListenerId) -> Option<Arc<Mailbox>> {
+    pub(crate) fn forget_listener(&self, id: ListenerId) -> Option<Arc<EventChannel>> {
         self.lock().listeners.remove(&id)
     }
 
-    /// A connection's mailbox. Its first event may have come before anyone asked.
-    pub(crate) fn connection(&self, id: ConnectionId) -> Arc<Mailbox> {
+    /// A connection's channel. Its first event may have come before anyone asked.
+    pub(crate) fn connection(&self, id: ConnectionId) -> Arc<EventChannel> {
         Arc::clone(self.lock().connections.entry(id).or_default())
     }
 
@@ -40,12 +41,12 @@ impl Switchboard {
         self.lock().connections.remove(&id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Boxes> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Channels> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ConnectionSink for Switchboard {
+impl ConnectionSink for CmDispatcher {
     fn deliver(&self, event: CmEvent) -> Option<Qpn> {
         // Nothing comes any more: whoever waits at the queue pair is told there.
         let ended = match &event {
@@ -59,26 +60,26 @@ impl ConnectionSink for Switchboard {
             CmEvent::SidrRequest(request) => Some(request.listener),
             _ => None,
         };
-        let mailbox = match listener {
+        let channel = match listener {
             Some(listener) => self.listener(listener),
             None => self.connection(event.connection()),
         };
-        mailbox.put(event);
+        channel.put(event);
         ended
     }
 }
 
 /// Events for one listener or connection.
 #[derive(Debug, Default)]
-pub(crate) struct Mailbox {
+pub(crate) struct EventChannel {
     events: Mutex<VecDeque<CmEvent>>,
-    bell: Doorbell,
+    doorbell: Doorbell,
 }
 
-impl Mailbox {
+impl EventChannel {
     fn put(&self, event: CmEvent) {
         self.lock().push_back(event);
-        self.bell.ring();
+        self.doorbell.ring();
     }
 
     /// The next event of which `pick` makes something; others are dropped.
@@ -102,7 +103,7 @@ impl Mailbox {
             if left.is_some_and(|left| left.is_zero()) {
                 return None;
             }
-            self.bell.sleep(left);
+            self.doorbell.sleep(left);
         }
     }
 
@@ -112,7 +113,7 @@ impl Mailbox {
         context: &mut Context<'_>,
         mut pick: impl FnMut(CmEvent) -> Option<R>,
     ) -> Poll<R> {
-        self.bell.subscribe(context.waker());
+        self.doorbell.subscribe(context.waker());
         // What came before subscribing woke nobody.
         match self.take(&mut pick) {
             Some(found) => Poll::Ready(found),

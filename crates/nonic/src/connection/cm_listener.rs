@@ -1,8 +1,8 @@
-//! What all listeners have in common: a port, and a mailbox for what is asked there.
+//! What all listeners have in common: a port, and a channel for the requests that come there.
 
-use super::Line;
+use super::ConnectionHandle;
+use crate::cm_dispatcher::EventChannel;
 use crate::device::Device;
-use crate::switchboard::Mailbox;
 use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
 use nonic_engine::ListenError;
 use nonic_wire::cm::{PortSpace, ServiceId};
@@ -14,16 +14,16 @@ const BACKLOG: usize = 1024;
 /// Where ports that nobody asked for by number are looked for.
 const FREE_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
-/// Listens at a port. Dropped, it no longer does; whoever drops it answers what `mailbox` still holds.
+/// Listens at a port. Dropped, it no longer does; whoever drops it answers what `channel` still holds.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct CmListener {
     pub(super) device: Device,
     pub(super) address: SocketAddr,
-    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) channel: Arc<EventChannel>,
     id: ListenerId,
 }
 
-impl Ear {
+impl CmListener {
     /// Listens at an address, or at all of a family (the unspecified one); port 0 is any free one.
     pub(super) fn open(device: &Device, space: PortSpace, address: SocketAddr) -> Result<Self, ListenError> {
         let listen = |port| {
@@ -36,28 +36,28 @@ impl Ear {
         };
         let mut address = address;
         address.set_port(port);
-        Ok(Ear {
+        Ok(CmListener {
             device: device.clone(),
             id,
             address,
-            mailbox: device.switchboard.listener(id),
+            channel: device.cm_dispatcher.listener(id),
         })
     }
 
-    /// The line of somebody who asked.
-    pub(super) fn line(&self, id: ConnectionId) -> Line {
-        Line {
+    /// The connection that a request asks for.
+    pub(super) fn handle(&self, id: ConnectionId) -> ConnectionHandle {
+        ConnectionHandle {
             device: self.device.clone(),
             id,
-            mailbox: self.device.switchboard.connection(id),
+            channel: self.device.cm_dispatcher.connection(id),
         }
     }
 
-    /// Stops listening. Those who asked and were not heard are picked out of the mailbox, to be told.
+    /// Stops listening. What `pick` makes of the requests that nobody took is given to `tell`, which answers them.
     pub(super) fn close<R>(&self, pick: impl Fn(CmEvent) -> Option<R>, tell: impl Fn(R)) {
         self.device.engine.unlisten(self.id);
-        self.device.switchboard.forget_listener(self.id);
-        while let Some(unheard) = self.mailbox.take(&pick) {
+        self.device.cm_dispatcher.forget_listener(self.id);
+        while let Some(unheard) = self.channel.take(&pick) {
             tell(unheard);
         }
     }
