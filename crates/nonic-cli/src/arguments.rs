@@ -1,6 +1,6 @@
 //! Arguments that several commands have in common: which end a process is, and where the other one is.
 
-use crate::site::{self, Choice};
+use crate::local_gid::{self, DeviceChoice};
 use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Which end of a conversation this process is, and where the other is.
@@ -18,7 +18,7 @@ pub(crate) struct Ends {
     #[arg(long, conflicts_with = "server")]
     pub(crate) loopback: bool,
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: DeviceChoice,
 }
 
 /// How to serve.
@@ -41,7 +41,7 @@ fn bind_address(text: &str) -> Result<SocketAddr, String> {
         return Ok(address);
     }
     // With a scope (`fe80::1%eth0`), which only the resolver knows how to read.
-    let (host, port) = site::split_port(text).map_err(|error| format!("{error:#}"))?;
+    let (host, port) = local_gid::split_port(text).map_err(|error| format!("{error:#}"))?;
     let mut found = (host, port)
         .to_socket_addrs()
         .map_err(|_| format!("`{text}` is no IP:PORT"))?;

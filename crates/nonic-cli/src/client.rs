@@ -2,12 +2,12 @@
 
 use crate::arguments::Ends;
 use crate::conversation::Conversation;
-use crate::exchange::{Message, PATIENCE, VERSION};
+use crate::exchange::{Message, PEER_TIMEOUT, VERSION};
+use crate::local_gid::{self, DeviceChoice, LocalGid, OpenDevices};
 use crate::loopback::LocalServer;
-use crate::perf::meeting::Meeting;
-use crate::perf::rig::Rig;
+use crate::perf::cm_side::CmSide;
+use crate::perf::resources::RunResources;
 use crate::perf::run::Run;
-use crate::site::{self, Choice, Site, Sites};
 use anyhow::{Context, Result, anyhow, bail};
 use nonic::PathMtu;
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) conversation: Conversation,
-    pub(crate) site: Site,
+    pub(crate) local: LocalGid,
     /// Where the server takes the connections of a run.
-    pub(crate) meeting_point: SocketAddr,
+    pub(crate) run_address: SocketAddr,
     /// The largest path MTU both interfaces carry.
     pub(crate) mtu: PathMtu,
     /// Who is at the other end, for people.
@@ -37,43 +37,43 @@ impl Session {
             (None, Some(host)) => host.clone(),
             (None, None) => bail!("say which server to talk to, or use --server or --loopback"),
         };
-        let (mut conversation, site) = meet(&peer, choice)?;
+        let (mut conversation, local) = meet(&peer, choice)?;
         conversation.say(&Message::new("nonic").with("version", VERSION))?;
-        let hello = conversation.expect("nonic", PATIENCE)?;
+        let hello = conversation.expect("nonic", PEER_TIMEOUT)?;
         let version: u32 = hello.field("version")?;
         if version != VERSION {
             bail!("the server speaks version {version}, this program {VERSION}; use the same nonic on both");
         }
-        let mut meeting_point = conversation.peer_addr();
-        meeting_point.set_port(hello.field("port")?);
+        let mut run_address = conversation.peer_addr();
+        run_address.set_port(hello.field("port")?);
         let theirs = PathMtu::from_bytes(hello.field("mtu")?).context("the server's MTU is none")?;
         Ok(Session {
-            mtu: theirs.min(site.mtu()),
+            mtu: theirs.min(local.mtu()),
             conversation,
-            site,
-            meeting_point,
+            local,
+            run_address,
             peer,
             _server: server,
         })
     }
 
     /// Agrees on a run with the server and connects.
-    pub(crate) fn start(&mut self, run: &Run) -> Result<Rig> {
+    pub(crate) fn start(&mut self, run: &Run) -> Result<RunResources> {
         run.check()?;
         self.conversation.say(&run.to_message())?;
-        let meeting = Meeting::Active(self.meeting_point);
-        Rig::build(run, meeting, &self.site, &mut self.conversation)
+        let side = CmSide::Active(self.run_address);
+        RunResources::build(run, side, &self.local, &mut self.conversation)
     }
 }
 
 /// Connects to a server, from the device that reaches it.
-fn meet(server: &str, choice: &Choice) -> Result<(Conversation, Site)> {
-    let sites = Sites::default();
+fn meet(server: &str, choice: &DeviceChoice) -> Result<(Conversation, LocalGid)> {
+    let devices = OpenDevices::default();
     let mut outcome = Err(anyhow!("`{server}` has no address"));
-    for address in site::addresses(server)? {
-        outcome = site::local_towards(address)
-            .and_then(|local| sites.find(choice, local))
-            .and_then(|site| Ok((Conversation::connect(&site, address)?, site)));
+    for address in local_gid::addresses(server)? {
+        outcome = local_gid::local_towards(address)
+            .and_then(|local| devices.find(choice, local))
+            .and_then(|local| Ok((Conversation::connect(&local, address)?, local)));
         if outcome.is_ok() {
             break;
         }

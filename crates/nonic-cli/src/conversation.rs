@@ -7,8 +7,8 @@
 //! A side that hears nothing for a while sends an empty line: a peer that was killed, or whose host is gone, does not
 //! acknowledge it, and nobody measures for ever.
 
-use crate::exchange::{Message, PATIENCE, expected};
-use crate::site::Site;
+use crate::exchange::{Message, PEER_TIMEOUT, expected};
+use crate::local_gid::LocalGid;
 use anyhow::{Context, Result, anyhow, bail};
 use nonic::{
     AckTimeout, CompletionQueue, ConnectError, ConnectOptions, Connection, Domain, Incoming, QpCapacity,
@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// How long a host may take to acknowledge a line before it is repeated; after eight times as long it is gone.
 const ACK_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a server may take to answer at all.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which side of it we are.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -53,10 +53,10 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     /// Connects to the server at an address.
-    pub(crate) fn connect(site: &Site, server: SocketAddr) -> Result<Self> {
-        let parts = Parts::new(site)?;
-        let connecting = connect_with(parts.builder(site), server, &options(), GREETING)?;
-        let connection = connecting.wait_within(CONNECT_PATIENCE).map_err(|error| {
+    pub(crate) fn connect(local: &LocalGid, server: SocketAddr) -> Result<Self> {
+        let parts = Parts::new(local)?;
+        let connecting = connect_with(parts.builder(local), server, &options(), GREETING)?;
+        let connection = connecting.wait_within(CONNECT_TIMEOUT).map_err(|error| {
             let port = server.port();
             let advice = match error {
                 ConnectError::Rejected { reason, .. } if reason == RejectReason::INVALID_SERVICE_ID => {
@@ -73,9 +73,9 @@ impl Conversation {
     }
 
     /// Takes a client that connects to us.
-    pub(crate) fn accept(site: &Site, incoming: Incoming) -> Result<Self> {
-        let parts = Parts::new(site)?;
-        let connection = incoming.accept_with(parts.builder(site), &options(), &[])?;
+    pub(crate) fn accept(local: &LocalGid, incoming: Incoming) -> Result<Self> {
+        let parts = Parts::new(local)?;
+        let connection = incoming.accept_with(parts.builder(local), &options(), &[])?;
         parts.converse(connection, Role::Server)
     }
 
@@ -94,11 +94,11 @@ impl Conversation {
     }
 
     /// The next line, which must be this verb.
-    pub(crate) fn expect(&self, verb: &str, patience: Duration) -> Result<Message> {
-        match self.lines.recv_timeout(patience) {
+    pub(crate) fn expect(&self, verb: &str, timeout: Duration) -> Result<Message> {
+        match self.lines.recv_timeout(timeout) {
             Ok(message) => expected(verb, message?),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the peer did not say `{verb}` within {patience:?}; does it still run?")
+                bail!("the peer did not say `{verb}` within {timeout:?}; does it still run?")
             }
             Err(RecvTimeoutError::Disconnected) => bail!("the peer hung up where `{verb}` was due"),
         }
@@ -139,14 +139,14 @@ impl Speaker {
     fn say(&mut self, line: &[u8]) -> Result<()> {
         let line = self.domain.lease_from(line)?;
         self.connection.pair.sq.send(0, line)?;
-        let done = self.sent.wait(Some(PATIENCE))?;
+        let done = self.sent.wait(Some(PEER_TIMEOUT))?;
         let done = done.context("the peer takes no more lines; does it still run?")?;
         done.result.context("the peer hung up")?;
         Ok(())
     }
 }
 
-/// What a conversation stands on before there is one.
+/// What a conversation needs before there is a connection.
 struct Parts {
     domain: Domain,
     sent: CompletionQueue,
@@ -154,15 +154,15 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(site: &Site) -> Result<Self> {
+    fn new(local: &LocalGid) -> Result<Self> {
         Ok(Parts {
-            domain: site.device.domain(),
-            sent: site.device.completion_queue(1)?,
-            received: site.device.completion_queue(RECEIVES)?,
+            domain: local.device.domain(),
+            sent: local.device.completion_queue(1)?,
+            received: local.device.completion_queue(RECEIVES)?,
         })
     }
 
-    fn builder(&self, site: &Site) -> QueuePairBuilder<Rc> {
+    fn builder(&self, local: &LocalGid) -> QueuePairBuilder<Rc> {
         let capacity = QpCapacity {
             max_send_wr: 1,
             max_recv_wr: RECEIVES as u32,
@@ -172,7 +172,7 @@ impl Parts {
             .queue_pair_builder(&self.sent)
             .receive_completions(&self.received)
             .capacity(capacity)
-            .gid_index(site.gid_index)
+            .gid_index(local.gid_index)
     }
 
     fn converse(self, mut connection: Connection<Rc>, role: Role) -> Result<Conversation> {
@@ -243,51 +243,51 @@ fn lock(speaker: &Mutex<Speaker>) -> MutexGuard<'_, Speaker> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::{Choice, Sites};
+    use crate::local_gid::{DeviceChoice, OpenDevices};
     use nonic::Listener;
 
     fn pair() -> (Conversation, Conversation) {
-        let local = "127.0.0.1:0".parse().expect("a literal address");
-        let site = Sites::default()
-            .find(&Choice::default(), local)
+        let address = "127.0.0.1:0".parse().expect("a literal address");
+        let local = OpenDevices::default()
+            .find(&DeviceChoice::default(), address)
             .expect("loopback");
-        let listener = Listener::bind(&site.device, local).expect("a free port");
+        let listener = Listener::bind(&local.device, address).expect("a free port");
         let server = listener.local_addr();
         let client = std::thread::spawn({
-            let site = site.clone();
-            move || Conversation::connect(&site, server).expect("it listens")
+            let local = local.clone();
+            move || Conversation::connect(&local, server).expect("it listens")
         });
         let incoming = listener.accept().expect("it connects");
-        let right = Conversation::accept(&site, incoming).expect("a connection");
+        let right = Conversation::accept(&local, incoming).expect("a connection");
         (client.join().expect("no panic"), right)
     }
 
     /// The client is told late that it was accepted, as if that message had got lost at first.
     #[test]
     fn a_client_that_learns_late_of_its_acceptance_is_waited_for() {
-        let local = "127.0.0.1:0".parse().expect("a literal address");
-        let site = Sites::default()
-            .find(&Choice::default(), local)
+        let address = "127.0.0.1:0".parse().expect("a literal address");
+        let local = OpenDevices::default()
+            .find(&DeviceChoice::default(), address)
             .expect("loopback");
-        let listener = Listener::bind(&site.device, local).expect("a free port");
-        let parts = Parts::new(&site).expect("queues");
-        let connecting = connect_with(parts.builder(&site), listener.local_addr(), &options(), GREETING);
+        let listener = Listener::bind(&local.device, address).expect("a free port");
+        let parts = Parts::new(&local).expect("queues");
+        let connecting = connect_with(parts.builder(&local), listener.local_addr(), &options(), GREETING);
         let connecting = connecting.expect("it is asked");
         let incoming = listener.accept().expect("it connects");
-        let server = Conversation::accept(&site, incoming).expect("a connection");
+        let server = Conversation::accept(&local, incoming).expect("a connection");
         // As long as a server would ask before it takes its client for dead.
         std::thread::sleep(SILENCE + 12 * ACK_TIMEOUT);
-        let connection = connecting.wait_within(CONNECT_PATIENCE).expect("accepted");
+        let connection = connecting.wait_within(CONNECT_TIMEOUT).expect("accepted");
         let mut client = parts.converse(connection, Role::Client).expect("memory");
         client.say(&Message::new("ready")).expect("it is there");
-        server.expect("ready", PATIENCE).expect("it was said");
+        server.expect("ready", PEER_TIMEOUT).expect("it was said");
     }
 
     #[test]
     fn a_complaint_becomes_the_other_sides_error() {
         let (mut left, right) = pair();
         left.complain(&anyhow!("no such\nthing"));
-        let error = right.expect("ready", PATIENCE).expect_err("it complained");
+        let error = right.expect("ready", PEER_TIMEOUT).expect_err("it complained");
         assert_eq!(error.to_string(), "the peer gave up: no such thing");
     }
 
@@ -296,7 +296,7 @@ mod tests {
         let (left, right) = pair();
         assert!(right.news("ready").expect("still there").is_none());
         drop(left);
-        assert!(right.expect("ready", PATIENCE).is_err());
+        assert!(right.expect("ready", PEER_TIMEOUT).is_err());
         assert!(right.news("ready").is_err());
     }
 
@@ -308,7 +308,7 @@ mod tests {
         }
         drop(left);
         for _ in 0..RECEIVES {
-            right.expect("ready", PATIENCE).expect("it was said");
+            right.expect("ready", PEER_TIMEOUT).expect("it was said");
         }
         assert!(right.next().expect("nothing wrong").is_none());
     }
@@ -318,7 +318,7 @@ mod tests {
         let (left, right) = pair();
         let said = lock(&left.speaker).say(&[b'x'; MAX_LINE_BYTES + 1]);
         assert!(said.is_err());
-        assert!(right.expect("ready", PATIENCE).is_err());
+        assert!(right.expect("ready", PEER_TIMEOUT).is_err());
     }
 
     #[test]
@@ -326,6 +326,6 @@ mod tests {
         let (mut left, right) = pair();
         std::thread::sleep(SILENCE + SILENCE / 4);
         left.say(&Message::new("ready")).expect("it is there");
-        right.expect("ready", PATIENCE).expect("it was said");
+        right.expect("ready", PEER_TIMEOUT).expect("it was said");
     }
 }

@@ -31,7 +31,7 @@ pub(crate) const VERSION: u32 = 2;
 /// Where servers listen unless told otherwise.
 pub(crate) const DEFAULT_PORT: u16 = 18515;
 /// How long an answer may take that needs no measurement first.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 //! Taken before, during and after something, it shows what that costs and that nothing stays behind.
 
 use crate::exchange::Message;
-use crate::site::Site;
+use crate::local_gid::LocalGid;
 use anyhow::{Context, Result};
 use nonic::Usage;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    pub(crate) fn take(site: &Site) -> Result<Self> {
+    pub(crate) fn take(local: &LocalGid) -> Result<Self> {
         let Usage {
             queue_pairs,
             memory_keys,
@@ -34,7 +34,7 @@ impl Footprint {
             connections,
             listeners,
             ..
-        } = site.device.usage();
+        } = local.device.usage();
         Ok(Footprint {
             rss_bytes: resident_bytes().context("cannot read /proc/self/status")?,
             descriptors: std::fs::read_dir("/proc/self/fd")?.count() as u64,
@@ -48,10 +48,10 @@ impl Footprint {
 
     /// Waits until nothing is there that was not there `before`, but for memory that the allocator keeps.
     /// Answers the last look, whether or not it came to that.
-    pub(crate) fn settle(site: &Site, before: &Self) -> Result<Self> {
+    pub(crate) fn settle(local: &LocalGid, before: &Self) -> Result<Self> {
         let start = Instant::now();
         loop {
-            let now = Self::take(site)?;
+            let now = Self::take(local)?;
             if now.left_behind(before).is_empty() || start.elapsed() > MEMORY_OF_THE_ENDED {
                 return Ok(now);
             }

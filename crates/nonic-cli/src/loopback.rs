@@ -1,6 +1,6 @@
 //! `--loopback`: the server side as a child process of this one, on an address of this host.
 
-use crate::site::Choice;
+use crate::local_gid::DeviceChoice;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the server may take to end by itself.
-const FAREWELL: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server that lives as long as this value.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct LocalServer {
 
 impl LocalServer {
     /// Starts a server on the same device and waits until it listens.
-    pub(crate) fn start(choice: &Choice) -> Result<Self> {
+    pub(crate) fn start(choice: &DeviceChoice) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         // Two processes cannot write one capture, and the client's has every packet already.
@@ -64,7 +64,7 @@ impl Drop for LocalServer {
     fn drop(&mut self) {
         // It ends by itself after its one client, closing what captures it writes; a run that failed half-way
         // must not leave it behind all the same.
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         while Instant::now() < deadline {
             if let Ok(Some(_)) = self.child.try_wait() {
                 return;

@@ -5,9 +5,9 @@
 
 use crate::arguments::Ends;
 use crate::client::Session;
-use crate::exchange::{Message, PATIENCE};
+use crate::exchange::{Message, PEER_TIMEOUT};
 use crate::output;
-use crate::perf::latency::Prober;
+use crate::perf::latency::LatencyClient;
 use crate::perf::report::Latencies;
 use crate::perf::run::{Op, Run, Service, Test, name};
 use crate::server;
@@ -100,7 +100,7 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     if json {
         output::json(&json!({
             "peer": session.peer,
-            "device": session.site.device_name(),
+            "device": session.local.device_name(),
             "runs": runs,
         }))?;
     }
@@ -128,8 +128,8 @@ impl Arguments {
     }
 
     fn ping(&self, session: &mut Session, run: &Run, json: bool) -> Result<Outcome> {
-        let mut rig = session.start(run)?;
-        let mut prober = Prober::new(&mut rig, &session.conversation, self.timeout);
+        let mut resources = session.start(run)?;
+        let mut client = LatencyClient::new(&mut resources, &session.conversation, self.timeout);
         let mut outcome = Outcome {
             latencies: Latencies::new(),
             pings: Vec::new(),
@@ -139,9 +139,9 @@ impl Arguments {
             if sequence > 0 {
                 std::thread::sleep(self.interval);
             }
-            let round_trip = prober.once()?;
+            let round_trip = client.once()?;
             ensure!(
-                prober.corrupt == 0,
+                client.corrupt == 0,
                 "the answer to {what} {sequence} has wrong contents"
             );
             outcome.note(round_trip, json);
@@ -162,7 +162,7 @@ impl Arguments {
             }
         }
         session.conversation.say(&Message::new("done"))?;
-        let result = session.conversation.expect("result", PATIENCE)?;
+        let result = session.conversation.expect("result", PEER_TIMEOUT)?;
         let corrupt: u64 = result.field("corrupt")?;
         ensure!(
             corrupt == 0,

@@ -4,15 +4,15 @@
 
 use crate::arguments::Serving;
 use crate::conversation::{Conversation, GREETING};
-use crate::door::Door;
-use crate::exchange::{Message, PATIENCE, VERSION, expected};
+use crate::exchange::{Message, PEER_TIMEOUT, VERSION, expected};
+use crate::listeners::Listeners;
+use crate::local_gid::{DeviceChoice, LocalGid, OpenDevices};
 use crate::output;
-use crate::perf::connections_test::Crowd;
-use crate::perf::meeting::Meeting;
-use crate::perf::rig::Rig;
+use crate::perf::cm_side::CmSide;
+use crate::perf::connections_test::ConnectionsTest;
+use crate::perf::resources::RunResources;
 use crate::perf::run::{Run, Test};
 use crate::perf::{bandwidth_target, connections_target, latency_target};
-use crate::site::{Choice, Site, Sites};
 use anyhow::{Context, Result, bail};
 use nonic::{Device, Incoming, Listener, RejectReason, RetryReason, Standing};
 use serde_json::json;
@@ -30,15 +30,15 @@ struct Server {
     clients: AtomicUsize,
 }
 
-pub(crate) fn run(arguments: &Serving, choice: &Choice, json: bool) -> Result<()> {
-    let door = Door::open(arguments.bind, choice, &Sites::default())?;
+pub(crate) fn run(arguments: &Serving, choice: &DeviceChoice, json: bool) -> Result<()> {
+    let listeners = Listeners::open(arguments.bind, choice, &OpenDevices::default())?;
     let server = Arc::new(Server {
         json,
         clients: AtomicUsize::new(0),
     });
-    announce(&door, json)?;
+    announce(&listeners, json)?;
     loop {
-        let (device, incoming) = door.next();
+        let (device, incoming) = listeners.next();
         let peer = incoming.peer_addr().ip().to_string();
         if !incoming.private_data().starts_with(GREETING) {
             server.report(&peer, "refused: it is no nonic");
@@ -77,41 +77,41 @@ impl Server {
     }
 
     fn converse(&self, device: &Device, incoming: Incoming, peer: &str) -> Result<()> {
-        let site = Sites::at(device, incoming.local_ip())?;
-        let mut conversation = Conversation::accept(&site, incoming)?;
-        let outcome = self.do_runs(&site, &mut conversation, peer);
+        let local = LocalGid::at(device, incoming.local_ip())?;
+        let mut conversation = Conversation::accept(&local, incoming)?;
+        let outcome = self.do_runs(&local, &mut conversation, peer);
         if let Err(error) = &outcome {
             conversation.complain(error);
         }
         outcome
     }
 
-    fn do_runs(&self, site: &Site, conversation: &mut Conversation, peer: &str) -> Result<()> {
-        let hello = conversation.expect("nonic", PATIENCE)?;
+    fn do_runs(&self, local: &LocalGid, conversation: &mut Conversation, peer: &str) -> Result<()> {
+        let hello = conversation.expect("nonic", PEER_TIMEOUT)?;
         let version: u32 = hello.field("version")?;
         if version != VERSION {
             bail!("the client speaks version {version}, this server {VERSION}; use the same nonic on both");
         }
         // Where the queue pairs of this client's runs are connected.
-        let listener = Listener::bind(&site.device, SocketAddr::new(site.ip(), 0))?;
+        let listener = Listener::bind(&local.device, SocketAddr::new(local.ip(), 0))?;
         let hello = Message::new("nonic")
             .with("version", VERSION)
-            .with("mtu", site.mtu().bytes())
+            .with("mtu", local.mtu().bytes())
             .with("port", listener.local_addr().port());
         conversation.say(&hello)?;
         while let Some(message) = conversation.next()? {
             if message.verb() == "connections" {
-                let crowd = Crowd::from_message(&message)?;
-                self.report(peer, &format!("{} connections", crowd.count));
-                connections_target::serve(crowd, site, &listener, conversation)?;
+                let test = ConnectionsTest::from_message(&message)?;
+                self.report(peer, &format!("{} connections", test.count));
+                connections_target::serve(test, local, &listener, conversation)?;
                 continue;
             }
             let run = Run::from_message(&expected("run", message)?)?;
-            self.report(peer, &format!("{run} on {} {}", site.device_name(), site.ip()));
-            let mut rig = Rig::build(&run, Meeting::Passive(&listener), site, conversation)?;
+            self.report(peer, &format!("{run} on {} {}", local.device_name(), local.ip()));
+            let mut resources = RunResources::build(&run, CmSide::Passive(&listener), local, conversation)?;
             match run.test {
-                Test::Lat => latency_target::serve(&mut rig, conversation)?,
-                Test::Bw | Test::Rate => bandwidth_target::serve(&mut rig, conversation)?,
+                Test::Lat => latency_target::serve(&mut resources, conversation)?,
+                Test::Bw | Test::Rate => bandwidth_target::serve(&mut resources, conversation)?,
             }
         }
         Ok(())
@@ -126,13 +126,13 @@ impl Server {
     }
 }
 
-fn announce(door: &Door, json: bool) -> Result<()> {
-    let standing = door.site.as_ref().map(Site::standing);
+fn announce(listeners: &Listeners, json: bool) -> Result<()> {
+    let standing = listeners.local.as_ref().map(LocalGid::standing);
     if json {
         return output::json(&json!({
             "event": "listening",
-            "address": door.address(),
-            "devices": door.devices(),
+            "address": listeners.address(),
+            "devices": listeners.devices(),
             "receives_from_other_hosts": standing.map(|standing| standing == Standing::Joined),
         }));
     }
@@ -145,9 +145,9 @@ fn announce(door: &Door, json: bool) -> Result<()> {
             reason: RetryReason::Unavailable(kind),
         }) => format!(", UDP port 4791 is not available: {kind}"),
     };
-    let devices = door.devices().join(", ");
+    let devices = listeners.devices().join(", ");
     output::line(format_args!(
         "listening on {} ({devices}{standing})",
-        door.address()
+        listeners.address()
     ))
 }

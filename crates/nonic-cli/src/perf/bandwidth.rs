@@ -7,10 +7,10 @@
 //!
 //! In the measured loop nothing is allocated: buffers come back in completions and go out again.
 
-use super::rig::{Flow, Rig, posting, slot, target};
+use super::resources::{Flow, RunResources, posting, slot, target};
 use super::run::{Op, Run};
 use crate::conversation::Conversation;
-use crate::exchange::{Message, PATIENCE};
+use crate::exchange::{Message, PEER_TIMEOUT};
 use crate::meter::Meter;
 use crate::pattern;
 use anyhow::{Context, Result, bail, ensure};
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 /// Completions taken at a time.
 const BATCH: usize = 32;
 /// An unreliable peer that said nothing for so long has lost everything that was under way.
-const CREDIT_PATIENCE: Duration = Duration::from_millis(200);
+const CREDIT_TIMEOUT: Duration = Duration::from_millis(200);
 /// How often a loop with nothing to do looks whether the peer is still there.
-const LOOK_AROUND: Duration = Duration::from_millis(10);
+const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// When to stop.
 #[derive(Copy, Clone, Debug)]
@@ -46,17 +46,17 @@ pub(crate) struct Tally {
 
 /// The client's side of a run under way.
 #[derive(Debug)]
-pub(crate) struct Pump<'a> {
-    rig: &'a mut Rig,
+pub(crate) struct BandwidthClient<'a> {
+    resources: &'a mut RunResources,
     conversation: &'a mut Conversation,
-    lanes: Vec<Lane>,
+    progress: Vec<QpProgress>,
     taken: Vec<Completion>,
     corrupt: u64,
 }
 
 /// How far one queue pair is. Numbers count on over the phases of a run.
 #[derive(Copy, Clone, Debug, Default)]
-struct Lane {
+struct QpProgress {
     /// The number of the next message.
     next: u64,
     /// Messages whose request has completed.
@@ -65,13 +65,13 @@ struct Lane {
     credited: u64,
 }
 
-impl<'a> Pump<'a> {
-    pub(crate) fn new(rig: &'a mut Rig, conversation: &'a mut Conversation) -> Self {
-        let lanes = vec![Lane::default(); rig.flows.len()];
-        Pump {
-            rig,
+impl<'a> BandwidthClient<'a> {
+    pub(crate) fn new(resources: &'a mut RunResources, conversation: &'a mut Conversation) -> Self {
+        let progress = vec![QpProgress::default(); resources.flows.len()];
+        BandwidthClient {
+            resources,
             conversation,
-            lanes,
+            progress,
             taken: Vec::with_capacity(BATCH),
             corrupt: 0,
         }
@@ -84,19 +84,19 @@ impl<'a> Pump<'a> {
         let sent = self.posted() - before;
         let done = Message::new("done").with("messages", sent).with("last", last);
         self.conversation.say(&done)?;
-        if last && self.rig.run.verify && !self.rig.run.arrives_visibly() {
-            for lane in &self.lanes {
+        if last && self.resources.run.verify && !self.resources.run.arrives_visibly() {
+            for qp in &self.progress {
                 self.conversation
-                    .say(&Message::new("lane").with("messages", lane.next))?;
+                    .say(&Message::new("lane").with("messages", qp.next))?;
             }
         }
-        let result = self.conversation.expect("result", PATIENCE)?;
+        let result = self.conversation.expect("result", PEER_TIMEOUT)?;
         let corrupt = std::mem::take(&mut self.corrupt) + result.field::<u64>("corrupt")?;
-        if self.rig.run.counted() {
+        if self.resources.run.counted() {
             // What the receiver saw is the truth, and its clock the fair one.
             let messages: u64 = result.field("messages")?;
             let elapsed = Duration::from_nanos(result.field("elapsed-ns")?);
-            self.forgive();
+            self.write_off_in_flight();
             return Ok(Tally {
                 sent,
                 messages,
@@ -133,32 +133,32 @@ impl<'a> Pump<'a> {
             }
             if self.reap()? > 0 {
                 heard = now;
-            } else if now - looked > LOOK_AROUND {
+            } else if now - looked > PEER_CHECK_INTERVAL {
                 looked = now;
                 if let Some(message) = self.conversation.news("result")? {
                     bail!("the server ended the run early: {message}");
                 }
-                if self.rig.run.counted() && now - heard > CREDIT_PATIENCE {
+                if self.resources.run.counted() && now - heard > CREDIT_TIMEOUT {
                     heard = now;
-                    self.forgive();
+                    self.write_off_in_flight();
                 }
             }
-            meter.at(now, progress(goal, elapsed, posted), || {
-                rate(posted, self.rig.run.size, elapsed)
+            meter.at(now, meter_position(goal, elapsed, posted), || {
+                rate(posted, self.resources.run.size, elapsed)
             });
         }
     }
 
     /// Posts as much as the queues and the window take, at most `room` messages.
     fn fill(&mut self, mut room: u64) -> Result<()> {
-        let window = match self.rig.run.counted() {
-            true => self.rig.run.window(),
+        let window = match self.resources.run.counted() {
+            true => self.resources.run.window(),
             false => u64::MAX,
         };
-        for index in 0..self.lanes.len() {
-            let lane = self.lanes[index];
-            let open = window - (lane.next - lane.credited).min(window);
-            let count = open.min(room).min(self.rig.flows[index].free.len() as u64);
+        for index in 0..self.progress.len() {
+            let qp = self.progress[index];
+            let open = window - (qp.next - qp.credited).min(window);
+            let count = open.min(room).min(self.resources.flows[index].free.len() as u64);
             if count > 0 {
                 self.post(index, count)?;
                 room -= count;
@@ -169,13 +169,13 @@ impl<'a> Pump<'a> {
 
     /// Posts the next messages of a queue pair, which has buffers for them.
     fn post(&mut self, index: usize, count: u64) -> Result<()> {
-        let Rig {
+        let RunResources {
             run, flows, remote, ..
-        } = &mut *self.rig;
+        } = &mut *self.resources;
         let Flow { pair, free } = &mut flows[index];
-        let lane = &mut self.lanes[index];
-        let first = lane.next;
-        lane.next += count;
+        let qp = &mut self.progress[index];
+        let first = qp.next;
+        qp.next += count;
         let leases = free.drain(free.len() - count as usize..);
         let postings = leases.zip(first..).map(|(mut lease, sequence)| {
             if run.verify {
@@ -194,23 +194,25 @@ impl<'a> Pump<'a> {
     /// Takes completions; how many.
     fn reap(&mut self) -> Result<usize> {
         let taken = &mut self.taken;
-        let count = self.rig.completions(BATCH, |completion| taken.push(completion))?;
+        let count = self
+            .resources
+            .completions(BATCH, |completion| taken.push(completion))?;
         for completion in self.taken.drain(..) {
             let index = completion.id as usize;
-            let (flow, lane) = (&mut self.rig.flows[index], &mut self.lanes[index]);
+            let (flow, qp) = (&mut self.resources.flows[index], &mut self.progress[index]);
             completion
                 .result
-                .with_context(|| format!("message {} of queue pair {index} failed", lane.completed))?;
+                .with_context(|| format!("message {} of queue pair {index} failed", qp.completed))?;
             if completion.opcode == CompletionOpcode::Recv {
                 let credited = completion.immediate.unwrap_or_default();
-                lane.credited = closest(lane.credited, credited).clamp(lane.credited, lane.next);
+                qp.credited = closest(qp.credited, credited).clamp(qp.credited, qp.next);
                 flow.pair.recv(completion.id, completion.buffers)?;
                 continue;
             }
-            let sequence = lane.completed;
-            lane.completed += 1;
+            let sequence = qp.completed;
+            qp.completed += 1;
             for lease in completion.buffers {
-                let run = &self.rig.run;
+                let run = &self.resources.run;
                 if run.verify && run.op.fetches() && !fetched_right(run, index, sequence, &lease) {
                     self.corrupt += 1;
                 }
@@ -221,18 +223,18 @@ impl<'a> Pump<'a> {
     }
 
     /// Nothing is under way any more.
-    fn forgive(&mut self) {
-        for lane in &mut self.lanes {
-            lane.credited = lane.next;
+    fn write_off_in_flight(&mut self) {
+        for qp in &mut self.progress {
+            qp.credited = qp.next;
         }
     }
 
     fn posted(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.next).sum()
+        self.progress.iter().map(|qp| qp.next).sum()
     }
 
     fn in_flight(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.next - lane.completed).sum()
+        self.progress.iter().map(|qp| qp.next - qp.completed).sum()
     }
 }
 
@@ -255,7 +257,7 @@ fn fetched_right(run: &Run, index: usize, sequence: u64, bytes: &[u8]) -> bool {
     }
 }
 
-fn progress(goal: Goal, elapsed: Duration, posted: u64) -> u64 {
+fn meter_position(goal: Goal, elapsed: Duration, posted: u64) -> u64 {
     match goal {
         Goal::Messages(_) => posted,
         Goal::Time(_) => elapsed.as_millis() as u64,

@@ -2,7 +2,7 @@
 
 use super::bandwidth::{closest, seed};
 use super::pair::Posting;
-use super::rig::{DATAGRAM_HEADER_BYTES, Rig, slot_offset};
+use super::resources::{DATAGRAM_HEADER_BYTES, RunResources, slot_offset};
 use super::run::{Op, Run, Service};
 use crate::conversation::Conversation;
 use crate::exchange::Message;
@@ -16,22 +16,22 @@ const BATCH: usize = 32;
 /// Rounds without news before the conversation is looked at.
 const ROUNDS_PER_LOOK: u32 = 16;
 /// What an unreliable sender sent before it said so is here by now, or lost.
-const STRAGGLER_PATIENCE: Duration = Duration::from_millis(50);
+const STRAGGLER_TIMEOUT: Duration = Duration::from_millis(50);
 /// What a reliable sender was acknowledged for is in the queue; this is for a machine that is very busy.
-const RELIABLE_PATIENCE: Duration = Duration::from_secs(5);
+const RELIABLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves all phases of a run.
-pub(crate) fn serve(rig: &mut Rig, conversation: &mut Conversation) -> Result<()> {
-    let mut lanes = vec![Lane::default(); rig.flows.len()];
+pub(crate) fn serve(resources: &mut RunResources, conversation: &mut Conversation) -> Result<()> {
+    let mut progress = vec![QpProgress::default(); resources.flows.len()];
     loop {
-        let (done, arrived) = match rig.run.arrives_visibly() {
-            true => Sink::new(rig, &mut lanes).receive(conversation)?,
-            false => (stand_by(rig, conversation)?, Arrived::default()),
+        let (done, arrived) = match resources.run.arrives_visibly() {
+            true => BandwidthReceiver::new(resources, &mut progress).receive(conversation)?,
+            false => (stand_by(resources, conversation)?, Arrived::default()),
         };
         let last: bool = done.field("last")?;
         let mut corrupt = arrived.corrupt;
-        if last && rig.run.verify && !rig.run.arrives_visibly() {
-            corrupt += check_memory(rig, conversation)?;
+        if last && resources.run.verify && !resources.run.arrives_visibly() {
+            corrupt += check_memory(resources, conversation)?;
         }
         let result = Message::new("result")
             .with("messages", arrived.messages)
@@ -46,7 +46,7 @@ pub(crate) fn serve(rig: &mut Rig, conversation: &mut Conversation) -> Result<()
 
 /// How far one queue pair is; counts on over the phases.
 #[derive(Copy, Clone, Debug, Default)]
-struct Lane {
+struct QpProgress {
     /// The number after the last message that arrived.
     next: u64,
     /// What the sender was last told.
@@ -72,18 +72,18 @@ impl Arrived {
 }
 
 /// Receives one phase.
-struct Sink<'a> {
-    rig: &'a mut Rig,
-    lanes: &'a mut [Lane],
+struct BandwidthReceiver<'a> {
+    resources: &'a mut RunResources,
+    progress: &'a mut [QpProgress],
     arrived: Arrived,
     taken: Vec<Completion>,
 }
 
-impl<'a> Sink<'a> {
-    fn new(rig: &'a mut Rig, lanes: &'a mut [Lane]) -> Self {
-        Sink {
-            rig,
-            lanes,
+impl<'a> BandwidthReceiver<'a> {
+    fn new(resources: &'a mut RunResources, progress: &'a mut [QpProgress]) -> Self {
+        BandwidthReceiver {
+            resources,
+            progress,
             arrived: Arrived::default(),
             taken: Vec::with_capacity(BATCH),
         }
@@ -94,16 +94,16 @@ impl<'a> Sink<'a> {
         let mut done: Option<(Message, u64)> = None;
         let mut quiet_since = Instant::now();
         let mut rounds = 0_u32;
-        let patience = match self.rig.run.counted() {
-            true => STRAGGLER_PATIENCE,
-            false => RELIABLE_PATIENCE,
+        let timeout = match self.resources.run.counted() {
+            true => STRAGGLER_TIMEOUT,
+            false => RELIABLE_TIMEOUT,
         };
         loop {
             if self.reap()? > 0 {
                 quiet_since = Instant::now();
             }
             rounds = rounds.wrapping_add(1);
-            if done.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.rig.run.events) {
+            if done.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.resources.run.events) {
                 done = match conversation.news("done")? {
                     None => None,
                     Some(message) => {
@@ -114,7 +114,7 @@ impl<'a> Sink<'a> {
             }
             let over = done
                 .as_ref()
-                .is_some_and(|(_, sent)| self.arrived.messages >= *sent || quiet_since.elapsed() > patience);
+                .is_some_and(|(_, sent)| self.arrived.messages >= *sent || quiet_since.elapsed() > timeout);
             if over && let Some((message, _)) = done {
                 return Ok((message, self.arrived));
             }
@@ -123,7 +123,9 @@ impl<'a> Sink<'a> {
 
     fn reap(&mut self) -> Result<usize> {
         let taken = &mut self.taken;
-        let count = self.rig.completions(BATCH, |completion| taken.push(completion))?;
+        let count = self
+            .resources
+            .completions(BATCH, |completion| taken.push(completion))?;
         if count == 0 {
             return Ok(0);
         }
@@ -142,25 +144,26 @@ impl<'a> Sink<'a> {
             // A credit has left.
             return Ok(());
         }
-        let run = &self.rig.run;
-        let lane = &mut self.lanes[index];
+        let run = &self.resources.run;
+        let qp = &mut self.progress[index];
         let sequence = match completion.immediate {
-            Some(low_bits) => closest(lane.next, low_bits),
-            None => lane.next,
+            Some(low_bits) => closest(qp.next, low_bits),
+            None => qp.next,
         };
         if run.verify || length != expected_length(run) {
             let bytes = completion.buffers.first().map_or(&[][..], |lease| &lease[..]);
-            let intact = length == expected_length(run) && contents_right(self.rig, index, sequence, bytes)?;
+            let intact =
+                length == expected_length(run) && contents_right(self.resources, index, sequence, bytes)?;
             self.arrived.corrupt += u64::from(!intact);
         }
-        lane.next = lane.next.max(sequence + 1);
+        qp.next = qp.next.max(sequence + 1);
         if run.counted() {
             let now = Instant::now();
             self.arrived.first.get_or_insert(now);
             self.arrived.last = Some(now);
         }
         self.arrived.messages += 1;
-        self.rig.flows[index]
+        self.resources.flows[index]
             .pair
             .recv(completion.id, completion.buffers)?;
         self.credit(index)
@@ -168,18 +171,18 @@ impl<'a> Sink<'a> {
 
     /// Tells the sender how far it got, every quarter of its window.
     fn credit(&mut self, index: usize) -> Result<()> {
-        let run = &self.rig.run;
-        let lane = &mut self.lanes[index];
-        if !run.counted() || lane.next - lane.credited < (run.window() / 4).max(1) {
+        let run = &self.resources.run;
+        let qp = &mut self.progress[index];
+        if !run.counted() || qp.next - qp.credited < (run.window() / 4).max(1) {
             return Ok(());
         }
-        let pair = &mut self.rig.flows[index].pair;
+        let pair = &mut self.resources.flows[index].pair;
         let posting = Posting::Send {
             buffers: Buffers::default(),
-            immediate: Some(lane.next as u32),
+            immediate: Some(qp.next as u32),
         };
         match pair.post(index as u64, posting) {
-            Ok(()) => lane.credited = lane.next,
+            Ok(()) => qp.credited = qp.next,
             // The next one will tell.
             Err(refused) if refused.error == PostError::SendQueueFull => {}
             Err(refused) => return Err(refused.into()),
@@ -204,26 +207,26 @@ pub(crate) fn expected_length(run: &Run) -> usize {
 }
 
 /// Whether a message has the contents of its number.
-fn contents_right(rig: &Rig, index: usize, sequence: u64, received: &[u8]) -> Result<bool> {
+fn contents_right(resources: &RunResources, index: usize, sequence: u64, received: &[u8]) -> Result<bool> {
     let seed = seed(index, sequence);
-    if rig.run.op == Op::Send {
-        let header = expected_length(&rig.run) - rig.run.size as usize;
+    if resources.run.op == Op::Send {
+        let header = expected_length(&resources.run) - resources.run.size as usize;
         return Ok(pattern::matches(seed, &received[header..]));
     }
-    memory_holds(rig, index, sequence, seed)
+    memory_holds(resources, index, sequence, seed)
 }
 
 /// Whether the slot of a message holds the payload of `seed`.
-fn memory_holds(rig: &Rig, index: usize, sequence: u64, seed: u64) -> Result<bool> {
-    let mut bytes = vec![0; rig.run.size as usize];
-    let offset = slot_offset(&rig.run, index as u64, sequence);
-    rig.memory.read_at(offset as usize, &mut bytes)?;
+fn memory_holds(resources: &RunResources, index: usize, sequence: u64, seed: u64) -> Result<bool> {
+    let mut bytes = vec![0; resources.run.size as usize];
+    let offset = slot_offset(&resources.run, index as u64, sequence);
+    resources.memory.read_at(offset as usize, &mut bytes)?;
     Ok(pattern::matches(seed, &bytes))
 }
 
 /// Waits for the end of a phase that needs nothing of this program.
-fn stand_by(rig: &Rig, conversation: &Conversation) -> Result<Message> {
-    if rig.run.events || rig.run.target_sleeps {
+fn stand_by(resources: &RunResources, conversation: &Conversation) -> Result<Message> {
+    if resources.run.events || resources.run.target_sleeps {
         let message = conversation
             .next()?
             .context("the client hung up during the run")?;
@@ -232,7 +235,7 @@ fn stand_by(rig: &Rig, conversation: &Conversation) -> Result<Message> {
     loop {
         for _ in 0..ROUNDS_PER_LOOK {
             // Nothing completes here, but polling drives the NIC.
-            rig.queue.poll()?;
+            resources.queue.poll()?;
         }
         if let Some(message) = conversation.news("done")? {
             return Ok(message);
@@ -241,22 +244,22 @@ fn stand_by(rig: &Rig, conversation: &Conversation) -> Result<Message> {
 }
 
 /// Looks whether one-sided messages left behind what they should; how many places are wrong.
-fn check_memory(rig: &Rig, conversation: &Conversation) -> Result<u64> {
+fn check_memory(resources: &RunResources, conversation: &Conversation) -> Result<u64> {
     let mut wrong = 0;
-    for index in 0..rig.flows.len() {
+    for index in 0..resources.flows.len() {
         let sent: u64 = conversation
-            .expect("lane", crate::exchange::PATIENCE)?
+            .expect("lane", crate::exchange::PEER_TIMEOUT)?
             .field("messages")?;
-        match rig.run.op {
+        match resources.run.op {
             Op::Write => {
                 // The last message of every slot that was used.
-                for sequence in sent.saturating_sub(rig.run.slots())..sent {
-                    wrong += u64::from(!memory_holds(rig, index, sequence, seed(index, sequence))?);
+                for sequence in sent.saturating_sub(resources.run.slots())..sent {
+                    wrong += u64::from(!memory_holds(resources, index, sequence, seed(index, sequence))?);
                 }
             }
             Op::FetchAdd | Op::CompareSwap => {
-                let offset = slot_offset(&rig.run, index as u64, 0) as usize;
-                wrong += u64::from(rig.memory.fetch_add(offset, 0)? != sent);
+                let offset = slot_offset(&resources.run, index as u64, 0) as usize;
+                wrong += u64::from(resources.memory.fetch_add(offset, 0)? != sent);
             }
             Op::Send | Op::Read => {}
         }

@@ -4,10 +4,10 @@
 //! stays behind. The server's side is [`super::connections_target`];
 //! what they say to each other is in [`super::connections_test`].
 
-use super::connections_test::{Crowd, Ground};
-use super::meeting::Meeting;
+use super::cm_side::CmSide;
+use super::connections_test::{ConnectionsBench, ConnectionsTest};
 use crate::client::Session;
-use crate::exchange::{Message, PATIENCE};
+use crate::exchange::{Message, PEER_TIMEOUT};
 use crate::footprint::Footprint;
 use crate::output;
 use crate::pattern;
@@ -21,54 +21,54 @@ use std::time::{Duration, Instant};
 const UNDER_WAY: usize = 64;
 
 /// Does it and tells of it.
-pub(crate) fn run(session: &mut Session, crowd: Crowd, json: bool) -> Result<()> {
-    let found = measure(session, crowd)?;
+pub(crate) fn run(session: &mut Session, test: ConnectionsTest, json: bool) -> Result<()> {
+    let found = measure(session, test)?;
     match json {
-        true => output::json(&found.as_json(crowd))?,
-        false => found.print(crowd, &session.peer)?,
+        true => output::json(&found.as_json(test))?,
+        false => found.print(test, &session.peer)?,
     }
     let left = [found.client.left_behind(), found.server.left_behind()].concat();
     ensure!(left.is_empty(), "left behind: {}", left.join(", "));
     Ok(())
 }
 
-fn measure(session: &mut Session, crowd: Crowd) -> Result<Found> {
-    let before = Footprint::take(&session.site)?;
-    session.conversation.say(&crowd.to_message())?;
-    let theirs_before = session.conversation.expect("before", PATIENCE)?;
+fn measure(session: &mut Session, test: ConnectionsTest) -> Result<Found> {
+    let before = Footprint::take(&session.local)?;
+    session.conversation.say(&test.to_message())?;
+    let theirs_before = session.conversation.expect("before", PEER_TIMEOUT)?;
 
     let start = Instant::now();
-    let mut ground = Ground::new(crowd, &session.site)?;
-    let mut connections = ground.connect(crowd, Meeting::Active(session.meeting_point))?;
+    let mut bench = ConnectionsBench::new(test, &session.local)?;
+    let mut connections = bench.connect(test, CmSide::Active(session.run_address))?;
     let connect = start.elapsed();
-    let theirs_open = session.conversation.expect("open", PATIENCE)?;
-    let open = Footprint::take(&session.site)?;
+    let theirs_open = session.conversation.expect("open", PEER_TIMEOUT)?;
+    let open = Footprint::take(&session.local)?;
 
     let start = Instant::now();
-    exchange(&mut ground, &mut connections)?;
+    exchange(&mut bench, &mut connections)?;
     let exchange = start.elapsed();
 
     session.conversation.say(&Message::new("closing"))?;
     let start = Instant::now();
     drop(connections);
-    drop(ground);
-    session.conversation.expect("ended", PATIENCE)?;
+    drop(bench);
+    session.conversation.expect("ended", PEER_TIMEOUT)?;
     let close = start.elapsed();
 
-    let after = Footprint::settle(&session.site, &before)?;
-    let theirs_after = session.conversation.expect("after", PATIENCE)?;
+    let after = Footprint::settle(&session.local, &before)?;
+    let theirs_after = session.conversation.expect("after", PEER_TIMEOUT)?;
     Ok(Found {
         connect,
         exchange,
         close,
         client: Cost {
-            count: crowd.count,
+            count: test.count,
             before,
             open,
             after,
         },
         server: Cost {
-            count: crowd.count,
+            count: test.count,
             before: Footprint::from_message(&theirs_before)?,
             open: Footprint::from_message(&theirs_open)?,
             after: Footprint::from_message(&theirs_after)?,
@@ -77,24 +77,24 @@ fn measure(session: &mut Session, crowd: Crowd) -> Result<Found> {
 }
 
 /// Sends a message on each and checks the answer.
-fn exchange(ground: &mut Ground, connections: &mut [Connection<Rc>]) -> Result<()> {
+fn exchange(bench: &mut ConnectionsBench, connections: &mut [Connection<Rc>]) -> Result<()> {
     let (mut next, mut answered, mut sent) = (0, 0, 0);
     let mut taken = Vec::new();
     while answered < connections.len() || sent < connections.len() {
         while next < connections.len() && next < answered + UNDER_WAY {
-            let mut lease = ground.lease()?;
-            pattern::fill(Crowd::question(next as u64), &mut lease);
+            let mut lease = bench.lease()?;
+            pattern::fill(ConnectionsTest::question(next as u64), &mut lease);
             connections[next].pair.sq.send(next as u64, lease)?;
             next += 1;
         }
-        match ground.queue.wait(Some(PATIENCE))? {
+        match bench.queue.wait(Some(PEER_TIMEOUT))? {
             Some(completion) => taken.push(completion),
             None => bail!(
-                "no answer within {PATIENCE:?} after {answered} of {}",
+                "no answer within {PEER_TIMEOUT:?} after {answered} of {}",
                 connections.len()
             ),
         }
-        ground
+        bench
             .queue
             .poll_many(UNDER_WAY, |completion| taken.push(completion))?;
         for completion in taken.drain(..) {
@@ -106,7 +106,7 @@ fn exchange(ground: &mut Ground, connections: &mut [Connection<Rc>]) -> Result<(
             }
             let text = &completion.buffers[0][..length];
             ensure!(
-                text.len() == ground.size && pattern::matches(Crowd::answer(id), text),
+                text.len() == bench.size && pattern::matches(ConnectionsTest::answer(id), text),
                 "the answer on connection {id} has wrong contents"
             );
             answered += 1;
@@ -166,8 +166,8 @@ impl Cost {
 }
 
 impl Found {
-    fn print(&self, crowd: Crowd, peer: &str) -> Result<()> {
-        let Crowd { count, size } = crowd;
+    fn print(&self, test: ConnectionsTest, peer: &str) -> Result<()> {
+        let ConnectionsTest { count, size } = test;
         output::line(format_args!(
             "--- {count} connections with {peer}, an exchange of {} on each, contents verified",
             Size(u64::from(size))
@@ -187,10 +187,10 @@ impl Found {
         self.server.print("server")
     }
 
-    fn as_json(&self, crowd: Crowd) -> Value {
+    fn as_json(&self, test: ConnectionsTest) -> Value {
         json!({
-            "connections": crowd.count,
-            "size": crowd.size,
+            "connections": test.count,
+            "size": test.size,
             "connect_seconds": self.connect.as_secs_f64(),
             "exchange_seconds": self.exchange.as_secs_f64(),
             "close_seconds": self.close.as_secs_f64(),

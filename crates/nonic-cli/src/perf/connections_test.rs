@@ -1,4 +1,4 @@
-//! Many connections at once: what both sides know and stand on.
+//! Many connections at once: what both sides know of the test, and the queues and buffers that each has.
 //!
 //! ```text
 //! client                                server
@@ -13,25 +13,25 @@
 //!                                   ←   after rss=…
 //! ```
 
-use super::meeting::Meeting;
+use super::cm_side::CmSide;
 use crate::exchange::Message;
-use crate::site::Site;
+use crate::local_gid::LocalGid;
 use anyhow::{Context, Result, ensure};
 use nonic::{CompletionQueue, ConnectOptions, Connection, Domain, Lease, QpCapacity, Rc};
 
 /// The most memory for buffers on one side.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// What to do.
+/// What the client asks for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct ConnectionsTest {
     /// Connections at a time.
     pub(crate) count: u32,
     /// Bytes of a message.
     pub(crate) size: u32,
 }
 
-impl Crowd {
+impl ConnectionsTest {
     pub(crate) fn new(count: u32, size: u64) -> Result<Self> {
         ensure!(
             (1..=1 << 20).contains(&count),
@@ -41,7 +41,7 @@ impl Crowd {
             size > 0 && size * u64::from(count) <= MAX_BYTES,
             "messages of 1 byte or more, and buffers of 1 GiB at most; use another --size"
         );
-        Ok(Crowd {
+        Ok(ConnectionsTest {
             count,
             size: size as u32,
         })
@@ -54,7 +54,7 @@ impl Crowd {
     }
 
     pub(crate) fn from_message(message: &Message) -> Result<Self> {
-        Crowd::new(message.field("count")?, message.field("size")?)
+        ConnectionsTest::new(message.field("count")?, message.field("size")?)
     }
 
     /// What the client says on a connection.
@@ -68,9 +68,9 @@ impl Crowd {
     }
 }
 
-/// What both sides stand on.
+/// What one side has: a completion queue, and two buffers for each connection.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct ConnectionsBench {
     pub(crate) domain: Domain,
     pub(crate) queue: CompletionQueue,
     gid_index: u8,
@@ -78,22 +78,22 @@ pub(crate) struct Ground {
     rest: Option<Lease>,
 }
 
-impl Ground {
+impl ConnectionsBench {
     /// With two buffers for each connection.
-    pub(crate) fn new(crowd: Crowd, site: &Site) -> Result<Self> {
-        let domain = site.device.domain();
-        let count = crowd.count as usize;
-        Ok(Ground {
-            queue: site.device.completion_queue(2 * count)?,
-            gid_index: site.gid_index,
-            size: crowd.size as usize,
-            rest: Some(domain.lease(2 * count * crowd.size as usize)?),
+    pub(crate) fn new(test: ConnectionsTest, local: &LocalGid) -> Result<Self> {
+        let domain = local.device.domain();
+        let count = test.count as usize;
+        Ok(ConnectionsBench {
+            queue: local.device.completion_queue(2 * count)?,
+            gid_index: local.gid_index,
+            size: test.size as usize,
+            rest: Some(domain.lease(2 * count * test.size as usize)?),
             domain,
         })
     }
 
     /// Connects as many queue pairs, each with a receive posted.
-    pub(crate) fn connect(&mut self, crowd: Crowd, meeting: Meeting<'_>) -> Result<Vec<Connection<Rc>>> {
+    pub(crate) fn connect(&mut self, test: ConnectionsTest, side: CmSide<'_>) -> Result<Vec<Connection<Rc>>> {
         // One message each way at a time.
         let capacity = QpCapacity {
             max_send_wr: 1,
@@ -106,7 +106,7 @@ impl Ground {
             builder.capacity(capacity).gid_index(gid_index)
         };
         let options = ConnectOptions::default();
-        meeting.connect(crowd.count, &options, builder, |index, connection| {
+        side.connect(test.count, &options, builder, |index, connection| {
             Ok(connection.pair.rq.recv(index, self.lease()?)?)
         })
     }

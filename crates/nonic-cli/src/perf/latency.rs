@@ -10,7 +10,7 @@
 
 use super::bandwidth::{closest, seed};
 use super::bandwidth_target::{expected_length, is_arrival};
-use super::rig::{Rig, posting, slot, target};
+use super::resources::{RunResources, posting, slot, target};
 use super::run::{Op, Run, Service};
 use crate::conversation::Conversation;
 use crate::pattern;
@@ -23,11 +23,11 @@ pub(crate) const ROUNDS_PER_LOOK: u32 = 16;
 
 /// Sends one message after the other.
 #[derive(Debug)]
-pub(crate) struct Prober<'a> {
-    rig: &'a mut Rig,
+pub(crate) struct LatencyClient<'a> {
+    resources: &'a mut RunResources,
     conversation: &'a Conversation,
     /// How long an unreliable answer may take.
-    patience: Duration,
+    timeout: Duration,
     next: u64,
     taken: Vec<Completion>,
     /// Receives to post again.
@@ -36,12 +36,16 @@ pub(crate) struct Prober<'a> {
     pub(crate) corrupt: u64,
 }
 
-impl<'a> Prober<'a> {
-    pub(crate) fn new(rig: &'a mut Rig, conversation: &'a Conversation, patience: Duration) -> Self {
-        Prober {
-            rig,
+impl<'a> LatencyClient<'a> {
+    pub(crate) fn new(
+        resources: &'a mut RunResources,
+        conversation: &'a Conversation,
+        timeout: Duration,
+    ) -> Self {
+        LatencyClient {
+            resources,
             conversation,
-            patience,
+            timeout,
             next: 0,
             taken: Vec::with_capacity(16),
             spent: Vec::with_capacity(16),
@@ -52,30 +56,32 @@ impl<'a> Prober<'a> {
     /// Sends the next message and waits for its answer: the round trip, or `None` if it was lost.
     pub(crate) fn once(&mut self) -> Result<Option<Duration>> {
         // After a loss: the answer may have come late, and would pass for one to a message not sent yet.
-        if self.rig.run.polls_memory() && written(self.rig, self.next)? {
+        if self.resources.run.polls_memory() && written(self.resources, self.next)? {
             self.next += 1;
         }
         let sequence = self.next;
         self.next += 1;
         let mut lease = self.free_lease()?;
-        prepare(&self.rig.run, sequence, &mut lease);
+        prepare(&self.resources.run, sequence, &mut lease);
         let start = Instant::now();
-        post(self.rig, sequence, lease)?;
+        post(self.resources, sequence, lease)?;
         let mut rounds = 0_u32;
         loop {
             let taken = self.reap(sequence)?;
-            if taken == Some(true) || (self.rig.run.polls_memory() && written(self.rig, sequence)?) {
+            if taken == Some(true)
+                || (self.resources.run.polls_memory() && written(self.resources, sequence)?)
+            {
                 let elapsed = start.elapsed();
                 self.replenish()?;
                 return Ok(Some(elapsed));
             }
             self.replenish()?;
             rounds += 1;
-            if taken.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.rig.run.events) {
-                self.look_around()?;
-                if self.rig.run.service != Service::Rc && start.elapsed() > self.patience {
+            if taken.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.resources.run.events) {
+                self.check_peer()?;
+                if self.resources.run.service != Service::Rc && start.elapsed() > self.timeout {
                     // Whoever awaits a WRITE by looking waits for this very number.
-                    if self.rig.run.polls_memory() {
+                    if self.resources.run.polls_memory() {
                         self.next = sequence;
                     }
                     return Ok(None);
@@ -87,7 +93,11 @@ impl<'a> Prober<'a> {
     /// Takes completions: whether the answer was among them, or `None` if there were none.
     fn reap(&mut self, sequence: u64) -> Result<Option<bool>> {
         let taken = &mut self.taken;
-        if self.rig.completions(16, |completion| taken.push(completion))? == 0 {
+        if self
+            .resources
+            .completions(16, |completion| taken.push(completion))?
+            == 0
+        {
             return Ok(None);
         }
         let mut answered = false;
@@ -95,7 +105,7 @@ impl<'a> Prober<'a> {
             let length = completion
                 .result
                 .with_context(|| format!("message {sequence} failed"))?;
-            let run = &self.rig.run;
+            let run = &self.resources.run;
             if is_arrival(completion.opcode) {
                 let number = completion
                     .immediate
@@ -103,7 +113,7 @@ impl<'a> Prober<'a> {
                 // A late answer to an earlier message is lost already.
                 if number == sequence {
                     answered = true;
-                    self.corrupt += u64::from(!arrived_right(self.rig, sequence, length, &completion)?);
+                    self.corrupt += u64::from(!arrived_right(self.resources, sequence, length, &completion)?);
                 }
                 self.spent.push(completion);
                 continue;
@@ -113,7 +123,7 @@ impl<'a> Prober<'a> {
                     answered = true;
                     self.corrupt += u64::from(run.verify && !fetched_right(run, sequence, &lease));
                 }
-                self.rig.flows[0].free.push(lease);
+                self.resources.flows[0].free.push(lease);
             }
         }
         Ok(Some(answered))
@@ -122,7 +132,7 @@ impl<'a> Prober<'a> {
     /// Posts the receives that were used. Several wait, so this has time until the clock stands still.
     fn replenish(&mut self) -> Result<()> {
         for completion in self.spent.drain(..) {
-            self.rig.flows[0].pair.recv(0, completion.buffers)?;
+            self.resources.flows[0].pair.recv(0, completion.buffers)?;
         }
         Ok(())
     }
@@ -131,20 +141,20 @@ impl<'a> Prober<'a> {
     fn free_lease(&mut self) -> Result<Lease> {
         let start = Instant::now();
         loop {
-            if let Some(lease) = self.rig.flows[0].free.pop() {
+            if let Some(lease) = self.resources.flows[0].free.pop() {
                 return Ok(lease);
             }
             let before = self.next - 1;
             if self.reap(before)?.is_none() {
-                self.look_around()?;
-                if start.elapsed() > self.patience.max(crate::exchange::PATIENCE) {
-                    bail!("the NIC keeps all {} buffers", self.rig.run.sends());
+                self.check_peer()?;
+                if start.elapsed() > self.timeout.max(crate::exchange::PEER_TIMEOUT) {
+                    bail!("the NIC keeps all {} buffers", self.resources.run.sends());
                 }
             }
         }
     }
 
-    fn look_around(&self) -> Result<()> {
+    fn check_peer(&self) -> Result<()> {
         match self.conversation.news("result")? {
             None => Ok(()),
             Some(message) => bail!("the server ended the run early: {message}"),
@@ -173,36 +183,36 @@ pub(crate) fn prepare(run: &Run, sequence: u64, lease: &mut [u8]) {
 }
 
 /// Posts a message, or an answer, which is the same thing.
-pub(crate) fn post(rig: &mut Rig, sequence: u64, lease: Lease) -> Result<()> {
-    let remote = target(&rig.run, &rig.remote, 0, sequence);
-    let posting = posting(&rig.run, remote, lease, sequence);
-    Ok(rig.flows[0].pair.post(0, posting)?)
+pub(crate) fn post(resources: &mut RunResources, sequence: u64, lease: Lease) -> Result<()> {
+    let remote = target(&resources.run, &resources.remote, 0, sequence);
+    let posting = posting(&resources.run, remote, lease, sequence);
+    Ok(resources.flows[0].pair.post(0, posting)?)
 }
 
 /// Whether the peer's WRITE of this number is in our memory, all of it if contents are checked.
-pub(crate) fn written(rig: &Rig, sequence: u64) -> Result<bool> {
-    let size = rig.run.size as usize;
+pub(crate) fn written(resources: &RunResources, sequence: u64) -> Result<bool> {
+    let size = resources.run.size as usize;
     let mut last = [0];
-    rig.memory.read_at(size - 1, &mut last)?;
+    resources.memory.read_at(size - 1, &mut last)?;
     if last[0] != stamp(sequence) {
         return Ok(false);
     }
-    if !rig.run.verify {
+    if !resources.run.verify {
         return Ok(true);
     }
     let mut bytes = vec![0; size];
-    rig.memory.read_at(0, &mut bytes)?;
+    resources.memory.read_at(0, &mut bytes)?;
     Ok(pattern::matches(seed(0, sequence), &bytes[..size - 1]))
 }
 
 /// Whether a receive got what it should have.
 pub(crate) fn arrived_right(
-    rig: &Rig,
+    resources: &RunResources,
     sequence: u64,
     length: usize,
     completion: &Completion,
 ) -> Result<bool> {
-    let run = &rig.run;
+    let run = &resources.run;
     if length != expected_length(run) {
         return Ok(false);
     }
@@ -218,7 +228,7 @@ pub(crate) fn arrived_right(
             .is_some_and(|lease| pattern::matches(seed, &lease[header..])));
     }
     let mut bytes = vec![0; run.size as usize];
-    rig.memory.read_at(0, &mut bytes)?;
+    resources.memory.read_at(0, &mut bytes)?;
     Ok(pattern::matches(seed, &bytes))
 }
 

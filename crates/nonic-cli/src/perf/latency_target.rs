@@ -3,7 +3,7 @@
 use super::bandwidth::closest;
 use super::bandwidth_target::is_arrival;
 use super::latency::{ROUNDS_PER_LOOK, arrived_right, post, prepare, written};
-use super::rig::Rig;
+use super::resources::RunResources;
 use super::run::Service;
 use crate::conversation::Conversation;
 use crate::exchange::Message;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 const REPEAT: Duration = Duration::from_millis(100);
 
 /// Serves a run until the client says it is done.
-pub(crate) fn serve(rig: &mut Rig, conversation: &mut Conversation) -> Result<()> {
-    let mut echo = Echo {
-        rig,
+pub(crate) fn serve(resources: &mut RunResources, conversation: &mut Conversation) -> Result<()> {
+    let mut server = LatencyServer {
+        resources,
         next: 0,
         answered: Instant::now(),
         corrupt: 0,
@@ -25,23 +25,23 @@ pub(crate) fn serve(rig: &mut Rig, conversation: &mut Conversation) -> Result<()
     };
     let mut rounds = 0_u32;
     loop {
-        let worked = echo.round()?;
+        let worked = server.round()?;
         rounds = rounds.wrapping_add(1);
-        if !worked && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || echo.rig.run.events) {
+        if !worked && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || server.resources.run.events) {
             if conversation.news("done")?.is_some() {
                 break;
             }
-            echo.repeat_if_late()?;
+            server.repeat_if_late()?;
         }
     }
     let result = Message::new("result")
-        .with("messages", echo.next)
-        .with("corrupt", echo.corrupt);
+        .with("messages", server.next)
+        .with("corrupt", server.corrupt);
     conversation.say(&result)
 }
 
-struct Echo<'a> {
-    rig: &'a mut Rig,
+struct LatencyServer<'a> {
+    resources: &'a mut RunResources,
     /// The number of the next message.
     next: u64,
     /// When the last answer was posted.
@@ -50,17 +50,20 @@ struct Echo<'a> {
     taken: Vec<Completion>,
 }
 
-impl Echo<'_> {
+impl LatencyServer<'_> {
     /// Answers what has come. Whether anything had.
     fn round(&mut self) -> Result<bool> {
         let taken = &mut self.taken;
-        let mut worked = self.rig.completions(16, |completion| taken.push(completion))? > 0;
+        let mut worked = self
+            .resources
+            .completions(16, |completion| taken.push(completion))?
+            > 0;
         let mut taken = std::mem::take(&mut self.taken);
         for completion in taken.drain(..) {
             self.take(completion)?;
         }
         self.taken = taken;
-        if self.rig.run.polls_memory() && written(self.rig, self.next)? {
+        if self.resources.run.polls_memory() && written(self.resources, self.next)? {
             let sequence = self.next;
             self.next += 1;
             self.answer(sequence)?;
@@ -72,27 +75,27 @@ impl Echo<'_> {
     fn take(&mut self, completion: Completion) -> Result<()> {
         let length = completion.result.context("a request of the server failed")?;
         if !is_arrival(completion.opcode) {
-            self.rig.flows[0].free.extend(completion.buffers);
+            self.resources.flows[0].free.extend(completion.buffers);
             return Ok(());
         }
         let sequence = completion
             .immediate
             .map_or(self.next, |low_bits| closest(self.next, low_bits));
-        let intact = arrived_right(self.rig, sequence, length, &completion)?;
+        let intact = arrived_right(self.resources, sequence, length, &completion)?;
         self.next = self.next.max(sequence + 1);
         match intact {
             // The answer first: the client's clock is running.
             true => self.answer(sequence)?,
             false => self.corrupt += 1,
         }
-        self.rig.flows[0].pair.recv(0, completion.buffers)?;
+        self.resources.flows[0].pair.recv(0, completion.buffers)?;
         Ok(())
     }
 
     fn answer(&mut self, sequence: u64) -> Result<()> {
         let mut lease = self.free_lease()?;
-        prepare(&self.rig.run, sequence, &mut lease);
-        post(self.rig, sequence, lease)?;
+        prepare(&self.resources.run, sequence, &mut lease);
+        post(self.resources, sequence, lease)?;
         self.answered = Instant::now();
         Ok(())
     }
@@ -101,25 +104,30 @@ impl Echo<'_> {
     fn free_lease(&mut self) -> Result<Lease> {
         let start = Instant::now();
         loop {
-            if let Some(lease) = self.rig.flows[0].free.pop() {
+            if let Some(lease) = self.resources.flows[0].free.pop() {
                 return Ok(lease);
             }
             let mut late = Vec::new();
-            self.rig.completions(1, |completion| late.push(completion))?;
+            self.resources
+                .completions(1, |completion| late.push(completion))?;
             for completion in late {
                 self.take(completion)?;
             }
             anyhow::ensure!(
-                start.elapsed() < crate::exchange::PATIENCE,
+                start.elapsed() < crate::exchange::PEER_TIMEOUT,
                 "the NIC keeps all {} buffers",
-                self.rig.run.sends()
+                self.resources.run.sends()
             );
         }
     }
 
     fn repeat_if_late(&mut self) -> Result<()> {
-        let unreliable = self.rig.run.service != Service::Rc;
-        if unreliable && self.rig.run.polls_memory() && self.next > 0 && self.answered.elapsed() > REPEAT {
+        let unreliable = self.resources.run.service != Service::Rc;
+        if unreliable
+            && self.resources.run.polls_memory()
+            && self.next > 0
+            && self.answered.elapsed() > REPEAT
+        {
             self.answer(self.next - 1)?;
         }
         Ok(())

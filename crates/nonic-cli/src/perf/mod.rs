@@ -1,38 +1,38 @@
 //! `nonic perf`: bandwidth, latency and message rate between two processes.
 //!
-//! Read first: [`run::Run`] (what a run is), [`rig`] (what each side stands on), then the two pairs of
+//! Read first: [`run::Run`] (what a run is), [`resources`] (what each side has), then the two pairs of
 //! loops: [`bandwidth`] and [`bandwidth_target`], [`latency`] and [`latency_target`].
 
 pub(crate) mod bandwidth;
 pub(crate) mod bandwidth_target;
+pub(crate) mod cm_side;
 pub(crate) mod connections;
 pub(crate) mod connections_target;
 pub(crate) mod connections_test;
 pub(crate) mod latency;
 pub(crate) mod latency_target;
-pub(crate) mod meeting;
 pub(crate) mod pair;
 pub(crate) mod report;
-pub(crate) mod rig;
+pub(crate) mod resources;
 pub(crate) mod run;
 
 use crate::arguments::Ends;
 use crate::client::Session;
-use crate::exchange::{Message, PATIENCE};
+use crate::exchange::{Message, PEER_TIMEOUT};
 use crate::meter::Meter;
 use crate::server;
 use crate::units::{self, Size};
 use anyhow::{Context, Result, ensure};
-use bandwidth::{Goal, Pump, ensure_intact};
-use connections_test::Crowd;
-use latency::Prober;
+use bandwidth::{BandwidthClient, Goal, ensure_intact};
+use connections_test::ConnectionsTest;
+use latency::LatencyClient;
 use nonic::{AckTimeout, PathMtu};
 use report::{Found, Latencies, Report, half_round_trip};
 use run::{Op, Run, Service, Test};
 use std::time::{Duration, Instant};
 
 /// How long an unreliable answer may take in a latency run.
-const ANSWER_PATIENCE: Duration = Duration::from_millis(100);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(100);
 /// Latency runs begin with so many messages that are not counted, bandwidth runs with so much time.
 const WARM_UP_MESSAGES: u64 = 200;
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -116,8 +116,8 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     }
     let mut session = Session::open(ends)?;
     if let Some(count) = arguments.connections {
-        let crowd = Crowd::new(count, arguments.size.map_or(64, |size| size.0))?;
-        return connections::run(&mut session, crowd, json);
+        let test = ConnectionsTest::new(count, arguments.size.map_or(64, |size| size.0))?;
+        return connections::run(&mut session, test, json);
     }
     let mtu = match arguments.mtu {
         Some(mtu) => {
@@ -139,7 +139,7 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
             .with_context(|| format!("{run} with {} failed", session.peer))?;
         reports.push(Report { run, found });
     }
-    report::print(&reports, &session.site.device.counters().1, json)
+    report::print(&reports, &session.local.device.counters().1, json)
 }
 
 impl Arguments {
@@ -193,7 +193,7 @@ impl Arguments {
     }
 
     fn measure(&self, session: &mut Session, run: &Run, json: bool) -> Result<Found> {
-        let mut rig = session.start(run)?;
+        let mut resources = session.start(run)?;
         let goal = match self.iterations {
             Some(count) => Goal::Messages(count),
             None => Goal::Time(self.duration),
@@ -206,20 +206,20 @@ impl Arguments {
         let mut meter = Meter::new(run.to_string(), total, expected, json);
         match run.test {
             Test::Bw | Test::Rate => {
-                let mut pump = Pump::new(&mut rig, &mut session.conversation);
+                let mut client = BandwidthClient::new(&mut resources, &mut session.conversation);
                 if let Goal::Time(limit) = goal {
-                    pump.phase(Goal::Time(WARM_UP.min(limit / 10)), false, &mut meter)?;
+                    client.phase(Goal::Time(WARM_UP.min(limit / 10)), false, &mut meter)?;
                 }
-                let tally = pump.phase(goal, true, &mut meter)?;
+                let tally = client.phase(goal, true, &mut meter)?;
                 ensure_intact(&tally)?;
                 Ok(Found::Bandwidth(tally))
             }
             Test::Lat => {
-                let mut prober = Prober::new(&mut rig, &session.conversation, ANSWER_PATIENCE);
-                let latencies = latencies(&mut prober, run, goal, &mut meter)?;
-                let corrupt = prober.corrupt;
+                let mut client = LatencyClient::new(&mut resources, &session.conversation, ANSWER_TIMEOUT);
+                let latencies = latencies(&mut client, run, goal, &mut meter)?;
+                let corrupt = client.corrupt;
                 session.conversation.say(&Message::new("done"))?;
-                let result = session.conversation.expect("result", PATIENCE)?;
+                let result = session.conversation.expect("result", PEER_TIMEOUT)?;
                 let corrupt = corrupt + result.field::<u64>("corrupt")?;
                 ensure!(corrupt == 0, "{corrupt} messages arrived with wrong contents");
                 Ok(Found::Latency(latencies))
@@ -228,9 +228,9 @@ impl Arguments {
     }
 }
 
-fn latencies(prober: &mut Prober<'_>, run: &Run, goal: Goal, meter: &mut Meter) -> Result<Latencies> {
+fn latencies(client: &mut LatencyClient<'_>, run: &Run, goal: Goal, meter: &mut Meter) -> Result<Latencies> {
     for _ in 0..WARM_UP_MESSAGES {
-        prober.once()?;
+        client.once()?;
     }
     let mut latencies = Latencies::new();
     let start = Instant::now();
@@ -244,7 +244,7 @@ fn latencies(prober: &mut Prober<'_>, run: &Run, goal: Goal, meter: &mut Meter) 
         if over {
             return Ok(latencies);
         }
-        match prober.once()? {
+        match client.once()? {
             Some(round_trip) if half_round_trip(run) => latencies.record(round_trip / 2),
             Some(round_trip) => latencies.record(round_trip),
             None => latencies.lost += 1,

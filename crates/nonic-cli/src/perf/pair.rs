@@ -4,11 +4,11 @@
 //! service on its command line needs all of them in one; what a service lacks was refused by [`Run::check`]
 //! before it gets here.
 
-use super::meeting::Meeting;
+use super::cm_side::CmSide;
 use super::run::{CREDIT_RECEIVES, Op, Run, Service};
 use crate::conversation::Conversation;
-use crate::exchange::{Message, PATIENCE};
-use crate::site::Site;
+use crate::exchange::{Message, PEER_TIMEOUT};
+use crate::local_gid::LocalGid;
 use anyhow::Result;
 use nonic::{
     Buffers, CompletionQueue, ConnectOptions, Connected, Connection, Domain, Endpoint, Lease, Peer,
@@ -153,8 +153,8 @@ pub(crate) fn connect(
     run: &Run,
     domain: &Domain,
     queue: &CompletionQueue,
-    site: &Site,
-    meeting: Meeting<'_>,
+    local: &LocalGid,
+    side: CmSide<'_>,
     conversation: &mut Conversation,
 ) -> Result<Vec<Pair>> {
     let options = ConnectOptions {
@@ -168,29 +168,23 @@ pub(crate) fn connect(
     }
     Ok(match run.service {
         Service::Rc => {
-            let builder = || builder(run, domain, queue, site);
-            all(
-                meeting.connect(run.qps, &options, builder, |_, _| Ok(()))?,
-                Pair::Rc,
-            )
+            let builder = || builder(run, domain, queue, local);
+            all(side.connect(run.qps, &options, builder, |_, _| Ok(()))?, Pair::Rc)
         }
         Service::Uc => {
-            let builder = || builder(run, domain, queue, site);
-            all(
-                meeting.connect(run.qps, &options, builder, |_, _| Ok(()))?,
-                Pair::Uc,
-            )
+            let builder = || builder(run, domain, queue, local);
+            all(side.connect(run.qps, &options, builder, |_, _| Ok(()))?, Pair::Uc)
         }
         Service::Ud => {
             let own: Vec<QueuePair<Ud>> = (0..run.qps)
-                .map(|_| Ok(builder(run, domain, queue, site).build()?.activate()?))
+                .map(|_| Ok(builder(run, domain, queue, local).build()?.activate()?))
                 .collect::<Result<_>>()?;
             for pair in &own {
                 conversation.say(&Message::new("endpoint").with("at", pair.endpoint()))?;
             }
             own.into_iter()
                 .map(|pair| {
-                    let peer: Endpoint = conversation.expect("endpoint", PATIENCE)?.field("at")?;
+                    let peer: Endpoint = conversation.expect("endpoint", PEER_TIMEOUT)?.field("at")?;
                     Ok(Pair::Ud(pair, Peer::from(&peer)))
                 })
                 .collect::<Result<_>>()?
@@ -202,7 +196,7 @@ fn builder<T: Transport>(
     run: &Run,
     domain: &Domain,
     queue: &CompletionQueue,
-    site: &Site,
+    local: &LocalGid,
 ) -> QueuePairBuilder<T> {
     let capacity = QpCapacity {
         // The target of a bandwidth run sends credits.
@@ -213,5 +207,5 @@ fn builder<T: Transport>(
     domain
         .queue_pair_builder(queue)
         .capacity(capacity)
-        .gid_index(site.gid_index)
+        .gid_index(local.gid_index)
 }

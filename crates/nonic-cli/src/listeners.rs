@@ -1,7 +1,7 @@
 //! Where a server waits for clients: a port of one address, or of every address this host has.
 
 use crate::exchange::DEFAULT_PORT;
-use crate::site::{Choice, Site, Sites};
+use crate::local_gid::{DeviceChoice, LocalGid, OpenDevices};
 use anyhow::{Context, Result};
 use nonic::{Device, Incoming, ListenError, Listener};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,15 +11,19 @@ use std::thread::Thread;
 
 /// The listeners of a server; each device has its own.
 #[derive(Debug)]
-pub(crate) struct Door {
-    entrances: Vec<(Device, Listener)>,
-    /// The site, if there is only one.
-    pub(crate) site: Option<Site>,
+pub(crate) struct Listeners {
+    listeners: Vec<(Device, Listener)>,
+    /// The address, if there is only one.
+    pub(crate) local: Option<LocalGid>,
 }
 
-impl Door {
+impl Listeners {
     /// Listens at an address, or at every one of the chosen devices.
-    pub(crate) fn open(bind: Option<SocketAddr>, choice: &Choice, sites: &Sites) -> Result<Self> {
+    pub(crate) fn open(
+        bind: Option<SocketAddr>,
+        choice: &DeviceChoice,
+        devices: &OpenDevices,
+    ) -> Result<Self> {
         let addresses = match bind {
             Some(address) => vec![address],
             None => [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()]
@@ -27,13 +31,13 @@ impl Door {
                 .to_vec(),
         };
         let one = bind.filter(|address| !address.ip().is_unspecified());
-        let site = one.map(|address| sites.find(choice, address)).transpose();
-        let site = site.with_context(|| no_listening(bind))?;
-        let devices = match &site {
-            Some(site) => vec![site.device.clone()],
-            None => sites.open_all(choice)?,
+        let local = one.map(|address| devices.find(choice, address)).transpose();
+        let local = local.with_context(|| no_listening(bind))?;
+        let devices = match &local {
+            Some(local) => vec![local.device.clone()],
+            None => devices.open_all(choice)?,
         };
-        let mut entrances = Vec::new();
+        let mut listeners = Vec::new();
         let mut port = addresses[0].port();
         for device in devices {
             for address in &addresses {
@@ -43,30 +47,30 @@ impl Door {
                     Ok(listener) => {
                         // Any free one is the same one everywhere.
                         port = listener.local_addr().port();
-                        entrances.push((device.clone(), listener));
+                        listeners.push((device.clone(), listener));
                     }
                     // An interface without addresses of this family.
-                    Err(ListenError::NoAddress(_)) if site.is_none() => {}
+                    Err(ListenError::NoAddress(_)) if local.is_none() => {}
                     Err(error) => return Err(error).with_context(|| no_listening(bind)),
                 }
             }
         }
-        anyhow::ensure!(!entrances.is_empty(), "no device has an address to listen at");
-        Ok(Door { entrances, site })
+        anyhow::ensure!(!listeners.is_empty(), "no device has an address to listen at");
+        Ok(Listeners { listeners, local })
     }
 
     /// Where it listens, for people and clients.
     pub(crate) fn address(&self) -> String {
-        match (&self.site, &self.entrances[..]) {
+        match (&self.local, &self.listeners[..]) {
             (Some(_), [(_, listener), ..]) => listener.local_addr().to_string(),
-            (_, entrances) => format!("*:{}", entrances[0].1.local_addr().port()),
+            (_, listeners) => format!("*:{}", listeners[0].1.local_addr().port()),
         }
     }
 
     /// The devices it listens at.
     pub(crate) fn devices(&self) -> Vec<String> {
         let mut names: Vec<String> = self
-            .entrances
+            .listeners
             .iter()
             .map(|(device, _)| device.netdev().device_name())
             .collect();
@@ -79,7 +83,7 @@ impl Door {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = std::task::Context::from_waker(&waker);
         loop {
-            for (device, listener) in &self.entrances {
+            for (device, listener) in &self.listeners {
                 if let Poll::Ready(incoming) = listener.poll_next(&mut context) {
                     return (device.clone(), incoming);
                 }

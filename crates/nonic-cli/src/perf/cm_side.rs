@@ -2,7 +2,7 @@
 //!
 //! The client gives each connection its number, so that both sides call it the same.
 
-use crate::exchange::PATIENCE;
+use crate::exchange::PEER_TIMEOUT;
 use anyhow::{Context, Result, bail};
 use nonic::{ConnectOptions, Connected, Connection, Listener, QueuePairBuilder, connect_with};
 use std::collections::VecDeque;
@@ -11,16 +11,16 @@ use std::net::SocketAddr;
 /// Requests to connect that are under way at a time: more would overrun the peer's socket.
 const UNDER_WAY: usize = 64;
 
-/// Where the two sides meet.
+/// Which side of connecting we are.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum Meeting<'a> {
+pub(crate) enum CmSide<'a> {
     /// We connect to this address.
     Active(SocketAddr),
     /// We are connected to.
     Passive(&'a Listener),
 }
 
-impl Meeting<'_> {
+impl CmSide<'_> {
     /// Connects `count` queue pairs that `builder` makes. `prepare` does what comes first with each: it is called
     /// with its number.
     pub(crate) fn connect<T: Connected>(
@@ -31,8 +31,8 @@ impl Meeting<'_> {
         prepare: impl FnMut(u64, &mut Connection<T>) -> Result<()>,
     ) -> Result<Vec<Connection<T>>> {
         match self {
-            Meeting::Active(peer) => ask(count, peer, options, builder, prepare),
-            Meeting::Passive(listener) => accept(count, listener, options, builder, prepare),
+            CmSide::Active(peer) => ask(count, peer, options, builder, prepare),
+            CmSide::Passive(listener) => accept(count, listener, options, builder, prepare),
         }
     }
 }
@@ -58,7 +58,7 @@ fn ask<T: Connected>(
             .pop_front()
             .context("as many were asked for as are missing")?;
         let mut connection = connecting
-            .wait_within(PATIENCE)
+            .wait_within(PEER_TIMEOUT)
             .with_context(|| format!("connection {index} of {count}"))?;
         prepare(index as u64, &mut connection)?;
         connections.push(connection);
@@ -75,8 +75,8 @@ fn accept<T: Connected>(
 ) -> Result<Vec<Connection<T>>> {
     let mut places: Vec<Option<Connection<T>>> = (0..count).map(|_| None).collect();
     for have in 0..count {
-        let Some(incoming) = listener.accept_within(PATIENCE) else {
-            bail!("{have} of {count} connections came within {PATIENCE:?}");
+        let Some(incoming) = listener.accept_within(PEER_TIMEOUT) else {
+            bail!("{have} of {count} connections came within {PEER_TIMEOUT:?}");
         };
         let (index, _) = incoming
             .private_data()

@@ -13,7 +13,7 @@ use crate::exchange::DEFAULT_PORT;
 
 /// How the user narrows the choice.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Choice {
+pub(crate) struct DeviceChoice {
     /// Use this device (default: the one whose address the peer is reached from)
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Choice {
     gid_index: Option<u8>,
 }
 
-impl Choice {
+impl DeviceChoice {
     /// An address of the device that was named, or of loopback.
     pub(crate) fn address_here(&self) -> Result<IpAddr> {
         let Some(name) = &self.device else {
@@ -48,12 +48,22 @@ impl Choice {
 
 /// An open device and one of its addresses.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct LocalGid {
     pub(crate) device: Device,
     pub(crate) gid_index: u8,
 }
 
-impl Site {
+impl LocalGid {
+    /// That of one address of an open device.
+    pub(crate) fn at(device: &Device, ip: IpAddr) -> Result<Self> {
+        let index = device.gids().iter().position(|gid| gid.address.ip == ip);
+        let gid_index = index.and_then(|index| u8::try_from(index).ok());
+        Ok(LocalGid {
+            device: device.clone(),
+            gid_index: gid_index.with_context(|| format!("the device has no address {ip}"))?,
+        })
+    }
+
     pub(crate) fn ip(&self) -> IpAddr {
         self.device.gids()[usize::from(self.gid_index)].address.ip
     }
@@ -74,13 +84,13 @@ impl Site {
 
 /// The devices this process has open. Each is opened once and stays open.
 #[derive(Debug, Default)]
-pub(crate) struct Sites {
+pub(crate) struct OpenDevices {
     open: Mutex<HashMap<String, Device>>,
 }
 
-impl Sites {
-    /// The site for a connection with this local address.
-    pub(crate) fn find(&self, choice: &Choice, local: SocketAddr) -> Result<Site> {
+impl OpenDevices {
+    /// The device and the GID for a connection with this local address.
+    pub(crate) fn find(&self, choice: &DeviceChoice, local: SocketAddr) -> Result<LocalGid> {
         let devices = Device::list().context("cannot ask the kernel for its network interfaces")?;
         let name = match &choice.device {
             Some(name) => name.clone(),
@@ -94,21 +104,11 @@ impl Sites {
             None => gid_of(gids, local)
                 .with_context(|| format!("{name} has no address of the same kind as {}", local.ip()))?,
         };
-        Ok(Site { device, gid_index })
-    }
-
-    /// The site of one address of an open device.
-    pub(crate) fn at(device: &Device, ip: IpAddr) -> Result<Site> {
-        let index = device.gids().iter().position(|gid| gid.address.ip == ip);
-        let gid_index = index.and_then(|index| u8::try_from(index).ok());
-        Ok(Site {
-            device: device.clone(),
-            gid_index: gid_index.with_context(|| format!("the device has no address {ip}"))?,
-        })
+        Ok(LocalGid { device, gid_index })
     }
 
     /// Every device that can be opened, or the one that was named.
-    pub(crate) fn open_all(&self, choice: &Choice) -> Result<Vec<Device>> {
+    pub(crate) fn open_all(&self, choice: &DeviceChoice) -> Result<Vec<Device>> {
         if let Some(name) = &choice.device {
             return Ok(vec![self.open(name)?]);
         }

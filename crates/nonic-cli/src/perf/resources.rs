@@ -1,12 +1,12 @@
-//! What one side of a run stands on: queue pairs, buffers and exposed memory, connected to the peer's.
+//! What one side of a run has: queue pairs, buffers and exposed memory, connected to the peer's.
 
-use super::meeting::Meeting;
+use super::cm_side::CmSide;
 use super::pair::{self, Pair, Posting};
 use super::run::{CREDIT_RECEIVES, Op, Run, Service, Test};
 use crate::conversation::Conversation;
-use crate::exchange::{Message, PATIENCE};
+use crate::exchange::{Message, PEER_TIMEOUT};
+use crate::local_gid::LocalGid;
 use crate::pattern;
-use crate::site::Site;
 use anyhow::{Context, Result};
 use nonic::{Access, Buffers, Completion, CompletionQueue, Domain, Exposed, Lease, RemoteSlice};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Datagrams arrive behind this much of network header.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize = 40;
 /// The longest a sleeping side goes without looking whether its peer is still there.
-const NAP: Duration = Duration::from_millis(50);
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// Which side of a run.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -25,9 +25,9 @@ pub(crate) enum Role {
     Server,
 }
 
-/// One side of a run.
+/// What one side of a run has.
 #[derive(Debug)]
-pub(crate) struct Rig {
+pub(crate) struct RunResources {
     pub(crate) run: Run,
     pub(crate) queue: CompletionQueue,
     pub(crate) flows: Vec<Flow>,
@@ -37,7 +37,7 @@ pub(crate) struct Rig {
     pub(crate) remote: RemoteSlice,
 }
 
-/// One queue pair and its buffers. Its place in [`Rig::flows`] is the number of its requests.
+/// One queue pair and its buffers. Its place in [`RunResources::flows`] is the number of its requests.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) pair: Pair,
@@ -45,42 +45,42 @@ pub(crate) struct Flow {
     pub(crate) free: Vec<Lease>,
 }
 
-impl Rig {
+impl RunResources {
     /// Builds one side and connects it. Receives are posted when this returns, on both sides.
     pub(crate) fn build(
         run: &Run,
-        meeting: Meeting<'_>,
-        site: &Site,
+        side: CmSide<'_>,
+        local: &LocalGid,
         conversation: &mut Conversation,
     ) -> Result<Self> {
-        let role = match meeting {
-            Meeting::Active(_) => Role::Client,
-            Meeting::Passive(_) => Role::Server,
+        let role = match side {
+            CmSide::Active(_) => Role::Client,
+            CmSide::Passive(_) => Role::Server,
         };
-        let domain = site.device.domain();
+        let domain = local.device.domain();
         let requests = run.sends() + run.receives() + CREDIT_RECEIVES;
-        let queue = site
+        let queue = local
             .device
             .completion_queue((requests * u64::from(run.qps)) as usize)?;
         let memory = expose(run, role, &domain)?;
-        let pairs = pair::connect(run, &domain, &queue, site, meeting, conversation)?;
+        let pairs = pair::connect(run, &domain, &queue, local, side, conversation)?;
         let flows = pairs
             .into_iter()
             .map(|pair| Flow::new(run, role, pair, &domain))
             .collect::<Result<_>>()?;
         conversation.say(&Message::new("memory").with("at", memory.remote()))?;
-        let remote = conversation.expect("memory", PATIENCE)?.field("at")?;
-        let mut rig = Rig {
+        let remote = conversation.expect("memory", PEER_TIMEOUT)?.field("at")?;
+        let mut resources = RunResources {
             run: run.clone(),
             queue,
             flows,
             memory,
             remote,
         };
-        rig.post_receives(role, &domain)?;
+        resources.post_receives(role, &domain)?;
         conversation.say(&Message::new("ready"))?;
-        conversation.expect("ready", PATIENCE)?;
-        Ok(rig)
+        conversation.expect("ready", PEER_TIMEOUT)?;
+        Ok(resources)
     }
 
     /// Waits for completions as the run says: by polling, or asleep. Answers how many came; none means
@@ -90,7 +90,7 @@ impl Rig {
         if taken > 0 || !self.run.events {
             return Ok(taken);
         }
-        match self.queue.wait(Some(NAP))? {
+        match self.queue.wait(Some(MAX_SLEEP))? {
             Some(completion) => {
                 sink(completion);
                 Ok(1)
