@@ -37,7 +37,7 @@ struct Round {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(options.rounds > 0, "at least one round is needed");
-    crate::place::install(&[("/usr/bin/ib_write_bw", "perftest")])?;
+    crate::host::install(&[("/usr/bin/ib_write_bw", "perftest")])?;
     let nonic = Dist::build(&options.dist)?.nonic();
     let mut rounds = Vec::new();
     for index in 0..options.rounds {

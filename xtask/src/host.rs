@@ -47,18 +47,18 @@ impl Drop for Namespace {
 
 /// Two namespaces joined by a pair of virtual Ethernet interfaces, both called `veth`.
 #[derive(Debug)]
-pub(crate) struct Cable {
+pub(crate) struct VethPair {
     pub(crate) left: Namespace,
     pub(crate) right: Namespace,
 }
 
-impl Cable {
+impl VethPair {
     pub(crate) fn new() -> Result<Self> {
-        let cable = Self {
+        let veth_pair = Self {
             left: Namespace::new()?,
             right: Namespace::new()?,
         };
-        let (left, right) = (&cable.left, &cable.right);
+        let (left, right) = (&veth_pair.left, &veth_pair.right);
         let mut arguments = vec!["link", "add", "veth", "netns", &left.name, "type", "veth"];
         arguments.extend(["peer", "name", "veth", "netns", &right.name]);
         ip(&arguments)?;
@@ -69,18 +69,18 @@ impl Cable {
             end.ip(&["addr", "add", &format!("fd77::{host}/64"), "dev", "veth", "nodad"])?;
             end.ip(&["addr", "add", &format!("fe80::{host}/64"), "dev", "veth", "nodad"])?;
         }
-        Ok(cable)
+        Ok(veth_pair)
     }
 }
 
 /// In which namespace, and as whom.
 #[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct Place<'a> {
+pub(crate) struct RunAs<'a> {
     pub(crate) namespace: Option<&'a Namespace>,
     pub(crate) as_nobody: bool,
 }
 
-impl Place<'_> {
+impl RunAs<'_> {
     /// A command that runs `program` here.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut words: Vec<&std::ffi::OsStr> = Vec::new();
@@ -103,12 +103,12 @@ impl Place<'_> {
 
 /// A number of the system that is raised for a while, where we may; put back at the end.
 #[derive(Debug)]
-pub(crate) struct Setting {
+pub(crate) struct Sysctl {
     path: &'static str,
     before: Option<String>,
 }
 
-impl Setting {
+impl Sysctl {
     pub(crate) fn at_least(path: &'static str, wanted: u64) -> Self {
         let found = std::fs::read_to_string(path).unwrap_or_default();
         let enough = found.trim().parse().is_ok_and(|number: u64| number >= wanted);
@@ -118,7 +118,7 @@ impl Setting {
     }
 }
 
-impl Drop for Setting {
+impl Drop for Sysctl {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = std::fs::write(self.path, before);

@@ -7,12 +7,12 @@ mod bench;
 mod bench_verbs;
 mod conformance;
 mod dist;
+mod host;
 mod interop;
 mod lab;
 mod link;
 mod loom;
 mod mutants;
-mod place;
 mod soak;
 mod tools;
 

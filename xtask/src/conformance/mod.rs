@@ -10,7 +10,7 @@
 mod report;
 
 use crate::dist::{self, Dist};
-use crate::place::{Cable, Place, Setting, install, is_root};
+use crate::host::{RunAs, Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, bail, ensure};
 use report::{Outcome, Report, Skips};
 use std::path::{Path, PathBuf};
@@ -57,9 +57,9 @@ impl Options {
 }
 
 /// Where the tests run: a name, a device, and more arguments for them.
-struct Site<'a> {
+struct Topology<'a> {
     name: &'static str,
-    place: Place<'a>,
+    run_as: RunAs<'a>,
     arguments: &'static [&'static str],
 }
 
@@ -85,15 +85,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     unpack(&options.tests, &scratch.join("tests"))?;
     let skips = Skips::read(&given("skipped.txt"))?;
     let _huge_pages = huge_pages();
-    let cable = if is_root() { Some(Cable::new()?) } else { None };
+    let veth_pair = if is_root() { Some(VethPair::new()?) } else { None };
     let mut differences = 0;
     for round in 1..=options.repeat {
-        for site in sites(cable.as_ref()) {
-            if options.place.as_ref().is_some_and(|wanted| wanted != site.name) {
+        for topology in topologies(veth_pair.as_ref()) {
+            if options
+                .place
+                .as_ref()
+                .is_some_and(|wanted| wanted != topology.name)
+            {
                 continue;
             }
-            let report = tests_at(&site, &dist, &scratch, &options.only)?;
-            differences += judge(&report, &skips, &site, round, options)?;
+            let report = tests_at(&topology, &dist, &scratch, &options.only)?;
+            differences += judge(&report, &skips, &topology, round, options)?;
         }
     }
     ensure!(
@@ -104,67 +108,67 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Loopback, and an Ethernet interface where we may make one.
-fn sites(cable: Option<&Cable>) -> Vec<Site<'_>> {
-    let place = Place {
-        namespace: cable.map(|cable| &cable.left),
+fn topologies(veth_pair: Option<&VethPair>) -> Vec<Topology<'_>> {
+    let run_as = RunAs {
+        namespace: veth_pair.map(|veth_pair| &veth_pair.left),
         as_nobody: false,
     };
-    let mut sites = vec![Site {
+    let mut topologies = vec![Topology {
         name: "loopback",
-        place,
+        run_as,
         arguments: &["--dev", "roce_lo"],
     }];
-    if cable.is_some() {
-        sites.push(Site {
+    if veth_pair.is_some() {
+        topologies.push(Topology {
             name: "ethernet",
-            place,
+            run_as,
             arguments: &["--dev", "roce_veth", "--gid", "1"],
         });
     }
-    sites
+    topologies
 }
 
 /// Runs the tests until each has an outcome; a test that takes the interpreter down has failed.
-fn tests_at(site: &Site<'_>, dist: &Dist, scratch: &Path, only: &str) -> Result<Report> {
-    let path = scratch.join(format!("{}.jsonl", site.name));
+fn tests_at(topology: &Topology<'_>, dist: &Dist, scratch: &Path, only: &str) -> Result<Report> {
+    let path = scratch.join(format!("{}.jsonl", topology.name));
     let _ = std::fs::remove_file(&path);
     let mut report = Report::default();
     for _ in 0..CRASHES {
-        let errors = scratch.join(format!("{}.stderr", site.name));
-        let status = sees_devices(&site.place)
+        let errors = scratch.join(format!("{}.stderr", topology.name));
+        let status = sees_devices(&topology.run_as)
             .arg(dist.nonic())
             .args(["run", "--", PYTHON])
             .arg(given("runner.py"))
             .arg(scratch.join("tests"))
             .arg(&path)
             .arg(only)
-            .args(site.arguments)
+            .args(topology.arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&errors)?)
             .status()
             .context("cannot start the tests")?;
         report = Report::read(&path)?;
-        let last_words = std::fs::read_to_string(&errors).unwrap_or_default();
+        let last_lines = std::fs::read_to_string(&errors).unwrap_or_default();
         if status.success() {
             // Tests with two processes do not mind if one of them is killed by a signal; we do.
             ensure!(
-                !last_words.contains("Fatal Python error"),
-                "a test crashed: {last_words}"
+                !last_lines.contains("Fatal Python error"),
+                "a test crashed: {last_lines}"
             );
             return Ok(report);
         }
         let Some(test) = report.unfinished() else {
-            bail!("the tests do not start ({status}): {last_words}");
+            bail!("the tests do not start ({status}): {last_lines}");
         };
-        Report::append(&path, &test, &format!("{status}\n{last_words}"))?;
+        Report::append(&path, &test, &format!("{status}\n{last_lines}"))?;
     }
     Ok(report)
 }
 
 /// A command that runs its arguments where `/sys/class/infiniband` shows our devices, and nowhere else.
-fn sees_devices(place: &Place<'_>) -> Command {
-    let mut command = place.command(Path::new("unshare"));
+fn sees_devices(run_as: &RunAs<'_>) -> Command {
+    let mut command = run_as.command(Path::new("unshare"));
     if !is_root() {
         command.arg("--map-root-user");
     }
@@ -180,7 +184,13 @@ fn given(name: &str) -> PathBuf {
 }
 
 /// Prints what happened; how many outcomes are not as they should be.
-fn judge(report: &Report, skips: &Skips, site: &Site<'_>, round: usize, options: &Options) -> Result<usize> {
+fn judge(
+    report: &Report,
+    skips: &Skips,
+    topology: &Topology<'_>,
+    round: usize,
+    options: &Options,
+) -> Result<usize> {
     let [passed, failed, skipped] =
         [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(|outcome| report.count(outcome));
     let surprises = if options.only.is_empty() {
@@ -190,7 +200,7 @@ fn judge(report: &Report, skips: &Skips, site: &Site<'_>, round: usize, options:
     };
     if options.json {
         let line = serde_json::json!({
-            "place": site.name, "round": round, "passed": passed, "failed": failed, "skipped": skipped,
+            "place": topology.name, "round": round, "passed": passed, "failed": failed, "skipped": skipped,
             "differences": surprises, "tests": report.json(),
         });
         println!("{line}");
@@ -203,7 +213,7 @@ fn judge(report: &Report, skips: &Skips, site: &Site<'_>, round: usize, options:
         }
         println!(
             "pyverbs: {passed} passed, {failed} failed, {skipped} skipped ({}, run {round} of {})",
-            site.name, options.repeat
+            topology.name, options.repeat
         );
     }
     Ok(surprises.len())
@@ -238,7 +248,7 @@ fn unpack(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Some tests register huge pages: a few that are free, whoever else on this machine uses how many.
-fn huge_pages() -> Setting {
+fn huge_pages() -> Sysctl {
     const WANTED: u64 = 32;
     let number = |name: &str| {
         let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
@@ -246,5 +256,5 @@ fn huge_pages() -> Setting {
         text.trim().parse().unwrap_or(0)
     };
     let used = number("nr_hugepages") - number("free_hugepages").min(number("nr_hugepages"));
-    Setting::at_least("/proc/sys/vm/nr_hugepages", used + WANTED)
+    Sysctl::at_least("/proc/sys/vm/nr_hugepages", used + WANTED)
 }

@@ -76,7 +76,7 @@ pub(super) struct Case {
     pub(super) limits: Vec<&'static str>,
     /// What netem does to everything the guest sends and receives.
     pub(super) fault: Option<&'static str>,
-    /// Wishes to nonic.
+    /// A setting of nonic.
     pub(super) environment: Option<(&'static str, &'static str)>,
     pub(super) families: Families,
     /// Part of the short run.
@@ -87,8 +87,8 @@ impl Case {
     /// The row's name.
     pub(super) fn name(&self) -> String {
         let mut words = Vec::new();
-        let wish = self.environment.map(|(name, value)| format!("{name}={value}"));
-        words.extend(wish.as_deref());
+        let setting = self.environment.map(|(name, value)| format!("{name}={value}"));
+        words.extend(setting.as_deref());
         words.push(self.program);
         words.extend(&self.options);
         let name = words.join(" ");
@@ -141,7 +141,7 @@ impl Case {
         Self { core: true, ..self }
     }
 
-    pub(super) fn wish(self, name: &'static str, value: &'static str) -> Self {
+    pub(super) fn with_environment(self, name: &'static str, value: &'static str) -> Self {
         Self {
             environment: Some((name, value)),
             ..self

@@ -135,13 +135,13 @@ fn habits(cases: &mut Vec<Case>) {
     let group = "nonic's habits";
     let bandwidth = |program, options: &[&'static str]| Case::new(group, Kind::Perftest, program, options);
     for program in ["ib_write_bw", "ib_send_bw", "ib_read_bw"] {
-        let case = bandwidth(program, &[]).wish("NONIC_GSO", "off");
+        let case = bandwidth(program, &[]).with_environment("NONIC_GSO", "off");
         cases.push(Case {
             core: program == "ib_write_bw",
             ..case
         });
     }
-    cases.push(Case::new(group, Kind::Script, "peer.py", &["transfer"]).wish("NONIC_GSO", "off"));
+    cases.push(Case::new(group, Kind::Script, "peer.py", &["transfer"]).with_environment("NONIC_GSO", "off"));
     for case in [
         bandwidth("ib_write_bw", &[]),
         bandwidth("ib_read_bw", &[]),
@@ -149,10 +149,10 @@ fn habits(cases: &mut Vec<Case>) {
     ] {
         cases.push(Case {
             families: Families::OnlyIpv6,
-            ..case.wish("NONIC_ICRC", "strict")
+            ..case.with_environment("NONIC_ICRC", "strict")
         });
     }
-    cases.push(bandwidth("ib_write_bw", &[]).wish("NONIC_ICRC", "lenient"));
+    cases.push(bandwidth("ib_write_bw", &[]).with_environment("NONIC_ICRC", "lenient"));
 }
 
 /// What connects by address and port: nonic's connection manager against the kernel's.

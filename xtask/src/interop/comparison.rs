@@ -2,8 +2,9 @@
 //!
 //! An emulated processor says nothing about speed, but the same of both: only the ratios mean anything.
 
+use super::gids::gid_index;
 use crate::dist::Dist;
-use crate::lab::{Guest, Lab};
+use crate::lab::{Guest, Lab, last_lines};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ pub(super) fn run(dist: &Dist) -> Result<()> {
     let ours = guest.run("/tmp/nonic/bin/nonic run -- ibv_devinfo -v -d roce_eth0")?;
     let index = |text: &str| -> Result<[u32; 2]> {
         Ok([
-            super::gid_index(text, "::ffff:10.77.0.1")?,
-            super::gid_index(text, "::ffff:10.77.0.101")?,
+            gid_index(text, "::ffff:10.77.0.1")?,
+            gid_index(text, "::ffff:10.77.0.101")?,
         ])
     };
     let (ours, theirs) = (index(&ours)?, index(&theirs)?);
@@ -128,7 +129,7 @@ fn measure(
         finished.status == 0,
         "{common}: exit status {}: {}",
         finished.status,
-        super::pair::brief(&finished.output)
+        last_lines(&finished.output)
     );
     Ok(finished.output)
 }

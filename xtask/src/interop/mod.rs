@@ -5,24 +5,26 @@
 //!
 //! Read first: [`case`] (what a row is) and [`cases`] (the rows), then [`pair`] (one cell).
 
-mod beside;
 mod case;
 mod cases;
 mod commands;
+mod comparison;
 mod counters;
 mod document;
+mod gids;
 mod pair;
 mod row;
 mod table;
 
 use crate::dist::{self, Dist};
-use crate::lab::{self, Guest, Lab};
-use crate::place::{Setting, install};
+use crate::host::{Sysctl, install};
+use crate::lab::{self, Lab};
 use anyhow::{Context, Result, ensure};
 use case::{Case, Wire};
 use counters::{Counters, Seen, Tally};
 use document::Shown;
-use pair::{Bench, Gids};
+use gids::Gids;
+use pair::Bench;
 use row::{COLUMNS, Cell, Row};
 use std::io::Write;
 use std::path::PathBuf;
@@ -110,7 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => Dist::built(&options.build)?,
     };
     if options.beside {
-        return beside::run(&dist);
+        return comparison::run(&dist);
     }
     let rows = matrix(options, &dist)?;
     if options.json {
@@ -134,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
     // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
-    let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
+    let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     let mtus = options.mtus();
     let mut lab = Lab::new(mtus[0])?;
     let began = Instant::now();
@@ -154,7 +156,7 @@ fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
         ))?;
         let bench = Bench {
             lab: &lab,
-            gids: find_gids(dist, &mut guest)?,
+            gids: Gids::find(dist, &mut guest)?,
             guest: &mut guest,
             nonic: dist.nonic(),
             mtu,
@@ -240,45 +242,9 @@ fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool) -> Result<Row> {
     Ok(row)
 }
 
-/// Asks both devices at which index their addresses are.
-fn find_gids(dist: &Dist, guest: &mut Guest) -> Result<Gids> {
-    let ours = std::process::Command::new(dist.nonic())
-        .args(["run", "--", "ibv_devinfo", "-v", "-d", "roce_br0"])
-        .output()
-        .context("cannot start nonic")?;
-    let ours = String::from_utf8_lossy(&ours.stdout).into_owned();
-    let theirs = guest.run("ibv_devinfo -v -d rxe0")?;
-    Ok(Gids {
-        ours: [
-            gid_index(&ours, "::ffff:10.77.0.254")?,
-            gid_index(&ours, "fd77::254")?,
-        ],
-        theirs: [
-            gid_index(&theirs, "::ffff:10.77.0.1")?,
-            gid_index(&theirs, "fd77::1")?,
-        ],
-    })
-}
-
-/// From a line like `GID[  1]:  ::ffff:10.77.0.1, RoCE v2`.
-fn gid_index(text: &str, gid: &str) -> Result<u32> {
-    text.lines()
-        .filter_map(|line| line.trim().strip_prefix("GID[")?.split_once("]:"))
-        .find(|(_, rest)| rest.trim().split(',').next() == Some(gid))
-        .and_then(|(index, _)| index.trim().parse().ok())
-        .with_context(|| format!("no GID {gid} in: {}", pair::brief(text)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gids_are_found_in_what_ibv_devinfo_prints() {
-        let text = "\t\t\tGID[  0]:\t\tfe80::1, RoCE v2\n\t\t\tGID[  1]:\t\t::ffff:10.77.0.1, RoCE v2\n";
-        assert_eq!(gid_index(text, "::ffff:10.77.0.1").ok(), Some(1));
-        assert!(gid_index(text, "fe80::2").is_err());
-    }
 
     #[test]
     fn every_row_has_a_name_of_its_own() {

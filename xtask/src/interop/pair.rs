@@ -2,7 +2,8 @@
 
 use super::case::{Case, Direction, Family};
 use super::commands::{self, Readiness, Side, Terms};
-use crate::lab::{Finished, Guest, Lab, Process};
+use super::gids::Gids;
+use crate::lab::{Finished, Guest, Lab, Process, last_lines};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,13 +17,6 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Addresses on the wire, by IP version.
 const OURS: [&str; 2] = ["10.77.0.254", "fd77::254"];
 const THEIRS: [&str; 2] = ["10.77.0.1", "fd77::1"];
-
-/// GID indexes of both devices, by IP version.
-#[derive(Copy, Clone, Debug, Default)]
-pub(super) struct Gids {
-    pub(super) ours: [u32; 2],
-    pub(super) theirs: [u32; 2],
-}
 
 /// Everything a cell needs.
 pub(super) struct Bench<'a> {
@@ -76,7 +70,7 @@ impl Bench<'_> {
         ];
         let mut capture = Process::start(&words, &[], self.lab.folder().join("capture"))?;
         while !capture.output().contains("listening on") {
-            ensure!(capture.runs(), "no capture: {}", brief(&capture.output()));
+            ensure!(capture.runs(), "no capture: {}", last_lines(&capture.output()));
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(capture)
@@ -167,11 +161,14 @@ impl Bench<'_> {
             ensure!(
                 server.runs(),
                 "nonic, the server, ended at once: {}",
-                brief(&server.output())
+                last_lines(&server.output())
             );
             std::thread::sleep(Duration::from_millis(10));
         }
-        bail!("nonic, the server, does not listen: {}", brief(&server.output()));
+        bail!(
+            "nonic, the server, does not listen: {}",
+            last_lines(&server.output())
+        );
     }
 
     /// Disturbs what the guest sends and, through an intermediate device, what it receives; or stops that.
@@ -227,21 +224,11 @@ fn judge(case: &Case, client: (&str, Result<Finished>), server: (&str, Result<Fi
             Ok(finished) => Some(format!(
                 "{who}: exit status {}: {}",
                 finished.status,
-                brief(&finished.output)
+                last_lines(&finished.output)
             )),
             Err(error) => Some(format!("{who}: {error:#}")),
         })
         .collect();
     ensure!(complaints.is_empty(), "{}", complaints.join("; "));
     Ok(())
-}
-
-/// The last lines, in one.
-pub(super) fn brief(text: &str) -> String {
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    lines[lines.len().saturating_sub(4)..].join(" | ")
 }

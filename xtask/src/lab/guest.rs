@@ -4,7 +4,7 @@
 //! network under test carries nothing of ours, and a command may be started while others run.
 
 use super::kernel::Kernel;
-use super::process::{Finished, GLANCE, Process, last_words};
+use super::process::{Finished, POLL_INTERVAL, Process, last_lines};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -53,15 +53,15 @@ impl Guest {
             ensure!(
                 emulator.runs(),
                 "the guest died: {} {}",
-                last_words(&emulator.output()),
-                last_words(&console)
+                last_lines(&emulator.output()),
+                last_lines(&console)
             );
             ensure!(
                 Instant::now() < deadline,
                 "the guest does not boot: {}",
-                last_words(&console)
+                last_lines(&console)
             );
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let control = UnixStream::connect(&control).context("no serial line to the guest")?;
         Ok(Self {
@@ -110,16 +110,16 @@ impl Guest {
             ensure!(
                 self.emulator.runs(),
                 "the guest died: {}",
-                last_words(&self.emulator.output())
+                last_lines(&self.emulator.output())
             );
             if Instant::now() > deadline {
                 self.kill(&task)?;
                 bail!(
                     "does not listen after {patience:?}: {}",
-                    last_words(&self.output(&task))
+                    last_lines(&self.output(&task))
                 );
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(task)
     }
@@ -139,16 +139,16 @@ impl Guest {
                 });
             }
             if !self.emulator.runs() {
-                bail!("the guest died: {}", last_words(&self.emulator.output()));
+                bail!("the guest died: {}", last_lines(&self.emulator.output()));
             }
             if Instant::now() > deadline {
                 self.kill(task)?;
                 bail!(
                     "still runs after {patience:?}: {}",
-                    last_words(&self.output(task))
+                    last_lines(&self.output(task))
                 );
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -171,7 +171,7 @@ impl Guest {
             finished.status == 0,
             "in the guest: {command}: exit status {}: {}",
             finished.status,
-            last_words(&finished.output)
+            last_lines(&finished.output)
         );
         Ok(finished.output)
     }

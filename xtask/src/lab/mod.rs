@@ -13,9 +13,9 @@ mod kernel;
 mod process;
 
 pub(crate) use guest::{Guest, Task};
-pub(crate) use process::{Finished, Process};
+pub(crate) use process::{Finished, Process, last_lines};
 
-use crate::place::{install, is_root};
+use crate::host::{install, is_root};
 use anyhow::{Context, Result, bail, ensure};
 use kernel::Kernel;
 use std::io::BufRead;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How often something is looked at that nobody announces.
-pub(super) const GLANCE: Duration = Duration::from_millis(10);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running process; what it prints goes to a file.
 pub(crate) struct Process {
@@ -64,9 +64,9 @@ impl Process {
                 });
             }
             if Instant::now() > deadline {
-                bail!("still runs after {patience:?}: {}", last_words(&self.output()));
+                bail!("still runs after {patience:?}: {}", last_lines(&self.output()));
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -80,7 +80,7 @@ impl Drop for Process {
 }
 
 /// The end of what was said, on one line.
-pub(crate) fn last_words(text: &str) -> String {
+pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
         .map(str::trim)

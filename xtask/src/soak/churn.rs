@@ -6,10 +6,10 @@
 
 use super::tally::Tally;
 use crate::dist::Dist;
-use crate::place::Cable;
+use crate::host::VethPair;
 use crate::tools::Readable;
 use crate::tools::process::{Process, Ready};
-use crate::tools::site::{self, Site};
+use crate::tools::topology::{self, Topology};
 use anyhow::{Context, Result, ensure};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -63,15 +63,15 @@ struct Events {
 /// Two hosts, and what goes on there.
 struct Churn<'a> {
     nonic: PathBuf,
-    hosts: Site<'a>,
+    hosts: Topology<'a>,
     ends: Instant,
     events: Mutex<Events>,
 }
 
 pub(super) fn run(dist: &Dist, duration: Duration) -> Result<()> {
     let readable = Readable::copy(dist)?;
-    let cable = Cable::new()?;
-    let [_, hosts, ..] = site::all(&cable);
+    let veth_pair = VethPair::new()?;
+    let [_, hosts, ..] = topology::all(&veth_pair);
     let mut serve = hosts.server.command(&readable.nonic());
     let server = Process::start(serve.args(["perf", "--server", "--bind", hosts.address]))?;
     let churn = Churn {
@@ -102,11 +102,11 @@ pub(super) fn run(dist: &Dist, duration: Duration) -> Result<()> {
         churn.tell();
     });
     let lives = server.runs();
-    let last_words = server.stop();
+    let last_lines = server.stop();
     let mut events = churn.events.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{}", events.told());
     if !lives {
-        let ended = Err(anyhow::anyhow!("it ended: {last_words}"));
+        let ended = Err(anyhow::anyhow!("it ended: {last_lines}"));
         events.tally.count("the server", ended);
     }
     events.tally.conclude()
@@ -190,8 +190,8 @@ impl Churn<'_> {
         let process = Process::start(command)?;
         std::thread::sleep(Duration::from_millis(stay_ms));
         let lives = process.runs();
-        let last_words = process.stop();
-        ensure!(lives, "it ended before it was killed: {last_words}");
+        let last_lines = process.stop();
+        ensure!(lives, "it ended before it was killed: {last_lines}");
         Ok(())
     }
 }

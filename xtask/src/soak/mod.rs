@@ -2,7 +2,7 @@
 //!
 //! A soak goes on when a round fails, prints what failed, and ends with one line, `soak NAME: N rounds, F failed`; it fails if
 //! any round did. All of it happens in network namespaces of its own ([`contained`]), so that nobody else's processes disturb
-//! it. [`Busy`] keeps processors busy beside it, which is where races show that a quiet machine hides.
+//! it. [`CpuLoad`] keeps processors busy beside it, which is where races show that a quiet machine hides.
 //!
 //! Read first: [`run`], then [`churn`].
 
@@ -12,7 +12,7 @@ mod repeated;
 mod tally;
 
 use crate::dist::{self, Dist};
-use crate::place::{install, is_root};
+use crate::host::{install, is_root};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return contained::again();
     }
     let dist = Dist::built(&dist::Options::default())?;
-    let _busy = Busy::start(options.busy);
+    let _busy = CpuLoad::start(options.busy);
     match &options.what {
         What::Connections { times } => repeated::connections(&dist, *times),
         What::Iperf3 { times } => repeated::iperf3(*times),
@@ -80,11 +80,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Threads that do nothing as fast as they can, until it is dropped.
 #[derive(Debug)]
-struct Busy {
+struct CpuLoad {
     enough: Arc<AtomicBool>,
 }
 
-impl Busy {
+impl CpuLoad {
     fn start(threads: usize) -> Self {
         let enough = Arc::new(AtomicBool::new(false));
         for _ in 0..threads {
@@ -95,7 +95,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for CpuLoad {
     fn drop(&mut self) {
         self.enough.store(true, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
 //! What a case is: one program, its options, how its processes find each other, and where it is known to fail.
 
-use super::site::SITES;
+use super::topology::TOPOLOGIES;
 
 /// How many processes a case has, and how they find each other.
 #[derive(Clone, Debug)]
@@ -15,12 +15,12 @@ pub(super) enum Shape {
 
 /// Why a case is known not to run, and where.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Excuse {
+pub(super) struct KnownFailure {
     pub(super) place: Where,
     pub(super) why: &'static str,
 }
 
-/// A part of the sites.
+/// A part of the topologies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Where {
     Everywhere,
@@ -29,12 +29,12 @@ pub(super) enum Where {
 }
 
 impl Where {
-    /// Whether a site is among them, by its place in [`super::site::all`].
-    fn has(self, site: usize) -> bool {
+    /// Whether a topology is among them, by its place in [`super::topology::all`].
+    fn has(self, topology: usize) -> bool {
         match self {
             Where::Everywhere => true,
-            Where::Ipv6 => site >= 2,
-            Where::LoopbackIpv6 => site == 2,
+            Where::Ipv6 => topology >= 2,
+            Where::LoopbackIpv6 => topology == 2,
         }
     }
 }
@@ -52,7 +52,7 @@ pub(super) struct Case {
     pub(super) limits: Vec<&'static str>,
     /// Left out unless everything is asked for.
     pub(super) takes_long: bool,
-    pub(super) excuse: Option<Excuse>,
+    pub(super) known_failure: Option<KnownFailure>,
 }
 
 impl Case {
@@ -66,14 +66,15 @@ impl Case {
         words.join(" ")
     }
 
-    /// Whether it is run at a site: programs that connect by TCP have one address family, and one is enough.
-    pub(super) fn runs_at(&self, site: usize) -> bool {
-        matches!(self.shape, Shape::Connected(_)) || site < 2
+    /// Whether it is run on a topology: programs that connect by TCP have one address family, and one is enough.
+    pub(super) fn runs_at(&self, topology: usize) -> bool {
+        matches!(self.shape, Shape::Connected(_)) || topology < 2
     }
 
     /// Whether it is known to fail there.
-    pub(super) fn is_excused(&self, site: usize) -> bool {
-        self.excuse.is_some_and(|excuse| excuse.place.has(site))
+    pub(super) fn is_known_to_fail(&self, topology: usize) -> bool {
+        self.known_failure
+            .is_some_and(|known_failure| known_failure.place.has(topology))
     }
 
     pub(super) fn pair(program: &'static str, options: &[&'static str], limits: &[&'static str]) -> Self {
@@ -84,7 +85,7 @@ impl Case {
             options: options.to_vec(),
             limits: limits.to_vec(),
             takes_long: false,
-            excuse: None,
+            known_failure: None,
         }
     }
 }
@@ -112,7 +113,7 @@ pub(super) enum Reached {
     Port,
     /// By the connection manager, at a port the program has chosen.
     Fixed(u16),
-    /// By the site's multicast group.
+    /// By the topology's multicast group.
     Group,
     /// By UDP, at `{port}`; only then by its queue pair.
     Udp,
@@ -120,9 +121,9 @@ pub(super) enum Reached {
     Tcp,
 }
 
-/// What became of a case at each site: the complaint, if any.
+/// What became of a case on each topology: the complaint, if any.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) case: Case,
-    pub(super) complaints: [Option<String>; SITES],
+    pub(super) complaints: [Option<String>; TOPOLOGIES],
 }

@@ -3,7 +3,7 @@
 //! Each is run on one host and on two, with IPv4 and with IPv6. Read first: [`super::connected`], for the words in
 //! braces.
 
-use super::case::{Case, Connected, Excuse, Reached, Shape, Where};
+use super::case::{Case, Connected, KnownFailure, Reached, Shape, Where};
 
 /// Where udaddy listens: it has no option for that.
 const UDADDY_PORT: u16 = 7174;
@@ -40,7 +40,7 @@ fn plain(program: &'static str, options: &'static str, server: &str, client: &st
         options: options.split_whitespace().collect(),
         limits: Vec::new(),
         takes_long: false,
-        excuse: None,
+        known_failure: None,
     }
 }
 
@@ -55,7 +55,7 @@ impl Case {
 
     fn except(self, place: Where, why: &'static str) -> Self {
         Self {
-            excuse: Some(Excuse { place, why }),
+            known_failure: Some(KnownFailure { place, why }),
             ..self
         }
     }

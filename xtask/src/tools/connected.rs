@@ -9,24 +9,24 @@ use super::case::{Connected, Reached};
 use super::files::Files;
 use super::pair::fresh_port;
 use super::process::{Process, Ready};
-use super::site::{Site, on_nonic};
-use crate::place::Place;
+use super::topology::{Topology, on_nonic};
+use crate::host::RunAs;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::Command;
 
 /// Runs it.
-pub(super) fn run(site: &Site<'_>, nonic: &Path, case: &Connected) -> Result<()> {
+pub(super) fn run(topology: &Topology<'_>, nonic: &Path, case: &Connected) -> Result<()> {
     let port = fresh_port();
     let files = case.copied_bytes.map(Files::new).transpose()?;
-    let command = |place: &Place<'_>, line: &str| {
+    let command = |run_as: &RunAs<'_>, line: &str| {
         let line = match &files {
             Some(files) => files.fill_in(line),
             None => line.to_owned(),
         };
-        command(site, nonic, place, &line, port)
+        command(topology, nonic, run_as, &line, port)
     };
-    let server = Process::start(&mut command(&site.server, &case.server))?;
+    let server = Process::start(&mut command(&topology.server, &case.server))?;
     let ready = match case.reached {
         Reached::Port => Ready::Service(port),
         Reached::Fixed(port) => Ready::Service(port),
@@ -34,10 +34,10 @@ pub(super) fn run(site: &Site<'_>, nonic: &Path, case: &Connected) -> Result<()>
         Reached::Udp => Ready::Udp(port),
         Reached::Tcp => Ready::Tcp(port),
     };
-    if let Err(error) = server.wait_until(ready, site) {
+    if let Err(error) = server.wait_until(ready, topology) {
         bail!("the server: {error:#}: {}", server.stop());
     }
-    let client = || Process::start(&mut command(&site.client, &case.client));
+    let client = || Process::start(&mut command(&topology.client, &case.client));
     let printed = match clients(case.clients, client) {
         Ok(printed) => printed,
         Err(error) => bail!("{error:#}; the server: {}", server.stop()),
@@ -67,16 +67,16 @@ fn clients(count: usize, start: impl Fn() -> Result<Process>) -> Result<String> 
     Ok(printed)
 }
 
-fn command(site: &Site<'_>, nonic: &Path, place: &Place<'_>, line: &str, port: u16) -> Command {
+fn command(topology: &Topology<'_>, nonic: &Path, run_as: &RunAs<'_>, line: &str, port: u16) -> Command {
     let line = line
-        .replace("{to}", site.address)
-        .replace("{from}", site.client_address)
-        .replace("{ethernet-to}", site.ethernet[0])
-        .replace("{ethernet-from}", site.ethernet[1])
-        .replace("{group}", &site.group.to_string())
+        .replace("{to}", topology.address)
+        .replace("{from}", topology.client_address)
+        .replace("{ethernet-to}", topology.ethernet[0])
+        .replace("{ethernet-from}", topology.ethernet[1])
+        .replace("{group}", &topology.group.to_string())
         .replace("{port}", &port.to_string());
     let mut words = line.split_whitespace();
-    let mut command = on_nonic(place, nonic, words.next().unwrap_or_default());
+    let mut command = on_nonic(run_as, nonic, words.next().unwrap_or_default());
     command.args(words);
     command
 }

@@ -3,7 +3,8 @@
 //! Each is run unchanged and unprivileged, on loopback and between two network namespaces, with every connection type
 //! and the options people use. What runs is written in `docs/programs.md`; the chore fails if reality differs.
 //!
-//! Read first: [`case`] (what is a case), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how), then [`site`] (where).
+//! Read first: [`case`] (what a case is), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how),
+//! then [`topology`] (where).
 
 mod case;
 mod cases;
@@ -12,16 +13,16 @@ mod connected;
 mod files;
 mod pair;
 pub(crate) mod process;
-pub(crate) mod site;
 mod table;
+pub(crate) mod topology;
 
 use crate::dist::{self, Dist};
-use crate::place::{Cable, Setting, install, is_root};
+use crate::host::{Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, ensure};
 use case::{Case, Outcome, Shape};
-use site::{SITES, Site};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use topology::{TOPOLOGIES, Topology};
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -51,9 +52,9 @@ pub(crate) fn perftest(nonic: &Path, program: &'static str, options: Vec<&'stati
         options,
         limits: Vec::new(),
         takes_long: false,
-        excuse: None,
+        known_failure: None,
     };
-    pair::both(&site::here(), nonic, &case)
+    pair::both(&topology::here(), nonic, &case)
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -74,13 +75,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let readable = Readable::copy(&built)?;
     // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
-    let _buffers = Setting::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
+    let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     // perftest leaves these behind; those of another user are in our way.
     for file in ["/tmp/xrc_domain_client", "/tmp/xrc_domain_server"] {
         let _ = std::fs::remove_file(file);
     }
-    let cable = Cable::new()?;
-    let (mut outcomes, runs) = everything(&site::all(&cable), &readable.nonic(), options)?;
+    let veth_pair = VethPair::new()?;
+    let (mut outcomes, runs) = everything(&topology::all(&veth_pair), &readable.nonic(), options)?;
     let bad: usize = outcomes
         .iter()
         .map(|outcome| outcome.complaints.iter().flatten().count())
@@ -106,43 +107,53 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Where a case did not do as it is known to.
 fn surprises(outcome: &Outcome) -> Vec<String> {
     let case = &outcome.case;
-    let sites = outcome.complaints.iter().enumerate();
-    sites
-        .filter(|(site, complaint)| case.runs_at(*site) && case.is_excused(*site) != complaint.is_some())
+    let topologies = outcome.complaints.iter().enumerate();
+    topologies
+        .filter(|(topology, complaint)| {
+            case.runs_at(*topology) && case.is_known_to_fail(*topology) != complaint.is_some()
+        })
         .map(|(_, complaint)| match complaint {
             Some(_) => format!("{} fails", case.line()),
-            None => format!("{} runs: take its excuse away", case.line()),
+            None => format!("{} runs: take it off the known failures", case.line()),
         })
         .collect()
 }
 
 /// Runs every case wherever it runs, and says so. How many runs there were, too.
-fn everything(sites: &[Site<'_>; SITES], nonic: &Path, options: &Options) -> Result<(Vec<Outcome>, usize)> {
+fn everything(
+    topologies: &[Topology<'_>; TOPOLOGIES],
+    nonic: &Path,
+    options: &Options,
+) -> Result<(Vec<Outcome>, usize)> {
     let mut cases = cases::all();
     cases.retain(|case| case.line().contains(&options.only));
     ensure!(!cases.is_empty(), "no case has that in its command line");
-    let runs_at = |case: &Case, site| case.runs_at(site) && (options.exhaustive || !case.takes_long);
-    let at_all = |case: &Case| (0..SITES).filter(|site| runs_at(case, *site)).count();
+    let runs_at = |case: &Case, topology| case.runs_at(topology) && (options.exhaustive || !case.takes_long);
+    let at_all = |case: &Case| {
+        (0..TOPOLOGIES)
+            .filter(|topology| runs_at(case, *topology))
+            .count()
+    };
     let total: usize = cases.iter().map(at_all).sum();
     let mut runs = 0;
     let mut outcomes = Vec::new();
     for case in cases {
-        let mut complaints = [const { None }; SITES];
-        for (index, site) in sites
+        let mut complaints = [const { None }; TOPOLOGIES];
+        for (index, topology) in topologies
             .iter()
             .enumerate()
             .filter(|(index, _)| runs_at(&case, *index))
         {
             let started = Instant::now();
             let complaint = match &case.shape {
-                Shape::Alone => pair::alone(site, nonic, &case),
-                Shape::Pair => pair::both(site, nonic, &case).map(drop),
-                Shape::Connected(connected) => connected::run(site, nonic, connected),
+                Shape::Alone => pair::alone(topology, nonic, &case),
+                Shape::Pair => pair::both(topology, nonic, &case).map(drop),
+                Shape::Connected(connected) => connected::run(topology, nonic, connected),
             }
             .err()
             .map(|error| format!("{error:#}"));
             runs += 1;
-            let verdict = match (&complaint, case.is_excused(index)) {
+            let verdict = match (&complaint, case.is_known_to_fail(index)) {
                 (None, _) => "ok".to_owned(),
                 (Some(_), true) => "does not run, as known".to_owned(),
                 (Some(complaint), false) => format!("FAILED: {complaint}"),
@@ -151,7 +162,7 @@ fn everything(sites: &[Site<'_>; SITES], nonic: &Path, options: &Options) -> Res
             println!(
                 "{runs}/{total} {} ({}): {verdict} ({seconds:.1} s)",
                 case.line(),
-                site.name
+                topology.name
             );
             complaints[index] = complaint;
         }
@@ -212,8 +223,9 @@ mod tests {
     #[test]
     fn the_document_is_up_to_date() {
         let outcome = |case: Case| {
-            let complaint =
-                |site| (case.runs_at(site) && case.is_excused(site)).then(|| "as known".to_owned());
+            let complaint = |topology| {
+                (case.runs_at(topology) && case.is_known_to_fail(topology)).then(|| "as known".to_owned())
+            };
             let complaints = std::array::from_fn(complaint);
             Outcome { case, complaints }
         };

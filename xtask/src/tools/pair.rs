@@ -3,33 +3,33 @@
 
 use super::case::Case;
 use super::process::{Process, Ready};
-use super::site::{Site, on_nonic};
-use crate::place::Place;
+use super::topology::{Topology, on_nonic};
+use crate::host::RunAs;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// One process that looks and ends, and names our device.
-pub(super) fn alone(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<()> {
-    let mut command = on_nonic(&site.client, nonic, case.program);
+pub(super) fn alone(topology: &Topology<'_>, nonic: &Path, case: &Case) -> Result<()> {
+    let mut command = on_nonic(&topology.client, nonic, case.program);
     let process = Process::start(command.args(&case.options))?;
     let printed = process.finish()?;
     ensure!(
-        printed.contains(site.device),
+        printed.contains(topology.device),
         "it does not name {}: {printed}",
-        site.device
+        topology.device
     );
     Ok(())
 }
 
 /// A server and a client with the same options; what the client printed.
-pub(super) fn both(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<String> {
+pub(super) fn both(topology: &Topology<'_>, nonic: &Path, case: &Case) -> Result<String> {
     let port = fresh_port();
-    let gid_index = site.gid_index.to_string();
+    let gid_index = topology.gid_index.to_string();
     let is_example = case.program.starts_with("ibv_");
-    let arguments = |place: &Place<'_>| {
-        let mut command = on_nonic(place, nonic, case.program);
-        command.args(["-d", site.device, "-p", &port.to_string()]);
+    let arguments = |run_as: &RunAs<'_>| {
+        let mut command = on_nonic(run_as, nonic, case.program);
+        command.args(["-d", topology.device, "-p", &port.to_string()]);
         command.args([if is_example { "-g" } else { "-x" }, &gid_index]);
         if !case.service.is_empty() {
             command.args(["-c", case.service]);
@@ -37,9 +37,11 @@ pub(super) fn both(site: &Site<'_>, nonic: &Path, case: &Case) -> Result<String>
         command.args(&case.options).args(&case.limits);
         command
     };
-    let server = Process::start(&mut arguments(&site.server))?;
-    server.wait_until(Ready::Tcp(port), site).context("the server")?;
-    let client = Process::start(arguments(&site.client).arg(site.address))?;
+    let server = Process::start(&mut arguments(&topology.server))?;
+    server
+        .wait_until(Ready::Tcp(port), topology)
+        .context("the server")?;
+    let client = Process::start(arguments(&topology.client).arg(topology.address))?;
     // If one side fails, what it says explains the other's failure too.
     let (client, server) = (client.finish(), server.finish());
     match (client, server) {

@@ -2,7 +2,7 @@
 //!
 //! What it prints is read while it runs, since a full pipe would stop it, and kept as far as anybody asks.
 
-use super::site::Site;
+use super::topology::Topology;
 use anyhow::{Context, Result, bail};
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
@@ -24,7 +24,7 @@ pub(crate) enum Ready {
     Udp(u16),
     /// It listens on a port of the connection manager.
     Service(u16),
-    /// It is in the site's multicast group.
+    /// It is in the topology's multicast group.
     Group,
 }
 
@@ -51,10 +51,10 @@ impl Process {
     }
 
     /// Waits until a client can reach it.
-    pub(crate) fn wait_until(&self, ready: Ready, site: &Site<'_>) -> Result<()> {
+    pub(crate) fn wait_until(&self, ready: Ready, topology: &Topology<'_>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            if self.is(ready, site) {
+            if self.is(ready, topology) {
                 return Ok(());
             }
             if !self.runs() {
@@ -66,7 +66,7 @@ impl Process {
     }
 
     /// The kernel's tables of the process's namespace tell.
-    fn is(&self, ready: Ready, site: &Site<'_>) -> bool {
+    fn is(&self, ready: Ready, topology: &Topology<'_>) -> bool {
         let has = |table: &str, fits: &dyn Fn(&str) -> bool| {
             let path = format!("/proc/{}/net/{table}", self.child.id());
             let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -88,10 +88,11 @@ impl Process {
             // everywhere gets one address after the other.
             Ready::Service(port) => has("unix", &|line| {
                 // Servers that know IPv4 only never listen at an address of IPv6; their clients shall fail at once.
-                let is_here = line.contains(&format!("/{}/service/", site.address)) || site.group.is_ipv6();
+                let is_here =
+                    line.contains(&format!("/{}/service/", topology.address)) || topology.group.is_ipv6();
                 is_here && line.contains("/service/") && line.ends_with(&format!("{port:04x}"))
             }),
-            Ready::Group => match site.group {
+            Ready::Group => match topology.group {
                 IpAddr::V4(group) => {
                     let wanted = format!("{:08X}", u32::from_ne_bytes(group.octets()));
                     has("igmp", &|line| line.trim().starts_with(&wanted))
@@ -124,8 +125,8 @@ impl Process {
         };
         let [out, err] = self.end();
         match status {
-            None => bail!("still runs after {PATIENCE:?}: {}", last_words(&out, &err)),
-            Some(status) if !status.success() => bail!("{status}: {}", last_words(&out, &err)),
+            None => bail!("still runs after {PATIENCE:?}: {}", last_lines(&out, &err)),
+            Some(status) if !status.success() => bail!("{status}: {}", last_lines(&out, &err)),
             Some(_) => Ok(out + &err),
         }
     }
@@ -133,7 +134,7 @@ impl Process {
     /// Ends it, and tells the last it said.
     pub(crate) fn stop(mut self) -> String {
         let [out, err] = self.end();
-        last_words(&out, &err)
+        last_lines(&out, &err)
     }
 
     fn end(&mut self) -> [String; 2] {
@@ -185,7 +186,7 @@ fn read(from: Option<impl std::io::Read>) -> String {
 }
 
 /// The end of what was said, on one line.
-fn last_words(out: &str, err: &str) -> String {
+fn last_lines(out: &str, err: &str) -> String {
     const LONGEST: usize = 200;
     let lines: Vec<String> = out
         .lines()

@@ -19,7 +19,7 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
     text += "\n## By the connection manager\n\n\
              | program | options | loopback | two hosts | loopback, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|---|\n";
     text += &lines(&connected);
-    text += &excuses(outcomes);
+    text += &known_failures(outcomes);
     text
 }
 
@@ -33,7 +33,7 @@ fn groups(outcomes: &[&Outcome]) -> String {
         let (group, others) = rest.split_at(length);
         rest = others;
         let options: Vec<String> = group.iter().map(|outcome| shown(&outcome.case)).collect();
-        let verdict = |site: usize| group.iter().all(|outcome| outcome.complaints[site].is_none());
+        let verdict = |topology: usize| group.iter().all(|outcome| outcome.complaints[topology].is_none());
         let (program, service) = row(&first.case);
         // Writing to a string does not fail.
         let _ = writeln!(
@@ -53,15 +53,15 @@ fn lines(outcomes: &[&Outcome]) -> String {
     for outcome in outcomes {
         let case = &outcome.case;
         if case
-            .excuse
-            .is_some_and(|excuse| excuse.place == Where::Everywhere)
+            .known_failure
+            .is_some_and(|known_failure| known_failure.place == Where::Everywhere)
         {
             continue;
         }
         let _ = write!(text, "| `{}` | {} |", case.program, shown(case));
-        for (site, complaint) in outcome.complaints.iter().enumerate() {
+        for (topology, complaint) in outcome.complaints.iter().enumerate() {
             let verdict = match complaint {
-                Some(_) if case.is_excused(site) => "–",
+                Some(_) if case.is_known_to_fail(topology) => "–",
                 complaint => mark(complaint.is_none()),
             };
             let _ = write!(text, " {verdict} |");
@@ -71,16 +71,16 @@ fn lines(outcomes: &[&Outcome]) -> String {
     text
 }
 
-fn excuses(outcomes: &[Outcome]) -> String {
+fn known_failures(outcomes: &[Outcome]) -> String {
     let mut text = String::from("\n## What does not run\n\n| command | where | why |\n|---|---|---|\n");
     for case in outcomes.iter().map(|outcome| &outcome.case) {
-        if let Some(excuse) = case.excuse {
-            let place = match excuse.place {
+        if let Some(known_failure) = case.known_failure {
+            let place = match known_failure.place {
                 Where::Everywhere => "everywhere",
                 Where::Ipv6 => "IPv6",
                 Where::LoopbackIpv6 => "loopback, IPv6",
             };
-            let _ = writeln!(text, "| `{}` | {place} | {} |", case.line(), excuse.why);
+            let _ = writeln!(text, "| `{}` | {place} | {} |", case.line(), known_failure.why);
         }
     }
     text

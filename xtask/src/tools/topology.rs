@@ -1,13 +1,13 @@
-//! The four places a pair of programs can be: one host or two, and which of the Internet's protocols between them.
+//! The four topologies in which a pair of programs runs: one host or two, and which of the Internet's protocols between them.
 
-use crate::place::{Cable, Place};
+use crate::host::{RunAs, VethPair};
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
 /// Where both sides are.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Site<'a> {
+pub(crate) struct Topology<'a> {
     pub(crate) name: &'static str,
     pub(crate) device: &'static str,
     /// Where the client finds the server.
@@ -18,20 +18,20 @@ pub(crate) struct Site<'a> {
     pub(crate) ethernet: [&'static str; 2],
     pub(crate) group: IpAddr,
     pub(crate) gid_index: u32,
-    pub(crate) server: Place<'a>,
-    pub(crate) client: Place<'a>,
+    pub(crate) server: RunAs<'a>,
+    pub(crate) client: RunAs<'a>,
 }
 
 /// How many there are.
-pub(crate) const SITES: usize = 4;
+pub(crate) const TOPOLOGIES: usize = 4;
 
 /// Loopback and two hosts with IPv4, then both with IPv6.
-pub(crate) fn all(cable: &Cable) -> [Site<'_>; SITES] {
-    let place = |namespace| Place {
+pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
+    let run_as = |namespace| RunAs {
         namespace: Some(namespace),
         as_nobody: true,
     };
-    let loopback = Site {
+    let loopback = Topology {
         name: "loopback",
         device: "roce_lo",
         address: "127.0.0.1",
@@ -39,10 +39,10 @@ pub(crate) fn all(cable: &Cable) -> [Site<'_>; SITES] {
         ethernet: ["10.77.0.2", "10.77.0.2"],
         group: IpAddr::from([239, 1, 2, 3]),
         gid_index: 0,
-        server: place(&cable.right),
-        client: place(&cable.right),
+        server: run_as(&veth_pair.right),
+        client: run_as(&veth_pair.right),
     };
-    let hosts = Site {
+    let hosts = Topology {
         name: "two hosts",
         device: "roce_veth",
         address: "10.77.0.2",
@@ -50,11 +50,11 @@ pub(crate) fn all(cable: &Cable) -> [Site<'_>; SITES] {
         ethernet: ["10.77.0.2", "10.77.0.1"],
         // The first is link-local.
         gid_index: 1,
-        client: place(&cable.left),
+        client: run_as(&veth_pair.left),
         ..loopback
     };
     let group = IpAddr::from([0xff05, 0, 0, 0, 0, 0, 1, 0x1234]);
-    let loopback_v6 = Site {
+    let loopback_v6 = Topology {
         name: "loopback, IPv6",
         address: "::1",
         client_address: "::1",
@@ -62,7 +62,7 @@ pub(crate) fn all(cable: &Cable) -> [Site<'_>; SITES] {
         group,
         ..loopback
     };
-    let hosts_v6 = Site {
+    let hosts_v6 = Topology {
         name: "two hosts, IPv6",
         address: "fd77::2",
         client_address: "fd77::1",
@@ -74,8 +74,8 @@ pub(crate) fn all(cable: &Cable) -> [Site<'_>; SITES] {
 }
 
 /// Both ends on the loopback of this very namespace, as whoever we are.
-pub(super) fn here() -> Site<'static> {
-    Site {
+pub(super) fn here() -> Topology<'static> {
+    Topology {
         name: "loopback",
         device: "roce_lo",
         address: "127.0.0.1",
@@ -83,14 +83,14 @@ pub(super) fn here() -> Site<'static> {
         ethernet: ["127.0.0.1"; 2],
         group: IpAddr::from([239, 1, 2, 3]),
         gid_index: 0,
-        server: Place::default(),
-        client: Place::default(),
+        server: RunAs::default(),
+        client: RunAs::default(),
     }
 }
 
-/// `nonic run -- program` at a place.
-pub(super) fn on_nonic(place: &Place<'_>, nonic: &Path, program: &str) -> Command {
-    let mut command = place.command(nonic);
+/// `nonic run -- program` as somebody, in a namespace.
+pub(super) fn on_nonic(run_as: &RunAs<'_>, nonic: &Path, program: &str) -> Command {
+    let mut command = run_as.command(nonic);
     command.args(["run", "--", program]);
     command
 }
