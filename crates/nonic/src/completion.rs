@@ -21,16 +21,20 @@ const SPIN: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub struct Completion {
     /// The number given when it was posted.
+    #[doc(alias = "wr_id")]
     pub id: u64,
     /// Bytes received or fetched (zero for sends and writes), or what went wrong.
     pub result: Result<usize, Status>,
     /// What it was.
     pub opcode: CompletionOpcode,
     /// Which queue pair it belonged to.
+    #[doc(alias = "qp_num")]
     pub qpn: Qpn,
     /// The peer's immediate data.
+    #[doc(alias("imm_data", "IBV_WC_WITH_IMM"))]
     pub immediate: Option<u32>,
     /// For datagrams: the queue pair that sent it. The first 40 bytes of the buffer are the network header.
+    #[doc(alias("src_qp", "IBV_WC_GRH"))]
     pub source: Option<Qpn>,
     /// The buffers the request was posted with, whatever the result.
     pub buffers: SmallVec<[Lease; 1]>,
@@ -65,6 +69,7 @@ pub(crate) struct Shared {
 
 impl Device {
     /// A new completion queue for `capacity` completions.
+    #[doc(alias = "ibv_create_cq")]
     pub fn completion_queue(&self, capacity: usize) -> io::Result<CompletionQueue> {
         CompletionQueue::new(self, capacity)
     }
@@ -86,6 +91,7 @@ impl CompletionQueue {
     }
 
     /// The next completion, if there is one. Drives the NIC.
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self) -> Result<Option<Completion>, CqOverflow> {
         let mut found = None;
         self.shared
@@ -96,6 +102,7 @@ impl CompletionQueue {
     }
 
     /// Moves up to `max` completions to `sink`; how many. Drives the NIC if there are none.
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll_many(&self, max: usize, mut sink: impl FnMut(Completion)) -> Result<usize, CqOverflow> {
         self.shared
             .device
@@ -104,6 +111,7 @@ impl CompletionQueue {
     }
 
     /// Waits for a completion, at most `timeout` (for ever without one). Polls briefly, then sleeps.
+    #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Completion>, WaitError> {
         let start = Instant::now();
         loop {
@@ -128,12 +136,14 @@ impl CompletionQueue {
     }
 
     /// The next completion, as a future. Works on any runtime: the background thread wakes it.
+    #[doc(alias = "ibv_get_cq_event")]
     #[must_use = "futures do nothing unless awaited"]
     pub fn next(&self) -> Next<'_> {
         Next { queue: self }
     }
 
     /// The next completion, waited for on tokio's own reactor.
+    #[doc(alias = "ibv_get_cq_event")]
     #[cfg(feature = "tokio")]
     pub async fn next_on_runtime(&self) -> Result<Completion, WaitError> {
         use tokio::io::Interest;
@@ -160,16 +170,19 @@ impl CompletionQueue {
     /// A descriptor that becomes readable when an armed queue gets a completion; for event loops.
     ///
     /// Arm, poll until empty, then wait for it; drain it by [`CompletionQueue::acknowledge`].
+    #[doc(alias("ibv_comp_channel", "ibv_create_comp_channel"))]
     pub fn event_fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.shared.doorbell.fd().map(AsFd::as_fd)
     }
 
     /// Asks for one wake-up at the next completion.
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self) {
         self.shared.device.engine.arm(&self.shared.core, Arm::Next);
     }
 
     /// Makes the descriptor unreadable again.
+    #[doc(alias = "ibv_ack_cq_events")]
     pub fn acknowledge(&self) -> io::Result<()> {
         self.shared.doorbell.fd()?.drain().map(|_| ())
     }

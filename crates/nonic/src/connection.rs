@@ -53,6 +53,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum ConnectError {
     /// The peer said no.
+    #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     #[error("the peer rejected the connection: {}", reason.text())]
     Rejected {
         /// Why: 28 is the program's own decision, 8 that nobody listens there.
@@ -61,9 +62,11 @@ pub enum ConnectError {
         private_data: Vec<u8>,
     },
     /// The peer did not answer.
+    #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     #[error("the peer does not answer; is its device up, and UDP port 4791 let through?")]
     Unreachable,
     /// The device has no address from which the peer can be reached.
+    #[doc(alias("RDMA_CM_EVENT_ADDR_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR"))]
     #[error("{0} cannot be reached from an address of this device; open the device of the right interface")]
     NoRoute(SocketAddr),
     /// The peer's packets would not fit our interface.
@@ -103,28 +106,33 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The peer's address, and its port as far as it told.
+    #[doc(alias = "rdma_get_peer_addr")]
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
     /// Waits until the peer has disconnected, at most `timeout` (for ever without one). Whether it has.
+    #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> bool {
         self.handle.channel.wait(timeout, ended).is_some()
     }
 
     /// The same, in a task.
+    #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     pub async fn disconnected(&self) {
         std::future::poll_fn(|context| self.handle.channel.poll(context, ended)).await;
     }
 
     /// Tells the peer that the connection ends, and keeps the queue pair: it goes to the error state, and what is
     /// posted completes as flushed.
+    #[doc(alias = "rdma_disconnect")]
     pub fn shutdown(&self) -> Result<(), ConnectError> {
         self.handle.device.engine.disconnect(self.handle.id, &[])?;
         Ok(self.pair.fail()?)
     }
 
     /// Ends the connection: the peer is told, the queue pair is destroyed.
+    #[doc(alias("rdma_disconnect", "rdma_destroy_id"))]
     pub fn disconnect(self) {}
 }
 

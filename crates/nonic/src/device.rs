@@ -22,11 +22,13 @@ pub struct Device {
 
 impl Device {
     /// The devices of this host: one per network interface, named `roce_` and the interface's name.
+    #[doc(alias("ibv_get_device_list", "rdma_get_devices"))]
     pub fn list() -> io::Result<Vec<NetDevice>> {
         nonic_engine::Device::list()
     }
 
     /// Opens a device by name.
+    #[doc(alias = "ibv_open_device")]
     pub fn open(name: &str) -> Result<Self, OpenError> {
         let engine = nonic_engine::Device::open(name)?;
         let cm_dispatcher = Arc::new(CmDispatcher::default());
@@ -38,11 +40,13 @@ impl Device {
     }
 
     /// The interface it stands on.
+    #[doc(alias("ibv_get_device_name", "ibv_device"))]
     pub fn netdev(&self) -> &NetDevice {
         self.engine.netdev()
     }
 
     /// Its addresses; the position is the GID index.
+    #[doc(alias("ibv_query_gid", "ibv_query_gid_table"))]
     pub fn gids(&self) -> &[GidEntry] {
         self.engine.gids()
     }
@@ -54,11 +58,13 @@ impl Device {
     }
 
     /// The largest path MTU its interface carries.
+    #[doc(alias = "ibv_query_port")]
     pub fn port_mtu(&self) -> PathMtu {
         self.engine.config().port_mtu
     }
 
     /// A new protection domain.
+    #[doc(alias = "ibv_alloc_pd")]
     pub fn domain(&self) -> Domain {
         Domain {
             device: self.clone(),
@@ -91,6 +97,7 @@ impl Device {
     }
 
     /// Waits for an asynchronous event, at most `timeout` (for ever without one).
+    #[doc(alias = "ibv_get_async_event")]
     pub fn wait_event(&self, timeout: Option<Duration>) -> io::Result<Option<Event>> {
         self.engine.events().wait(timeout)
     }

@@ -54,28 +54,185 @@ mod queue_pair;
 mod shared_receive_queue;
 mod transport;
 
-pub use completion::{Completion, CompletionQueue, Next, WaitError};
-pub use connection::{
-    ConnectError, Connecting, Connection, DatagramListener, DatagramService, Incoming, Inquiry, ListenError,
-    Listener, Resolving, connect, connect_with, resolve,
-};
-pub use device::{Device, Domain, Usage};
+pub use completion::{Next, WaitError};
+pub use connection::{ConnectError, ListenError, Resolving};
+pub use device::Usage;
 pub use endpoint::{Endpoint, ParseEndpointError};
-pub use memory::{Buffers, Exposed, Lease, MemoryError, ParseRemoteSliceError, RemoteSlice};
+pub use memory::{MemoryError, ParseRemoteSliceError};
 pub use nonic_core::{
-    Access, AckTimeout, CompletionOpcode, Counters, CqOverflow, CreateError, Event, ModifyError, NicConfig,
-    PathMtu, PostError, Psn, QpCapacity, QpState, Qpn, RnrTimer, Status,
+    AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
 };
+pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::host::{Occupant, RetryReason, Standing, occupant};
-pub use nonic_engine::netdev::{Gid, GidEntry, LinkState, LocalAddress, NetDevice};
 pub use nonic_engine::{LinkCounters, OpenError};
 pub use nonic_wire::cm::RejectReason;
+pub use transport::{Connected, Datagram, Reliable};
+
+// Whoever knows verbs searches for their names. Those of types and functions stand here and not at the items because
+// rustdoc 1.95 loses the aliases of what a private module defines (rust-lang/rust#152939); those of methods, fields and
+// variants are where these are.
+
+#[doc(alias = "ibv_wc")]
+pub use completion::Completion;
+#[doc(alias("ibv_cq", "ibv_create_cq", "ibv_destroy_cq"))]
+pub use completion::CompletionQueue;
+#[doc(alias = "rdma_cm_id")]
+pub use connection::Connecting;
+#[doc(alias = "rdma_cm_id")]
+pub use connection::Connection;
+#[doc(alias("rdma_cm_id", "rdma_listen", "RDMA_PS_UDP"))]
+pub use connection::DatagramListener;
+#[doc(alias = "rdma_ud_param")]
+pub use connection::DatagramService;
+#[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
+pub use connection::Incoming;
+#[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
+pub use connection::Inquiry;
+#[doc(alias("rdma_cm_id", "rdma_create_id", "rdma_listen", "RDMA_PS_TCP"))]
+pub use connection::Listener;
+#[doc(alias("rdma_connect", "rdma_resolve_addr", "rdma_resolve_route"))]
+pub use connection::connect;
+#[doc(alias("rdma_connect", "rdma_conn_param"))]
+pub use connection::connect_with;
+#[doc(alias("rdma_resolve_addr", "rdma_connect"))]
+pub use connection::resolve;
+#[doc(alias("ibv_context", "ibv_open_device", "ibv_close_device"))]
+pub use device::Device;
+#[doc(alias("ibv_pd", "ibv_alloc_pd", "ibv_dealloc_pd"))]
+pub use device::Domain;
+#[doc(alias("ibv_sge", "sg_list"))]
+pub use memory::Buffers;
+#[doc(alias("ibv_mr", "ibv_reg_mr"))]
+pub use memory::Exposed;
+#[doc(alias("ibv_mr", "ibv_reg_mr"))]
+pub use memory::Lease;
+#[doc(alias = "remote_addr")]
+pub use memory::RemoteSlice;
+#[doc(alias = "bad_wr")]
 pub use posting::Refused;
-pub use queue_pair::{
-    ConnectOptions, Peer, Prepared, QueuePair, QueuePairBuilder, ReceiveQueue, RefusedBatch, SendQueue,
-};
+#[doc(alias("ibv_qp_attr", "rdma_conn_param"))]
+pub use queue_pair::ConnectOptions;
+#[doc(alias("ibv_ah", "ibv_create_ah"))]
+pub use queue_pair::Peer;
+#[doc(alias("ibv_qp", "ibv_modify_qp"))]
+pub use queue_pair::Prepared;
+#[doc(alias("ibv_qp", "ibv_destroy_qp"))]
+pub use queue_pair::QueuePair;
+#[doc(alias("ibv_qp_init_attr", "ibv_create_qp"))]
+pub use queue_pair::QueuePairBuilder;
+#[doc(alias = "ibv_post_recv")]
+pub use queue_pair::ReceiveQueue;
+#[doc(alias = "bad_wr")]
+pub use queue_pair::RefusedBatch;
+#[doc(alias("ibv_post_send", "ibv_send_wr"))]
+pub use queue_pair::SendQueue;
+#[doc(alias("ibv_srq", "ibv_destroy_srq"))]
 pub use shared_receive_queue::SharedReceiveQueue;
-pub use transport::{Connected, Datagram, Rc, Reliable, Transport, Uc, Ud};
+#[doc(alias = "IBV_QPT_RC")]
+pub use transport::Rc;
+#[doc(alias = "ibv_qp_type")]
+pub use transport::Transport;
+#[doc(alias = "IBV_QPT_UC")]
+pub use transport::Uc;
+#[doc(alias = "IBV_QPT_UD")]
+pub use transport::Ud;
+
+// What is defined below this crate is shown in its documentation, so that it is found here.
+
+#[doc(inline)]
+#[doc(alias(
+    "ibv_access_flags",
+    "IBV_ACCESS_LOCAL_WRITE",
+    "IBV_ACCESS_REMOTE_WRITE",
+    "IBV_ACCESS_REMOTE_READ",
+    "IBV_ACCESS_REMOTE_ATOMIC",
+    "IBV_ACCESS_MW_BIND",
+    "IBV_ACCESS_ZERO_BASED"
+))]
+pub use nonic_core::Access;
+#[doc(inline)]
+#[doc(alias(
+    "ibv_wc_opcode",
+    "IBV_WC_SEND",
+    "IBV_WC_RDMA_WRITE",
+    "IBV_WC_RDMA_READ",
+    "IBV_WC_COMP_SWAP",
+    "IBV_WC_FETCH_ADD",
+    "IBV_WC_BIND_MW",
+    "IBV_WC_LOCAL_INV",
+    "IBV_WC_RECV",
+    "IBV_WC_RECV_RDMA_WITH_IMM"
+))]
+pub use nonic_core::CompletionOpcode;
+#[doc(inline)]
+#[doc(alias(
+    "ibv_async_event",
+    "ibv_event_type",
+    "IBV_EVENT_CQ_ERR",
+    "IBV_EVENT_QP_FATAL",
+    "IBV_EVENT_QP_REQ_ERR",
+    "IBV_EVENT_QP_ACCESS_ERR",
+    "IBV_EVENT_QP_LAST_WQE_REACHED",
+    "IBV_EVENT_SQ_DRAINED",
+    "IBV_EVENT_SRQ_LIMIT_REACHED",
+    "IBV_EVENT_COMM_EST",
+    "IBV_EVENT_DEVICE_FATAL"
+))]
+pub use nonic_core::Event;
+#[doc(inline)]
+#[doc(alias(
+    "ibv_mtu",
+    "IBV_MTU_256",
+    "IBV_MTU_512",
+    "IBV_MTU_1024",
+    "IBV_MTU_2048",
+    "IBV_MTU_4096"
+))]
+pub use nonic_core::PathMtu;
+#[doc(inline)]
+#[doc(alias = "ibv_qp_cap")]
+pub use nonic_core::QpCapacity;
+#[doc(inline)]
+#[doc(alias(
+    "ibv_qp_state",
+    "IBV_QPS_RESET",
+    "IBV_QPS_INIT",
+    "IBV_QPS_RTR",
+    "IBV_QPS_RTS",
+    "IBV_QPS_SQD",
+    "IBV_QPS_SQE",
+    "IBV_QPS_ERR"
+))]
+pub use nonic_core::QpState;
+#[doc(inline)]
+#[doc(alias(
+    "ibv_wc_status",
+    "IBV_WC_SUCCESS",
+    "IBV_WC_LOC_LEN_ERR",
+    "IBV_WC_LOC_QP_OP_ERR",
+    "IBV_WC_LOC_PROT_ERR",
+    "IBV_WC_WR_FLUSH_ERR",
+    "IBV_WC_MW_BIND_ERR",
+    "IBV_WC_BAD_RESP_ERR",
+    "IBV_WC_REM_INV_REQ_ERR",
+    "IBV_WC_REM_ACCESS_ERR",
+    "IBV_WC_REM_OP_ERR",
+    "IBV_WC_RETRY_EXC_ERR",
+    "IBV_WC_RNR_RETRY_EXC_ERR"
+))]
+pub use nonic_core::Status;
+#[doc(inline)]
+#[doc(alias = "ibv_gid")]
+pub use nonic_engine::netdev::Gid;
+#[doc(inline)]
+#[doc(alias("ibv_gid_entry", "ibv_query_gid_ex"))]
+pub use nonic_engine::netdev::GidEntry;
+#[doc(inline)]
+#[doc(alias("ibv_port_state", "IBV_PORT_ACTIVE", "IBV_PORT_DOWN"))]
+pub use nonic_engine::netdev::LinkState;
+#[doc(inline)]
+#[doc(alias("ibv_device", "ibv_get_device_name"))]
+pub use nonic_engine::netdev::NetDevice;
 
 /// The Q_Key of datagram programs on Linux's rdma_cm, none of which says so on the wire.
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;

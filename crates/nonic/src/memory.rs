@@ -67,11 +67,13 @@ pub struct Lease {
 
 impl Domain {
     /// A zeroed buffer of `len` bytes.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn lease(&self, len: usize) -> Result<Lease, MemoryError> {
         Lease::new(self, len)
     }
 
     /// A buffer with a copy of `bytes`.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn lease_from(&self, bytes: &[u8]) -> Result<Lease, MemoryError> {
         let mut lease = Lease::new(self, bytes.len())?;
         lease.copy_from_slice(bytes);
@@ -120,6 +122,7 @@ impl Lease {
     }
 
     /// Lets peers at it, with the given rights. Local write is implied.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn expose(self, access: Access) -> Result<Exposed, MemoryError> {
         let domain = &self.memory.domain;
         let key = domain.device.engine.register(KeySpec {
@@ -286,6 +289,7 @@ impl Exposed {
     }
 
     /// Takes it back: when this returns, no peer's access is under way and none will begin.
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn into_lease(mut self) -> Lease {
         self.revoke();
         self.lease.take().expect("taken only here")

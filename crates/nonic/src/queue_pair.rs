@@ -25,6 +25,7 @@ pub struct QueuePair<T: Transport> {
 
 impl<T: Transport> QueuePair<T> {
     /// Its number.
+    #[doc(alias = "qp_num")]
     pub fn qpn(&self) -> Qpn {
         self.sq.handle.qpn
     }
@@ -48,6 +49,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Its state: peers and errors can change it at any time.
+    #[doc(alias("ibv_query_qp", "ibv_qp_state"))]
     pub fn state(&self) -> QpState {
         self.sq.handle.state()
     }

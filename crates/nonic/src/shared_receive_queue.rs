@@ -18,6 +18,7 @@ pub struct SharedReceiveQueue {
 impl Domain {
     /// A receive queue for several queue pairs. All of them must complete receives to `queue`, which returns
     /// the buffers.
+    #[doc(alias = "ibv_create_srq")]
     pub fn shared_receive_queue(&self, queue: &CompletionQueue, capacity: usize) -> SharedReceiveQueue {
         let max_sge = self.device.engine.config().max_sge as usize;
         let srq = self.device.engine.create_srq(self.pd, capacity, max_sge);
@@ -31,6 +32,7 @@ impl Domain {
 
 impl SharedReceiveQueue {
     /// Posts a receive; refused, it gives the buffers back.
+    #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
         let keys = self.domain.device.engine.keys();
         post_receive(&self.queue, WorkQueueId::SHARED, id, buffers.into(), |request| {
@@ -39,6 +41,7 @@ impl SharedReceiveQueue {
     }
 
     /// Asks for one [`Event::SrqLimit`](crate::Event::SrqLimit) when fewer than `limit` receives wait.
+    #[doc(alias = "ibv_modify_srq")]
     pub fn set_limit(&self, limit: usize) {
         self.srq.set_limit(limit);
     }

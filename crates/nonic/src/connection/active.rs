@@ -85,6 +85,7 @@ pub struct Connecting<T: Connected> {
 
 impl<T: Connected> Connecting<T> {
     /// Waits until the peer has answered, or is given up.
+    #[doc(alias("RDMA_CM_EVENT_ESTABLISHED", "RDMA_CM_EVENT_CONNECT_RESPONSE"))]
     pub fn wait(mut self) -> Result<Connection<T>, ConnectError> {
         let handle = self.handle.take().expect("not awaited to the end before");
         let answer = handle
@@ -97,6 +98,7 @@ impl<T: Connected> Connecting<T> {
     /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
     ///
     /// Without a limit that takes about a minute, which is what the protocol grants a slow one.
+    #[doc(alias("RDMA_CM_EVENT_ESTABLISHED", "RDMA_CM_EVENT_CONNECT_RESPONSE"))]
     pub fn wait_within(mut self, timeout: Duration) -> Result<Connection<T>, ConnectError> {
         let handle = self.handle.take().expect("not awaited to the end before");
         let answer = handle.channel.wait(Some(timeout), answer);

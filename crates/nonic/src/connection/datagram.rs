@@ -27,12 +27,14 @@ impl DatagramListener {
     /// Listens at one of the device's addresses, or at all of a family (`0.0.0.0`, `[::]`). Port 0 is any free one.
     ///
     /// Datagram ports and those of a [`Listener`](super::Listener) are different ones, as with UDP and TCP.
+    #[doc(alias("rdma_bind_addr", "rdma_listen"))]
     pub fn bind(device: &Device, address: SocketAddr) -> Result<Self, ListenError> {
         let listener = CmListener::open(device, PortSpace::Udp, address)?;
         Ok(DatagramListener { listener })
     }
 
     /// Where it listens.
+    #[doc(alias("rdma_get_local_addr", "rdma_get_src_port"))]
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.address
     }
@@ -100,12 +102,14 @@ impl Inquiry {
     }
 
     /// Names the queue pair that serves. At most 136 bytes of private data reach the peer's program.
+    #[doc(alias = "rdma_accept")]
     pub fn answer<T: Datagram>(self, pair: &QueuePair<T>, private_data: &[u8]) -> Result<(), ConnectError> {
         let endpoint = pair.endpoint();
         self.reply(SidrStatus::VALID, endpoint.qpn, endpoint.qkey, private_data)
     }
 
     /// Says no. At most 136 bytes of private data reach the peer's program.
+    #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.reply(SidrStatus::REJECT, Qpn::default(), 0, private_data)
     }

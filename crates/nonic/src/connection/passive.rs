@@ -21,17 +21,20 @@ pub struct Listener {
 
 impl Listener {
     /// Listens at one of the device's addresses, or at all of a family (`0.0.0.0`, `[::]`). Port 0 is any free one.
+    #[doc(alias("rdma_bind_addr", "rdma_listen"))]
     pub fn bind(device: &Device, address: SocketAddr) -> Result<Self, ListenError> {
         let listener = CmListener::open(device, PortSpace::Tcp, address)?;
         Ok(Listener { listener })
     }
 
     /// Where it listens.
+    #[doc(alias("rdma_get_local_addr", "rdma_get_src_port"))]
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.address
     }
 
     /// Waits for the next request.
+    #[doc(alias("rdma_get_request", "rdma_get_cm_event"))]
     pub fn accept(&self) -> Result<Incoming, ConnectError> {
         let request = self
             .listener
@@ -42,12 +45,14 @@ impl Listener {
     }
 
     /// The same, for at most `timeout`.
+    #[doc(alias("rdma_get_request", "rdma_get_cm_event"))]
     pub fn accept_within(&self, timeout: Duration) -> Option<Incoming> {
         let request = self.listener.channel.wait(Some(timeout), request)?;
         Some(self.incoming(request))
     }
 
     /// The same, in a task.
+    #[doc(alias("rdma_get_request", "rdma_get_cm_event"))]
     pub async fn next(&self) -> Incoming {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
@@ -107,6 +112,7 @@ impl Incoming {
     /// Accepts with a queue pair of ours. At most 196 bytes of private data reach the peer's program.
     ///
     /// The connection can be used at once. A peer that sends before a receive is posted waits for one.
+    #[doc(alias = "rdma_accept")]
     pub fn accept<T: Connected>(
         self,
         builder: QueuePairBuilder<T>,
@@ -116,6 +122,7 @@ impl Incoming {
     }
 
     /// The same, with other than the usual options.
+    #[doc(alias = "rdma_accept")]
     pub fn accept_with<T: Connected>(
         self,
         builder: QueuePairBuilder<T>,
@@ -175,11 +182,13 @@ impl Incoming {
     }
 
     /// Says no. At most 148 bytes of private data reach the peer's program.
+    #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.reject_with(RejectReason::CONSUMER_DEFINED, private_data)
     }
 
     /// The same, for another reason than that the program does not want it.
+    #[doc(alias = "rdma_reject")]
     pub fn reject_with(self, reason: RejectReason, private_data: &[u8]) -> Result<(), ConnectError> {
         self.handle.reject(reason, private_data)
     }

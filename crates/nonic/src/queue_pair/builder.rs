@@ -31,11 +31,13 @@ pub struct QueuePairBuilder<T: Transport> {
 
 impl Domain {
     /// A queue pair with default sizes, completing to `queue`.
+    #[doc(alias("ibv_create_qp", "rdma_create_qp"))]
     pub fn queue_pair<T: Transport>(&self, queue: &CompletionQueue) -> Result<Prepared<T>, CreateError> {
         self.queue_pair_builder(queue).build()
     }
 
     /// A queue pair to be adjusted before it is made.
+    #[doc(alias("ibv_create_qp", "rdma_create_qp"))]
     pub fn queue_pair_builder<T: Transport>(&self, queue: &CompletionQueue) -> QueuePairBuilder<T> {
         QueuePairBuilder::new(self, queue)
     }
@@ -60,6 +62,7 @@ impl<T: Transport> QueuePairBuilder<T> {
     }
 
     /// Completes receives elsewhere than sends.
+    #[doc(alias = "recv_cq")]
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
         self.recv_queue = queue.clone();
         self
@@ -73,12 +76,14 @@ impl<T: Transport> QueuePairBuilder<T> {
     }
 
     /// Sets the queue sizes.
+    #[doc(alias = "ibv_qp_cap")]
     pub fn capacity(mut self, capacity: QpCapacity) -> Self {
         self.capacity = capacity;
         self
     }
 
     /// Uses another of the device's addresses than the first.
+    #[doc(alias = "sgid_index")]
     pub fn gid_index(mut self, index: u8) -> Self {
         self.gid_index = Some(index);
         self
@@ -89,6 +94,7 @@ impl<T: Transport> QueuePairBuilder<T> {
     }
 
     /// Makes it.
+    #[doc(alias = "ibv_create_qp")]
     pub fn build(self) -> Result<Prepared<T>, CreateError> {
         let engine = &self.domain.device.engine;
         let gid_index = self.gid_index.unwrap_or(0);
@@ -153,18 +159,29 @@ impl<T: Datagram> QueuePairBuilder<T> {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// The largest packet; the smaller of the two ends' if not given.
+    #[doc(alias = "path_mtu")]
     pub mtu: Option<PathMtu>,
     /// What the peer may do to memory it has keys for.
+    #[doc(alias = "qp_access_flags")]
     pub access: Access,
     /// How long to wait for an acknowledgement before repeating.
     pub timeout: AckTimeout,
     /// How often to repeat, up to 7.
+    #[doc(alias("retry_cnt", "retry_count"))]
     pub retries: u8,
     /// How often to try a peer that has no receive ready; 7 is for ever.
+    #[doc(alias("rnr_retry", "rnr_retry_count"))]
     pub rnr_retries: u8,
     /// How long a peer should wait when we have no receive ready.
+    #[doc(alias = "min_rnr_timer")]
     pub rnr_timer: RnrTimer,
     /// READs and atomics under way, in each direction.
+    #[doc(alias(
+        "max_rd_atomic",
+        "max_dest_rd_atomic",
+        "initiator_depth",
+        "responder_resources"
+    ))]
     pub fetches: u8,
 }
 
@@ -210,11 +227,13 @@ impl<T: Transport> Prepared<T> {
 
 impl<T: Connected> Prepared<T> {
     /// Connects to a peer's endpoint. The peer must do the same with ours.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<T>, ModifyError> {
         self.connect_with(peer, &ConnectOptions::default())
     }
 
     /// The same, with other than the usual options.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn connect_with(
         self,
         peer: &Endpoint,
@@ -280,6 +299,7 @@ impl<T: Connected> Prepared<T> {
 
 impl<T: Datagram> Prepared<T> {
     /// Starts sending and receiving.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn activate(self) -> Result<QueuePair<T>, ModifyError> {
         self.modify(&QpAttributes {
             state: Some(QpState::Init),

@@ -28,6 +28,7 @@ impl<T: Transport> ReceiveQueue<T> {
     /// Posts a receive; refused, it gives the buffers back.
     ///
     /// A datagram needs 40 bytes more than its payload: the network header comes first.
+    #[doc(alias = "ibv_post_recv")]
     pub fn recv(&mut self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
         let buffers = buffers.into();
         if self.handle.srq.is_some() {
@@ -51,6 +52,7 @@ impl<T: Transport> ReceiveQueue<T> {
 
 impl<T: Datagram> ReceiveQueue<T> {
     /// Also receives what is sent to a multicast group.
+    #[doc(alias("ibv_attach_mcast", "rdma_join_multicast"))]
     pub fn join(&mut self, group: IpAddr) -> io::Result<()> {
         self.handle
             .domain
@@ -60,6 +62,7 @@ impl<T: Datagram> ReceiveQueue<T> {
     }
 
     /// No longer does. Answers whether it did.
+    #[doc(alias("ibv_detach_mcast", "rdma_leave_multicast"))]
     pub fn leave(&mut self, group: IpAddr) -> bool {
         self.handle
             .domain

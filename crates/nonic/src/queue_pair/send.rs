@@ -101,6 +101,7 @@ impl Peer {
 
     /// Whoever sent a datagram, if its queue pair takes datagrams with this Q_Key. The network header in front of
     /// the payload says where it came from; `None` if what was received is no datagram.
+    #[doc(alias("ibv_create_ah_from_wc", "ibv_init_ah_from_wc"))]
     pub fn sender(datagram: &Completion, qkey: u32) -> Option<Self> {
         let qpn = datagram.source?;
         let header = datagram.buffers.first()?.first_chunk::<40>()?;
@@ -148,6 +149,7 @@ impl<T: Transport> SendQueue<T> {
     ///
     /// Within `post`, only what needs no NIC to see is refused on the spot. What the NIC refuses, and all that
     /// follows it, comes back from the batch as a whole.
+    #[doc(alias("ibv_wr_start", "ibv_wr_complete"))]
     pub fn batch<R>(&mut self, post: impl FnOnce(&mut Self) -> R) -> Result<R, RefusedBatch> {
         let batching = Batching {
             outer: std::mem::replace(&mut self.batching, true),
@@ -239,11 +241,13 @@ impl<T: Transport> SendQueue<T> {
 
 impl<T: Connected> SendQueue<T> {
     /// Sends a message into the peer's next receive.
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND"))]
     pub fn send(&mut self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
         self.post(id, SendOp::Send, SendFlags::empty(), None, buffers.into())
     }
 
     /// The same, with 32 bits for the peer's completion, waking it if it waits for solicited ones.
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND_WITH_IMM"))]
     pub fn send_with_immediate(
         &mut self,
         id: u64,
@@ -260,6 +264,7 @@ impl<T: Connected> SendQueue<T> {
     }
 
     /// Writes to the peer's memory. Its program is not involved.
+    #[doc(alias("ibv_post_send", "IBV_WR_RDMA_WRITE"))]
     pub fn write(
         &mut self,
         id: u64,
@@ -270,6 +275,7 @@ impl<T: Connected> SendQueue<T> {
     }
 
     /// Writes to the peer's memory and consumes one of its receives to say so.
+    #[doc(alias("ibv_post_send", "IBV_WR_RDMA_WRITE_WITH_IMM"))]
     pub fn write_with_immediate(
         &mut self,
         id: u64,
@@ -290,11 +296,13 @@ impl<T: Reliable> SendQueue<T> {
     /// pair.sq.read(1, lease, remote); // datagrams cannot read
     /// # }
     /// ```
+    #[doc(alias("ibv_post_send", "IBV_WR_RDMA_READ"))]
     pub fn read(&mut self, id: u64, buffers: impl Into<Buffers>, remote: RemoteSlice) -> Result<(), Refused> {
         self.post_checked(id, SendOp::Read(remote.address()), &remote, buffers.into())
     }
 
     /// Sends a message and revokes one of the peer's keys.
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND_WITH_INV"))]
     pub fn send_with_invalidate(
         &mut self,
         id: u64,
@@ -311,6 +319,7 @@ impl<T: Reliable> SendQueue<T> {
     }
 
     /// Adds to the peer's 8-byte word; the old value lands in `buffer`, of 8 bytes, in native byte order.
+    #[doc(alias("ibv_post_send", "IBV_WR_ATOMIC_FETCH_AND_ADD"))]
     pub fn fetch_add(
         &mut self,
         id: u64,
@@ -326,6 +335,7 @@ impl<T: Reliable> SendQueue<T> {
     }
 
     /// Replaces the peer's 8-byte word by `swap` if it equals `compare`; the old value lands in `buffer`.
+    #[doc(alias("ibv_post_send", "IBV_WR_ATOMIC_CMP_AND_SWP"))]
     pub fn compare_swap(
         &mut self,
         id: u64,
@@ -345,6 +355,7 @@ impl<T: Reliable> SendQueue<T> {
 
 impl<T: Datagram> SendQueue<T> {
     /// Sends a datagram, of at most the path MTU.
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND"))]
     pub fn send_to(
         &mut self,
         id: u64,
@@ -362,6 +373,7 @@ impl<T: Datagram> SendQueue<T> {
     }
 
     /// The same, with 32 bits for the peer's completion.
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND_WITH_IMM"))]
     pub fn send_to_with_immediate(
         &mut self,
         id: u64,
