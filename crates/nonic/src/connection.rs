@@ -52,13 +52,13 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The peer said no.
+    /// The peer rejected the request.
     #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     #[error("the peer rejected the connection: {}", reason.text())]
     Rejected {
         /// Why: 28 is the program's own decision, 8 that nobody listens there.
         reason: RejectReason,
-        /// What the peer's program said, with zeros behind it.
+        /// The private data of the rejection, padded with zeros.
         private_data: Vec<u8>,
     },
     /// The peer did not answer.
@@ -75,7 +75,7 @@ pub enum ConnectError {
     /// The queue pair could not be made.
     #[error(transparent)]
     Create(#[from] CreateError),
-    /// The queue pair could not be brought to life.
+    /// The queue pair could not be brought to RTS.
     #[error(transparent)]
     Modify(#[from] ModifyError),
     /// The connection manager refused.
@@ -100,12 +100,12 @@ pub struct Connection<T: Transport> {
 }
 
 impl<T: Transport> Connection<T> {
-    /// What the peer's program said when it connected or accepted, with zeros behind it.
+    /// The private data with which the peer connected or accepted, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// The peer's address, and its port as far as it told.
+    /// The peer's address, and its port, which is 0 if its request does not carry one.
     #[doc(alias = "rdma_get_peer_addr")]
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer

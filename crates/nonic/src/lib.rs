@@ -36,6 +36,8 @@
 //! - [`Listener`] and [`connect`]: queue pairs connected by address and port; [`DatagramListener`] and [`resolve`]
 //!   for datagrams.
 //!
+//! Whoever knows verbs can search this documentation for their names, such as `ibv_reg_mr` or `rdma_connect`.
+//!
 //! # What cannot happen
 //!
 //! A buffer cannot be freed, read or written while the NIC uses it: it is not in your hands. A queue pair
@@ -234,7 +236,7 @@ pub use nonic_engine::netdev::LinkState;
 #[doc(alias("ibv_device", "ibv_get_device_name"))]
 pub use nonic_engine::netdev::NetDevice;
 
-/// The Q_Key of datagram programs on Linux's rdma_cm, none of which says so on the wire.
+/// The Q_Key that all datagram programs on Linux's rdma_cm use; their requests do not carry it.
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
 /// The README's examples are tests.

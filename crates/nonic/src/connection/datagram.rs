@@ -70,7 +70,7 @@ impl DatagramListener {
 
 impl Drop for DatagramListener {
     fn drop(&mut self) {
-        // Those who asked and were not heard learn of it now.
+        // Requests that nobody took are rejected now.
         self.listener
             .close(question, |question| drop(self.inquiry(question)));
     }
@@ -90,13 +90,13 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// The peer's address, and its port as far as it told.
+    /// The peer's address, and its port, which is 0 if its request does not carry one.
     pub fn peer_addr(&self) -> SocketAddr {
         let port = self.request.ip.as_ref().map_or(0, |ip| ip.source_port);
         SocketAddr::new(self.request.route.remote, port)
     }
 
-    /// What the peer's program said, with zeros behind it.
+    /// The private data of the request, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
     }
@@ -108,7 +108,7 @@ impl Inquiry {
         self.reply(SidrStatus::VALID, endpoint.qpn, endpoint.qkey, private_data)
     }
 
-    /// Says no. At most 136 bytes of private data reach the peer's program.
+    /// Rejects it. At most 136 bytes of private data reach the peer's program.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.reply(SidrStatus::REJECT, Qpn::default(), 0, private_data)
@@ -228,7 +228,7 @@ impl std::fmt::Debug for Resolving {
 pub struct DatagramService {
     /// Where its datagrams go.
     pub peer: Peer,
-    /// What its program said, with zeros behind it.
+    /// The private data of its answer, padded with zeros.
     pub private_data: Vec<u8>,
 }
 

@@ -73,7 +73,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Those who asked and were not heard learn of it now.
+        // Requests that nobody took are rejected now.
         self.listener
             .close(request, |request| drop(self.incoming(request)));
     }
@@ -93,7 +93,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The peer's address, and its port as far as it told.
+    /// The peer's address, and its port, which is 0 if its request does not carry one.
     pub fn peer_addr(&self) -> SocketAddr {
         let port = self.request.ip.as_ref().map_or(0, |ip| ip.source_port);
         SocketAddr::new(self.request.route.remote, port)
@@ -104,7 +104,7 @@ impl Incoming {
         self.request.route.local
     }
 
-    /// What the peer's program said, with zeros behind it.
+    /// The private data of the request, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
     }
@@ -181,7 +181,7 @@ impl Incoming {
         })
     }
 
-    /// Says no. At most 148 bytes of private data reach the peer's program.
+    /// Rejects it. At most 148 bytes of private data reach the peer's program.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.reject_with(RejectReason::CONSUMER_DEFINED, private_data)

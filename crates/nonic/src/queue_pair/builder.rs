@@ -1,4 +1,4 @@
-//! Making a queue pair and bringing it to life.
+//! Making a queue pair and bringing it to RTS.
 
 use super::handle::QpHandle;
 use super::{QueuePair, ReceiveQueue, SendQueue};
@@ -146,7 +146,7 @@ impl<T: Transport> QueuePairBuilder<T> {
 }
 
 impl<T: Datagram> QueuePairBuilder<T> {
-    /// Takes datagrams with this Q_Key instead of one that only those know who are told.
+    /// Takes datagrams with this Q_Key instead of a random one, which only peers know that were given the endpoint.
     ///
     /// Programs on Linux's rdma_cm all use [`RDMA_UDP_QKEY`](crate::RDMA_UDP_QKEY).
     pub fn qkey(mut self, qkey: u32) -> Self {
