@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use nonic::Usage;
 use std::time::{Duration, Instant};
 
-/// How long a device may remember what ended: timewait, and last words that are kept to be said again.
-const MEMORY_OF_THE_ENDED: Duration = Duration::from_secs(10);
+/// How long a device may remember what ended: timewait, and messages of the connection manager that may be sent again.
+const TIMEWAIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// What there is at a moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -52,7 +52,7 @@ impl Footprint {
         let start = Instant::now();
         loop {
             let now = Self::take(local)?;
-            if now.left_behind(before).is_empty() || start.elapsed() > MEMORY_OF_THE_ENDED {
+            if now.left_behind(before).is_empty() || start.elapsed() > TIMEWAIT_LIMIT {
                 return Ok(now);
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -109,6 +109,7 @@ fn parts(text: &str, mtu: u32) -> Option<[&str; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interop::row::MTUS;
 
     #[test]
     fn a_table_is_read_as_it_was_written() {
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_document_has_a_place_for_both() {
-        for mtu in super::super::MTUS {
+        for mtu in MTUS {
             assert!(Shown::read(mtu).is_ok());
         }
     }

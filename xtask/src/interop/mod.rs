@@ -25,7 +25,7 @@ use counters::{Counters, Seen, Tally};
 use document::Shown;
 use gids::Gids;
 use pair::Bench;
-use row::{COLUMNS, Cell, Row};
+use row::{COLUMNS, Cell, MTUS, Row};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -78,9 +78,6 @@ impl Options {
         }
     }
 }
-
-/// MTUs of the wire: the usual one, and one for RDMA's largest packets.
-const MTUS: [u32; 2] = [1500, 4200];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if !lab::is_inside() {

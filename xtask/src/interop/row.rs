@@ -1,7 +1,10 @@
-//! What became of a row.
+//! A row that was run: at which MTU, and what became of it.
 
 use super::case::{Case, Direction, Family};
 use super::counters::Tally;
+
+/// MTUs of the wire: the usual one, and one for RDMA's largest packets.
+pub(super) const MTUS: [u32; 2] = [1500, 4200];
 
 /// What became of a cell.
 #[derive(Clone, Debug)]

@@ -80,7 +80,7 @@ impl<'a> LatencyClient<'a> {
             if taken.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.resources.run.events) {
                 self.check_peer()?;
                 if self.resources.run.service != Service::Rc && start.elapsed() > self.timeout {
-                    // Whoever awaits a WRITE by looking waits for this very number.
+                    // A peer that polls its memory for a WRITE waits for this very number.
                     if self.resources.run.polls_memory() {
                         self.next = sequence;
                     }
