@@ -3,14 +3,14 @@
 //! The kernel's routing decides which of our addresses talks to a peer; the address decides the device. There is no
 //! path to look up on Ethernet, so a route is resolved as soon as it is asked for.
 
-use crate::abi::*;
 use crate::channel::Pending;
 use crate::device::Device;
-use crate::errno::{self, Errno};
-use crate::ibv::ibv_gid;
 use crate::id::{Id, complete, id};
 use crate::port;
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::ibv_gid;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;

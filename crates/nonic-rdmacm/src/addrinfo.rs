@@ -1,9 +1,9 @@
 //! `rdma_getaddrinfo`: names to addresses, with what RDMA adds to them.
 
-use crate::abi::*;
-use crate::errno;
-use crate::ibv::{IBV_QPT_RC, IBV_QPT_UD};
 use libc::{addrinfo, c_char, c_int, sockaddr, socklen_t};
+use nonic_abi::errno;
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::{IBV_QPT_RC, IBV_QPT_UD};
 
 /// A copy of an address that `rdma_freeaddrinfo` frees.
 ///

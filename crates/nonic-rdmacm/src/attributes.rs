@@ -1,12 +1,12 @@
 //! What a queue pair has to be told so that it is connected: `rdma_init_qp_attr`, and the steps to RTS.
 
-use crate::abi::*;
 use crate::address::gid_of;
-use crate::errno::{self, Errno};
-use crate::ibv::*;
 use crate::id::{Id, id};
-use crate::verbs::ibv_modify_qp;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::ibv_modify_qp;
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::*;
 
 /// As far as packets go when nobody says otherwise.
 pub(crate) const HOP_LIMIT: u8 = 64;

@@ -13,8 +13,8 @@
 //! What is waited for is a [`Pulse`], not a descriptor: like `read`, and unlike `poll`, the wait goes on after a signal
 //! whose handler says so (`SA_RESTART`).
 
-use crate::errno::{self, Errno};
 use libc::{c_int, c_long, nfds_t, pollfd};
+use nonic_abi::errno::{self, Errno};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Something that happens from time to time.

@@ -1,28 +1,26 @@
 //! Event channels: a queue whose descriptor is readable while something is in it.
 //!
-//! The descriptor is an eventfd that counts the queue's entries. Programs poll it, make it non-blocking and wait in
-//! `rdma_get_cm_event`, beside it: reading from it could be interrupted by `pthread_cancel` after it took one from the
-//! count.
+//! Programs poll the descriptor, make it non-blocking, and wait in `rdma_get_cm_event`: beside it, not by reading from it,
+//! which `pthread_cancel` could interrupt after the event was taken.
 
-use crate::abi::{rdma_cm_event, rdma_event_channel};
 use crate::cancel::{Moment, Pulse, Step, until_done};
 use crate::descriptor::{Audience, Descriptor};
-use crate::errno::{self, Errno};
 use crate::event;
 use crate::id::Id;
-use crate::interface::nonic_cm_event;
 use libc::c_int;
+use nonic_abi::cm::nonic_cm_event;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::event_queue::EventQueue;
+use nonic_abi::rdma_cma::{rdma_cm_event, rdma_event_channel};
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An event channel.
 #[repr(C)]
 pub(crate) struct Channel {
     c: rdma_event_channel,
-    /// `None` when the program has destroyed the channel.
-    fd: Mutex<Option<Descriptor>>,
-    queue: Mutex<VecDeque<Pending>>,
+    queue: EventQueue<Pending, Descriptor>,
     /// Something was added to the queue.
     added: Pulse,
 }
@@ -73,11 +71,10 @@ impl Pending {
 
 impl Channel {
     pub(crate) fn new(audience: Audience) -> Result<Arc<Self>, Errno> {
-        let fd = Descriptor::eventfd(libc::EFD_SEMAPHORE, audience)?;
+        let fd = Descriptor::eventfd(0, audience)?;
         Ok(Arc::new(Channel {
             c: rdma_event_channel { fd: fd.as_raw_fd() },
-            fd: Mutex::new(Some(fd)),
-            queue: Mutex::default(),
+            queue: EventQueue::new(fd),
             added: Pulse::default(),
         }))
     }
@@ -88,80 +85,32 @@ impl Channel {
     }
 
     pub(crate) fn push(&self, pending: Pending) {
-        let mut queue = self.queue();
-        queue.push_back(pending);
-        self.with_fd(|fd| {
-            // If the program has closed it, the number may be a file of its own by now.
-            if !fd.is_lost() {
-                // SAFETY: the descriptor is open. The count is far from its limit of 2⁶⁴, so it is taken.
-                unsafe { libc::eventfd_write(fd.as_raw_fd(), 1) };
-            }
-        });
+        self.queue.push(pending);
         self.added.beat();
     }
 
     /// Whether the program has closed the descriptor.
     pub(crate) fn is_lost(&self) -> bool {
-        self.with_fd(Descriptor::is_lost).unwrap_or(false)
-    }
-
-    /// Asks the descriptor, unless the channel is destroyed.
-    fn with_fd<T>(&self, ask: impl FnOnce(&Descriptor) -> T) -> Option<T> {
-        let fd = self.fd.lock().unwrap_or_else(PoisonError::into_inner);
-        fd.as_ref().map(ask)
+        self.queue.is_lost()
     }
 
     /// Takes out everything that fits.
     pub(crate) fn purge(&self, fits: impl Fn(&Pending) -> bool) -> Vec<Pending> {
-        let mut queue = self.queue();
-        let (taken, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(fits);
-        queue.extend(kept);
-        taken.iter().for_each(|_| self.count_down());
-        taken
+        self.queue.take_out(fits)
     }
 
     /// The next, if there is one; the moment to wait from if not, unless the program made the descriptor non-blocking.
     fn try_next(&self) -> Result<Result<Pending, Moment<'_>>, Errno> {
         let moment = self.added.now();
-        let mut queue = self.queue();
-        if let Some(pending) = queue.pop_front() {
-            self.count_down();
+        if let Some(pending) = self.queue.pop(|_| ()) {
             return Ok(Ok(pending));
         }
-        drop(queue);
-        // SAFETY: asks about our descriptor, no memory is involved.
-        let flags = self.with_fd(|fd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) });
         // A thread that is late, and asks for an event of a channel that another has just destroyed, waits for ever, as one
         // does that came a moment earlier: programs do this on their way to exit.
-        let Some(flags) = flags else {
-            return Ok(Err(moment));
-        };
-        if flags < 0 {
-            return Err(errno::last());
+        match self.queue.is_nonblocking().transpose()?.unwrap_or(false) {
+            false => Ok(Err(moment)),
+            true => Err(libc::EAGAIN),
         }
-        match flags & libc::O_NONBLOCK {
-            0 => Ok(Err(moment)),
-            _ => Err(libc::EAGAIN),
-        }
-    }
-
-    /// Takes one from the count. Never waits: the program may have read from the descriptor.
-    fn count_down(&self) {
-        let mut count = 0_u64;
-        let place = libc::iovec {
-            iov_base: (&raw mut count).cast(),
-            iov_len: size_of::<u64>(),
-        };
-        self.with_fd(|fd| {
-            if !fd.is_lost() {
-                // SAFETY: the descriptor is open, and the number goes to our variable.
-                unsafe { libc::preadv2(fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) };
-            }
-        });
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Pending>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,7 +148,7 @@ pub(crate) fn try_next(channel: &Channel) -> Result<Result<*mut rdma_cm_event, M
 /// The next event, if there is one, without the descriptor: it is lost.
 pub(crate) fn take(channel: &Channel) -> Option<*mut rdma_cm_event> {
     loop {
-        let pending = channel.queue().pop_front()?;
+        let pending = channel.queue.pop(|_| ())?;
         if let Ok(Some(event)) = event::prepare(pending) {
             return Some(event);
         }
@@ -234,7 +183,7 @@ unsafe extern "C" fn rdma_destroy_event_channel(pointer: *mut rdma_event_channel
     }
     // SAFETY: the program gives its reference back.
     let channel = unsafe { Arc::from_raw(pointer.cast::<Channel>().cast_const()) };
-    drop(channel.fd.lock().unwrap_or_else(PoisonError::into_inner).take());
+    channel.queue.close();
     let mut destroyed = DESTROYED.lock().unwrap_or_else(PoisonError::into_inner);
     destroyed.push_back(channel);
     if destroyed.len() > MAX_DESTROYED {

@@ -1,16 +1,16 @@
 //! Listening, connecting, accepting and all that follows.
 
-use crate::abi::*;
 use crate::address::{bind, choose_another_port, gid_of};
 use crate::attributes::{ACK_TIMEOUT, ready_to_send, stop};
 use crate::device::Device;
-use crate::errno::{self, Errno};
 use crate::event::establish;
-use crate::ibv::*;
 use crate::id::{Id, complete, id};
-use crate::interface::*;
-use crate::verbs::*;
 use libc::{c_int, c_void};
+use nonic_abi::cm::*;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::*;
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::*;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 

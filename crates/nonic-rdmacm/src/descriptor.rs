@@ -1,13 +1,14 @@
 //! Descriptors of this library's own, kept as the engine keeps its: those that no program sees have high numbers, and
 //! none is closed, read or written once the program has closed it.
 
-use crate::errno::{self, Errno};
-use crate::interface::{INTERNAL, PROGRAM, SOCKET};
-use crate::verbs::{
-    nonic_descriptor_close, nonic_descriptor_is_lost, nonic_descriptor_keep, nonic_descriptor_number,
+use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::{
+    INTERNAL, PROGRAM, SOCKET, nonic_descriptor, nonic_descriptor_close, nonic_descriptor_is_lost,
+    nonic_descriptor_keep, nonic_descriptor_number,
 };
-use libc::{c_int, c_void};
-use std::os::fd::{AsRawFd, RawFd};
+use nonic_abi::{event_queue, eventfd};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
 /// Who knows a descriptor's number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -22,7 +23,7 @@ pub(crate) enum Audience {
 
 /// A descriptor. It is closed with its owner, unless the program has closed it.
 pub(crate) struct Descriptor {
-    handle: *mut c_void,
+    handle: *mut nonic_descriptor,
     number: RawFd,
 }
 
@@ -52,12 +53,16 @@ impl Descriptor {
 
     /// An eventfd.
     pub(crate) fn eventfd(flags: c_int, audience: Audience) -> Result<Self, Errno> {
-        // SAFETY: eventfd takes any flags.
-        Self::keep(unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) }, audience)
+        Self::keep(eventfd::new(flags)?.into_raw_fd(), audience)
+    }
+}
+
+impl event_queue::Descriptor for Descriptor {
+    fn number(&self) -> RawFd {
+        self.number
     }
 
-    /// Whether the program has closed it.
-    pub(crate) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         // SAFETY: the handle is ours until we are dropped.
         unsafe { nonic_descriptor_is_lost(self.handle) != 0 }
     }

@@ -4,12 +4,13 @@
 //! in here ([`hear`]) and are put on the channels of the identifiers they concern.
 
 use crate::channel::Pending;
-use crate::errno::{self, Errno};
-use crate::ibv::*;
 use crate::id::Id;
-use crate::interface::*;
-use crate::verbs::*;
 use libc::{c_int, c_void};
+use nonic_abi::cm::*;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::fork::Birth;
+use nonic_abi::libibverbs::*;
+use nonic_abi::verbs::*;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,7 @@ pub(crate) struct Device {
     c: *mut ibv_device,
     /// For extended reliable connections whose program has no domain of its own; NULL until the first.
     xrc_domain: Mutex<SharedPointer>,
-    process: u32,
+    made_in: Birth,
     table: Mutex<Table>,
 }
 
@@ -78,16 +79,15 @@ impl Device {
     fn open(c: *mut ibv_device) -> Result<&'static Device, Errno> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         // A child of fork cannot use what its parent opened.
-        let process = std::process::id();
         if let Some(known) = open
             .iter()
-            .find(|device| device.c == c && device.process == process)
+            .find(|device| device.c == c && !device.made_in.is_elsewhere())
         {
             return Ok(known);
         }
         // SAFETY: the device is one of the list.
         let context = errno::check_pointer(unsafe { ibv_open_device(c) })?;
-        let device = Self::set_up(c, context, process).inspect_err(|_| {
+        let device = Self::set_up(c, context).inspect_err(|_| {
             // SAFETY: just opened, and nothing uses it.
             unsafe { ibv_close_device(context) };
         })?;
@@ -99,7 +99,7 @@ impl Device {
         Ok(device)
     }
 
-    fn set_up(c: *mut ibv_device, context: *mut ibv_context, process: u32) -> Result<Device, Errno> {
+    fn set_up(c: *mut ibv_device, context: *mut ibv_context) -> Result<Device, Errno> {
         // SAFETY: all zeros are valid attributes.
         let (mut attr, mut port): (ibv_device_attr, ibv_port_attr) = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open and the answers go to our variables.
@@ -117,7 +117,7 @@ impl Device {
             path_mtu: port.active_mtu.clamp(1, 5) as u8,
             c,
             xrc_domain: Mutex::new(SharedPointer(std::ptr::null_mut())),
-            process,
+            made_in: Birth::now(),
             table: Mutex::default(),
         })
     }

@@ -1,13 +1,13 @@
 //! Endpoints: an identifier with its queue pair in one call, and requests taken by waiting for them.
 
-use crate::abi::*;
 use crate::address::{address, bind, resolve_address, resolve_route};
 use crate::cancel::{RawMoment, Step, until_done};
-use crate::errno::{self, Errno};
-use crate::ibv::{ibv_pd, ibv_qp_init_attr};
 use crate::id::{self, Id, give, id, release_event};
 use crate::{qp, srq};
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::{ibv_pd, ibv_qp_init_attr};
 use std::sync::Arc;
 
 /// # Safety

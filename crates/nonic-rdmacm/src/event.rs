@@ -3,14 +3,14 @@
 //! A peer's acceptance is the one event that needs work before the program may know of it: the queue pair goes to
 //! RTS, and the peer is told. All of it happens in the thread that asks for events, as in rdma-core.
 
-use crate::abi::*;
 use crate::attributes::{address_attributes, ready_to_send};
 use crate::channel::{Pending, What};
-use crate::errno::Errno;
 use crate::id::{Id, give, migrate};
-use crate::interface::*;
-use crate::verbs::{nonic_cm_establish, nonic_cm_reject};
 use libc::c_int;
+use nonic_abi::cm::*;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::{nonic_cm_establish, nonic_cm_reject};
+use nonic_abi::rdma_cma::*;
 use std::sync::Arc;
 
 /// An event in the program's hands.
@@ -150,7 +150,7 @@ fn responded(id: &Id, wire: &nonic_cm_event) -> (c_int, c_int) {
 pub(crate) fn establish(id: &Id) -> Result<(), Errno> {
     let device = id.device()?;
     // SAFETY: the context is open.
-    crate::errno::check(unsafe { nonic_cm_establish(device.context, id.connection()) })
+    errno::check(unsafe { nonic_cm_establish(device.context, id.connection()) })
 }
 
 fn refuse(id: &Id) {

@@ -1,17 +1,17 @@
 //! Identifiers: what an `rdma_cm_id` pointer leads to, from creation to destruction.
 
-use crate::abi::*;
 use crate::address::{ip_of_gid, random, storage};
 use crate::channel::{Channel, Pending, channel};
 use crate::descriptor::Audience;
 use crate::device::Device;
-use crate::errno::{self, Errno};
 use crate::event;
-use crate::ibv::*;
-use crate::interface::*;
 use crate::multicast::Group;
 use crate::port::Claim;
 use libc::{c_int, c_void};
+use nonic_abi::cm::*;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::*;
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};

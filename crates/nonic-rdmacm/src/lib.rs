@@ -2,7 +2,7 @@
 //!
 //! Programs compiled against rdma-core call these functions unchanged; what they mean is in rdma-core's man pages.
 //! The connection manager itself lives in the device, hence in `libibverbs.so.1`; this library calls it through
-//! the private interface of `interface` and creates queue pairs through the ordinary verbs. It refuses to
+//! the private interface of `nonic_abi::cm` and creates queue pairs through the ordinary verbs. It refuses to
 //! bring an engine of its own: a process has one.
 //!
 //! Read first: `id::Id` (what an `rdma_cm_id` is), then `device` (where events come in), then `channel` and
@@ -15,15 +15,6 @@
 //!
 //! Not offered: addresses of the family `AF_IB`, extended connection establishment.
 
-pub mod abi;
-/// The structures of `<infiniband/verbs.h>`, from the one place where they are written down.
-#[path = "../../nonic-verbs/src/abi/mod.rs"]
-#[rustfmt::skip]
-pub mod ibv;
-#[path = "../../nonic-verbs/src/cm_interface.rs"]
-#[rustfmt::skip]
-mod interface;
-
 mod address;
 mod addrinfo;
 mod attributes;
@@ -33,7 +24,6 @@ mod connection;
 mod descriptor;
 mod device;
 mod endpoint;
-mod errno;
 mod event;
 mod id;
 mod multicast;
@@ -42,4 +32,3 @@ mod port;
 mod qp;
 mod rsocket;
 mod srq;
-mod verbs;

@@ -1,14 +1,14 @@
 //! Joining and leaving multicast groups. On Ethernet the group's address is its GID, and nobody has to be asked.
 
-use crate::abi::*;
 use crate::address::{address, gid_of};
 use crate::attributes::way_to;
 use crate::channel::{Pending, What};
-use crate::errno::{self, Errno};
-use crate::ibv::*;
 use crate::id::{Id, complete, id};
-use crate::verbs::*;
 use libc::{c_int, c_void, sockaddr};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::*;
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::*;
 use std::net::IpAddr;
 use std::sync::Arc;
 

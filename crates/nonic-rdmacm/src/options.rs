@@ -1,10 +1,10 @@
 //! Options of an identifier, names of events, and extended capabilities (of which there are none).
 
-use crate::abi::*;
-use crate::errno::{self, Errno};
-use crate::ibv::ibv_ece;
 use crate::id::{Id, id};
 use libc::{c_char, c_int, c_void, size_t};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::rdma_cma::*;
+use nonic_abi::verbs::ibv_ece;
 
 const NAMES: [&std::ffi::CStr; 16] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",

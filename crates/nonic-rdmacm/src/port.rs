@@ -5,8 +5,8 @@
 //! is ever sent there. Ports that the active side gets without asking are not claimed: nobody calls them.
 
 use crate::address::random;
-use crate::errno::{self, Errno};
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -1,12 +1,12 @@
 //! Queue pairs that belong to an identifier, with the completion queues they may bring.
 
-use crate::abi::rdma_cm_id;
 use crate::attributes::initialise;
-use crate::errno::{self, Errno};
-use crate::ibv::*;
 use crate::id::{Id, id};
-use crate::verbs::*;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::*;
+use nonic_abi::rdma_cma::rdma_cm_id;
+use nonic_abi::verbs::*;
 
 /// Completion queues for programs that bring none.
 pub(crate) fn create_cqs(id: &Id, send: u32, receive: u32) -> Result<(), Errno> {

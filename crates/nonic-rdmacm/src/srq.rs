@@ -1,12 +1,12 @@
 //! Shared receive queues that belong to an identifier.
 
-use crate::abi::rdma_cm_id;
-use crate::errno::{self, Errno};
-use crate::ibv::*;
 use crate::id::{Id, id};
 use crate::qp::{create_cqs, destroy_cqs};
-use crate::verbs::*;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::*;
+use nonic_abi::rdma_cma::rdma_cm_id;
+use nonic_abi::verbs::*;
 
 fn adopt(id: &Id, srq: *mut ibv_srq, pd: *mut ibv_pd) {
     let c = id.as_c();

@@ -10,8 +10,9 @@
 use crate::config::config;
 use crate::life::{adopt, end, finish_at_exit};
 use crate::table::{Address, Carried, Flag, all, carried, forget};
-use crate::{epoll, errno, next, rsockets};
+use crate::{epoll, next, rsockets};
 use libc::{c_int, sockaddr, socklen_t};
+use nonic_abi::errno;
 use std::sync::atomic::Ordering;
 
 /// Whom a call on a descriptor is for.
@@ -45,7 +46,7 @@ macro_rules! route {
         match $crate::connect::target($fd) {
             $crate::connect::Target::Plain => $plain,
             $crate::connect::Target::Carried($socket) => $carried,
-            $crate::connect::Target::Refused(errno) => $crate::errno::fail(errno),
+            $crate::connect::Target::Refused(errno) => ::nonic_abi::errno::fail(errno),
         }
     };
 }

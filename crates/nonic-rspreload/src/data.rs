@@ -3,8 +3,9 @@
 use crate::connect::route;
 use crate::table::{Carried, Flag};
 use crate::timed::{Patience, readable_in_time, send_in_time};
-use crate::{epoll, errno, next, rsockets};
+use crate::{epoll, next, rsockets};
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use nonic_abi::errno;
 
 /// Flags that say something to TCP and nothing to RDMA.
 const MEANINGLESS: c_int = libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_CMSG_CLOEXEC;

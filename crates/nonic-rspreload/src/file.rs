@@ -2,9 +2,10 @@
 
 use crate::connect::route;
 use crate::data::send_one;
+use crate::next;
 use crate::table::Carried;
-use crate::{errno, next};
 use libc::{c_int, off_t, size_t, ssize_t};
+use nonic_abi::errno;
 
 /// Bytes read at a time.
 const PIECE: usize = 64 << 10;

@@ -3,21 +3,11 @@
 //!
 //! A forked child therefore finds its inherited sockets lost: calls on them fail with `EOPNOTSUPP`, closing them
 //! leaves the parent's connection alone. A child of `vfork` shares the table with its parent, so it must not
-//! change it at all: [`is_owner`] tells.
+//! change it at all: `nonic_abi::fork::is_owner` tells.
 
 use crate::epoll::{SETS, forget_all};
 use crate::table::{Flag, SPARE, all};
-use libc::c_int;
-use std::sync::atomic::{AtomicI32, Ordering};
-
-/// The process whose memory this is.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// Whether this process may change the table. A child of `vfork` runs in its parent's memory under another number.
-pub(crate) fn is_owner() -> bool {
-    // SAFETY: cannot fail.
-    OWNER.load(Ordering::Relaxed) == unsafe { libc::getpid() }
-}
+use nonic_abi::fork;
 
 #[cfg(not(test))]
 #[used]
@@ -25,8 +15,7 @@ pub(crate) fn is_owner() -> bool {
 static AT_START: extern "C" fn() = at_start;
 
 extern "C" fn at_start() {
-    // SAFETY: cannot fail.
-    OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    fork::watch();
     // SAFETY: the handlers take nothing and live as long as the process: what is preloaded is not unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) };
 }
@@ -45,8 +34,6 @@ unsafe extern "C" fn after() {
 unsafe extern "C" fn in_child() {
     SPARE.release();
     SETS.release();
-    // SAFETY: cannot fail.
-    OWNER.store(unsafe { libc::getpid() } as c_int, Ordering::Relaxed);
     for (_, socket) in all(0) {
         socket.set(Flag::Lost);
     }

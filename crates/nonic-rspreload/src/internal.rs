@@ -5,38 +5,37 @@
 //! coming past here. Ours, the bells of `epoll`, are kept by it too.
 
 use crate::rsockets;
-use crate::symbol::Symbol;
+use crate::symbol::typed;
 use libc::{c_int, c_void};
+use nonic_abi::libibverbs::{
+    INTERNAL, nonic_descriptor, nonic_descriptor_close, nonic_descriptor_hide_sockets,
+    nonic_descriptor_is_internal, nonic_descriptor_keep, nonic_descriptor_next_internal,
+    nonic_descriptor_number,
+};
 
 /// Whether a descriptor belongs to the libraries. One load, before the first socket is carried.
 pub(crate) fn is_internal(fd: c_int) -> bool {
-    static SYMBOL: Symbol = Symbol::new(c"nonic_descriptor_is_internal");
-    // SAFETY: that is its signature.
-    ask(&SYMBOL, |function| unsafe {
-        std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> c_int>(function)(fd) != 0
-    })
-    .unwrap_or(false)
+    let asked = rsockets::verbs().and_then(|verbs| typed!(nonic_descriptor_is_internal in verbs));
+    // SAFETY: it takes any number.
+    asked.is_some_and(|is_internal| unsafe { is_internal(fd) } != 0)
 }
 
 /// The first of them that is not below this number.
 pub(crate) fn next_internal(from: c_int) -> Option<c_int> {
-    static SYMBOL: Symbol = Symbol::new(c"nonic_descriptor_next_internal");
-    // SAFETY: that is its signature.
-    let found = ask(&SYMBOL, |function| unsafe {
-        std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> c_int>(function)(from)
-    });
-    found.filter(|fd| *fd >= 0)
+    let next = rsockets::verbs().and_then(|verbs| typed!(nonic_descriptor_next_internal in verbs))?;
+    // SAFETY: it takes any number.
+    let found = unsafe { next(from) };
+    (found >= 0).then_some(found)
 }
 
 /// From now on rsockets are internal as well: the program knows the numbers of its own sockets only.
 pub(crate) fn hide_rsockets(verbs: *mut c_void) {
-    static SYMBOL: Symbol = Symbol::new(c"nonic_descriptor_hide_sockets");
     if verbs.is_null() {
         return;
     }
-    if let Some(function) = SYMBOL.find(verbs) {
-        // SAFETY: that is its signature.
-        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(function)() };
+    if let Some(hide_sockets) = typed!(nonic_descriptor_hide_sockets in verbs) {
+        // SAFETY: it may be called at any time.
+        unsafe { hide_sockets() };
     }
 }
 
@@ -44,7 +43,7 @@ pub(crate) fn hide_rsockets(verbs: *mut c_void) {
 pub(crate) struct Kept {
     number: c_int,
     /// What `libibverbs.so.1` knows it by, if that is there and ours.
-    handle: Option<*mut c_void>,
+    handle: Option<*mut nonic_descriptor>,
 }
 
 // SAFETY: the handle is to something that does not change, and may be used from any thread.
@@ -53,22 +52,24 @@ unsafe impl Send for Kept {}
 impl Kept {
     /// Takes over a descriptor, which gets another number.
     pub(crate) fn new(fd: c_int) -> Self {
-        static KEEP: Symbol = Symbol::new(c"nonic_descriptor_keep");
-        static NUMBER: Symbol = Symbol::new(c"nonic_descriptor_number");
-        const INTERNAL: u32 = 0;
-        // SAFETY: these are their signatures; the descriptor is given away, and the handle is the one we were given.
-        let handle = ask(&KEEP, |keep| unsafe {
-            std::mem::transmute::<*mut c_void, extern "C" fn(c_int, u32) -> *mut c_void>(keep)(fd, INTERNAL)
-        });
-        let number = handle.and_then(|handle| {
-            // SAFETY: as above.
-            ask(&NUMBER, |number| unsafe {
-                std::mem::transmute::<*mut c_void, extern "C" fn(*const c_void) -> c_int>(number)(handle)
+        Self::kept_by_verbs(fd).unwrap_or(Kept {
+            number: fd,
+            handle: None,
+        })
+    }
+
+    /// The same, if there is a library that keeps it.
+    fn kept_by_verbs(fd: c_int) -> Option<Self> {
+        let verbs = rsockets::verbs()?;
+        let number = typed!(nonic_descriptor_number in verbs)?;
+        let keep = typed!(nonic_descriptor_keep in verbs)?;
+        // SAFETY: the descriptor is given away, and the handle is the one we were given.
+        unsafe {
+            let handle = keep(fd, INTERNAL);
+            Some(Kept {
+                number: number(handle),
+                handle: Some(handle),
             })
-        });
-        Kept {
-            number: number.unwrap_or(fd),
-            handle,
         }
     }
 
@@ -79,19 +80,16 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        static CLOSE: Symbol = Symbol::new(c"nonic_descriptor_close");
         match self.handle {
-            // SAFETY: that is its signature, and the handle is not used again.
-            Some(handle) => drop(ask(&CLOSE, |close| unsafe {
-                std::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void)>(close)(handle);
-            })),
+            Some(handle) => {
+                let close = rsockets::verbs().and_then(|verbs| typed!(nonic_descriptor_close in verbs));
+                if let Some(close) = close {
+                    // SAFETY: the handle is not used again.
+                    unsafe { close(handle) };
+                }
+            }
             // SAFETY: it is ours.
             None => drop(unsafe { crate::next::close(self.number) }),
         }
     }
-}
-
-fn ask<T>(symbol: &Symbol, call: impl FnOnce(*mut c_void) -> T) -> Option<T> {
-    let verbs = rsockets::verbs()?;
-    symbol.find(verbs).map(call)
 }

@@ -26,7 +26,6 @@ mod config;
 mod connect;
 mod data;
 mod epoll;
-mod errno;
 mod file;
 mod fork;
 mod internal;

@@ -1,11 +1,12 @@
 //! How carried sockets begin and end: `socket`, `dup` and its kin, `close` and its kin.
 
 use crate::config::config;
-use crate::fork::is_owner;
 use crate::internal::{is_internal, next_internal};
 use crate::table::{Carried, Flag, all, carried, forget, name, named};
-use crate::{epoll, errno, next, rsockets};
+use crate::{epoll, next, rsockets};
 use libc::{c_int, c_uint, c_void};
+use nonic_abi::errno;
+use nonic_abi::fork::is_owner;
 use std::sync::Once;
 use std::sync::atomic::Ordering;
 

@@ -56,7 +56,7 @@ functions! { libc::RTLD_NEXT;
 pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     static SYMBOL: Symbol = Symbol::new(c"fcntl");
     let Some(address) = SYMBOL.find(libc::RTLD_NEXT) else {
-        return crate::errno::fail(libc::ENOSYS);
+        return nonic_abi::errno::fail(libc::ENOSYS);
     };
     // SAFETY: that is its signature.
     let function: unsafe extern "C" fn(c_int, c_int, ...) -> c_int = unsafe { std::mem::transmute(address) };
@@ -68,7 +68,7 @@ pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int
 pub(crate) unsafe fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     static SYMBOL: Symbol = Symbol::new(c"ioctl");
     let Some(address) = SYMBOL.find(libc::RTLD_NEXT) else {
-        return crate::errno::fail(libc::ENOSYS);
+        return nonic_abi::errno::fail(libc::ENOSYS);
     };
     // SAFETY: that is its signature.
     let function: unsafe extern "C" fn(c_int, c_ulong, ...) -> c_int =

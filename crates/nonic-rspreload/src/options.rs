@@ -6,8 +6,9 @@
 use crate::connect::route;
 use crate::life::copied;
 use crate::table::{Carried, Flag, carried};
-use crate::{errno, next, rsockets};
+use crate::{next, rsockets};
 use libc::{c_int, c_long, c_ulong, c_void, socklen_t, timeval};
+use nonic_abi::errno;
 use std::sync::atomic::Ordering;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -7,8 +7,11 @@
 //! descriptors are not in the table and so are passed on; and while a thread is inside one of these functions,
 //! [`inside`] has everything passed on, whatever the table says.
 
-use crate::symbol::{Symbol, functions};
-use libc::{c_char, c_int, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
+use crate::symbol::typed;
+use libc::{
+    c_char, c_int, c_long, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t,
+};
+use nonic_abi::errno;
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -24,79 +27,52 @@ pub(crate) const RDMA_RQSIZE: c_int = 1;
 /// The most bytes that are sent inline.
 pub(crate) const RDMA_INLINE: c_int = 2;
 
-mod raw {
-    use super::*;
-
-    functions! { super::library();
-        fn socket = c"rsocket"(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
-        fn bind = c"rbind"(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
-        fn listen = c"rlisten"(fd: c_int, backlog: c_int) -> c_int;
-        fn accept = c"raccept"(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
-        fn connect = c"rconnect"(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
-        fn shutdown = c"rshutdown"(fd: c_int, how: c_int) -> c_int;
-        fn close = c"rclose"(fd: c_int) -> c_int;
-        fn recv = c"rrecv"(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
-        fn recvfrom = c"rrecvfrom"(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> ssize_t;
-        fn recvmsg = c"rrecvmsg"(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
-        fn readv = c"rreadv"(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
-        fn send = c"rsend"(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
-        fn sendto = c"rsendto"(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> ssize_t;
-        fn sendmsg = c"rsendmsg"(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
-        fn writev = c"rwritev"(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
-        fn poll = c"rpoll"(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
-        fn getpeername = c"rgetpeername"(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
-        fn getsockname = c"rgetsockname"(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
-        fn setsockopt = c"rsetsockopt"(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
-        fn getsockopt = c"rgetsockopt"(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
-    }
-}
-
-/// The same functions for our own use: the thread is inside while they run.
-macro_rules! entered {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => { $(
+/// `fn name = symbol(argument: type) -> type`: each becomes a function that calls the one of that symbol in the library,
+/// whose type is the one that `nonic-abi` has for it. The thread is inside while it runs. All of them answer −1 for failure;
+/// so does a function that is not there (`ENOSYS`).
+macro_rules! rsockets {
+    ($(fn $name:ident = $symbol:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => { $(
         pub(crate) unsafe fn $name($($argument: $type),*) -> $answer {
+            use nonic_abi::librdmacm::$symbol;
             let _inside = Inside::enter();
-            // SAFETY: the caller keeps to the contract of the function, which is that of its namesake for sockets.
-            unsafe { raw::$name($($argument),*) }
+            match typed!($symbol in library()) {
+                // SAFETY: the caller keeps to the contract of the function, which is that of its namesake for sockets.
+                Some(function) => unsafe { function($($argument),*) },
+                None => errno::fail(libc::ENOSYS),
+            }
         }
     )* };
 }
 
-entered! {
-    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
-    fn listen(fd: c_int, backlog: c_int) -> c_int;
-    fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
-    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
-    fn shutdown(fd: c_int, how: c_int) -> c_int;
-    fn close(fd: c_int) -> c_int;
-    fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
-    fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> ssize_t;
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
-    fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
-    fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
-    fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> ssize_t;
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
-    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
-    fn poll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
-    fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
-    fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
-    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
-    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
+rsockets! {
+    fn socket = rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn bind = rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    fn listen = rlisten(fd: c_int, backlog: c_int) -> c_int;
+    fn accept = raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn connect = rconnect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    fn shutdown = rshutdown(fd: c_int, how: c_int) -> c_int;
+    fn close = rclose(fd: c_int) -> c_int;
+    fn recv = rrecv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+    fn recvfrom = rrecvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> ssize_t;
+    fn recvmsg = rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn readv = rreadv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    fn send = rsend(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+    fn sendto = rsendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> ssize_t;
+    fn sendmsg = rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    fn writev = rwritev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    fn poll = rpoll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
+    fn getpeername = rgetpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn getsockname = rgetsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn setsockopt = rsetsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+    fn getsockopt = rgetsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
+    fn fcntl = rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
 }
 
 /// Makes an rsocket block, or not.
 pub(crate) fn set_nonblocking(inner: c_int, nonblocking: bool) -> c_int {
-    static SYMBOL: Symbol = Symbol::new(c"rfcntl");
-    let _inside = Inside::enter();
-    let Some(address) = SYMBOL.find(library()) else {
-        return crate::errno::fail(libc::ENOSYS);
-    };
-    // SAFETY: that is its signature.
-    let rfcntl: unsafe extern "C" fn(c_int, c_int, ...) -> c_int = unsafe { std::mem::transmute(address) };
-    let flags: c_int = if nonblocking { libc::O_NONBLOCK } else { 0 };
+    let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
     // SAFETY: this command takes an integer.
-    unsafe { rfcntl(inner, libc::F_SETFL, flags) }
+    unsafe { fcntl(inner, libc::F_SETFL, flags.into()) }
 }
 
 /// An option with an integer, or the error.
@@ -106,7 +82,7 @@ pub(crate) fn option(inner: c_int, level: c_int, name: c_int) -> Result<c_int, c
     // SAFETY: both point to variables of the right size.
     match unsafe { getsockopt(inner, level, name, (&raw mut value).cast(), &raw mut length) } {
         0 => Ok(value),
-        _ => Err(crate::errno::last()),
+        _ => Err(errno::last()),
     }
 }
 

@@ -1,10 +1,11 @@
 //! `select` and `pselect`, told as polls.
 
+use crate::next;
 use crate::rsockets;
 use crate::table::carried;
 use crate::wait::{Until, poll_mixed, with_mask};
-use crate::{errno, next};
 use libc::{c_int, c_short, fd_set, pollfd, sigset_t, timespec, timeval};
+use nonic_abi::errno;
 use smallvec::SmallVec;
 use std::time::Duration;
 

@@ -4,8 +4,9 @@
 //! sends what fits, waits, and goes on, until the time is up.
 
 use crate::table::Carried;
-use crate::{errno, next, rsockets};
+use crate::{next, rsockets};
 use libc::{c_int, c_short, iovec, ssize_t};
+use nonic_abi::errno;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 

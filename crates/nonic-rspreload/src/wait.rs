@@ -6,8 +6,9 @@
 
 use crate::connect::settle;
 use crate::table::{Carried, Flag, carried};
-use crate::{errno, next, rsockets};
+use crate::{next, rsockets};
 use libc::{c_int, c_short, nfds_t, pollfd, sigset_t, size_t, timespec};
+use nonic_abi::errno;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
 //! Addresses: routes in queue pair attributes, address handles, and how to answer a datagram.
 
-use crate::abi::*;
 use crate::context::{Context, context};
-use crate::errno::{self, Errno};
 use crate::object::{Object, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::Pd;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{Path, Qpn};
 use nonic_engine::Device;
 use nonic_engine::netdev::Gid;
@@ -83,13 +83,13 @@ unsafe fn create(c_pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, E
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+pub(crate) unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: the program passes a live domain and its structure.
     errno::pointer(unsafe { argument(attr).and_then(|attr| create(pd, attr)) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_ah(c_ah: *mut ibv_ah) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_ah(c_ah: *mut ibv_ah) -> c_int {
     // SAFETY: the program passes a live handle.
     let ah = unsafe { object::<Ah>(c_ah) };
     errno::code(ah.and_then(|ah| {

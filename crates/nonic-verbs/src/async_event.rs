@@ -1,14 +1,14 @@
 //! Asynchronous events: what the NIC reports about objects rather than about requests.
 
-use crate::abi::*;
 use crate::cancel;
 use crate::context::{Objects, context};
 use crate::cq::Cq;
-use crate::errno::{self, Errno};
 use crate::object::{argument, argument_mut, object};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::Event;
 use nonic_engine::Device;
 use std::os::fd::{AsFd, AsRawFd, RawFd};

@@ -7,8 +7,9 @@
 //! `extern "C-unwind"`. So such a verb is a loop of two parts ([`until_done`]): a step that takes what is there, under
 //! whatever locks it needs, and never waits; and the wait, with nothing held and nothing taken.
 
-use crate::errno::{self, Errno};
 use libc::{c_int, nfds_t, pollfd};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::eventfd;
 use std::os::fd::RawFd;
 
 unsafe extern "C-unwind" {
@@ -59,15 +60,10 @@ pub(crate) fn take<T>(fd: RawFd, take: impl FnOnce() -> Option<T>) -> Result<Res
     if let Some(item) = take() {
         return Ok(Ok(item));
     }
-    // SAFETY: asks about a descriptor, no memory is involved.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    if flags < 0 {
-        return Err(errno::last());
+    match eventfd::is_nonblocking(fd)? {
+        true => Err(libc::EAGAIN),
+        false => Ok(Err(fd)),
     }
-    if flags & libc::O_NONBLOCK != 0 {
-        return Err(libc::EAGAIN);
-    }
-    Ok(Err(fd))
 }
 
 /// What a step comes to: nothing else to say, wait, or an error.

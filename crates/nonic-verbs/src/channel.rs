@@ -1,31 +1,31 @@
-//! Completion channels.
+//! Completion channels: created and destroyed. Taking events from them is in `cq_event`.
 //!
 //! A channel is a queue of completion queues that have something, with a descriptor that is readable while
 //! the queue is not empty. The descriptor is in blocking mode until the program says otherwise: whether
 //! `ibv_get_cq_event` waits depends on it.
 
-use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::cancel;
 use crate::context::context;
-use crate::cq::Cq;
-use crate::errno::{self, Errno};
-use crate::fork::Birth;
 use crate::object::{Object, Users, object, reclaim};
-use libc::{c_int, c_void};
+use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::fork::Birth;
+use nonic_abi::verbs::{ibv_comp_channel, ibv_context, ibv_cq};
+use nonic_abi::{event_queue, eventfd};
 use nonic_core::CqId;
 use nonic_engine::Notify;
 use nonic_engine::os::descriptors::InternalFd;
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A completion channel.
 #[repr(C)]
 pub(crate) struct CompChannel {
     c: UnsafeCell<ibv_comp_channel>,
     pub(crate) queue: Arc<EventQueue>,
+    /// The number of the queue's descriptor.
+    pub(crate) fd: RawFd,
     pub(crate) users: Users,
     birth: Birth,
 }
@@ -35,11 +35,20 @@ unsafe impl Object for CompChannel {
     type C = ibv_comp_channel;
 }
 
-/// The queue behind a channel.
-pub(crate) struct EventQueue {
-    waiting: Mutex<VecDeque<AtomicPtr<ibv_cq>>>,
-    /// Neither written nor read once the program has closed it: its number may be a file of the program's.
-    fd: InternalFd,
+/// The queue behind a channel: the completion queues that have something.
+pub(crate) type EventQueue = event_queue::EventQueue<AtomicPtr<ibv_cq>, ChannelFd>;
+
+/// The descriptor of a channel.
+pub(crate) struct ChannelFd(InternalFd);
+
+impl event_queue::Descriptor for ChannelFd {
+    fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
 }
 
 /// Whether a program waits for a channel, or rsockets do.
@@ -49,68 +58,13 @@ enum Audience {
     Library,
 }
 
-impl EventQueue {
+impl ChannelFd {
     fn new(audience: Audience) -> Result<Self, Errno> {
-        // SAFETY: no memory is involved.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(errno::last());
-        }
-        // SAFETY: just opened, and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(EventQueue {
-            waiting: Mutex::default(),
-            fd: match audience {
-                Audience::Program => InternalFd::seen_by_the_program(fd),
-                Audience::Library => fd.into(),
-            },
-        })
-    }
-
-    fn push(&self, cq: *mut ibv_cq) {
-        let mut waiting = self.lock();
-        waiting.push_back(AtomicPtr::new(cq));
-        if waiting.len() == 1 && !self.fd.is_lost() {
-            let one = 1_u64.to_ne_bytes();
-            // SAFETY: eight bytes of ours. It cannot fail or block: the counter is zero.
-            unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-        }
-    }
-
-    /// The oldest entry. It is reported under the lock, so that a queue being destroyed is either removed
-    /// first or waits for the acknowledgement.
-    fn pop(&self) -> Option<*mut ibv_cq> {
-        let mut waiting = self.lock();
-        let cq = waiting.pop_front()?.into_inner();
-        // SAFETY: a completion queue leaves the channel before it is destroyed.
-        if let Ok(cq) = unsafe { object::<Cq>(cq) } {
-            cq.completion_acks.report();
-        }
-        self.settle(&waiting);
-        Some(cq)
-    }
-
-    /// Takes out what concerns a completion queue that is being destroyed.
-    pub(crate) fn forget(&self, cq: *mut ibv_cq) {
-        let mut waiting = self.lock();
-        let before = waiting.len();
-        waiting.retain(|other| other.load(Ordering::Relaxed) != cq);
-        if before > 0 {
-            self.settle(&waiting);
-        }
-    }
-
-    /// Makes the descriptor unreadable if nothing is left of what made it readable.
-    fn settle(&self, waiting: &VecDeque<AtomicPtr<ibv_cq>>) {
-        if waiting.is_empty() && !self.fd.is_lost() {
-            let mut count = [0_u8; 8];
-            // SAFETY: eight bytes of ours. It cannot block: the counter is not zero.
-            unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<AtomicPtr<ibv_cq>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        let fd = eventfd::new(0)?;
+        Ok(ChannelFd(match audience {
+            Audience::Program => InternalFd::seen_by_the_program(fd),
+            Audience::Library => fd.into(),
+        }))
     }
 }
 
@@ -125,20 +79,24 @@ impl Notify for Listener {
     fn notify(&self, _cq: CqId) {
         let cq = self.cq.load(Ordering::Acquire);
         if !cq.is_null() {
-            self.queue.push(cq);
+            self.queue.push(AtomicPtr::new(cq));
         }
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_comp_channel(c_context: *mut ibv_context) -> *mut ibv_comp_channel {
+pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
+    c_context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
     // SAFETY: the program passes an open context.
     unsafe { create(c_context, Audience::Program) }
 }
 
 /// For `librdmacm.so.1`: a channel whose descriptor no program sees.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_create_internal_channel(c_context: *mut ibv_context) -> *mut ibv_comp_channel {
+pub(crate) unsafe extern "C" fn nonic_create_internal_channel(
+    c_context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
     // SAFETY: the library passes an open context.
     unsafe { create(c_context, Audience::Library) }
 }
@@ -150,15 +108,17 @@ unsafe fn create(c_context: *mut ibv_context, audience: Audience) -> *mut ibv_co
     // SAFETY: the caller's promise.
     let context = unsafe { context(c_context) };
     errno::pointer(context.and_then(|_| {
-        let queue = Arc::new(EventQueue::new(audience)?);
+        let descriptor = ChannelFd::new(audience)?;
+        let fd = descriptor.0.as_raw_fd();
         let c = ibv_comp_channel {
             context: c_context,
-            fd: queue.fd.as_raw_fd(),
+            fd,
             refcnt: 0,
         };
         let channel = CompChannel {
             c: UnsafeCell::new(c),
-            queue,
+            queue: Arc::new(EventQueue::new(descriptor)),
+            fd,
             users: Users::default(),
             birth: Birth::now(),
         };
@@ -167,7 +127,7 @@ unsafe fn create(c_context: *mut ibv_context, audience: Audience) -> *mut ibv_co
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: the program passes a live channel.
     let object = unsafe { object::<CompChannel>(channel) };
     errno::code(object.and_then(|object| {
@@ -179,49 +139,4 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         drop(unsafe { reclaim::<CompChannel>(channel) });
         Ok(())
     }))
-}
-
-/// One step of [`ibv_get_cq_event`].
-///
-/// # Safety
-///
-/// The pointers are what the program passed.
-unsafe fn next_event(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> Result<Result<(), RawFd>, Errno> {
-    // SAFETY: the caller's promise.
-    let queue = unsafe { &object::<CompChannel>(channel)?.queue };
-    let taken = cancel::take(queue.fd.as_raw_fd(), || queue.pop())?;
-    Ok(taken.map(|ready| {
-        // SAFETY: the program passes where to put the answers; the queue waits for the acknowledgement before it
-        // goes away.
-        unsafe {
-            if !cq.is_null() {
-                *cq = ready;
-            }
-            if !cq_context.is_null() {
-                *cq_context = (*ready).cq_context;
-            }
-        }
-    }))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the program passes a live channel and where to put the answers.
-    cancel::until_done(move || cancel::step(unsafe { next_event(channel, cq, cq_context) }))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, number: libc::c_uint) {
-    // SAFETY: the program passes a live queue.
-    if let Ok(cq) = unsafe { object::<Cq>(cq) } {
-        cq.completion_acks.acknowledge(number);
-    }
 }

@@ -1,15 +1,15 @@
 //! The connection manager for `librdmacm.so.1`, which is built on this library.
 //!
-//! These functions translate between the private interface of `cm_interface` and the engine's device; nothing is
-//! decided here. Read first: [`crate::cm_interface`].
+//! These functions translate between the private interface of [`nonic_abi::cm`] and the engine's device; nothing is
+//! decided here. Read that first.
 
-use crate::abi::{ibv_context, ibv_device};
-use crate::cm_interface::*;
 use crate::context::{Context, context};
 use crate::device;
-use crate::errno::{self, Errno};
 use crate::object::argument;
 use libc::{c_int, c_void};
+use nonic_abi::cm::*;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::{ibv_context, ibv_device};
 use nonic_core::cm::{
     AcceptParams, AnswerParams, CmError, CmEvent, ConnectParams, ConnectRequest, ConnectResponse,
     ConnectionId, ListenerId, RejectParams, ResolveParams, Route, SidrRequest, SidrResponse,
@@ -190,33 +190,33 @@ fn of_listen(error: &ListenError) -> Errno {
     }
 }
 
-impl nonic_cm_params {
-    /// # Safety
-    ///
-    /// The pointer in it is good for the length beside it, for all of `'a`.
-    unsafe fn private_data<'a>(&self) -> &'a [u8] {
-        if self.private_data.is_null() || self.private_data_len == 0 {
-            return &[];
-        }
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.private_data, self.private_data_len as usize) }
+/// The private data of a request or an answer.
+///
+/// # Safety
+///
+/// The pointer in the parameters is good for the length beside it, for all of `'a`.
+unsafe fn private_data_of<'a>(params: &nonic_cm_params) -> &'a [u8] {
+    if params.private_data.is_null() || params.private_data_len == 0 {
+        return &[];
     }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(params.private_data, params.private_data_len as usize) }
+}
 
-    fn route(&self) -> Route {
-        Route {
-            local: Gid(self.local).ip(),
-            remote: Gid(self.remote).ip(),
-        }
+fn route_of(params: &nonic_cm_params) -> Route {
+    Route {
+        local: Gid(params.local).ip(),
+        remote: Gid(params.remote).ip(),
     }
+}
 
-    /// Services at ports are told the addresses the program used.
-    fn ip(&self) -> IpHeader {
-        let route = self.route();
-        IpHeader {
-            source_port: self.source_port,
-            source: route.local,
-            destination: route.remote,
-        }
+/// Services at ports are told the addresses the program used.
+fn ip_of(params: &nonic_cm_params) -> IpHeader {
+    let route = route_of(params);
+    IpHeader {
+        source_port: params.source_port,
+        source: route.local,
+        destination: route.remote,
     }
 }
 
@@ -225,8 +225,8 @@ impl nonic_cm_params {
 /// The private data is there.
 unsafe fn connect(context: &Context, params: &nonic_cm_params) -> Result<ConnectionId, Errno> {
     // SAFETY: the caller's promise.
-    let private_data = unsafe { params.private_data() };
-    let (route, service_id) = (params.route(), ServiceId(params.service_id));
+    let private_data = unsafe { private_data_of(params) };
+    let (route, service_id) = (route_of(params), ServiceId(params.service_id));
     let service = match params.service {
         SERVICE_RC => Service::Rc,
         SERVICE_UC => Service::Uc,
@@ -235,7 +235,7 @@ unsafe fn connect(context: &Context, params: &nonic_cm_params) -> Result<Connect
             let params = ResolveParams {
                 route,
                 service_id,
-                ip: Some(params.ip()),
+                ip: Some(ip_of(params)),
                 private_data,
             };
             return context.device().resolve_service(&params).map_err(of_cm);
@@ -254,7 +254,7 @@ unsafe fn connect(context: &Context, params: &nonic_cm_params) -> Result<Connect
         path_mtu: mtu.and_then(PathMtu::from_bytes).ok_or(libc::EINVAL)?,
         ack_timeout: AckTimeout::from_exponent(params.ack_timeout).ok_or(libc::EINVAL)?,
         traffic_class: params.traffic_class,
-        ip: Some(params.ip()),
+        ip: Some(ip_of(params)),
         private_data,
         ..ConnectParams::new(
             route,
@@ -271,7 +271,7 @@ unsafe fn connect(context: &Context, params: &nonic_cm_params) -> Result<Connect
 /// The private data is there.
 unsafe fn accept(context: &Context, connection: ConnectionId, params: &nonic_cm_params) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    let private_data = unsafe { params.private_data() };
+    let private_data = unsafe { private_data_of(params) };
     let qpn = Qpn::new(params.qpn);
     if params.service == SERVICE_UD {
         let answer = AnswerParams {
@@ -301,7 +301,7 @@ unsafe fn accept(context: &Context, connection: ConnectionId, params: &nonic_cm_
 /// The private data is there.
 unsafe fn reject(context: &Context, connection: ConnectionId, params: &nonic_cm_params) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    let private_data = unsafe { params.private_data() };
+    let private_data = unsafe { private_data_of(params) };
     if params.service == SERVICE_UD {
         let answer = AnswerParams {
             status: SidrStatus::REJECT,
@@ -323,7 +323,7 @@ unsafe fn reject(context: &Context, connection: ConnectionId, params: &nonic_cm_
 
 /// The device that has an address; NULL if none has.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_device_with_address(address: *const [u8; 16]) -> *mut ibv_device {
+pub(crate) unsafe extern "C" fn nonic_device_with_address(address: *const [u8; 16]) -> *mut ibv_device {
     // SAFETY: the other library passes an address.
     errno::pointer(unsafe { argument(address) }.and_then(|address| {
         let address: IpAddr = Gid(*address).ip();
@@ -333,7 +333,11 @@ unsafe extern "C" fn nonic_device_with_address(address: *const [u8; 16]) -> *mut
 
 /// Names who hears of a device's connections from now on.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_start(c: *mut ibv_context, call: nonic_cm_sink, cookie: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn nonic_cm_start(
+    c: *mut ibv_context,
+    call: nonic_cm_sink,
+    cookie: *mut c_void,
+) -> c_int {
     // SAFETY: the other library passes an open context.
     errno::code(unsafe { context(c) }.map(|context| {
         context
@@ -344,7 +348,7 @@ unsafe extern "C" fn nonic_cm_start(c: *mut ibv_context, call: nonic_cm_sink, co
 
 /// Listens for a service: at an address, at all of its family if it is the unspecified one, at all if it is NULL.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_listen(
+pub(crate) unsafe extern "C" fn nonic_cm_listen(
     c: *mut ibv_context,
     service_id: u64,
     address: *const [u8; 16],
@@ -367,7 +371,7 @@ unsafe extern "C" fn nonic_cm_listen(
 
 /// Listens no more.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_unlisten(c: *mut ibv_context, listener: u64) -> c_int {
+pub(crate) unsafe extern "C" fn nonic_cm_unlisten(c: *mut ibv_context, listener: u64) -> c_int {
     // SAFETY: the other library passes an open context.
     errno::code(unsafe { context(c) }.and_then(|context| {
         if context.device().unlisten(ListenerId(listener)) {
@@ -380,7 +384,7 @@ unsafe extern "C" fn nonic_cm_unlisten(c: *mut ibv_context, listener: u64) -> c_
 
 /// Connects, or resolves a datagram service.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_connect(
+pub(crate) unsafe extern "C" fn nonic_cm_connect(
     c: *mut ibv_context,
     params: *const nonic_cm_params,
     connection: *mut u32,
@@ -396,7 +400,7 @@ unsafe extern "C" fn nonic_cm_connect(
 
 /// Accepts a request to connect, or answers one for a datagram service.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_accept(
+pub(crate) unsafe extern "C" fn nonic_cm_accept(
     c: *mut ibv_context,
     connection: u32,
     params: *const nonic_cm_params,
@@ -409,7 +413,7 @@ unsafe extern "C" fn nonic_cm_accept(
 
 /// Rejects either. Of the parameters, the service and the private data count.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_reject(
+pub(crate) unsafe extern "C" fn nonic_cm_reject(
     c: *mut ibv_context,
     connection: u32,
     params: *const nonic_cm_params,
@@ -422,7 +426,7 @@ unsafe extern "C" fn nonic_cm_reject(
 
 /// Active: says that our queue pair is ready. Passive: takes it for said that the peer's is.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_establish(c: *mut ibv_context, connection: u32) -> c_int {
+pub(crate) unsafe extern "C" fn nonic_cm_establish(c: *mut ibv_context, connection: u32) -> c_int {
     // SAFETY: the other library passes an open context.
     errno::code(unsafe { context(c) }.and_then(|context| {
         let established = context.device().establish(ConnectionId(connection), &[]);
@@ -432,7 +436,7 @@ unsafe extern "C" fn nonic_cm_establish(c: *mut ibv_context, connection: u32) ->
 
 /// Ends a connection.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_disconnect(c: *mut ibv_context, connection: u32) -> c_int {
+pub(crate) unsafe extern "C" fn nonic_cm_disconnect(c: *mut ibv_context, connection: u32) -> c_int {
     // SAFETY: the other library passes an open context.
     errno::code(unsafe { context(c) }.and_then(|context| {
         let ended = context.device().disconnect(ConnectionId(connection), &[]);
@@ -442,7 +446,7 @@ unsafe extern "C" fn nonic_cm_disconnect(c: *mut ibv_context, connection: u32) -
 
 /// Gives a connection up; there are no more events of it.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_cm_abandon(c: *mut ibv_context, connection: u32) -> c_int {
+pub(crate) unsafe extern "C" fn nonic_cm_abandon(c: *mut ibv_context, connection: u32) -> c_int {
     // SAFETY: the other library passes an open context.
     errno::code(unsafe { context(c) }.and_then(|context| {
         let abandoned = context.device().abandon(ConnectionId(connection));

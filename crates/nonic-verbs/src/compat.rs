@@ -13,22 +13,20 @@
 //! It refuses to emulate the old structures.
 
 use crate::private::{
-    answers_errno, answers_minus_one, answers_null, fail, ibv_query_gid_type, ignores,
-    names_that_answer_errno,
+    answers_errno, answers_minus_one, answers_null, ibv_query_gid_type, ignores, names_that_answer_errno,
 };
 use libc::{c_int, c_void};
+use nonic_abi::errno;
 use std::arch::global_asm;
 
 /// The answer of old functions that return an integer.
 extern "C" fn not_implemented() -> c_int {
-    fail(libc::ENOSYS);
-    libc::ENOSYS
+    errno::code(Err(libc::ENOSYS))
 }
 
 /// The answer of old functions that return a pointer, or nothing.
 extern "C" fn none_implemented() -> *mut c_void {
-    fail(libc::ENOSYS);
-    std::ptr::null_mut()
+    errno::pointer(Err(libc::ENOSYS))
 }
 
 #[cfg(target_arch = "x86_64")]

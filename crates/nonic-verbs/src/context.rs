@@ -4,15 +4,16 @@
 //! because the extended operations stand before it. [`Shared`] is what contexts share that were made from one
 //! another by `ibv_import_device`: the engine's device and the lists that find objects by number.
 
-use crate::abi::{ibv_context, ibv_cq, ibv_device, ibv_qp, ibv_srq, verbs_context};
 use crate::device::verbs_device;
-use crate::errno::{self, Errno};
-use crate::fork::Birth;
+use crate::errors;
 use crate::memory::{self, ExportedDm, ExportedMr};
 use crate::object::zeroed;
 use crate::xrc::NamedDomains;
 use crate::{async_event, cq, extended, pd, poll, post, qp, query, srq, xrc};
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::fork::Birth;
+use nonic_abi::verbs::{ibv_context, ibv_cq, ibv_device, ibv_qp, ibv_srq, verbs_context};
 use nonic_core::{CqId, PdId, Qpn, SrqId};
 use nonic_engine::Device;
 use nonic_engine::os::descriptors::{Identity, InternalFd};
@@ -177,7 +178,7 @@ pub(crate) fn identity_of(fd: c_int) -> Result<Identity, Errno> {
 unsafe fn open(c_device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     // SAFETY: the caller's promise.
     let known = unsafe { verbs_device(c_device) }.ok_or(libc::EINVAL)?;
-    let device = Device::open(&known.netdev().name).map_err(|error| errno::of_open(&error))?;
+    let device = Device::open(&known.netdev().name).map_err(|error| errors::of_open(&error))?;
     async_event::make_blocking(&device)?;
     let (command, identity) = new_identity()?;
     let shared = Arc::new(Shared {
@@ -194,13 +195,13 @@ unsafe fn open(c_device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: the program passes a device of the list.
     errno::pointer(unsafe { open(device) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_close_device(pointer: *mut ibv_context) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_close_device(pointer: *mut ibv_context) -> c_int {
     if pointer.is_null() {
         return errno::code(Err(libc::EINVAL));
     }

@@ -1,14 +1,14 @@
 //! Completion queues: creating, arming, resizing, destroying. Taking completions is in `poll` and `extended`.
 
-use crate::abi::*;
 use crate::channel::{CompChannel, Listener};
 use crate::context::{Context, Shared, context};
-use crate::errno::{self, Errno};
 use crate::extended::Lazy;
 use crate::object::{Acks, Object, Users, argument, next_handle, object, reclaim, zeroed};
 use crate::pd::{Buffer, Pd};
 use crate::query::MAX_CQE;
 use libc::{c_int, c_void};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{Arm, CompletionQueue};
 use nonic_engine::{Device, Notify};
 use std::cell::UnsafeCell;
@@ -106,7 +106,7 @@ pub(crate) unsafe fn create(context: &Context, request: &CqRequest) -> Result<Bo
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_cq(
+pub(crate) unsafe extern "C" fn ibv_create_cq(
     c_context: *mut ibv_context,
     cqe: c_int,
     cq_context: *mut c_void,
@@ -145,7 +145,9 @@ unsafe fn destroy(c_cq: *mut ibv_cq) -> Result<(), Errno> {
     if !channel.is_null() {
         // SAFETY: a completion queue keeps its channel from being destroyed.
         let channel = unsafe { object::<CompChannel>(channel) }?;
-        channel.queue.forget(c_cq);
+        channel
+            .queue
+            .take_out(|event| event.load(Ordering::Relaxed) == c_cq);
         channel.users.leave();
     }
     cq.completion_acks.wait();
@@ -156,7 +158,7 @@ unsafe fn destroy(c_cq: *mut ibv_cq) -> Result<(), Errno> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the program passes a live queue.
     errno::code(unsafe { destroy(cq) })
 }

@@ -1,11 +1,11 @@
-//! What the other libraries ask about descriptors: the rest of the private interface (`cm_interface.rs`).
+//! What the other libraries ask about descriptors: the part of the private interface that has no use for devices.
 //!
 //! `librdmacm.so.1` has descriptors of its own and keeps them as the engine does: at high numbers, closed only while
 //! they are still its own. `librspreload.so` stands in front of the C library's `close` and must know which numbers are
 //! not the program's to close.
 
-use crate::cm_interface::{INTERNAL, SOCKET};
 use libc::c_int;
+use nonic_abi::libibverbs::{INTERNAL, SOCKET, nonic_descriptor};
 use nonic_engine::os::descriptors::{self, InternalFd};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether the program does not see the numbers of rsockets: they carry sockets of its own.
 static SOCKETS_ARE_INTERNAL: AtomicBool = AtomicBool::new(false);
 
-/// Takes over a descriptor of one of the kinds of `cm_interface.rs`. Its number may change.
+/// Takes over a descriptor of one of the kinds of [`nonic_abi::libibverbs`]. Its number may change.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_descriptor_keep(fd: c_int, kind: u32) -> *mut InternalFd {
+pub(crate) unsafe extern "C" fn nonic_descriptor_keep(fd: c_int, kind: u32) -> *mut nonic_descriptor {
     // SAFETY: the library gives its descriptor away.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let internal = match kind {
@@ -23,46 +23,47 @@ unsafe extern "C" fn nonic_descriptor_keep(fd: c_int, kind: u32) -> *mut Interna
         SOCKET => SOCKETS_ARE_INTERNAL.load(Ordering::Relaxed),
         _ => false,
     };
-    Box::into_raw(Box::new(match internal {
+    let kept: Box<InternalFd> = Box::new(match internal {
         true => fd.into(),
         false => InternalFd::seen_by_the_program(fd),
-    }))
+    });
+    Box::into_raw(kept).cast()
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_descriptor_number(descriptor: *const InternalFd) -> c_int {
+pub(crate) unsafe extern "C" fn nonic_descriptor_number(descriptor: *const nonic_descriptor) -> c_int {
     // SAFETY: the library passes what it keeps.
-    unsafe { &*descriptor }.as_raw_fd()
+    unsafe { &*descriptor.cast::<InternalFd>() }.as_raw_fd()
 }
 
 /// Whether the program has closed it.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_descriptor_is_lost(descriptor: *const InternalFd) -> c_int {
+pub(crate) unsafe extern "C" fn nonic_descriptor_is_lost(descriptor: *const nonic_descriptor) -> c_int {
     // SAFETY: the library passes what it keeps.
-    unsafe { &*descriptor }.is_lost().into()
+    unsafe { &*descriptor.cast::<InternalFd>() }.is_lost().into()
 }
 
 /// Closes it, unless the program has.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nonic_descriptor_close(descriptor: *mut InternalFd) {
+pub(crate) unsafe extern "C" fn nonic_descriptor_close(descriptor: *mut nonic_descriptor) {
     // SAFETY: the library gives back what it kept, and does not use it again.
-    drop(unsafe { Box::from_raw(descriptor) });
+    drop(unsafe { Box::from_raw(descriptor.cast::<InternalFd>()) });
 }
 
 /// From now on rsockets have internal numbers.
 #[unsafe(no_mangle)]
-extern "C" fn nonic_descriptor_hide_sockets() {
+pub(crate) extern "C" fn nonic_descriptor_hide_sockets() {
     SOCKETS_ARE_INTERNAL.store(true, Ordering::Relaxed);
 }
 
 /// Whether a number is internal.
 #[unsafe(no_mangle)]
-extern "C" fn nonic_descriptor_is_internal(fd: c_int) -> c_int {
+pub(crate) extern "C" fn nonic_descriptor_is_internal(fd: c_int) -> c_int {
     descriptors::is_ours(fd).into()
 }
 
 /// The first internal number from this one on, or −1.
 #[unsafe(no_mangle)]
-extern "C" fn nonic_descriptor_next_internal(from: c_int) -> c_int {
+pub(crate) extern "C" fn nonic_descriptor_next_internal(from: c_int) -> c_int {
     descriptors::next_of_ours(from).unwrap_or(-1)
 }

@@ -3,10 +3,10 @@
 //! A device, once seen, lives as long as the process: programs keep pointers to it across calls of
 //! `ibv_get_device_list`, and there are only as many as interfaces. Read first: [`VerbsDevice`].
 
-use crate::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
-use crate::errno;
 use crate::object::zeroed;
 use libc::{c_char, c_int, c_void};
+use nonic_abi::errno;
+use nonic_abi::verbs::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 use nonic_engine::Device;
 use nonic_engine::netdev::NetDevice;
 use std::net::IpAddr;
@@ -124,7 +124,7 @@ pub(crate) fn with_address(address: IpAddr) -> Option<*mut ibv_device> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     // SAFETY: the program passes NULL or where to put the number.
     let count = unsafe { count.as_mut() };
     let devices = match list() {
@@ -150,7 +150,7 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: the program passes what `ibv_get_device_list` gave it: memory from calloc, or NULL.
     unsafe { libc::free(list.cast()) };
 }

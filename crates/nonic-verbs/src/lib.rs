@@ -3,7 +3,7 @@
 //! Programs compiled against rdma-core call these functions unchanged. What they mean is written in
 //! rdma-core's man pages; this crate translates, and refuses to implement any protocol itself.
 //!
-//! Read first: [`abi`] (the structures), then `context` (what a program gets when it opens a device), then
+//! Read first: `nonic_abi::verbs` (the structures), then `context` (what a program gets when it opens a device), then
 //! `post` and `poll` (the two paths that must be fast).
 //!
 //! Three conventions hold everywhere. An object is a `Box` whose first field is the C structure the program
@@ -11,20 +11,19 @@
 //! error where the man page does not give it a meaning. Errors are returned in the way the man page of each
 //! verb says: as an errno, as −1 with `errno` set, or as NULL with `errno` set.
 
-pub mod abi;
-
 mod address;
 mod async_event;
 mod cancel;
 mod channel;
 mod cm;
-mod cm_interface;
 mod compat;
 mod context;
 mod cq;
+mod cq_event;
 mod descriptors;
 mod device;
-mod errno;
+mod errors;
+mod exports;
 mod extended;
 mod fork;
 mod memory;

@@ -1,10 +1,10 @@
 //! Joining and leaving multicast groups.
 
-use crate::abi::{ibv_gid, ibv_qp};
-use crate::errno::{self, Errno};
 use crate::object::{argument, object};
 use crate::qp::Qp;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::{ibv_gid, ibv_qp};
 use nonic_engine::netdev::Gid;
 use std::net::IpAddr;
 use std::sync::PoisonError;
@@ -24,7 +24,7 @@ unsafe fn member<'a>(qp: *mut ibv_qp, gid: *const ibv_gid) -> Result<(&'a Qp, Ip
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the program passes a live queue pair and a GID.
     let member = unsafe { member(qp, gid) };
     errno::code(member.and_then(|(qp, group)| {
@@ -40,7 +40,7 @@ unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the program passes a live queue pair and a GID.
     let member = unsafe { member(qp, gid) };
     errno::code(member.and_then(|(qp, group)| {

@@ -3,7 +3,7 @@
 //! [`Object`] ties the two types together, [`Users`] keeps an object from being destroyed while others need
 //! it, [`Acks`] makes destruction wait until the program has acknowledged every event about it.
 
-use crate::errno::Errno;
+use nonic_abi::errno::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -156,17 +156,17 @@ macro_rules! zero_valid {
 }
 
 zero_valid!(
-    crate::abi::verbs_context,
-    crate::abi::ibv_device,
-    crate::abi::ibv_device_attr_ex,
-    crate::abi::ibv_port_attr,
-    crate::abi::ibv_cq_ex,
-    crate::abi::ibv_qp_ex_with_flush,
-    crate::abi::ibv_qp_attr,
-    crate::abi::ibv_qp_init_attr,
-    crate::abi::ibv_ah_attr,
-    crate::abi::ibv_srq,
-    crate::abi::ibv_wc,
+    nonic_abi::verbs::verbs_context,
+    nonic_abi::verbs::ibv_device,
+    nonic_abi::verbs::ibv_device_attr_ex,
+    nonic_abi::verbs::ibv_port_attr,
+    nonic_abi::verbs::ibv_cq_ex,
+    nonic_abi::verbs::ibv_qp_ex_with_flush,
+    nonic_abi::verbs::ibv_qp_attr,
+    nonic_abi::verbs::ibv_qp_init_attr,
+    nonic_abi::verbs::ibv_ah_attr,
+    nonic_abi::verbs::ibv_srq,
+    nonic_abi::verbs::ibv_wc,
     libc::stat,
     libc::timespec,
 );

@@ -1,10 +1,10 @@
 //! Protection domains, parent domains and thread domains.
 
-use crate::abi::*;
 use crate::context::{Shared, context};
-use crate::errno::{self, Errno};
 use crate::object::{Object, Users, argument, next_handle, object, reclaim};
 use libc::{c_int, c_void};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::PdId;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Drop for Buffer {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_alloc_pd(c_context: *mut ibv_context) -> *mut ibv_pd {
+pub(crate) unsafe extern "C" fn ibv_alloc_pd(c_context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the program passes an open context.
     let context = unsafe { context(c_context) };
     errno::pointer(context.map(|context| {

@@ -2,10 +2,10 @@
 //!
 //! An empty poll costs what the engine's poll costs and nothing else: no lock is added here.
 
-use crate::abi::*;
 use crate::cq::Cq;
 use crate::object::object;
 use libc::{c_int, c_uint};
+use nonic_abi::verbs::*;
 use nonic_core::Completion;
 
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {

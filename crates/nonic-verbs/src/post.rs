@@ -3,14 +3,15 @@
 //! A list is posted under one lock, request by request; scatter/gather lists and inline data are converted on
 //! the stack. If one is refused, the program learns which, and those before it stay posted.
 
-use crate::abi::*;
 use crate::address::Ah;
-use crate::errno::{self, Errno};
+use crate::errors;
 use crate::memory::binding;
 use crate::object::{argument, object};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use libc::c_int;
+use nonic_abi::errno::Errno;
+use nonic_abi::verbs::*;
 use nonic_core::{
     Data, Destination, Qpn, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Service, Sge,
 };
@@ -40,7 +41,7 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: the program's list: each element valid, the last one's `next` NULL.
         while let Some(wr) = unsafe { current.as_ref() } {
             // SAFETY: the element's own lists are as valid as itself.
-            unsafe { with_request(qp, wr, |request| poster.post(request).map_err(errno::of_post)) }?;
+            unsafe { with_request(qp, wr, |request| poster.post(request).map_err(errors::of_post)) }?;
             if wr.opcode == IBV_WR_BIND_MW {
                 // SAFETY: posting checked that there is a window.
                 unsafe { (*wr.extra.bind_mw.mw).rkey = wr.extra.bind_mw.rkey };
@@ -310,7 +311,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         // SAFETY: the program's list: each element valid, the last one's `next` NULL.
         while let Some(wr) = unsafe { current.as_ref() } {
             // SAFETY: the element's own list is as valid as itself.
-            unsafe { with_receive(wr, |request| poster.post(request).map_err(errno::of_post)) }?;
+            unsafe { with_receive(wr, |request| poster.post(request).map_err(errors::of_post)) }?;
             current = wr.next;
         }
         Ok(())
@@ -332,7 +333,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     let mut post_all = || {
         // SAFETY: the program's list: each element valid, the last one's `next` NULL.
         while let Some(wr) = unsafe { current.as_ref() } {
-            let post = |request: &RecvRequest<'_>| srq.queue.post(request, keys).map_err(errno::of_receive);
+            let post = |request: &RecvRequest<'_>| srq.queue.post(request, keys).map_err(errors::of_receive);
             // SAFETY: the element's own list is as valid as itself.
             unsafe { with_receive(wr, post) }?;
             current = wr.next;

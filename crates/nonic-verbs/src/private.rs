@@ -7,12 +7,10 @@
 //!
 //! Read with `libibverbs.map` (which name at which version) and [`crate::compat`] (several versions of a name).
 
+use crate::query::ibv_query_gid;
 use libc::{c_int, c_uint, c_void};
-
-unsafe extern "C" {
-    /// The public function, by way of which the GID table is asked.
-    fn ibv_query_gid(context: *mut c_void, port: u8, index: c_int, gid: *mut [u8; 16]) -> c_int;
-}
+use nonic_abi::errno::{self, fail};
+use nonic_abi::verbs::{ibv_context, ibv_gid};
 
 /// `IBV_GID_TYPE_SYSFS_ROCE_V2`: the only kind of GID there is.
 const GID_TYPE_ROCE_V2: c_uint = 1;
@@ -23,7 +21,7 @@ const GID_TYPE_ROCE_V2: c_uint = 1;
 /// `context` is an open device's, `kind` can be written.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_query_gid_type(
-    context: *mut c_void,
+    context: *mut ibv_context,
     port: u8,
     index: c_uint,
     kind: *mut c_uint,
@@ -31,7 +29,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     let Ok(index) = c_int::try_from(index) else {
         return fail(libc::EINVAL);
     };
-    let mut gid = [0; 16];
+    let mut gid = ibv_gid { raw: [0; 16] };
     // SAFETY: the context is the caller's promise, the GID is ours.
     if unsafe { ibv_query_gid(context, port, index, &raw mut gid) } != 0 {
         return -1;
@@ -49,8 +47,7 @@ static verbs_allow_disassociate_destroy: std::sync::atomic::AtomicBool =
 
 /// Refuses with an errno as the answer.
 pub(crate) extern "C" fn answers_errno() -> c_int {
-    fail(libc::EOPNOTSUPP);
-    libc::EOPNOTSUPP
+    errno::code(Err(libc::EOPNOTSUPP))
 }
 
 /// Refuses with −1.
@@ -60,19 +57,11 @@ pub(crate) extern "C" fn answers_minus_one() -> c_int {
 
 /// Refuses with NULL.
 pub(crate) extern "C" fn answers_null() -> *mut c_void {
-    fail(libc::EOPNOTSUPP);
-    std::ptr::null_mut()
+    errno::pointer(Err(libc::EOPNOTSUPP))
 }
 
 /// Does nothing: for functions that answer nothing, such as the offer of a driver.
 pub(crate) extern "C" fn ignores() {}
-
-/// Sets `errno`; −1.
-pub(crate) fn fail(errno: c_int) -> c_int {
-    // SAFETY: the location is this thread's own.
-    unsafe { *libc::__errno_location() = errno };
-    -1
-}
 
 /// Defines a refusing function for each name.
 macro_rules! refuse {

@@ -1,12 +1,12 @@
 //! What a device can do and which addresses it has.
 
-use crate::abi::*;
 use crate::context::{Context, context};
 use crate::device::{copy_text, guid};
-use crate::errno::{self, Errno};
 use crate::memory::MAX_DEVICE_MEMORY;
 use crate::object::{argument, argument_mut, zeroed};
 use libc::{c_int, size_t, ssize_t};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::PathMtu;
 use nonic_engine::netdev::{GidEntry, LinkState};
 
@@ -98,7 +98,10 @@ fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_device(c_context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_query_device(
+    c_context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
     // SAFETY: the program passes an open context and where to put the answer.
     let (context, attr) = unsafe { (context(c_context), argument_mut(attr)) };
     errno::code(context.and_then(|context| {
@@ -213,7 +216,7 @@ fn find_gid(context: &Context, port: u32, index: u32) -> Result<&GidEntry, Errno
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_gid(
+pub(crate) unsafe extern "C" fn ibv_query_gid(
     c_context: *mut ibv_context,
     port: u8,
     index: c_int,

@@ -1,14 +1,15 @@
 //! Shared receive queues. Posting to them is in `post`.
 
-use crate::abi::*;
 use crate::context::{Shared, context};
 use crate::cq::Cq;
-use crate::errno::{self, Errno};
+use crate::errors;
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::Pd;
 use crate::query::MAX_SRQ_WR;
 use crate::xrc::Xrcd;
 use libc::{c_int, c_void};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{ReceiveQueue, SrqId};
 use nonic_engine::Device;
 use std::cell::UnsafeCell;
@@ -69,7 +70,7 @@ unsafe fn create(
             // SAFETY: the caller's promise.
             let (xrcd, cq) = unsafe { (object::<Xrcd>(c_xrcd)?, object::<Cq>(c_cq)?) };
             let made = device.create_xrc_srq(xrcd.domain(), pd.id, &cq.queue, depth, width);
-            let (queue, number) = made.map_err(errno::of_create)?;
+            let (queue, number) = made.map_err(errors::of_create)?;
             xrcd.users.join();
             cq.users.join();
             let (xrcd, cq) = (c_xrcd, c_cq);
@@ -96,7 +97,10 @@ unsafe fn create(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+pub(crate) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
     // SAFETY: the program passes a live domain and its structure.
     errno::pointer(unsafe {
         argument_mut(init).and_then(|init| create(pd, init.srq_context, &mut init.attr, None))
@@ -203,7 +207,7 @@ unsafe fn destroy(c_srq: *mut ibv_srq) -> Result<(), Errno> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the program passes a live queue.
     errno::code(unsafe { destroy(srq) })
 }

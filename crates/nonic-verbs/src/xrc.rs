@@ -3,11 +3,11 @@
 //! Programs share a domain through a file. Here the file finds it again within one open device; the engine of
 //! another process, or of another context, has domains of its own.
 
-use crate::abi::*;
 use crate::context::{Shared, context, identity_of};
-use crate::errno::{self, Errno};
 use crate::object::{Object, Users, argument, object, reclaim};
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::XrcDomain;
 use nonic_engine::os::descriptors::Identity;
 use std::cell::UnsafeCell;

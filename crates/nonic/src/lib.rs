@@ -64,8 +64,8 @@ pub use memory::{MemoryError, ParseRemoteSliceError};
 pub use nonic_core::{
     AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
 };
-pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::host::{Occupant, RetryReason, Standing, occupant};
+pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{LinkCounters, OpenError};
 pub use nonic_wire::cm::RejectReason;
 pub use transport::{Connected, Datagram, Reliable};

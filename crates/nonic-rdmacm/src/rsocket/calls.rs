@@ -12,11 +12,11 @@ use super::table::Socket;
 use super::vector::{Vector, one};
 use super::wait::Waitable;
 use crate::address::{address, storage};
-use crate::errno::{self, Errno};
 use libc::{
     c_int, c_long, c_void, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, size_t, sockaddr, socklen_t,
     ssize_t, timeval,
 };
+use nonic_abi::errno::{self, Errno};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -462,3 +462,6 @@ unsafe extern "C" fn riowrite(
     });
     number(written).cast_unsigned()
 }
+
+// What `librspreload.so` calls has the types it is compiled against.
+nonic_abi::check_librdmacm!();

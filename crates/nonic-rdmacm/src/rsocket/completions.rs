@@ -1,9 +1,9 @@
 //! Completion queues as sockets use them.
 
-use crate::errno::{self, Errno};
-use crate::ibv::*;
-use crate::verbs::*;
 use libc::{c_int, c_void};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::*;
+use nonic_abi::verbs::*;
 use std::os::fd::RawFd;
 
 /// A completion queue with a channel of its own that does not block.

@@ -1,11 +1,11 @@
 //! An identifier of the connection manager's that belongs to a socket, with its queue pair.
 
 use super::service;
-use crate::abi::rdma_cm_id;
-use crate::errno::Errno;
 use crate::id::{self, Id};
 use crate::qp;
 use libc::c_int;
+use nonic_abi::errno::Errno;
+use nonic_abi::rdma_cma::rdma_cm_id;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 

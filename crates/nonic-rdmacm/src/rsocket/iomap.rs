@@ -9,10 +9,10 @@ use super::protocol::{Iomapping, Segment, Stream, TARGETS};
 use super::stream::StreamSocket;
 use super::vector::{Vector, one};
 use super::wait::Waitable;
-use crate::errno::{self, Errno};
-use crate::ibv::*;
-use crate::verbs::{ibv_dereg_mr, ibv_reg_mr};
 use libc::{c_int, c_void, off_t};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::{ibv_dereg_mr, ibv_reg_mr};
+use nonic_abi::verbs::*;
 
 /// Both lists.
 pub(crate) struct Iomaps {

@@ -11,10 +11,10 @@ use super::protocol::{
 };
 use super::settings::Settings;
 use super::vector::Vector;
-use crate::errno::{self, Errno};
-use crate::ibv::*;
 use crate::qp;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use std::os::fd::RawFd;
 
 /// What tells a completed receive from a completed send.

@@ -3,10 +3,10 @@
 //! Whole pages, since a program that forks may have its registered pages kept from the child: nothing else may be on
 //! them.
 
-use crate::errno::{self, Errno};
-use crate::ibv::*;
-use crate::verbs::{ibv_dereg_mr, ibv_reg_mr};
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::{ibv_dereg_mr, ibv_reg_mr};
+use nonic_abi::verbs::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Zeroed pages a device knows of.

@@ -27,7 +27,6 @@ mod listener;
 mod memory;
 mod options;
 mod poll;
-mod process;
 mod protocol;
 mod service;
 mod settings;

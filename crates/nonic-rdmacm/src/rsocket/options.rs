@@ -8,8 +8,8 @@ use super::settings::Settings;
 use super::stream::{Phase, State, StreamSocket};
 use super::wait::Waitable;
 use crate::address::mapped;
-use crate::errno::Errno;
 use libc::{c_int, linger, timeval};
+use nonic_abi::errno::{self, Errno};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -276,7 +276,7 @@ impl DatagramSocket {
             )
         };
         if code != 0 {
-            return Err(crate::errno::last());
+            return Err(errno::last());
         }
         // What concerns RDMA as well; the rest was for the UDP socket alone.
         match state.settings.set(level, option, value) {

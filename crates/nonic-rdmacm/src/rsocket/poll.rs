@@ -4,8 +4,8 @@ use super::settings::Defaults;
 use super::table::Socket;
 use super::wait::{Progress, Waitable, earlier};
 use super::waker::Waker;
-use crate::errno::{self, Errno};
 use libc::{c_int, fd_set, nfds_t, pollfd, timeval};
+use nonic_abi::errno::{self, Errno};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 

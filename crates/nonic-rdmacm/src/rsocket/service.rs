@@ -5,13 +5,14 @@
 //! nothing happens.
 
 use super::identifier::{Identifier, socket_of};
-use super::{process, table};
-use crate::abi::*;
+use super::table;
 use crate::channel::{self, Channel};
 use crate::descriptor::Audience;
-use crate::errno::{self, Errno};
 use crate::event;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::fork::Birth;
+use nonic_abi::rdma_cma::*;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,16 +26,15 @@ const LOST_NAP: Duration = Duration::from_millis(100);
 struct Service {
     channel: Arc<Channel>,
     /// A child of fork does not inherit the thread.
-    process: u32,
+    made_in: Birth,
 }
 
 static SERVICE: Mutex<Option<Service>> = Mutex::new(None);
 
 /// Where the events of identifiers go. Starts the thread if there is none.
 pub(crate) fn channel() -> Result<Arc<Channel>, Errno> {
-    let process = process::generation();
     let mut service = SERVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(running) = service.as_ref().filter(|service| service.process == process) {
+    if let Some(running) = service.as_ref().filter(|service| !service.made_in.is_elsewhere()) {
         return Ok(Arc::clone(&running.channel));
     }
     let channel = Channel::new(Audience::Library)?;
@@ -42,7 +42,7 @@ pub(crate) fn channel() -> Result<Arc<Channel>, Errno> {
     // The parent's, if there is one, is still in use there: its descriptor is all that could be closed here.
     std::mem::forget(service.replace(Service {
         channel: Arc::clone(&channel),
-        process,
+        made_in: Birth::now(),
     }));
     Ok(channel)
 }

@@ -1,9 +1,9 @@
 //! The sockets of this process, by number.
 
 use super::datagram::DatagramSocket;
-use super::process;
 use super::stream::StreamSocket;
-use crate::errno::Errno;
+use nonic_abi::errno::Errno;
+use nonic_abi::fork::Birth;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -18,7 +18,7 @@ pub(crate) enum Socket {
 struct Entry {
     socket: Socket,
     /// A child of fork inherits the table, but none of the connections.
-    process: u32,
+    made_in: Birth,
 }
 
 fn table() -> &'static RwLock<HashMap<RawFd, Entry>> {
@@ -39,7 +39,7 @@ impl Socket {
         let fd = self.fd();
         let entry = Entry {
             socket: self,
-            process: process::generation(),
+            made_in: Birth::now(),
         };
         let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
         if let Some(inherited) = table.insert(fd, entry) {
@@ -53,14 +53,14 @@ impl Socket {
     pub(crate) fn find(fd: RawFd) -> Option<Socket> {
         let table = table().read().unwrap_or_else(PoisonError::into_inner);
         let entry = table.get(&fd)?;
-        (entry.process == process::generation()).then(|| entry.socket.clone())
+        (!entry.made_in.is_elsewhere()).then(|| entry.socket.clone())
     }
 
     /// Forgets the number.
     pub(crate) fn remove(fd: RawFd) -> Result<Socket, Errno> {
         let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
         let entry = table.remove(&fd).ok_or(libc::EBADF)?;
-        if entry.process == process::generation() {
+        if !entry.made_in.is_elsewhere() {
             return Ok(entry.socket);
         }
         // The parent's. Only the descriptor is ours as well.

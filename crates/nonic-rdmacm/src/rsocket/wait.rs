@@ -2,8 +2,8 @@
 
 use super::settings::Defaults;
 use super::waker::{Waiters, Waker};
-use crate::errno::Errno;
 use libc::pollfd;
+use nonic_abi::errno::Errno;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 

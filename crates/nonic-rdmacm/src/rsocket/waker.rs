@@ -4,10 +4,11 @@
 //! it: a completion may be taken by a thread it means nothing to. So each thread has a descriptor of its own. It puts
 //! it in the socket's list under the lock under which it found that it must wait, and polls it beside the others.
 
-use super::process;
 use crate::descriptor::{Audience, Descriptor};
-use crate::errno::{self, Errno};
 use libc::{nfds_t, pollfd};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::eventfd;
+use nonic_abi::fork::Birth;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Waker {
     fd: Descriptor,
     /// A child of fork has its own: the parent's would wake the parent.
-    process: u32,
+    made_in: Birth,
 }
 
 thread_local! {
@@ -27,19 +28,19 @@ thread_local! {
 impl Waker {
     /// This thread's.
     pub(crate) fn own() -> Result<Rc<Waker>, Errno> {
-        let process = process::generation();
+        let made_in = Birth::now();
         let kept = OWN.try_with(|own| {
             let mut own = own.borrow_mut();
-            if let Some(waker) = own.as_ref().filter(|waker| waker.process == process) {
+            if let Some(waker) = own.as_ref().filter(|waker| !waker.made_in.is_elsewhere()) {
                 return Ok(Rc::clone(waker));
             }
             let fd = Descriptor::eventfd(libc::EFD_NONBLOCK, Audience::Library)?;
-            Ok(Rc::clone(own.insert(Rc::new(Waker { fd, process }))))
+            Ok(Rc::clone(own.insert(Rc::new(Waker { fd, made_in }))))
         });
         // A thread that is at its end, as in a handler of `atexit`, keeps nothing any more.
         kept.unwrap_or_else(|_| {
             let fd = Descriptor::eventfd(libc::EFD_NONBLOCK, Audience::Library)?;
-            Ok(Rc::new(Waker { fd, process }))
+            Ok(Rc::new(Waker { fd, made_in }))
         })
     }
 
@@ -63,9 +64,7 @@ impl Waker {
             return Err(failure);
         }
         if own.is_some_and(|own| own.revents != 0) {
-            let mut count = 0;
-            // SAFETY: the descriptor is open and does not block; the number goes to our variable.
-            unsafe { libc::eventfd_read(self.fd(), &raw mut count) };
+            eventfd::drain(self.fd());
         }
         Ok(ready > 0)
     }
@@ -87,8 +86,8 @@ impl Waiters {
     /// Wakes all of them.
     pub(crate) fn wake(&mut self) {
         for fd in self.0.drain(..) {
-            // SAFETY: a thread takes its descriptor out of the list before it closes it.
-            unsafe { libc::eventfd_write(fd, 1) };
+            // It is open: a thread takes its descriptor out of the list before it closes it.
+            eventfd::signal(fd);
         }
     }
 }

@@ -8,7 +8,7 @@ mod build;
 pub(crate) mod cancellation;
 #[path = "../../../../xtask/src/link.rs"]
 pub(crate) mod link;
-#[path = "../../../nonic-verbs/tests/support/outcome.rs"]
+#[path = "../../../nonic-abi/tests/support/outcome.rs"]
 mod outcome;
 
 mod libraries;

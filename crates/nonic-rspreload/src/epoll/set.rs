@@ -2,9 +2,11 @@
 
 use super::still;
 use crate::internal::Kept;
+use crate::next;
 use crate::table::{Carried, Flag};
-use crate::{errno, next};
 use libc::{c_int, c_short, epoll_event, pollfd};
+use nonic_abi::{errno, eventfd};
+use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering;
 
 /// What poll and epoll call by the same number.
@@ -105,16 +107,11 @@ pub(crate) struct Set {
 impl Set {
     /// A set beside an epoll; its bell is watched by the kernel.
     pub(super) fn open(epoll: c_int, mark: u64) -> Result<Self, c_int> {
-        // SAFETY: any arguments may be passed.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if bell < 0 {
-            return Err(errno::last());
-        }
         let mut event = epoll_event {
             events: libc::EPOLLIN as u32,
             u64: mark,
         };
-        let bell = Kept::new(bell);
+        let bell = Kept::new(eventfd::new(libc::EFD_NONBLOCK)?.into_raw_fd());
         let number = bell.number();
         let set = Set {
             watches: Vec::new(),

@@ -8,7 +8,7 @@ mod build;
 mod libraries;
 #[path = "../../../../xtask/src/link.rs"]
 mod link;
-#[path = "../../../nonic-verbs/tests/support/outcome.rs"]
+#[path = "../../../nonic-abi/tests/support/outcome.rs"]
 mod outcome;
 
 #[allow(unused_imports, reason = "each test uses what it needs")]

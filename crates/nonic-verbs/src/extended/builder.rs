@@ -4,15 +4,16 @@
 //! one of them is remembered until `ibv_wr_complete`, which then posts nothing and tells.
 
 use super::CallLock;
-use crate::abi::*;
 use crate::address::Ah;
 use crate::context::context;
-use crate::errno::{self, Errno};
+use crate::errors;
 use crate::memory::binding;
 use crate::object::{argument, argument_mut, object};
 use crate::post::{Bytes, append, core_sge, datagram};
 use crate::qp::{Qp, create, create_target};
 use libc::{c_int, c_void, size_t};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{
     Data, Destination, Flush, FlushRange, Placement, RemoteAddress, SendFlags, SendOp, SendRequest, Service,
     Sge,
@@ -408,7 +409,7 @@ unsafe extern "C" fn wr_complete(c_qp: *mut ibv_qp_ex) -> c_int {
                 return Err(libc::ENOMEM);
             }
             let mut drafts = batch.drafts.iter();
-            drafts.try_for_each(|draft| poster.post(&batch.request(draft)).map_err(errno::of_post))
+            drafts.try_for_each(|draft| poster.post(&batch.request(draft)).map_err(errors::of_post))
         }),
     };
     qp.builder.lock.unlock();

@@ -4,14 +4,14 @@
 //! says, unless the program promised to use it from one thread only.
 
 use super::CallLock;
-use crate::abi::*;
 use crate::context::context;
 use crate::cq::{Cq, CqRequest, create};
-use crate::errno::{self, Errno};
 use crate::object::{argument, object, zeroed};
 use crate::poll::work_completion;
 use crate::query::clock;
 use libc::{c_int, c_uint};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::Completion;
 use std::cell::UnsafeCell;
 

@@ -1,12 +1,12 @@
 //! Device memory: pages of this process that only the NIC and two copy functions reach.
 
 use super::mr::{Mr, rights};
-use crate::abi::*;
 use crate::context::{Shared, context};
-use crate::errno::{self, Errno};
 use crate::object::{Object, Users, argument, next_handle, object, reclaim};
 use crate::pd::Pd;
 use libc::{c_int, c_uint, c_void, size_t};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{KeySpec, Region};
 use nonic_engine::memory::Pages;
 use std::cell::UnsafeCell;

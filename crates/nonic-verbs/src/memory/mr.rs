@@ -3,11 +3,12 @@
 //! Read first: [`Mr`] and [`register`].
 
 use super::region::{Null, OnDemand, probe};
-use crate::abi::*;
-use crate::errno::{self, Errno};
+use crate::errors;
 use crate::object::{Object, argument, next_handle, object, reclaim};
 use crate::pd::Pd;
 use libc::{c_int, c_void, size_t};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{Access, KeySpec, Region};
 use nonic_engine::memory::RawRegion;
 use std::cell::UnsafeCell;
@@ -70,7 +71,7 @@ impl Mr {
         keeps: Option<Box<dyn std::any::Any>>,
     ) -> Result<Mr, Errno> {
         let device = &pd.shared.device;
-        let key = device.register(spec.clone()).map_err(errno::of_key)?.value();
+        let key = device.register(spec.clone()).map_err(errors::of_key)?.value();
         let handle = next_handle();
         let length = spec.length as size_t;
         pd.shared.objects().mrs.insert(handle, ExportedMr { length, key });
@@ -149,7 +150,7 @@ unsafe fn register(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr(
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: size_t,
@@ -215,7 +216,10 @@ unsafe fn deregister(c_mr: *mut ibv_mr) -> Result<(), Errno> {
     if pd.shared.is_elsewhere() {
         return Ok(());
     }
-    pd.shared.device.revoke_unbound(mr.key()).map_err(errno::of_key)?;
+    pd.shared
+        .device
+        .revoke_unbound(mr.key())
+        .map_err(errors::of_key)?;
     pd.shared.objects().mrs.remove(&mr.view().handle);
     pd.users.leave();
     // SAFETY: the program does not use it again.
@@ -225,7 +229,7 @@ unsafe fn deregister(c_mr: *mut ibv_mr) -> Result<(), Errno> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the program passes a live region.
     errno::code(unsafe { deregister(mr) })
 }
@@ -273,7 +277,7 @@ unsafe fn reregister(
     let device = &old_pd.shared.device;
     device
         .revoke_unbound(mr.key())
-        .map_err(|error| input(errno::of_key(error)))?;
+        .map_err(|error| input(errors::of_key(error)))?;
     let registered = device.keys().register_as(mr.key(), spec.clone());
     if !matches!(registered, Ok(Some(_))) {
         return Err(command(libc::ENOMEM));

@@ -6,8 +6,8 @@
 //!   where there is nothing; so a peer's access ends in an error completion and never in a signal.
 //! - [`Null`] memory reads as zeros and forgets what is written.
 
-use crate::errno::{self, Errno};
 use libc::{c_int, c_void, iovec};
+use nonic_abi::errno::{self, Errno};
 use nonic_core::{Fault, Region};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

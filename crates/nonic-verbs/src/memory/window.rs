@@ -3,13 +3,14 @@
 //! A window of type 2 is bound by a work request that the program posts itself (`post`, `extended`); what it
 //! asks for is translated here for all three ways.
 
-use crate::abi::*;
 use crate::context::Shared;
-use crate::errno::{self, Errno};
+use crate::errors;
 use crate::object::{Object, argument, next_handle, object, reclaim};
 use crate::pd::Pd;
 use crate::qp::Qp;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{Access, Data, SendFlags, SendOp, SendRequest, WindowBind, WindowKind};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -120,7 +121,7 @@ unsafe fn bind(c_qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Re
         flags: SendFlags::from_bits_truncate(bind.send_flags),
         destination: None,
     };
-    qp.device.post_send(qp.qpn, &request).map_err(errno::of_post)?;
+    qp.device.post_send(qp.qpn, &request).map_err(errors::of_post)?;
     // SAFETY: the program binds one window from one thread at a time.
     unsafe { (*mw).rkey = rkey };
     Ok(())

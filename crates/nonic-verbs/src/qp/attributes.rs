@@ -1,13 +1,14 @@
 //! What a queue pair is told, and what it tells: `ibv_modify_qp` and `ibv_query_qp`.
 
 use super::Qp;
-use crate::abi::*;
 use crate::address::path;
 use crate::context::{Context, context};
 use crate::cq::Cq;
-use crate::errno::{self, Errno};
+use crate::errors;
 use crate::object::{argument, argument_mut, object, zeroed};
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{Access, AckTimeout, PathMtu, Psn, QpAttributes, QpState, Qpn, RnrTimer};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -82,7 +83,7 @@ unsafe fn modify(c_qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: u32) -> Result
         }
     }
     let set = attributes(context, attr, mask)?;
-    qp.device.modify_qp(qp.qpn, &set).map_err(errno::of_modify)?;
+    qp.device.modify_qp(qp.qpn, &set).map_err(errors::of_modify)?;
     if let Some(qkey) = set.qkey {
         qp.qkey.store(qkey, Ordering::Relaxed);
     }
@@ -110,7 +111,7 @@ fn forget_completions(qp: &Qp) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     // SAFETY: the program passes a live queue pair and its structure.
     errno::code(unsafe { modify(qp, attr, mask.cast_unsigned()) })
 }

@@ -3,16 +3,19 @@
 
 mod attributes;
 
-use crate::abi::*;
+pub(crate) use attributes::ibv_modify_qp;
+
 use crate::context::{Shared, context};
 use crate::cq::Cq;
-use crate::errno::{self, Errno};
+use crate::errors;
 use crate::extended::Builder;
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::{Buffer, Pd};
 use crate::srq::Srq;
 use crate::xrc::Xrcd;
 use libc::c_int;
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::*;
 use nonic_core::{QpCapacity, QpInit, QpState, Qpn, Service};
 use nonic_engine::Device;
 use std::cell::UnsafeCell;
@@ -212,7 +215,7 @@ pub(crate) unsafe fn create(
             capacity: capacity(&cap),
             signal_all: init.sq_sig_all != 0,
         })
-        .map_err(errno::of_create)?;
+        .map_err(errors::of_create)?;
     let bytes = (cap.max_send_wr + cap.max_recv_wr).max(1) as usize * 64;
     let buffer = Buffer::new(pd, bytes, RESOURCE_QP).inspect_err(|_| {
         device.destroy_qp(qpn);
@@ -236,7 +239,7 @@ pub(crate) unsafe fn create_target(
     // SAFETY: the caller's promise.
     let xrcd = unsafe { object::<Xrcd>(c_xrcd) }?;
     let qpn = xrcd.shared.device.create_xrc_target(xrcd.domain());
-    let qpn = qpn.map_err(errno::of_create)?;
+    let qpn = qpn.map_err(errors::of_create)?;
     Ok(target(xrcd, init, Arc::new(Handle(qpn))))
 }
 
@@ -326,7 +329,7 @@ fn capacity(cap: &ibv_qp_cap) -> QpCapacity {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the program passes a live domain and its structure.
     let created = unsafe { argument_mut(init).and_then(|init| create(pd, init, false)) };
     errno::pointer(created.map(|qp| Box::into_raw(qp).cast()))
@@ -367,7 +370,7 @@ pub(crate) unsafe fn destroy(c_qp: *mut ibv_qp) -> Result<(), Errno> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the program passes a live queue pair.
     errno::code(unsafe { destroy(qp) })
 }

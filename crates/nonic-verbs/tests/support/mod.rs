@@ -4,10 +4,11 @@
 
 #[path = "../../../../xtask/src/link.rs"]
 pub(crate) mod link;
+#[path = "../../../nonic-abi/tests/support/outcome.rs"]
+pub(crate) mod outcome;
 
 pub(crate) mod build;
 pub(crate) mod cancellation;
-pub(crate) mod outcome;
 
 pub(crate) use outcome::{missing, succeeded};
 

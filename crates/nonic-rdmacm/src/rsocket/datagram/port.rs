@@ -6,13 +6,13 @@ use super::super::memory::Memory;
 use super::super::protocol::datagram::{Lookup, Purpose, Sender};
 use super::super::settings::Settings;
 use super::SLOT;
-use crate::abi::{RDMA_PS_UDP, RDMA_UDP_QKEY};
 use crate::address::{self, gid_of};
 use crate::attributes::way_to;
-use crate::errno::{self, Errno};
-use crate::ibv::*;
 use crate::qp;
-use crate::verbs::{ibv_create_ah, ibv_destroy_ah};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::libibverbs::{ibv_create_ah, ibv_destroy_ah};
+use nonic_abi::rdma_cma::{RDMA_PS_UDP, RDMA_UDP_QKEY};
+use nonic_abi::verbs::*;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 

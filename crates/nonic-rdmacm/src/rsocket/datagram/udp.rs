@@ -6,8 +6,8 @@
 use super::super::protocol::datagram::Lookup;
 use crate::address::{canonical, mapped, storage};
 use crate::descriptor::{Audience, Descriptor};
-use crate::errno::{self, Errno};
 use libc::{c_int, socklen_t};
+use nonic_abi::errno::{self, Errno};
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};

@@ -1,11 +1,11 @@
-//! The C ABI as data: structures and constants of `<rdma/rdma_cma.h>`.
+//! Structures and constants of `<rdma/rdma_cma.h>`.
 //!
 //! Names are those of the header, so that a reader (and the layout test) finds them there.
 
 #![allow(non_camel_case_types, reason = "C names, to be found in the header")]
 #![allow(missing_docs, reason = "the man pages of rdma-core describe every field")]
 
-use crate::ibv::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
+use crate::verbs::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
 use libc::{c_char, c_int, c_void, size_t, sockaddr, sockaddr_storage, socklen_t};
 
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: c_int = 0;

@@ -1,7 +1,7 @@
-//! Every structure and constant of `nonic_verbs::abi`, for the comparison with the headers.
+//! Every structure and constant of `nonic_abi::verbs`, for the comparison with the headers.
 
 use super::{Constant, Structure, constants, structures};
-use nonic_verbs::abi::*;
+use nonic_abi::verbs::*;
 
 /// The structures, with the path of a member in C where ours is named differently.
 pub(crate) fn all_structures() -> Vec<Structure> {

@@ -1,4 +1,4 @@
-//! The C ABI as data: structures and constants of `<infiniband/verbs.h>`, by topic.
+//! Structures and constants of `<infiniband/verbs.h>`, by topic.
 //!
 //! Names are those of the header, so that a reader (and the layout test) finds them there; what they mean is
 //! in rdma-core's man pages. This module refuses to hold logic: a structure here has no methods.

@@ -4,13 +4,16 @@
 //! The list is complete: a structure of ours that is not in it, or one of the header that is in neither, fails.
 
 mod list;
-#[path = "../support/mod.rs"]
-mod support;
+#[path = "../support/outcome.rs"]
+mod outcome;
 
+use outcome::{missing, succeeded};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
-use support::{HEADER, missing, succeeded};
+
+/// What every C program includes.
+const HEADER: &str = "/usr/include/infiniband/verbs.h";
 
 /// A structure or union, and its members by their path in C: offset and size.
 pub(crate) struct Structure {
@@ -199,7 +202,7 @@ fn every_structure_of_the_header_is_ours_or_excused() {
 
 /// The lines of our module, without comments.
 fn our_lines() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abi");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/verbs");
     let mut lines = Vec::new();
     for entry in std::fs::read_dir(folder).expect("the module is a folder") {
         let text = std::fs::read_to_string(entry.expect("it can be listed").path()).expect("a source file");

@@ -1,17 +1,12 @@
 //! The structures programs share with us lie in memory as the system's headers say.
 
-#[path = "../src/abi.rs"]
-#[allow(dead_code, reason = "constants are compared elsewhere")]
-pub mod abi;
-#[path = "../../nonic-verbs/src/abi/mod.rs"]
-#[rustfmt::skip]
-pub mod ibv;
-mod support;
+#[path = "support/outcome.rs"]
+mod outcome;
 
-use abi::*;
+use nonic_abi::rdma_cma::*;
+use outcome::{missing, succeeded};
 use std::fmt::Write;
 use std::process::Command;
-use support::{missing, succeeded};
 
 /// A structure: its name, its size, its members with their offsets.
 type Structure = (&'static str, usize, Vec<(&'static str, usize)>);

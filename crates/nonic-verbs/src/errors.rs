@@ -1,54 +1,8 @@
-//! How verbs report trouble.
+//! What the core and the engine refuse, as errnos.
 
-use libc::c_int;
+use nonic_abi::errno::Errno;
 use nonic_core::{CreateError, KeyError, ModifyError, PostError, RecvRefused};
 use nonic_engine::OpenError;
-
-/// An errno.
-pub(crate) type Errno = c_int;
-
-/// Sets `errno`.
-pub(crate) fn set(errno: Errno) {
-    // SAFETY: the C library hands out a pointer to this thread's own errno.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-/// What the C library said last.
-pub(crate) fn last() -> Errno {
-    std::io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO)
-}
-
-/// For verbs that answer with a pointer.
-pub(crate) fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
-    result.unwrap_or_else(|errno| {
-        set(errno);
-        std::ptr::null_mut()
-    })
-}
-
-/// For verbs that answer zero or an errno.
-pub(crate) fn code(result: Result<(), Errno>) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(errno) => {
-            set(errno);
-            errno
-        }
-    }
-}
-
-/// For verbs that answer zero or −1 with `errno` set.
-pub(crate) fn minus_one(result: Result<(), Errno>) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(errno) => {
-            set(errno);
-            -1
-        }
-    }
-}
 
 pub(crate) fn of_open(error: &OpenError) -> Errno {
     match error {

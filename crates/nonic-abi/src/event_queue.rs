@@ -1,0 +1,207 @@
+//! The queue behind a channel that a program waits for: completion channels, and event channels of the connection manager.
+//!
+//! Its descriptor is readable exactly while the queue is not empty. It is in blocking mode until the program says
+//! otherwise, and whether a call may wait depends on that; so the queue itself never waits, and whoever does waits beside
+//! it.
+
+use crate::errno::Errno;
+use crate::eventfd;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The descriptor of a queue, an eventfd, as the library keeps it: closed with its owner.
+pub trait Descriptor {
+    /// Its number.
+    fn number(&self) -> RawFd;
+
+    /// Whether the program has closed it. Its number may be a file of the program's by now, which is neither read nor
+    /// written.
+    fn is_lost(&self) -> bool;
+}
+
+/// A queue of `T` with a descriptor to wait for.
+#[derive(Debug)]
+pub struct EventQueue<T, D: Descriptor>(Mutex<Contents<T, D>>);
+
+#[derive(Debug)]
+struct Contents<T, D> {
+    items: VecDeque<T>,
+    /// `None` when the program has destroyed the channel.
+    descriptor: Option<D>,
+}
+
+impl<T, D: Descriptor> EventQueue<T, D> {
+    /// An empty queue, with a descriptor that cannot be read yet.
+    pub fn new(descriptor: D) -> Self {
+        EventQueue(Mutex::new(Contents {
+            items: VecDeque::new(),
+            descriptor: Some(descriptor),
+        }))
+    }
+
+    /// Adds an item.
+    pub fn push(&self, item: T) {
+        let mut contents = self.lock();
+        contents.items.push_back(item);
+        if contents.items.len() == 1
+            && let Some(fd) = contents.usable()
+        {
+            eventfd::signal(fd);
+        }
+    }
+
+    /// The oldest item. It is shown to `taken` while nobody else can take it or take it out.
+    pub fn pop(&self, taken: impl FnOnce(&T)) -> Option<T> {
+        let mut contents = self.lock();
+        let item = contents.items.pop_front()?;
+        taken(&item);
+        contents.settle();
+        Some(item)
+    }
+
+    /// Takes out everything that fits, in order.
+    pub fn take_out(&self, fits: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut contents = self.lock();
+        let (taken, kept): (Vec<T>, Vec<T>) = contents.items.drain(..).partition(fits);
+        contents.items.extend(kept);
+        if !taken.is_empty() {
+            contents.settle();
+        }
+        taken
+    }
+
+    /// Whether the program has closed the descriptor.
+    pub fn is_lost(&self) -> bool {
+        self.lock().descriptor.as_ref().is_some_and(D::is_lost)
+    }
+
+    /// Whether the program has made the descriptor non-blocking; `None` after [`close`](Self::close).
+    pub fn is_nonblocking(&self) -> Option<Result<bool, Errno>> {
+        let contents = self.lock();
+        let descriptor = contents.descriptor.as_ref()?;
+        Some(eventfd::is_nonblocking(descriptor.number()))
+    }
+
+    /// The descriptor's number; `None` after [`close`](Self::close).
+    pub fn number(&self) -> Option<RawFd> {
+        self.lock().descriptor.as_ref().map(D::number)
+    }
+
+    /// Closes the descriptor. What is in the queue, or comes, can still be taken.
+    pub fn close(&self) {
+        let descriptor = self.lock().descriptor.take();
+        drop(descriptor);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Contents<T, D>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T, D: Descriptor> Contents<T, D> {
+    /// The descriptor, while there is one and it is ours.
+    fn usable(&self) -> Option<RawFd> {
+        let descriptor = self.descriptor.as_ref()?;
+        (!descriptor.is_lost()).then(|| descriptor.number())
+    }
+
+    /// Makes the descriptor unreadable if nothing is left of what made it readable.
+    fn settle(&self) {
+        if self.items.is_empty()
+            && let Some(fd) = self.usable()
+        {
+            eventfd::drain(fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    struct Kept {
+        fd: OwnedFd,
+        lost: bool,
+    }
+
+    impl Descriptor for Kept {
+        fn number(&self) -> RawFd {
+            self.fd.as_raw_fd()
+        }
+
+        fn is_lost(&self) -> bool {
+            self.lost
+        }
+    }
+
+    fn queue(lost: bool) -> EventQueue<u32, Kept> {
+        let fd = eventfd::new(0).expect("an eventfd");
+        EventQueue::new(Kept { fd, lost })
+    }
+
+    fn is_readable(queue: &EventQueue<u32, Kept>) -> bool {
+        let mut polled = libc::pollfd {
+            fd: queue.number().expect("it is open"),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one structure of ours.
+        unsafe { libc::poll(&raw mut polled, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_exactly_while_something_waits() {
+        let queue = queue(false);
+        assert!(!is_readable(&queue));
+        queue.push(1);
+        queue.push(2);
+        queue.push(3);
+        assert!(is_readable(&queue));
+        assert_eq!(queue.pop(|_| ()), Some(1));
+        assert!(is_readable(&queue));
+        assert_eq!(queue.take_out(|item| *item == 3), [3]);
+        assert!(is_readable(&queue));
+        assert_eq!(queue.take_out(|item| *item == 2), [2]);
+        assert!(!is_readable(&queue));
+        assert_eq!(queue.pop(|_| ()), None);
+        queue.push(4);
+        assert!(is_readable(&queue));
+    }
+
+    #[test]
+    fn taking_never_waits_even_if_the_program_has_read_from_the_descriptor() {
+        let queue = queue(false);
+        queue.push(1);
+        let fd = queue.number().expect("it is open");
+        eventfd::drain(fd);
+        assert_eq!(queue.pop(|item| assert_eq!(*item, 1)), Some(1));
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn a_descriptor_that_the_program_has_closed_is_left_alone() {
+        let queue = queue(true);
+        queue.push(1);
+        assert!(
+            !is_readable(&queue),
+            "nothing is written to what may be another file"
+        );
+        assert!(queue.is_lost());
+        assert_eq!(queue.pop(|_| ()), Some(1));
+    }
+
+    #[test]
+    fn a_closed_queue_still_holds_items() {
+        let queue = queue(false);
+        queue.push(1);
+        assert_eq!(queue.is_nonblocking(), Some(Ok(false)));
+        queue.close();
+        assert_eq!(queue.is_nonblocking(), None);
+        assert!(!queue.is_lost());
+        queue.push(2);
+        assert_eq!(queue.pop(|_| ()), Some(1));
+        assert_eq!(queue.pop(|_| ()), Some(2));
+    }
+}
