@@ -1,9 +1,10 @@
 //! Asynchronous events: what the NIC reports about objects rather than about requests.
 
 use crate::cancel;
-use crate::context::{Objects, context};
+use crate::context::context;
 use crate::cq::Cq;
 use crate::object::{argument, argument_mut, object};
+use crate::objects::Objects;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use libc::c_int;

@@ -2,10 +2,10 @@
 
 use crate::channel::{CompChannel, Listener};
 use crate::context::{Context, Shared, context};
-use crate::extended::Lazy;
+use crate::extended::Current;
+use crate::limits::MAX_CQE;
 use crate::object::{Acks, Object, Users, argument, next_handle, object, reclaim, zeroed};
 use crate::pd::{Buffer, Pd};
-use crate::query::MAX_CQE;
 use libc::{c_int, c_void};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
@@ -22,7 +22,7 @@ pub(crate) struct Cq {
     pub(crate) device: Device,
     pub(crate) queue: Arc<CompletionQueue>,
     /// The completion that an extended queue's readers look at.
-    pub(crate) lazy: Lazy,
+    pub(crate) current: Current,
     pub(crate) completion_acks: Acks,
     pub(crate) async_acks: Acks,
     pub(crate) users: Users,
@@ -90,7 +90,7 @@ pub(crate) unsafe fn create(context: &Context, request: &CqRequest) -> Result<Bo
     let cq = Box::new(Cq {
         c: UnsafeCell::new(c),
         device: context.device().clone(),
-        lazy: Lazy::new(request.single_threaded),
+        current: Current::new(request.single_threaded),
         completion_acks: Acks::default(),
         async_acks: Acks::default(),
         users: Users::default(),

@@ -5,13 +5,13 @@
 use crate::address::{ibv_create_ah, ibv_destroy_ah};
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel, nonic_create_internal_channel};
 use crate::cm::*;
-use crate::context::{ibv_close_device, ibv_open_device};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::cq_event::{ibv_ack_cq_events, ibv_get_cq_event};
 use crate::descriptors::*;
 use crate::device::{ibv_free_device_list, ibv_get_device_list};
 use crate::memory::{ibv_dereg_mr, ibv_reg_mr};
 use crate::multicast::{ibv_attach_mcast, ibv_detach_mcast};
+use crate::open::{ibv_close_device, ibv_open_device};
 use crate::pd::ibv_alloc_pd;
 use crate::qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
 use crate::query::{ibv_query_device, ibv_query_gid};

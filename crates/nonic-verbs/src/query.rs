@@ -2,7 +2,7 @@
 
 use crate::context::{Context, context};
 use crate::device::{copy_text, guid};
-use crate::memory::MAX_DEVICE_MEMORY;
+use crate::limits::{MAX_CQE, MAX_DEVICE_MEMORY, MAX_SRQ_WR};
 use crate::object::{argument, argument_mut, zeroed};
 use libc::{c_int, size_t, ssize_t};
 use nonic_abi::errno::{self, Errno};
@@ -18,8 +18,6 @@ const VENDOR_ID: u32 = 0xff_ffff;
 const MIN_GID_TABLE: usize = 32;
 /// Objects of a kind are limited by memory alone; programs want a number.
 const PLENTY: c_int = 1 << 20;
-pub(crate) const MAX_CQE: c_int = 1 << 22;
-pub(crate) const MAX_SRQ_WR: u32 = 32768;
 /// The longest message, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 

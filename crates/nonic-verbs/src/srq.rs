@@ -3,9 +3,9 @@
 use crate::context::{Shared, context};
 use crate::cq::Cq;
 use crate::errors;
+use crate::limits::MAX_SRQ_WR;
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::Pd;
-use crate::query::MAX_SRQ_WR;
 use crate::xrc::Xrcd;
 use libc::{c_int, c_void};
 use nonic_abi::errno::{self, Errno};

@@ -9,9 +9,8 @@ use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
 use nonic_core::XrcDomain;
-use nonic_engine::os::descriptors::Identity;
 use std::cell::UnsafeCell;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// A program's handle to a domain.
 #[repr(C)]
@@ -39,18 +38,6 @@ impl Xrcd {
     }
 }
 
-/// The domains that files stand for.
-#[derive(Default)]
-pub(crate) struct NamedDomains(Vec<(Identity, Weak<XrcDomain>)>);
-
-impl NamedDomains {
-    fn find(&mut self, file: Identity) -> Option<Arc<XrcDomain>> {
-        self.0.retain(|(_, domain)| domain.strong_count() > 0);
-        let found = self.0.iter().find(|(name, _)| *name == file)?;
-        found.1.upgrade()
-    }
-}
-
 /// The domain a program asks for: that of a file, or one nobody else can find.
 fn find_or_make(shared: &Shared, attr: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, Errno> {
     let required = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -69,7 +56,7 @@ fn find_or_make(shared: &Shared, attr: &ibv_xrcd_init_attr) -> Result<Arc<XrcDom
         Some(domain) => Ok(domain),
         None if create => {
             let domain = make();
-            objects.domains.0.push((file, Arc::downgrade(&domain)));
+            objects.domains.insert(file, &domain);
             Ok(domain)
         }
         None => Err(libc::EAGAIN),

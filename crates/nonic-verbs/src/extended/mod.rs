@@ -1,32 +1,15 @@
-//! The extended interface: completions read field by field, work requests built call by call.
+//! The extended interface: completions read field by field ([`readers`]), work requests built call by call ([`calls`]).
+//!
+//! What a queue must remember between two such calls is in [`current`] and [`batch`], below the queues that have it; the
+//! calls are above them.
 
-mod builder;
-mod lazy;
+mod batch;
+mod call_lock;
+mod calls;
+mod current;
+mod readers;
 
-pub(crate) use builder::{Builder, create_qp_ex};
-pub(crate) use lazy::{Lazy, create_cq_ex};
-
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A lock that is taken in one call of the program and given back in another.
-#[derive(Debug, Default)]
-struct CallLock(AtomicBool);
-
-impl CallLock {
-    fn lock(&self) {
-        let mut tries = 0_u32;
-        while self.0.swap(true, Ordering::Acquire) {
-            tries += 1;
-            if tries.is_multiple_of(64) {
-                // Held for as long as the other thread builds or reads: let it.
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    fn unlock(&self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
+pub(crate) use batch::Builder;
+pub(crate) use calls::create_qp_ex;
+pub(crate) use current::Current;
+pub(crate) use readers::create_cq_ex;

@@ -2,7 +2,9 @@
 
 use super::mr::{Mr, rights};
 use crate::context::{Shared, context};
+use crate::limits::MAX_DEVICE_MEMORY;
 use crate::object::{Object, Users, argument, next_handle, object, reclaim};
+use crate::objects::ExportedDm;
 use crate::pd::Pd;
 use libc::{c_int, c_uint, c_void, size_t};
 use nonic_abi::errno::{self, Errno};
@@ -11,9 +13,6 @@ use nonic_core::{KeySpec, Region};
 use nonic_engine::memory::Pages;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
-
-/// How much one program can have in one piece.
-pub(crate) const MAX_DEVICE_MEMORY: usize = 64 << 20;
 
 /// A piece of device memory.
 #[repr(C)]
@@ -30,13 +29,6 @@ pub(crate) struct Dm {
 // SAFETY: `repr(C)`, and the C structure is first.
 unsafe impl Object for Dm {
     type C = ibv_dm;
-}
-
-/// What another context of the same device needs to use it.
-#[derive(Clone)]
-pub(crate) struct ExportedDm {
-    pages: Arc<Pages>,
-    length: usize,
 }
 
 impl Dm {

@@ -10,6 +10,6 @@ mod mr;
 mod region;
 mod window;
 
-pub(crate) use dm::{ExportedDm, MAX_DEVICE_MEMORY, alloc_dm, free_dm, reg_dm_mr};
-pub(crate) use mr::{ExportedMr, advise_mr, alloc_null_mr, ibv_dereg_mr, ibv_reg_mr};
+pub(crate) use dm::{alloc_dm, free_dm, reg_dm_mr};
+pub(crate) use mr::{advise_mr, alloc_null_mr, ibv_dereg_mr, ibv_reg_mr};
 pub(crate) use window::{alloc_mw, bind_mw, binding, dealloc_mw};

@@ -5,6 +5,7 @@
 use super::region::{Null, OnDemand, probe};
 use crate::errors;
 use crate::object::{Object, argument, next_handle, object, reclaim};
+use crate::objects::ExportedMr;
 use crate::pd::Pd;
 use libc::{c_int, c_void, size_t};
 use nonic_abi::errno::{self, Errno};
@@ -28,13 +29,6 @@ pub(crate) struct Mr {
 // SAFETY: `repr(C)`, and the C structure is first.
 unsafe impl Object for Mr {
     type C = ibv_mr;
-}
-
-/// What another context of the same device needs to know to use a region.
-#[derive(Copy, Clone)]
-pub(crate) struct ExportedMr {
-    length: size_t,
-    key: u32,
 }
 
 /// Flags that have a meaning, here or as a hint.

@@ -3,7 +3,7 @@
 //! Requests are collected in [`Batch`], whose vectors keep their memory, and posted together. A mistake in
 //! one of them is remembered until `ibv_wr_complete`, which then posts nothing and tells.
 
-use super::CallLock;
+use super::batch::{Batch, Content, Draft};
 use crate::address::Ah;
 use crate::context::context;
 use crate::errors;
@@ -14,77 +14,7 @@ use crate::qp::{Qp, create, create_target};
 use libc::{c_int, c_void, size_t};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
-use nonic_core::{
-    Data, Destination, Flush, FlushRange, Placement, RemoteAddress, SendFlags, SendOp, SendRequest, Service,
-    Sge,
-};
-use std::cell::UnsafeCell;
-use std::ops::Range;
-
-/// The requests of a queue pair that is being posted to.
-#[derive(Default)]
-pub(crate) struct Builder {
-    lock: CallLock,
-    batch: UnsafeCell<Batch>,
-}
-
-#[derive(Default)]
-struct Batch {
-    drafts: Vec<Draft>,
-    sges: Vec<Sge>,
-    bytes: Vec<u8>,
-    mistake: Option<Errno>,
-}
-
-struct Draft {
-    wr_id: u64,
-    op: SendOp,
-    flags: SendFlags,
-    content: Content,
-    destination: Option<Destination>,
-}
-
-/// Where a draft's data is: a part of the batch's lists.
-enum Content {
-    Sges(Range<usize>),
-    Inline(Range<usize>),
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        self.drafts.clear();
-        self.sges.clear();
-        self.bytes.clear();
-        self.mistake = None;
-    }
-
-    fn set_sges(&mut self, sges: impl Iterator<Item = Sge>) {
-        let start = self.sges.len();
-        self.sges.extend(sges);
-        self.set_content(Content::Sges(start..self.sges.len()));
-    }
-
-    fn set_content(&mut self, content: Content) {
-        match self.drafts.last_mut() {
-            Some(draft) => draft.content = content,
-            None => self.mistake = Some(libc::EINVAL),
-        }
-    }
-
-    fn request<'a>(&'a self, draft: &'a Draft) -> SendRequest<'a> {
-        let data = match &draft.content {
-            Content::Sges(range) => Data::Sges(&self.sges[range.clone()]),
-            Content::Inline(range) => Data::Inline(&self.bytes[range.clone()]),
-        };
-        SendRequest {
-            wr_id: draft.wr_id,
-            op: draft.op,
-            data,
-            flags: draft.flags,
-            destination: draft.destination,
-        }
-    }
-}
+use nonic_core::{Destination, Flush, FlushRange, Placement, RemoteAddress, SendFlags, SendOp, Service, Sge};
 
 /// Operations each service offers.
 fn offered(service: Service) -> u64 {

@@ -3,46 +3,15 @@
 //! Between `ibv_start_poll` and `ibv_end_poll` the queue belongs to the thread that started, as the man page
 //! says, unless the program promised to use it from one thread only.
 
-use super::CallLock;
 use crate::context::context;
 use crate::cq::{Cq, CqRequest, create};
-use crate::object::{argument, object, zeroed};
+use crate::object::{argument, object};
 use crate::poll::work_completion;
 use crate::query::clock;
 use libc::{c_int, c_uint};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
 use nonic_core::Completion;
-use std::cell::UnsafeCell;
-
-/// Where an extended queue stands.
-pub(crate) struct Lazy {
-    lock: CallLock,
-    single_threaded: bool,
-    current: UnsafeCell<ibv_wc>,
-}
-
-impl Lazy {
-    pub(crate) fn new(single_threaded: bool) -> Self {
-        Lazy {
-            lock: CallLock::default(),
-            single_threaded,
-            current: UnsafeCell::new(zeroed()),
-        }
-    }
-
-    fn lock(&self) {
-        if !self.single_threaded {
-            self.lock.lock();
-        }
-    }
-
-    fn unlock(&self) {
-        if !self.single_threaded {
-            self.lock.unlock();
-        }
-    }
-}
 
 const SUPPORTED_FLAGS: u64 = IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
@@ -120,7 +89,7 @@ fn show(cq: &Cq, completion: &Completion) {
     unsafe {
         (*cq.c.get()).status = wc.status;
         (*cq.c.get()).wr_id = wc.wr_id;
-        *cq.lazy.current.get() = wc;
+        *cq.current.completion.get() = wc;
     }
 }
 
@@ -131,17 +100,17 @@ unsafe extern "C" fn start_poll(c_cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_att
     if attr.is_ok_and(|attr| attr.comp_mask != 0) {
         return libc::EINVAL;
     }
-    cq.lazy.lock();
+    cq.current.lock();
     let taken = cq.device.poll(&cq.queue, 1, |completion| show(cq, &completion));
     match taken {
         Ok(1..) => 0,
         // Without a completion there will be no `end_poll`.
         Ok(_) => {
-            cq.lazy.unlock();
+            cq.current.unlock();
             libc::ENOENT
         }
         Err(_overflow) => {
-            cq.lazy.unlock();
+            cq.current.unlock();
             libc::EOVERFLOW
         }
     }
@@ -162,7 +131,7 @@ unsafe extern "C" fn next_poll(c_cq: *mut ibv_cq_ex) -> c_int {
 unsafe extern "C" fn end_poll(c_cq: *mut ibv_cq_ex) {
     // SAFETY: the program passes a live queue whose polling it has started.
     if let Ok(cq) = unsafe { object::<Cq>(c_cq.cast()) } {
-        cq.lazy.unlock();
+        cq.current.unlock();
     }
 }
 
@@ -173,7 +142,7 @@ macro_rules! readers {
             // SAFETY: the program passes a live queue whose polling it has started, and so holds its lock.
             match unsafe { object::<Cq>(cq.cast()) } {
                 // SAFETY: as above.
-                Ok(cq) => <$type>::from(unsafe { (*cq.lazy.current.get()).$field }),
+                Ok(cq) => <$type>::from(unsafe { (*cq.current.completion.get()).$field }),
                 Err(_) => 0,
             }
         }

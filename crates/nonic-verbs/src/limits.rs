@@ -1,0 +1,12 @@
+//! How much of a thing a program can have: what creating it checks, and what querying the device tells.
+
+use libc::c_int;
+
+/// Entries of a completion queue.
+pub(crate) const MAX_CQE: c_int = 1 << 22;
+
+/// Receives in a shared receive queue.
+pub(crate) const MAX_SRQ_WR: u32 = 32768;
+
+/// Bytes of device memory in one piece.
+pub(crate) const MAX_DEVICE_MEMORY: usize = 64 << 20;
