@@ -1,9 +1,9 @@
 //! Bytes: everything that sends and receives.
 
-use crate::connect::route;
+use crate::route::route;
 use crate::table::{Carried, Flag};
 use crate::timed::{Patience, readable_in_time, send_in_time};
-use crate::{epoll, next, rsockets};
+use crate::{next, rsockets, watch};
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use nonic_abi::errno;
 
@@ -89,7 +89,7 @@ fn receive(
         return -1;
     }
     let answer = receive(socket.inner(), flags & !MEANINGLESS);
-    epoll::used(fd, socket);
+    watch::used(fd, socket);
     answer
 }
 
@@ -197,7 +197,7 @@ pub(crate) unsafe fn send_one(
 ///
 /// rsockets say `ECONNRESET` whenever the connection is gone; TCP says so once, then that the pipe is broken.
 fn sent(fd: c_int, socket: &Carried, flags: c_int, answer: ssize_t) -> ssize_t {
-    epoll::used(fd, socket);
+    watch::used(fd, socket);
     if answer >= 0 {
         return answer;
     }

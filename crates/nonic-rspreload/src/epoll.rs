@@ -1,6 +1,6 @@
 //! `epoll` over carried sockets and anything else together.
 //!
-//! The kernel's epoll watches what is plain; carried sockets are kept beside it in a [`Set`]. A wait then polls those
+//! The kernel's epoll watches what is plain; carried sockets are kept beside it in a set ([`watch`](crate::watch)). A wait then polls those
 //! rsockets and the epoll's own descriptor, which is readable when the kernel has something. In every such epoll there is
 //! an eventfd of ours: when a set changes, whoever waits on it wakes up and looks again, even if it went to sleep in
 //! the kernel before there was a set. Its events carry [`mark`], and no program sees them.
@@ -9,32 +9,15 @@
 //! `EAGAIN`, as the manual asks, does not see a difference. A set that is itself watched by an epoll or a poll
 //! reports its plain descriptors only.
 //!
-//! Read first: [`wait`], then `set.rs`.
+//! Read first: [`wait`], then `watch/set.rs`.
 
-mod set;
-
-use crate::connect::{route, settle};
-use crate::lock::Lock;
-use crate::table::{Carried, Flag, carried};
+use crate::route::{route, settle};
 use crate::wait::{Until, with_mask};
+use crate::watch::{SETS, Watch, change, knows, mark};
 use crate::{next, rsockets};
 use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 use nonic_abi::errno;
-use set::{Set, Watch};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// By the epoll's descriptor.
-pub(crate) static SETS: Lock<BTreeMap<c_int, Set>> = Lock::new(BTreeMap::new());
-
-/// How many there are; while there is none, nothing here costs anything.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// The address of something of ours stands for our eventfd in events.
-fn mark() -> u64 {
-    (&raw const COUNT) as u64
-}
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
@@ -49,41 +32,6 @@ unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event:
             Err(errno) => errno::fail(errno),
         }
     })
-}
-
-fn change(
-    epoll: c_int,
-    operation: c_int,
-    fd: c_int,
-    socket: &'static Carried,
-    event: Option<&epoll_event>,
-) -> Result<(), c_int> {
-    let mut sets = SETS.lock();
-    let watch = event.map(|event| Watch::new(fd, socket, event));
-    if let Some(watch) = &watch
-        && watch.is_edge_triggered()
-    {
-        socket.set(Flag::Edge);
-    }
-    match operation {
-        libc::EPOLL_CTL_ADD => {
-            let watch = watch.ok_or(libc::EFAULT)?;
-            if let std::collections::btree_map::Entry::Vacant(vacant) = sets.entry(epoll) {
-                vacant.insert(Set::open(epoll, mark())?);
-                COUNT.fetch_add(1, Ordering::Release);
-            }
-            sets.get_mut(&epoll).ok_or(libc::ENOENT)?.add(watch)
-        }
-        libc::EPOLL_CTL_MOD => {
-            let watch = watch.ok_or(libc::EFAULT)?;
-            sets.get_mut(&epoll).ok_or(libc::ENOENT)?.replace(watch)
-        }
-        libc::EPOLL_CTL_DEL => {
-            let set = sets.get_mut(&epoll).ok_or(libc::ENOENT)?;
-            set.remove(fd).map(drop).ok_or(libc::ENOENT)
-        }
-        _ => Err(libc::EINVAL),
-    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -261,61 +209,4 @@ fn without_mark(epoll: c_int, found: &mut [epoll_event]) -> usize {
         }
     }
     kept
-}
-
-/// Whether there is a set behind this descriptor.
-pub(crate) fn knows(fd: c_int) -> bool {
-    COUNT.load(Ordering::Acquire) > 0 && SETS.lock().contains_key(&fd)
-}
-
-/// A descriptor is closed: what it was watched by and what it watched is over.
-pub(crate) fn closed(fd: c_int) {
-    if COUNT.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    let mut sets = SETS.lock();
-    if sets.remove(&fd).is_some() {
-        COUNT.fetch_sub(1, Ordering::Release);
-    }
-    for set in sets.values_mut() {
-        set.remove(fd);
-    }
-}
-
-/// A socket is carried no more: the kernel watches it from now on.
-pub(crate) fn let_go(fd: c_int) {
-    if COUNT.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    for (epoll, set) in SETS.lock().iter_mut() {
-        if let Some(watch) = set.remove(fd) {
-            watch.hand_over(*epoll);
-        }
-    }
-}
-
-/// The program has used a socket: edge-triggered watches have news again.
-pub(crate) fn used(fd: c_int, socket: &Carried) {
-    if !socket.is(Flag::Edge) {
-        return;
-    }
-    let errno = errno::last();
-    for set in SETS.lock().values_mut() {
-        set.rearm(fd);
-    }
-    errno::set(errno);
-}
-
-/// A child has none of the rsockets: what watched them is forgotten, without touching what it shares with its parent.
-pub(crate) fn forget_all() {
-    let sets = std::mem::take(&mut *SETS.lock());
-    COUNT.store(0, Ordering::Release);
-    for (_, set) in sets {
-        set.abandon();
-    }
-}
-
-/// Whether the program asks for a carried socket that still is one.
-fn still(fd: c_int, socket: &Carried) -> bool {
-    carried(fd).is_some_and(|found| std::ptr::eq(found, socket))
 }

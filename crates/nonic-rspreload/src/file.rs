@@ -1,8 +1,8 @@
 //! `sendfile`: a file's bytes, through a buffer.
 
-use crate::connect::route;
 use crate::data::send_one;
 use crate::next;
+use crate::route::route;
 use crate::table::Carried;
 use libc::{c_int, off_t, size_t, ssize_t};
 use nonic_abi::errno;

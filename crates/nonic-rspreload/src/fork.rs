@@ -5,8 +5,8 @@
 //! leaves the parent's connection alone. A child of `vfork` shares the table with its parent, so it must not
 //! change it at all: `nonic_abi::fork::is_owner` tells.
 
-use crate::epoll::{SETS, forget_all};
 use crate::table::{Flag, SPARE, all};
+use crate::watch::{SETS, forget_all};
 use nonic_abi::fork;
 
 #[cfg(not(test))]

@@ -6,11 +6,10 @@
 
 use crate::rsockets;
 use crate::symbol::typed;
-use libc::{c_int, c_void};
+use libc::c_int;
 use nonic_abi::libibverbs::{
-    INTERNAL, nonic_descriptor, nonic_descriptor_close, nonic_descriptor_hide_sockets,
-    nonic_descriptor_is_internal, nonic_descriptor_keep, nonic_descriptor_next_internal,
-    nonic_descriptor_number,
+    INTERNAL, nonic_descriptor, nonic_descriptor_close, nonic_descriptor_is_internal, nonic_descriptor_keep,
+    nonic_descriptor_next_internal, nonic_descriptor_number,
 };
 
 /// Whether a descriptor belongs to the libraries. One load, before the first socket is carried.
@@ -26,17 +25,6 @@ pub(crate) fn next_internal(from: c_int) -> Option<c_int> {
     // SAFETY: it takes any number.
     let found = unsafe { next(from) };
     (found >= 0).then_some(found)
-}
-
-/// From now on rsockets are internal as well: the program knows the numbers of its own sockets only.
-pub(crate) fn hide_rsockets(verbs: *mut c_void) {
-    if verbs.is_null() {
-        return;
-    }
-    if let Some(hide_sockets) = typed!(nonic_descriptor_hide_sockets in verbs) {
-        // SAFETY: it may be called at any time.
-        unsafe { hide_sockets() };
-    }
 }
 
 /// A descriptor of this library's own.

@@ -13,7 +13,7 @@
 //! It refuses to guess: what rsockets cannot do fails with an error of the C library's and is listed in
 //! `docs/sockets.md`. It refuses to speak of RDMA itself: all of that is behind the functions of `rsockets`.
 //!
-//! Read first: `table` (what is carried), `rsockets` (whereby), then `life` and `connect`; `data`,
+//! Read first: `table` (what is carried), `rsockets` (whereby), then `life`, `route` and `connect`; `data`,
 //! `wait` and `options` are then what one expects; `epoll` is the one that is not simple.
 //!
 //! Calls that are not for carried sockets, which are most, cost one load. Panics do not leave: an `extern "C"`
@@ -33,9 +33,11 @@ mod life;
 mod lock;
 mod next;
 mod options;
+mod route;
 mod rsockets;
 mod select;
 mod symbol;
 mod table;
 mod timed;
 mod wait;
+mod watch;

@@ -3,7 +3,7 @@
 use crate::config::config;
 use crate::internal::{is_internal, next_internal};
 use crate::table::{Carried, Flag, all, carried, forget, name, named};
-use crate::{epoll, next, rsockets};
+use crate::{next, rsockets, watch};
 use libc::{c_int, c_uint, c_void};
 use nonic_abi::errno;
 use nonic_abi::fork::is_owner;
@@ -89,7 +89,7 @@ pub(crate) fn end(socket: &'static Carried) {
 
 /// A descriptor is about to name something else, or nothing.
 fn release(fd: c_int) {
-    epoll::closed(fd);
+    watch::closed(fd);
     if let Some((socket, true)) = forget(fd) {
         end(socket);
     }
@@ -101,7 +101,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         // The program never had it: to it, the number is not open.
         return errno::fail(libc::EBADF);
     }
-    if !rsockets::inside() && (named(fd).is_some() || epoll::knows(fd)) && is_owner() {
+    if !rsockets::inside() && (named(fd).is_some() || watch::knows(fd)) && is_owner() {
         release(fd);
     }
     // SAFETY: the caller's.
@@ -198,7 +198,7 @@ fn onto(old: c_int, new: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
     let source = carried(old);
     let answer = duplicate();
     if answer >= 0 && is_owner() {
-        if named(new).is_some() || epoll::knows(new) {
+        if named(new).is_some() || watch::knows(new) {
             release(new);
         }
         return copied(source, answer);

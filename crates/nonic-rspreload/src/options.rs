@@ -3,8 +3,8 @@
 //! Both sockets of a carried one are told, so that flags and options are there after falling back to TCP. What RDMA
 //! does not know is kept by the plain socket, has no effect and can be read again.
 
-use crate::connect::route;
 use crate::life::copied;
+use crate::route::route;
 use crate::table::{Carried, Flag, carried};
 use crate::{next, rsockets};
 use libc::{c_int, c_long, c_ulong, c_void, socklen_t, timeval};

@@ -12,6 +12,7 @@ use libc::{
     c_char, c_int, c_long, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t,
 };
 use nonic_abi::errno;
+use nonic_abi::libibverbs::nonic_descriptor_hide_sockets;
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -167,11 +168,22 @@ fn load() -> Loaded {
         let code = unsafe { libc::dlsym(library, symbol.as_ptr()) };
         base(code).unwrap_or(std::ptr::null_mut())
     };
-    crate::internal::hide_rsockets(verbs);
+    hide_rsockets(verbs);
     Loaded {
         verbs,
         rdmacm,
         bases: [place(verbs, c"ibv_get_device_list"), place(rdmacm, c"rsocket")],
+    }
+}
+
+/// From now on rsockets are internal as well: the program knows the numbers of its own sockets only.
+fn hide_rsockets(verbs: *mut c_void) {
+    if verbs.is_null() {
+        return;
+    }
+    if let Some(hide_sockets) = typed!(nonic_descriptor_hide_sockets in verbs) {
+        // SAFETY: it may be called at any time.
+        unsafe { hide_sockets() };
     }
 }
 

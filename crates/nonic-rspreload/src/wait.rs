@@ -4,7 +4,7 @@
 //! making that turns out to fall back to TCP is not news for the program: the wait goes on with what is left of its
 //! time.
 
-use crate::connect::settle;
+use crate::route::settle;
 use crate::table::{Carried, Flag, carried};
 use crate::{next, rsockets};
 use libc::{c_int, c_short, nfds_t, pollfd, sigset_t, size_t, timespec};

@@ -1,9 +1,8 @@
 //! The carried sockets that one epoll watches.
 
-use super::still;
 use crate::internal::Kept;
 use crate::next;
-use crate::table::{Carried, Flag};
+use crate::table::{Carried, Flag, carried};
 use libc::{c_int, c_short, epoll_event, pollfd};
 use nonic_abi::{errno, eventfd};
 use std::os::fd::IntoRawFd;
@@ -25,9 +24,9 @@ const COMMON: u32 = (libc::EPOLLIN
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 /// A carried socket that is watched.
-pub(super) struct Watch {
-    pub(super) fd: c_int,
-    pub(super) socket: &'static Carried,
+pub(crate) struct Watch {
+    pub(crate) fd: c_int,
+    pub(crate) socket: &'static Carried,
     event: epoll_event,
     /// What has been told since the program last used it; only edge-triggered watches remember.
     told: u32,
@@ -36,7 +35,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(fd: c_int, socket: &'static Carried, event: &epoll_event) -> Self {
+    pub(crate) fn new(fd: c_int, socket: &'static Carried, event: &epoll_event) -> Self {
         Watch {
             fd,
             socket,
@@ -46,12 +45,12 @@ impl Watch {
         }
     }
 
-    pub(super) fn is_edge_triggered(&self) -> bool {
+    pub(crate) fn is_edge_triggered(&self) -> bool {
         self.event.events & libc::EPOLLET as u32 != 0
     }
 
     /// What to ask rsockets.
-    pub(super) fn asked(&self) -> pollfd {
+    pub(crate) fn asked(&self) -> pollfd {
         // What cannot be unasked would come again and again.
         let silent = !self.enabled || self.told & ALWAYS != 0 || self.socket.is(Flag::Lost);
         pollfd {
@@ -62,7 +61,7 @@ impl Watch {
     }
 
     /// The event to tell, if there is news.
-    pub(super) fn tell(&mut self, revents: c_short) -> Option<epoll_event> {
+    pub(crate) fn tell(&mut self, revents: c_short) -> Option<epoll_event> {
         if !self.enabled || !still(self.fd, self.socket) {
             return None;
         }
@@ -86,7 +85,7 @@ impl Watch {
     }
 
     /// The kernel watches it instead.
-    pub(super) fn hand_over(mut self, epoll: c_int) {
+    pub(crate) fn hand_over(mut self, epoll: c_int) {
         if !self.enabled {
             self.event.events = 0;
         }
@@ -95,18 +94,23 @@ impl Watch {
     }
 }
 
+/// Whether the program asks for a carried socket that still is one.
+fn still(fd: c_int, socket: &Carried) -> bool {
+    carried(fd).is_some_and(|found| std::ptr::eq(found, socket))
+}
+
 /// All that one epoll watches.
 pub(crate) struct Set {
-    pub(super) watches: Vec<Watch>,
+    pub(crate) watches: Vec<Watch>,
     /// Threads that wait.
-    pub(super) waiting: usize,
+    pub(crate) waiting: usize,
     /// The eventfd that wakes them.
     bell: Kept,
 }
 
 impl Set {
     /// A set beside an epoll; its bell is watched by the kernel.
-    pub(super) fn open(epoll: c_int, mark: u64) -> Result<Self, c_int> {
+    pub(crate) fn open(epoll: c_int, mark: u64) -> Result<Self, c_int> {
         let mut event = epoll_event {
             events: libc::EPOLLIN as u32,
             u64: mark,
@@ -125,7 +129,7 @@ impl Set {
         }
     }
 
-    pub(super) fn add(&mut self, watch: Watch) -> Result<(), c_int> {
+    pub(crate) fn add(&mut self, watch: Watch) -> Result<(), c_int> {
         if self.watches.iter().any(|known| known.fd == watch.fd) {
             return Err(libc::EEXIST);
         }
@@ -134,7 +138,7 @@ impl Set {
         Ok(())
     }
 
-    pub(super) fn replace(&mut self, watch: Watch) -> Result<(), c_int> {
+    pub(crate) fn replace(&mut self, watch: Watch) -> Result<(), c_int> {
         let known = self.watches.iter_mut().find(|known| known.fd == watch.fd);
         *known.ok_or(libc::ENOENT)? = watch;
         self.ring();
@@ -142,23 +146,23 @@ impl Set {
     }
 
     /// Whoever waits is not woken: it would find nothing new.
-    pub(super) fn remove(&mut self, fd: c_int) -> Option<Watch> {
+    pub(crate) fn remove(&mut self, fd: c_int) -> Option<Watch> {
         let at = self.watches.iter().position(|watch| watch.fd == fd)?;
         Some(self.watches.remove(at))
     }
 
-    pub(super) fn by_inner(&self, inner: c_int) -> Option<&Watch> {
+    pub(crate) fn by_inner(&self, inner: c_int) -> Option<&Watch> {
         self.watches.iter().find(|watch| watch.socket.inner() == inner)
     }
 
-    pub(super) fn by_inner_mut(&mut self, inner: c_int) -> Option<&mut Watch> {
+    pub(crate) fn by_inner_mut(&mut self, inner: c_int) -> Option<&mut Watch> {
         self.watches
             .iter_mut()
             .find(|watch| watch.socket.inner() == inner)
     }
 
     /// A watch may tell again what it has told.
-    pub(super) fn rearm(&mut self, fd: c_int) {
+    pub(crate) fn rearm(&mut self, fd: c_int) {
         let watch = self.watches.iter_mut().find(|watch| watch.fd == fd);
         let changed = watch.is_some_and(|watch| std::mem::take(&mut watch.told) != 0);
         if changed && self.waiting > 0 {
@@ -174,14 +178,14 @@ impl Set {
     }
 
     /// Our event has come: it need not come again.
-    pub(super) fn heard(&self) {
+    pub(crate) fn heard(&self) {
         let mut count = [0_u8; 8];
         // SAFETY: eight bytes. It fails if another thread has heard it.
         unsafe { next::read(self.bell.number(), count.as_mut_ptr().cast(), count.len()) };
     }
 
     /// Ends it in a child of the process that it belongs to.
-    pub(super) fn abandon(self) {
+    pub(crate) fn abandon(self) {
         std::mem::forget(self);
     }
 }
