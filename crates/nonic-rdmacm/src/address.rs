@@ -3,118 +3,17 @@
 //! The kernel's routing decides which of our addresses talks to a peer; the address decides the device. There is no
 //! path to look up on Ethernet, so a route is resolved as soon as it is asked for.
 
-use crate::channel::Pending;
+use crate::convert::address;
+use crate::delivery::complete;
 use crate::device::Device;
-use crate::id::{Id, complete, id};
+use crate::id::{Id, Pending, id};
 use crate::port;
-use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use libc::{c_int, sockaddr};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::rdma_cma::*;
-use nonic_abi::verbs::ibv_gid;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-
-/// An address as C has it.
-pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
-    // SAFETY: all zeros is an address, of no family.
-    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
-    let place = &raw mut storage;
-    match address {
-        SocketAddr::V4(v4) => {
-            let c = sockaddr_in {
-                sin_family: libc::AF_INET as u16,
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
-                },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: the storage is large enough and aligned for every address.
-            unsafe { place.cast::<sockaddr_in>().write(c) };
-        }
-        SocketAddr::V6(v6) => {
-            let c = sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as u16,
-                sin6_port: v6.port().to_be(),
-                sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr {
-                    s6_addr: v6.ip().octets(),
-                },
-                sin6_scope_id: v6.scope_id(),
-            };
-            // SAFETY: as above.
-            unsafe { place.cast::<sockaddr_in6>().write(c) };
-        }
-    }
-    storage
-}
-
-/// The program's address; `EAFNOSUPPORT` unless it is one of the Internet's.
-///
-/// # Safety
-///
-/// The pointer is NULL or to an address as long as its family says.
-pub(crate) unsafe fn address(pointer: *const sockaddr) -> Result<SocketAddr, Errno> {
-    if pointer.is_null() {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        match c_int::from((*pointer).sa_family) {
-            libc::AF_INET => {
-                let c = pointer.cast::<sockaddr_in>().read_unaligned();
-                let ip = Ipv4Addr::from(c.sin_addr.s_addr.to_ne_bytes());
-                Ok(SocketAddrV4::new(ip, u16::from_be(c.sin_port)).into())
-            }
-            libc::AF_INET6 => {
-                let c = pointer.cast::<sockaddr_in6>().read_unaligned();
-                let ip = Ipv6Addr::from(c.sin6_addr.s6_addr);
-                let v6 = SocketAddrV6::new(ip, u16::from_be(c.sin6_port), c.sin6_flowinfo, c.sin6_scope_id);
-                Ok(v6.into())
-            }
-            _ => Err(libc::EAFNOSUPPORT),
-        }
-    }
-}
-
-/// An address as IPv4 has it, if it can have it.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
-        // With its scope, if it has one.
-        IpAddr::V6(_) => address,
-    }
-}
-
-/// An address as a socket for IPv6 has it.
-pub(crate) fn mapped(address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
-        IpAddr::V6(_) => address,
-    }
-}
-
-/// An address as a GID.
-pub(crate) fn gid_of(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    }
-}
-
-/// A GID as an address.
-pub(crate) fn ip_of_gid(gid: &[u8; 16]) -> IpAddr {
-    IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
-}
-
-/// A number nobody can guess.
-pub(crate) fn random() -> u32 {
-    let mut bytes = [0_u8; 4];
-    // SAFETY: four bytes of our own. So few cannot fail once the system is up; zero would do as well.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    u32::from_ne_bytes(bytes)
-}
 
 /// The address of ours that talks to `remote`, as the routing table has it.
 pub(crate) fn source_for(local: Option<SocketAddr>, remote: SocketAddr) -> Result<IpAddr, Errno> {
@@ -271,44 +170,6 @@ pub(crate) fn resolve_route(id: &Arc<Id>) -> Result<(), Errno> {
     id.fill_path();
     id.push(Pending::local(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
     complete(id)
-}
-
-impl Id {
-    /// Describes the path, as programs that look for one expect it.
-    pub(crate) fn fill_path(&self) {
-        let (Ok((local, remote)), Ok(device)) = (self.addresses(), self.device()) else {
-            return;
-        };
-        let mut state = self.state();
-        let path = Box::new(ibv_sa_path_rec {
-            dgid: ibv_gid { raw: gid_of(remote) },
-            sgid: ibv_gid { raw: gid_of(local) },
-            dlid: 0,
-            slid: 0,
-            raw_traffic: 0,
-            flow_label: 0,
-            hop_limit: crate::attributes::HOP_LIMIT,
-            traffic_class: state.traffic_class,
-            reversible: 1,
-            numb_path: 1,
-            pkey: 0xffff,
-            sl: 0,
-            mtu_selector: 2,
-            mtu: device.path_mtu,
-            rate_selector: 2,
-            rate: 0,
-            packet_life_time_selector: 2,
-            packet_life_time: state.ack_timeout.unwrap_or(crate::attributes::ACK_TIMEOUT) - 1,
-            preference: 0,
-        });
-        let path: &mut ibv_sa_path_rec = state.path.insert(path);
-        let path: *mut ibv_sa_path_rec = path;
-        // SAFETY: the program does not use the identifier while its route is being resolved.
-        unsafe {
-            (*self.as_c()).route.path_rec = path;
-            (*self.as_c()).route.num_paths = 1;
-        }
-    }
 }
 
 #[unsafe(no_mangle)]

@@ -1,18 +1,12 @@
 //! What a queue pair has to be told so that it is connected: `rdma_init_qp_attr`, and the steps to RTS.
 
-use crate::address::gid_of;
+use crate::convert::{gid_of, way_to};
 use crate::id::{Id, id};
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::libibverbs::ibv_modify_qp;
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::*;
-
-/// As far as packets go when nobody says otherwise.
-pub(crate) const HOP_LIMIT: u8 = 64;
-
-/// How long to wait for acknowledgements (4.096 µs · 2¹⁶, 268 ms) when nobody says otherwise.
-pub(crate) const ACK_TIMEOUT: u8 = 16;
 
 /// How long a peer waits when there is no receive posted (0.64 ms). Linux asks for the longest wait there is, which
 /// makes programs crawl that are only slow to post.
@@ -29,25 +23,6 @@ pub(crate) fn address_attributes(id: &Id) -> Result<ibv_ah_attr, Errno> {
     let gid_index = id.device()?.gid_index(&gid_of(local))?;
     let traffic_class = id.state().traffic_class;
     Ok(way_to(gid_of(remote), gid_index, traffic_class))
-}
-
-/// The way from one of our addresses to another address.
-pub(crate) fn way_to(gid: [u8; 16], gid_index: u8, traffic_class: u8) -> ibv_ah_attr {
-    ibv_ah_attr {
-        grh: ibv_global_route {
-            dgid: ibv_gid { raw: gid },
-            flow_label: 0,
-            sgid_index: gid_index,
-            hop_limit: HOP_LIMIT,
-            traffic_class,
-        },
-        dlid: 0,
-        sl: 0,
-        src_path_bits: 0,
-        static_rate: 0,
-        is_global: 1,
-        port_num: 1,
-    }
 }
 
 /// The attributes for a state, and which they are.

@@ -1,10 +1,12 @@
 //! Listening, connecting, accepting and all that follows.
 
-use crate::address::{bind, choose_another_port, gid_of};
-use crate::attributes::{ACK_TIMEOUT, ready_to_send, stop};
-use crate::device::Device;
+use crate::address::{bind, choose_another_port};
+use crate::attributes::{ready_to_send, stop};
+use crate::convert::{ACK_TIMEOUT, gid_of};
+use crate::delivery::complete;
+use crate::device::{Device, Recipient};
 use crate::event::establish;
-use crate::id::{Id, complete, id};
+use crate::id::{Id, id};
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
 use nonic_abi::errno::{self, Errno};
@@ -100,7 +102,7 @@ fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
     }
     id.state().listeners.clone_from(&listening);
     for (device, listener) in listening {
-        device.know_listener(listener, id);
+        device.know_listener(listener, Arc::clone(id) as Arc<dyn Recipient>);
     }
     Ok(())
 }
@@ -168,7 +170,7 @@ pub(crate) fn connect(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno
     let mut connection = 0;
     // SAFETY: the context is open; parameters and answer are our variables, the private data is the program's.
     errno::check(unsafe { nonic_cm_connect(device.context, &raw const params, &raw mut connection) })?;
-    device.know_connection(connection, id);
+    device.know_connection(connection, Arc::clone(id) as Arc<dyn Recipient>);
     complete(id)
 }
 

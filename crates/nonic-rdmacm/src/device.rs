@@ -3,8 +3,7 @@
 //! A program sees the context of a device as `id->verbs` and makes its own objects there. The device's events come
 //! in here ([`hear`]) and are put on the channels of the identifiers they concern.
 
-use crate::channel::Pending;
-use crate::id::Id;
+use crate::convert::{gid_of, ip_of_gid};
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
 use nonic_abi::errno::{self, Errno};
@@ -41,11 +40,26 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// Whom events are for.
+/// Whom events are for: an identifier. It is called with the device's table locked, perhaps by a thread that has the device
+/// locked as well, so it must not call either.
+pub(crate) trait Recipient: Send + Sync {
+    /// The connection manager's name of its connection; 0 if there is none (any more).
+    fn connection(&self) -> u32;
+
+    fn set_connection(&self, connection: u32);
+
+    /// Something happened to its connection.
+    fn hear(self: Arc<Self>, event: nonic_cm_event);
+
+    /// Somebody asks it, who listens, for a connection. Answers whom the events of that are for.
+    fn hear_request(self: Arc<Self>, device: &'static Device, event: nonic_cm_event) -> Arc<dyn Recipient>;
+}
+
+/// Whom the events of a device are for.
 #[derive(Default)]
 struct Table {
-    connections: HashMap<u32, Arc<Id>>,
-    listeners: HashMap<u64, Arc<Id>>,
+    connections: HashMap<u32, Arc<dyn Recipient>>,
+    listeners: HashMap<u64, Arc<dyn Recipient>>,
     /// What came before the call that leads to it had returned.
     early: Vec<nonic_cm_event>,
 }
@@ -55,7 +69,7 @@ static OPEN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
 impl Device {
     /// The device that has an address.
     pub(crate) fn with_address(address: IpAddr) -> Result<&'static Device, Errno> {
-        let gid = crate::address::gid_of(address);
+        let gid = gid_of(address);
         // SAFETY: the address lives during the call.
         let c = errno::check_pointer(unsafe { nonic_device_with_address(&raw const gid) })?;
         Self::open(c)
@@ -154,7 +168,7 @@ impl Device {
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         (0..=u8::MAX)
             .map_while(|index| self.gid(index))
-            .map(|gid| crate::address::ip_of_gid(&gid))
+            .map(|gid| ip_of_gid(&gid))
             .filter(|address| !address.is_unspecified())
             .collect()
     }
@@ -175,21 +189,21 @@ impl Device {
         found.map(|(index, _)| index).ok_or(libc::EADDRNOTAVAIL)
     }
 
-    /// Events of this connection are for `id` from now on.
-    pub(crate) fn know_connection(&'static self, connection: u32, id: &Arc<Id>) {
+    /// Events of this connection are for `recipient` from now on.
+    pub(crate) fn know_connection(&'static self, connection: u32, recipient: Arc<dyn Recipient>) {
         let mut table = self.table();
-        id.set_connection(connection);
-        table.connections.insert(connection, Arc::clone(id));
+        recipient.set_connection(connection);
+        table.connections.insert(connection, recipient);
         let early = take(&mut table.early, |event| event.connection == connection);
         for event in early {
             table.dispatch(self, event);
         }
     }
 
-    /// Requests to this listener are for `id` from now on.
-    pub(crate) fn know_listener(&'static self, listener: u64, id: &Arc<Id>) {
+    /// Requests to this listener are for `recipient` from now on.
+    pub(crate) fn know_listener(&'static self, listener: u64, recipient: Arc<dyn Recipient>) {
         let mut table = self.table();
-        table.listeners.insert(listener, Arc::clone(id));
+        table.listeners.insert(listener, recipient);
         let early = take(&mut table.early, |event| event.listener == listener);
         for event in early {
             table.dispatch(self, event);
@@ -197,16 +211,16 @@ impl Device {
     }
 
     /// A connection is given up: nothing is heard of it any more.
-    pub(crate) fn abandon(&self, id: &Id) {
-        let connection = id.connection();
+    pub(crate) fn abandon(&self, recipient: &dyn Recipient) {
+        let connection = recipient.connection();
         if connection == 0 {
             return;
         }
         // SAFETY: the context is open. A connection that has just ended by itself is no concern.
         unsafe { nonic_cm_abandon(self.context, connection) };
         let mut table = self.table();
-        if id.connection() == connection {
-            id.set_connection(0);
+        if recipient.connection() == connection {
+            recipient.set_connection(0);
             table.connections.remove(&connection);
         }
     }
@@ -232,22 +246,20 @@ impl Table {
                 self.early.push(event);
                 return;
             };
-            let asked = Id::for_request(listener, device, &event);
-            asked.set_connection(event.connection);
-            self.connections.insert(event.connection, Arc::clone(&asked));
-            listener.push(Pending::request(listener, asked, event));
+            let asked = Arc::clone(listener).hear_request(device, event);
+            self.connections.insert(event.connection, asked);
             return;
         }
-        let Some(id) = self.connections.get(&event.connection).map(Arc::clone) else {
+        let Some(recipient) = self.connections.get(&event.connection).map(Arc::clone) else {
             self.early.push(event);
             return;
         };
         if matches!(event.kind, REJECTED | UNREACHABLE | TIMEWAIT_EXIT | SIDR_RESPONSE) {
             // The last word: the number may be another connection's from now on.
             self.connections.remove(&event.connection);
-            id.set_connection(0);
+            recipient.set_connection(0);
         }
-        id.push(Pending::wire(&id, event));
+        recipient.hear(event);
     }
 }
 

@@ -1,8 +1,11 @@
 //! Endpoints: an identifier with its queue pair in one call, and requests taken by waiting for them.
 
-use crate::address::{address, bind, resolve_address, resolve_route};
+use crate::address::{bind, resolve_address, resolve_route};
 use crate::cancel::{RawMoment, Step, until_done};
-use crate::id::{self, Id, give, id, release_event};
+use crate::convert::address;
+use crate::delivery::{release_event, try_next};
+use crate::id::{self, Id, give, id};
+use crate::lifetime::rdma_destroy_id;
 use crate::{qp, srq};
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
@@ -60,7 +63,7 @@ fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawMoment>, Err
     }
     release_event(listener);
     let channel = listener.channel();
-    let event = match crate::channel::try_next(&channel)? {
+    let event = match try_next(&channel)? {
         Ok(event) => event,
         // The program keeps a listener, and that its channel, while a thread waits for it.
         Err(moment) => return Ok(Err(moment.outlived())),
@@ -124,7 +127,7 @@ unsafe extern "C" fn rdma_destroy_ep(pointer: *mut rdma_cm_id) {
             qp::destroy(&id);
             srq::destroy(&id);
         }
-        id::rdma_destroy_id(pointer);
+        rdma_destroy_id(pointer);
     }
 }
 

@@ -4,8 +4,10 @@
 //! RTS, and the peer is told. All of it happens in the thread that asks for events, as in rdma-core.
 
 use crate::attributes::{address_attributes, ready_to_send};
-use crate::channel::{Pending, What};
-use crate::id::{Id, give, migrate};
+use crate::channel::Channel;
+use crate::descriptor::Audience;
+use crate::device::Recipient;
+use crate::id::{Id, Pending, What, give};
 use libc::c_int;
 use nonic_abi::cm::*;
 use nonic_abi::errno::{self, Errno};
@@ -83,7 +85,9 @@ fn from_wire(owner: Arc<Id>, asked: Option<Arc<Id>>, wire: &nonic_cm_event) -> R
     fill(&mut event, wire, len as u8)?;
     if let Some(asked) = asked {
         if listener.state().synchronous {
-            migrate(&asked, None)?;
+            // Whoever waits for requests in calls waits for what follows in calls as well.
+            asked.move_to(Channel::new(Audience::Program)?);
+            asked.state().synchronous = true;
         }
         event.c.listen_id = listener.as_c();
         event.c.id = give(asked);

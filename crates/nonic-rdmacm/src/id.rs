@@ -1,15 +1,15 @@
-//! Identifiers: what an `rdma_cm_id` pointer leads to, from creation to destruction.
+//! Identifiers: what an `rdma_cm_id` pointer leads to, and the events on their way to its program.
+//!
+//! How programs create and destroy them is in `lifetime`, how they get their events in `delivery`.
 
-use crate::address::{ip_of_gid, random, storage};
-use crate::channel::{Channel, Pending, channel};
+use crate::channel::{Channel, channel};
+use crate::convert::{ACK_TIMEOUT, HOP_LIMIT, gid_of, ip_of_gid, random, storage};
 use crate::descriptor::Audience;
-use crate::device::Device;
-use crate::event;
-use crate::multicast::Group;
+use crate::device::{Device, Recipient};
 use crate::port::Claim;
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::Errno;
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::*;
 use std::cell::UnsafeCell;
@@ -23,7 +23,7 @@ const PSN_MASK: u32 = 0xff_ffff;
 #[repr(C)]
 pub(crate) struct Id {
     c: UnsafeCell<rdma_cm_id>,
-    channel: Mutex<Arc<Channel>>,
+    channel: Mutex<Arc<Channel<Pending>>>,
     /// The connection manager's name of the connection; 0 if there is none (any more).
     connection: AtomicU32,
     /// Events the program has not acknowledged.
@@ -82,8 +82,73 @@ pub(crate) struct Peer {
     pub(crate) ack_timeout: u8,
 }
 
+/// A multicast group an identifier is in.
+#[derive(Copy, Clone)]
+pub(crate) struct Group {
+    pub(crate) ip: IpAddr,
+    /// The queue pair receives what is sent to it.
+    pub(crate) is_attached: bool,
+    /// What the program gets back with the event.
+    pub(crate) context: *mut c_void,
+    pub(crate) ah_attr: ibv_ah_attr,
+    /// Zero, or the errno that attaching came to.
+    pub(crate) status: c_int,
+}
+
+// SAFETY: the context is the program's business: it is handed back and never followed.
+unsafe impl Send for Group {}
+
+/// An event on its way to the program.
+pub(crate) struct Pending {
+    /// Whose it is: it goes when its owner goes.
+    pub(crate) owner: Arc<Id>,
+    /// Requests: the identifier that was made for it.
+    pub(crate) asked: Option<Arc<Id>>,
+    pub(crate) what: What,
+}
+
+/// What happened.
+pub(crate) enum What {
+    /// The connection manager said so.
+    Wire(Box<nonic_cm_event>),
+    /// Something the program asked for is done (or failed).
+    Local { event: c_int, status: c_int },
+    /// A multicast group was joined.
+    Joined(Box<Group>),
+}
+
+impl Pending {
+    pub(crate) fn wire(owner: &Arc<Id>, event: nonic_cm_event) -> Self {
+        Pending {
+            owner: Arc::clone(owner),
+            asked: None,
+            what: What::Wire(Box::new(event)),
+        }
+    }
+
+    pub(crate) fn request(listener: &Arc<Id>, asked: Arc<Id>, event: nonic_cm_event) -> Self {
+        Pending {
+            asked: Some(asked),
+            ..Self::wire(listener, event)
+        }
+    }
+
+    pub(crate) fn local(owner: &Arc<Id>, event: c_int, status: c_int) -> Self {
+        Pending {
+            owner: Arc::clone(owner),
+            asked: None,
+            what: What::Local { event, status },
+        }
+    }
+}
+
 impl Id {
-    fn new(channel: Arc<Channel>, context: *mut c_void, port_space: c_int, qp_type: c_int) -> Arc<Self> {
+    fn new(
+        channel: Arc<Channel<Pending>>,
+        context: *mut c_void,
+        port_space: c_int,
+        qp_type: c_int,
+    ) -> Arc<Self> {
         // SAFETY: all zeros is a value of the structure.
         let mut c: rdma_cm_id = unsafe { std::mem::zeroed() };
         c.channel = channel.as_c();
@@ -105,7 +170,7 @@ impl Id {
     }
 
     /// The identifier of a connection somebody asks for.
-    pub(crate) fn for_request(listener: &Id, device: &'static Device, event: &nonic_cm_event) -> Arc<Self> {
+    fn for_request(listener: &Id, device: &'static Device, event: &nonic_cm_event) -> Arc<Self> {
         let parent = listener.as_c();
         // SAFETY: the listener is alive; the program may write its context, of which either value will do.
         let (context, port_space) = unsafe { ((*parent).context, (*parent).ps) };
@@ -148,7 +213,7 @@ impl Id {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn channel(&self) -> Arc<Channel> {
+    pub(crate) fn channel(&self) -> Arc<Channel<Pending>> {
         Arc::clone(&self.channel.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -159,14 +224,6 @@ impl Id {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(pending);
-    }
-
-    pub(crate) fn connection(&self) -> u32 {
-        self.connection.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_connection(&self, connection: u32) {
-        self.connection.store(connection, Ordering::Release);
     }
 
     pub(crate) fn is_datagram(&self) -> bool {
@@ -196,7 +253,7 @@ impl Id {
             if (*c).pd.is_null() {
                 (*c).pd = device.pd;
             }
-            (*c).route.addr.addr.sgid.raw = crate::address::gid_of(local.ip());
+            (*c).route.addr.addr.sgid.raw = gid_of(local.ip());
             (*c).route.addr.addr.pkey = 0xffff;
         }
     }
@@ -213,7 +270,7 @@ impl Id {
         // SAFETY: as in `bind`.
         unsafe {
             (*c).route.addr.dst_storage = storage(remote);
-            (*c).route.addr.addr.dgid.raw = crate::address::gid_of(remote.ip());
+            (*c).route.addr.addr.dgid.raw = gid_of(remote.ip());
         }
     }
 
@@ -223,6 +280,42 @@ impl Id {
         match (state.local, state.remote) {
             (Some(local), Some(remote)) => Ok((local.ip(), remote.ip())),
             _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// Describes the path, as programs that look for one expect it.
+    pub(crate) fn fill_path(&self) {
+        let (Ok((local, remote)), Ok(device)) = (self.addresses(), self.device()) else {
+            return;
+        };
+        let mut state = self.state();
+        let path = Box::new(ibv_sa_path_rec {
+            dgid: ibv_gid { raw: gid_of(remote) },
+            sgid: ibv_gid { raw: gid_of(local) },
+            dlid: 0,
+            slid: 0,
+            raw_traffic: 0,
+            flow_label: 0,
+            hop_limit: HOP_LIMIT,
+            traffic_class: state.traffic_class,
+            reversible: 1,
+            numb_path: 1,
+            pkey: 0xffff,
+            sl: 0,
+            mtu_selector: 2,
+            mtu: device.path_mtu,
+            rate_selector: 2,
+            rate: 0,
+            packet_life_time_selector: 2,
+            packet_life_time: state.ack_timeout.unwrap_or(ACK_TIMEOUT) - 1,
+            preference: 0,
+        });
+        let path: &mut ibv_sa_path_rec = state.path.insert(path);
+        let path: *mut ibv_sa_path_rec = path;
+        // SAFETY: the program does not use the identifier while its route is being resolved.
+        unsafe {
+            (*self.as_c()).route.path_rec = path;
+            (*self.as_c()).route.num_paths = 1;
         }
     }
 
@@ -238,7 +331,8 @@ impl Id {
         self.acknowledged.notify_all();
     }
 
-    fn wait_for_acknowledgements(&self) {
+    /// Waits until the program has given all of them back.
+    pub(crate) fn wait_for_acknowledgements(&self) {
         let mut open = self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         while *open > 0 {
             open = self
@@ -246,6 +340,18 @@ impl Id {
                 .wait(open)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Moves it and its events to another channel.
+    pub(crate) fn move_to(&self, to: Arc<Channel<Pending>>) {
+        // Under the lock, so that no event comes to the old one meanwhile.
+        let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        for pending in current.purge(|pending| std::ptr::eq(&*pending.owner, self)) {
+            to.push(pending);
+        }
+        // SAFETY: the program uses the field only to wait, and not while it changes it.
+        unsafe { (*self.as_c()).channel = to.as_c() };
+        *current = to;
     }
 
     /// Gives up all that others could send events about, and the events.
@@ -269,6 +375,27 @@ impl Id {
             // Nobody has heard of it but us.
             asked.silence();
         }
+    }
+}
+
+impl Recipient for Id {
+    fn connection(&self) -> u32 {
+        self.connection.load(Ordering::Acquire)
+    }
+
+    fn set_connection(&self, connection: u32) {
+        self.connection.store(connection, Ordering::Release);
+    }
+
+    fn hear(self: Arc<Self>, event: nonic_cm_event) {
+        self.push(Pending::wire(&self, event));
+    }
+
+    fn hear_request(self: Arc<Self>, device: &'static Device, event: nonic_cm_event) -> Arc<dyn Recipient> {
+        let asked = Id::for_request(&self, device, &event);
+        asked.set_connection(event.connection);
+        self.push(Pending::request(&self, Arc::clone(&asked), event));
+        asked
     }
 }
 
@@ -323,95 +450,4 @@ pub(crate) fn qp_type_of(port_space: c_int) -> Result<c_int, Errno> {
         RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(IBV_QPT_UD),
         _ => Err(libc::EPROTONOSUPPORT),
     }
-}
-
-/// Waits for the event a call leads to, if the program wants that.
-pub(crate) fn complete(id: &Id) -> Result<(), Errno> {
-    if !id.state().synchronous {
-        return Ok(());
-    }
-    let c = id.as_c();
-    release_event(id);
-    let event = crate::channel::wait(&id.channel())?;
-    // SAFETY: the event is ours until it is acknowledged, and so is the field.
-    unsafe {
-        (*c).event = event;
-        match ((*event).status, (*event).event) {
-            (0, _) => Ok(()),
-            (_, RDMA_CM_EVENT_REJECTED) => Err(libc::ECONNREFUSED),
-            (status, _) => Err(status.abs()),
-        }
-    }
-}
-
-/// Acknowledges the event that a waiting call left.
-pub(crate) fn release_event(id: &Id) {
-    let c = id.as_c();
-    // SAFETY: the field is ours, and the event in it was not acknowledged yet.
-    unsafe {
-        let event = std::mem::replace(&mut (*c).event, std::ptr::null_mut());
-        if !event.is_null() {
-            event::acknowledge(event);
-        }
-    }
-}
-
-/// Moves an identifier and its events to another channel; to one of its own if there is none.
-pub(crate) fn migrate(id: &Arc<Id>, to: Option<Arc<Channel>>) -> Result<(), Errno> {
-    let synchronous = to.is_none();
-    let to = match to {
-        Some(channel) => channel,
-        None => Channel::new(Audience::Program)?,
-    };
-    release_event(id);
-    let mut current = id.channel.lock().unwrap_or_else(PoisonError::into_inner);
-    for pending in current.purge(|pending| Arc::ptr_eq(&pending.owner, id)) {
-        to.push(pending);
-    }
-    // SAFETY: the program uses the field only to wait, and not while it changes it.
-    unsafe { (*id.as_c()).channel = to.as_c() };
-    *current = to;
-    drop(current);
-    id.state().synchronous = synchronous;
-    id.wait_for_acknowledgements();
-    Ok(())
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_create_id(
-    c_channel: *mut rdma_event_channel,
-    made: *mut *mut rdma_cm_id,
-    context: *mut c_void,
-    port_space: c_int,
-) -> c_int {
-    if made.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
-    }
-    // SAFETY: the program passes its channel or NULL.
-    let id =
-        qp_type_of(port_space).and_then(|qp_type| unsafe { create(c_channel, context, port_space, qp_type) });
-    errno::minus_one(id.map(|id| {
-        // SAFETY: the program passes where to put it.
-        unsafe { *made = give(id) };
-    }))
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rdma_destroy_id(pointer: *mut rdma_cm_id) -> c_int {
-    if pointer.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
-    }
-    // SAFETY: the program gives its reference back.
-    let id = unsafe { Arc::from_raw(pointer.cast::<Id>().cast_const()) };
-    release_event(&id);
-    id.silence();
-    id.wait_for_acknowledgements();
-    0
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_migrate_id(pointer: *mut rdma_cm_id, c_channel: *mut rdma_event_channel) -> c_int {
-    // SAFETY: the program passes its identifier, and its channel or NULL.
-    let (id, to) = unsafe { (id(pointer), channel(c_channel).ok()) };
-    errno::minus_one(id.and_then(|id| migrate(&id, to)))
 }

@@ -5,8 +5,8 @@
 //! the private interface of `nonic_abi::cm` and creates queue pairs through the ordinary verbs. It refuses to
 //! bring an engine of its own: a process has one.
 //!
-//! Read first: `id::Id` (what an `rdma_cm_id` is), then `device` (where events come in), then `channel` and
-//! `event` (how they reach the program), then `connection` (the calls that matter).
+//! Read first: `id::Id` (what an `rdma_cm_id` is), then `device` (where events come in), then `event` and
+//! `delivery` (how they reach the program), then `connection` (the calls that matter).
 //!
 //! Locks: the device calls its sink while it is locked itself. So the sink takes only the device's table, an
 //! identifier's channel and a channel's queue, in that order, and none of these is held while a verb is called.
@@ -21,11 +21,14 @@ mod attributes;
 mod cancel;
 mod channel;
 mod connection;
+mod convert;
+mod delivery;
 mod descriptor;
 mod device;
 mod endpoint;
 mod event;
 mod id;
+mod lifetime;
 mod multicast;
 mod options;
 mod port;

@@ -1,9 +1,8 @@
 //! Joining and leaving multicast groups. On Ethernet the group's address is its GID, and nobody has to be asked.
 
-use crate::address::{address, gid_of};
-use crate::attributes::way_to;
-use crate::channel::{Pending, What};
-use crate::id::{Id, complete, id};
+use crate::convert::{address, gid_of, way_to};
+use crate::delivery::complete;
+use crate::id::{Group, Id, Pending, What, id};
 use libc::{c_int, c_void, sockaddr};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::libibverbs::*;
@@ -11,21 +10,6 @@ use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::*;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// A group an identifier is in.
-#[derive(Copy, Clone)]
-pub(crate) struct Group {
-    ip: IpAddr,
-    is_attached: bool,
-    /// What the program gets back with the event.
-    pub(crate) context: *mut c_void,
-    pub(crate) ah_attr: ibv_ah_attr,
-    /// Zero, or the errno that attaching came to.
-    pub(crate) status: c_int,
-}
-
-// SAFETY: the context is the program's business: it is handed back and never followed.
-unsafe impl Send for Group {}
 
 fn join(id: &Arc<Id>, ip: IpAddr, send_only: bool, context: *mut c_void) -> Result<(), Errno> {
     let device = id.device()?;

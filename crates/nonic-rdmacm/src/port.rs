@@ -4,7 +4,7 @@
 //! the kernel's abstract socket namespace, as everything is that processes share: one name for each address. Nothing
 //! is ever sent there. Ports that the active side gets without asking are not claimed: nobody calls them.
 
-use crate::address::random;
+use crate::convert::random;
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use std::net::IpAddr;

@@ -11,7 +11,7 @@ use super::stream::StreamSocket;
 use super::table::Socket;
 use super::vector::{Vector, one};
 use super::wait::Waitable;
-use crate::address::{address, storage};
+use crate::convert::{address, storage};
 use libc::{
     c_int, c_long, c_void, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, size_t, sockaddr, socklen_t,
     ssize_t, timeval,

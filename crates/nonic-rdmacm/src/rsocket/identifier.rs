@@ -2,6 +2,7 @@
 
 use super::service;
 use crate::id::{self, Id};
+use crate::lifetime::rdma_destroy_id;
 use crate::qp;
 use libc::c_int;
 use nonic_abi::errno::Errno;
@@ -60,7 +61,7 @@ impl Drop for Identifier {
     fn drop(&mut self) {
         qp::destroy(&self.id());
         // SAFETY: the only reference of a program's is given back here.
-        unsafe { id::rdma_destroy_id(self.0) };
+        unsafe { rdma_destroy_id(self.0) };
     }
 }
 

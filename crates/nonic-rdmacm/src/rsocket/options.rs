@@ -7,7 +7,7 @@ use super::protocol::nearest_iomap_size;
 use super::settings::Settings;
 use super::stream::{Phase, State, StreamSocket};
 use super::wait::Waitable;
-use crate::address::mapped;
+use crate::convert::mapped;
 use libc::{c_int, linger, timeval};
 use nonic_abi::errno::{self, Errno};
 use std::net::SocketAddr;

@@ -6,9 +6,11 @@
 
 use super::identifier::{Identifier, socket_of};
 use super::table;
-use crate::channel::{self, Channel};
+use crate::channel::Channel;
+use crate::delivery;
 use crate::descriptor::Audience;
 use crate::event;
+use crate::id::Pending;
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::fork::Birth;
@@ -24,7 +26,7 @@ const STALE_CONNECTION: c_int = 10;
 const LOST_NAP: Duration = Duration::from_millis(100);
 
 struct Service {
-    channel: Arc<Channel>,
+    channel: Arc<Channel<Pending>>,
     /// A child of fork does not inherit the thread.
     made_in: Birth,
 }
@@ -32,7 +34,7 @@ struct Service {
 static SERVICE: Mutex<Option<Service>> = Mutex::new(None);
 
 /// Where the events of identifiers go. Starts the thread if there is none.
-pub(crate) fn channel() -> Result<Arc<Channel>, Errno> {
+pub(crate) fn channel() -> Result<Arc<Channel<Pending>>, Errno> {
     let mut service = SERVICE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(running) = service.as_ref().filter(|service| !service.made_in.is_elsewhere()) {
         return Ok(Arc::clone(&running.channel));
@@ -47,7 +49,7 @@ pub(crate) fn channel() -> Result<Arc<Channel>, Errno> {
     Ok(channel)
 }
 
-fn start(channel: Arc<Channel>) -> Result<(), Errno> {
+fn start(channel: Arc<Channel<Pending>>) -> Result<(), Errno> {
     // Signals are the program's: none may be taken by a thread it does not know of, but for those that its own
     // instructions cause. It drives the device, which relies on its handlers of these.
     // SAFETY: both sets are our variables; the mask is put back.
@@ -73,15 +75,15 @@ fn start(channel: Arc<Channel>) -> Result<(), Errno> {
     }
 }
 
-fn run(channel: &Channel) {
+fn run(channel: &Channel<Pending>) {
     loop {
-        match channel::wait(channel) {
+        match delivery::wait(channel) {
             Ok(event) => handle(event),
             Err(libc::EINTR) => {}
             // Without a descriptor to sleep on, it looks now and then.
             Err(_) if channel.is_lost() => {
                 std::thread::sleep(LOST_NAP);
-                while let Some(event) = channel::take(channel) {
+                while let Some(event) = delivery::take(channel) {
                     handle(event);
                 }
             }

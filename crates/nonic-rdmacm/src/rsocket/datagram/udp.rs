@@ -4,7 +4,7 @@
 //! IPv6; peers are known by what they are.
 
 use super::super::protocol::datagram::Lookup;
-use crate::address::{canonical, mapped, storage};
+use crate::convert::{canonical, mapped, storage};
 use crate::descriptor::{Audience, Descriptor};
 use libc::{c_int, socklen_t};
 use nonic_abi::errno::{self, Errno};
