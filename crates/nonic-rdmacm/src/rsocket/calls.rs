@@ -3,32 +3,30 @@
 //! Each finds the socket and passes on; what a call means is with the kind of socket.
 
 use super::datagram::DatagramSocket;
-use super::options::Value;
-use super::poll;
 use super::protocol::Ending;
 use super::settings::Settings;
+use super::socket::Socket;
 use super::stream::StreamSocket;
-use super::table::Socket;
 use super::vector::{Vector, one};
-use super::wait::Waitable;
+use super::{poll, table};
 use crate::convert::{address, storage};
 use libc::{
     c_int, c_long, c_void, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, size_t, sockaddr, socklen_t,
     ssize_t, timeval,
 };
 use nonic_abi::errno::{self, Errno};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::any::Any;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-fn find(fd: c_int) -> Result<Socket, Errno> {
-    Socket::find(fd).ok_or(libc::EBADF)
+fn find(fd: c_int) -> Result<Arc<dyn Socket>, Errno> {
+    table::find(fd).ok_or(libc::EBADF)
 }
 
+/// For calls that only streams have.
 fn stream(fd: c_int) -> Result<Arc<StreamSocket>, Errno> {
-    match find(fd)? {
-        Socket::Stream(socket) => Ok(socket),
-        Socket::Datagram(_) => Err(libc::EOPNOTSUPP),
-    }
+    let socket: Arc<dyn Any + Send + Sync> = find(fd)?;
+    socket.downcast().map_err(|_| libc::EOPNOTSUPP)
 }
 
 /// The answer of a call that answers a number or −1.
@@ -79,11 +77,11 @@ fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
     match (kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => {
             let socket = StreamSocket::new(settings, domain == libc::AF_INET6)?;
-            Ok(Socket::Stream(socket).insert())
+            Ok(table::insert(socket))
         }
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
             let socket = DatagramSocket::new(settings, domain == libc::AF_INET6)?;
-            Ok(Socket::Datagram(Arc::new(socket)).insert())
+            Ok(table::insert(Arc::new(socket)))
         }
         _ => Err(libc::ENOTSUP),
     }
@@ -100,10 +98,7 @@ unsafe extern "C" fn rbind(fd: c_int, local: *const sockaddr, _len: socklen_t) -
     errno::minus_one(find(fd).and_then(|socket| {
         // SAFETY: as above.
         let local = unsafe { address(local) }?;
-        match socket {
-            Socket::Stream(socket) => socket.bind(local),
-            Socket::Datagram(socket) => socket.bind(local),
-        }
+        socket.bind(local)
     }))
 }
 
@@ -130,44 +125,29 @@ unsafe extern "C" fn rconnect(fd: c_int, remote: *const sockaddr, _len: socklen_
     errno::minus_one(find(fd).and_then(|socket| {
         // SAFETY: the program passes an address.
         let remote = unsafe { address(remote) }?;
-        match socket {
-            Socket::Stream(socket) => socket.connect(remote),
-            Socket::Datagram(socket) => socket.connect(remote),
-        }
+        socket.connect(remote)
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn rshutdown(fd: c_int, how: c_int) -> c_int {
     errno::minus_one(find(fd).and_then(|socket| {
-        let ending = match how {
+        socket.shut_down(match how {
             libc::SHUT_RD => Ending::Reading,
             libc::SHUT_WR => Ending::Writing,
             libc::SHUT_RDWR => Ending::Both,
             _ => return Err(libc::EINVAL),
-        };
-        match socket {
-            Socket::Stream(socket) => socket.shut_down(ending),
-            // There is no connection to end.
-            Socket::Datagram(_) => Ok(()),
-        }
+        })
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn rclose(fd: c_int) -> c_int {
-    match Socket::remove(fd) {
-        Ok(Socket::Stream(socket)) => {
+    errno::minus_one(table::remove(fd).map(|socket| {
+        if let Some(socket) = socket {
             socket.close();
-            0
         }
-        Ok(Socket::Datagram(socket)) => {
-            socket.close();
-            0
-        }
-        Err(0) => 0,
-        Err(errno) => errno::minus_one(Err(errno)),
-    }
+    }))
 }
 
 /// Where a message comes from goes to the name, if there is one.
@@ -178,13 +158,7 @@ extern "C" fn rclose(fd: c_int) -> c_int {
 unsafe fn receive(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<(usize, Option<SocketAddr>), Errno> {
     // SAFETY: the caller's promise.
     let mut vector = unsafe { Vector::new(buffers) };
-    match find(fd)? {
-        Socket::Stream(socket) => Ok((socket.receive(&mut vector, flags)?, socket.remote())),
-        Socket::Datagram(socket) => {
-            let (length, source) = socket.receive(&mut vector, flags)?;
-            Ok((length, Some(source)))
-        }
-    }
+    find(fd)?.receive(&mut vector, flags)
 }
 
 /// # Safety
@@ -193,11 +167,7 @@ unsafe fn receive(fd: c_int, buffers: &[iovec], flags: c_int) -> Result<(usize, 
 unsafe fn send(fd: c_int, buffers: &[iovec], to: Option<SocketAddr>, flags: c_int) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let mut vector = unsafe { Vector::new(buffers) };
-    match find(fd)? {
-        Socket::Stream(_) if to.is_some() => Err(libc::EISCONN),
-        Socket::Stream(socket) => socket.send(&mut vector, flags),
-        Socket::Datagram(socket) => socket.send(&mut vector, to, flags),
-    }
+    find(fd)?.send(&mut vector, to, flags)
 }
 
 /// # Safety
@@ -356,27 +326,16 @@ unsafe extern "C" fn rselect(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     errno::minus_one(find(fd).and_then(|socket| {
-        let peer = match socket {
-            Socket::Stream(socket) => socket.remote().ok_or(libc::ENOTCONN)?,
-            Socket::Datagram(socket) => socket.lock().udp.remote()?,
-        };
         // SAFETY: the program passes where to put it.
-        unsafe { store(peer, name, len) }
+        unsafe { store(socket.remote_name()?, name, len) }
     }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     errno::minus_one(find(fd).and_then(|socket| {
-        let local = match socket {
-            Socket::Stream(socket) => socket.local().unwrap_or(match socket.is_v6() {
-                true => (Ipv6Addr::UNSPECIFIED, 0).into(),
-                false => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            }),
-            Socket::Datagram(socket) => socket.lock().udp.local()?,
-        };
         // SAFETY: the program passes where to put it.
-        unsafe { store(local, name, len) }
+        unsafe { store(socket.local_name()?, name, len) }
     }))
 }
 
@@ -394,10 +353,7 @@ unsafe extern "C" fn rsetsockopt(
         }
         // SAFETY: the program passes a value of that length.
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
-        match socket {
-            Socket::Stream(socket) => socket.set_option(level, option, value),
-            Socket::Datagram(socket) => socket.set_option(level, option, value),
-        }
+        socket.set_option(level, option, value)
     }))
 }
 
@@ -410,23 +366,15 @@ unsafe extern "C" fn rgetsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     errno::minus_one(find(fd).and_then(|socket| {
-        let found: Value = match socket {
-            Socket::Stream(socket) => socket.option(level, option)?,
-            Socket::Datagram(socket) => socket.option(level, option)?,
-        };
         // SAFETY: the program passes where to put it.
-        unsafe { found.store(value, len) }
+        unsafe { socket.option(level, option)?.store(value, len) }
     }))
 }
 
 /// Variable arguments are passed as fixed ones are, as long as there are few.
 #[unsafe(no_mangle)]
 extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
-    let answer = find(fd).and_then(|socket| match socket {
-        Socket::Stream(socket) => socket.lock().settings.control(command, argument as c_int),
-        Socket::Datagram(socket) => socket.lock().settings.control(command, argument as c_int),
-    });
-    number(answer) as c_int
+    number(find(fd).and_then(|socket| socket.control(command, argument as c_int))) as c_int
 }
 
 #[unsafe(no_mangle)]

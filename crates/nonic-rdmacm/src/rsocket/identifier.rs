@@ -1,7 +1,7 @@
 //! An identifier of the connection manager's that belongs to a socket, with its queue pair.
 
-use super::service;
-use crate::id::{self, Id};
+use crate::channel::Channel;
+use crate::id::{self, Id, Pending};
 use crate::lifetime::rdma_destroy_id;
 use crate::qp;
 use libc::c_int;
@@ -17,11 +17,10 @@ pub(crate) struct Identifier(*mut rdma_cm_id);
 unsafe impl Send for Identifier {}
 
 impl Identifier {
-    /// A new one. Its events go to the service, for the socket with this number.
-    pub(crate) fn new(socket: RawFd, port_space: c_int) -> Result<Self, Errno> {
+    /// A new one. Its events go to this channel, for the socket with this number.
+    pub(crate) fn new(channel: &Channel<Pending>, socket: RawFd, port_space: c_int) -> Result<Self, Errno> {
         let qp_type = id::qp_type_of(port_space)?;
-        let channel = service::channel()?;
-        // SAFETY: the service's channel lives for ever.
+        // SAFETY: the channel is one of identifiers, and alive.
         let id = unsafe { id::create(channel.as_c(), context_of(socket), port_space, qp_type) }?;
         Ok(Identifier(id::give(id)))
     }

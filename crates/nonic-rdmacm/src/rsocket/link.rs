@@ -4,16 +4,18 @@
 
 use super::completions::CompletionQueue;
 use super::identifier::Identifier;
-use super::iomap::Iomaps;
+use super::mapping::Iomaps;
 use super::memory::Memory;
 use super::protocol::{
     CONTROL_SLOTS, Control, Hello, Message, Segment, Sizes, Stream, TARGETS, TargetList, Write,
 };
 use super::settings::Settings;
 use super::vector::Vector;
+use crate::connection::NO_PARAMETERS;
 use crate::qp;
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
+use nonic_abi::rdma_cma::rdma_conn_param;
 use nonic_abi::verbs::*;
 use std::os::fd::RawFd;
 
@@ -370,6 +372,17 @@ impl Link {
 
     pub(crate) fn take_event(&mut self) {
         self.queue.take_event();
+    }
+}
+
+/// What is said when nothing else was: retry for ever, since receives come back when the program reads.
+pub(super) fn parameters(hello: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: hello.as_ptr().cast(),
+        private_data_len: hello.len() as u8,
+        responder_resources: 0,
+        initiator_depth: 0,
+        ..NO_PARAMETERS
     }
 }
 

@@ -3,74 +3,19 @@
 //! A request is accepted when it comes, by the service; the program takes what is established. Those for which the
 //! queue has no room wait unanswered until it has.
 
+use super::backlog::Request;
 use super::identifier::Identifier;
-use super::link::Link;
+use super::link::{Link, parameters};
 use super::protocol::Hello;
+use super::settings::Settings;
+use super::socket::Socket;
 use super::stream::{Phase, State, StreamSocket};
-use super::table::Socket;
+use super::table;
 use super::wait::{Waitable, wait};
-use crate::connection::{self, NO_PARAMETERS};
-use libc::c_int;
+use crate::connection;
 use nonic_abi::errno::Errno;
-use nonic_abi::rdma_cma::rdma_conn_param;
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
-
-/// Requests that may wait for room. More are refused.
-const MAX_WAITING: usize = 1024;
-
-/// A queue of connections.
-pub(crate) struct Listening {
-    identifier: Identifier,
-    backlog: usize,
-    /// Accepted, and not established yet.
-    accepting: usize,
-    pub(super) established: VecDeque<Arc<StreamSocket>>,
-    waiting: VecDeque<Request>,
-    /// The program has had enough.
-    pub(super) is_shut_down: bool,
-}
-
-/// Somebody who wants to connect.
-struct Request {
-    identifier: Identifier,
-    hello: Hello,
-}
-
-impl Listening {
-    pub(super) fn new(identifier: Identifier, backlog: c_int) -> Self {
-        Listening {
-            identifier,
-            backlog: backlog.max(1) as usize,
-            accepting: 0,
-            established: VecDeque::new(),
-            waiting: VecDeque::new(),
-            is_shut_down: false,
-        }
-    }
-
-    pub(super) fn identifier(&self) -> &Identifier {
-        &self.identifier
-    }
-
-    pub(super) fn set_backlog(&mut self, backlog: c_int) {
-        self.backlog = backlog.max(1) as usize;
-    }
-
-    fn has_room(&self) -> bool {
-        self.accepting + self.established.len() < self.backlog
-    }
-
-    fn next_request(&mut self) -> Option<Request> {
-        if !self.has_room() {
-            return None;
-        }
-        let request = self.waiting.pop_front()?;
-        self.accepting += 1;
-        Some(request)
-    }
-}
 
 impl StreamSocket {
     /// The service heard of somebody.
@@ -83,11 +28,11 @@ impl StreamSocket {
         let Phase::Listening(listening) = &mut state.phase else {
             return;
         };
-        if listening.is_shut_down || listening.waiting.len() >= MAX_WAITING {
+        if !listening.takes_requests() {
             refuse(&identifier);
             return;
         }
-        listening.waiting.push_back(Request { identifier, hello });
+        listening.push(Request { identifier, hello });
         self.accept_waiting(state);
     }
 
@@ -107,11 +52,7 @@ impl StreamSocket {
         }
     }
 
-    fn accept(
-        request: Request,
-        settings: super::settings::Settings,
-        listener: &Arc<StreamSocket>,
-    ) -> Result<(), Errno> {
+    fn accept(request: Request, settings: Settings, listener: &Arc<StreamSocket>) -> Result<(), Errno> {
         let socket = StreamSocket::new(settings, listener.is_v6())?;
         request.identifier.give_to(socket.fd());
         let id = request.identifier.id();
@@ -123,10 +64,10 @@ impl StreamSocket {
         let hello = link.hello().emit();
         let mut state = socket.lock();
         state.phase = Phase::Accepting(link, Arc::downgrade(listener));
-        Socket::Stream(Arc::clone(&socket)).insert();
+        table::insert(Arc::clone(&socket) as Arc<dyn Socket>);
         let accepted = connection::accept(&id, &parameters(&hello));
         drop(state);
-        accepted.inspect_err(|_| drop(Socket::remove(socket.fd())))
+        accepted.inspect_err(|_| drop(table::remove(socket.fd())))
     }
 
     /// A connection this listener accepted is established, or is not to be.
@@ -167,7 +108,7 @@ impl StreamSocket {
 impl State {
     fn one_less_accepting(&mut self) {
         if let Phase::Listening(listening) = &mut self.phase {
-            listening.accepting = listening.accepting.saturating_sub(1);
+            listening.one_less_accepting();
         }
     }
 }
@@ -175,15 +116,4 @@ impl State {
 fn refuse(identifier: &Identifier) {
     // It may have given up by itself.
     let _ = connection::reject(&identifier.id(), std::ptr::null(), 0);
-}
-
-/// What is said when nothing else was: retry for ever, since receives come back when the program reads.
-pub(super) fn parameters(hello: &[u8]) -> rdma_conn_param {
-    rdma_conn_param {
-        private_data: hello.as_ptr().cast(),
-        private_data_len: hello.len() as u8,
-        responder_resources: 0,
-        initiator_depth: 0,
-        ..NO_PARAMETERS
-    }
 }

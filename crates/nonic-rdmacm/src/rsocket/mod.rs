@@ -6,7 +6,8 @@
 //!
 //! An rsocket's number is a descriptor of its own ([`table`]). It means nothing to other calls of the system: [`poll`]
 //! waits for both kinds. One thread per process ([`service`]) hears of connections; it sleeps when there is nothing
-//! to hear. Everything else happens in the thread that calls.
+//! to hear. Everything else happens in the thread that calls. Table and service know no kind of socket, but what every
+//! one can do ([`socket::Socket`]); [`kinds`] says how the two kinds do it, on top of both.
 //!
 //! Locks: a socket has one, and verbs are called under it. Whoever waits holds none ([`waker`]). Identifiers are
 //! destroyed without it, since destroying one waits for the service to be done with its events.
@@ -17,19 +18,25 @@
 //!
 //! Read first: [`stream::StreamSocket`], then [`link::Link`].
 
+mod backlog;
 mod calls;
 mod completions;
+mod connecting;
 mod datagram;
 mod identifier;
 mod iomap;
+mod kinds;
 mod link;
 mod listener;
+mod mapping;
 mod memory;
 mod options;
+mod patience;
 mod poll;
 mod protocol;
 mod service;
 mod settings;
+mod socket;
 mod stream;
 mod table;
 mod vector;

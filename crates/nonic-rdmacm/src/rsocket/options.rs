@@ -1,20 +1,15 @@
-//! What programs set and ask about a socket: options, flags and names.
+//! Options and flags that programs set and ask about any socket, and their values as C has them.
 //!
 //! Options that mean nothing here but do no harm are accepted; those that would be a promise are refused.
 
-use super::datagram::DatagramSocket;
 use super::protocol::nearest_iomap_size;
 use super::settings::Settings;
-use super::stream::{Phase, State, StreamSocket};
-use super::wait::Waitable;
-use crate::convert::mapped;
 use libc::{c_int, linger, timeval};
-use nonic_abi::errno::{self, Errno};
-use std::net::SocketAddr;
+use nonic_abi::errno::Errno;
 use std::time::Duration;
 
 /// `SOL_RDMA` and its options, of `<rdma/rsocket.h>`.
-const SOL_RDMA: c_int = 0x10000;
+pub(super) const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;
 const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
@@ -59,7 +54,7 @@ impl Value {
 }
 
 /// The program's value as an integer; structures are read where they are used.
-fn int(value: &[u8]) -> Result<c_int, Errno> {
+pub(super) fn int(value: &[u8]) -> Result<c_int, Errno> {
     match value {
         [a, b, c, d, ..] => Ok(c_int::from_ne_bytes([*a, *b, *c, *d])),
         [byte] => Ok((*byte).into()),
@@ -198,98 +193,5 @@ impl Settings {
             _ => return Err(libc::ENOTSUP),
         }
         Ok(0)
-    }
-}
-
-impl State {
-    fn has_queues(&self) -> bool {
-        !matches!(
-            self.phase,
-            Phase::Idle(_) | Phase::Listening(_) | Phase::Failed(_)
-        )
-    }
-}
-
-impl StreamSocket {
-    pub(crate) fn set_option(&self, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
-        let mut state = self.lock();
-        let has_queues = state.has_queues();
-        match (level, option) {
-            (SOL_RDMA, _) if has_queues => Err(libc::EINVAL),
-            (SOL_RDMA, _) => state.settings.set_rdma(option, value),
-            // The buffers are there already, as large as they were wanted then.
-            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) if has_queues => int(value).map(drop),
-            _ => state.settings.set(level, option, value),
-        }
-    }
-
-    pub(crate) fn option(&self, level: c_int, option: c_int) -> Result<Value, Errno> {
-        let mut state = self.lock();
-        match (level, option) {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(Value::Int(std::mem::take(&mut state.error))),
-            (libc::SOL_SOCKET, libc::SO_TYPE) => Ok(Value::Int(libc::SOCK_STREAM)),
-            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
-                Ok(Value::Int(matches!(state.phase, Phase::Listening(_)).into()))
-            }
-            _ => state.settings.option(level, option),
-        }
-    }
-
-    pub(crate) fn local(&self) -> Option<SocketAddr> {
-        let state = self.lock();
-        let local = state.phase.identifier()?.id().state().local?;
-        Some(self.presentable(local))
-    }
-
-    pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        let state = self.lock();
-        let remote = state.phase.identifier()?.id().state().remote?;
-        Some(self.presentable(remote))
-    }
-
-    /// As the family of the socket has it.
-    fn presentable(&self, address: SocketAddr) -> SocketAddr {
-        match self.is_v6() {
-            true => mapped(address),
-            false => address,
-        }
-    }
-}
-
-impl DatagramSocket {
-    pub(crate) fn set_option(&self, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
-        let mut state = self.lock();
-        if level == SOL_RDMA {
-            return match state.has_queues() {
-                true => Err(libc::EINVAL),
-                false => state.settings.set_rdma(option, value),
-            };
-        }
-        // SAFETY: the descriptor is open, and the value is as long as said.
-        let code = unsafe {
-            libc::setsockopt(
-                self.fd(),
-                level,
-                option,
-                value.as_ptr().cast(),
-                value.len() as libc::socklen_t,
-            )
-        };
-        if code != 0 {
-            return Err(errno::last());
-        }
-        // What concerns RDMA as well; the rest was for the UDP socket alone.
-        match state.settings.set(level, option, value) {
-            Err(libc::ENOTSUP) => Ok(()),
-            result => result,
-        }
-    }
-
-    pub(crate) fn option(&self, level: c_int, option: c_int) -> Result<Value, Errno> {
-        match (level, option) {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(Value::Int(0)),
-            (libc::SOL_SOCKET, libc::SO_TYPE) => Ok(Value::Int(libc::SOCK_DGRAM)),
-            _ => self.lock().settings.option(level, option),
-        }
     }
 }

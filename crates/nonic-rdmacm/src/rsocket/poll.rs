@@ -1,68 +1,21 @@
 //! Waiting for many sockets at once, and for ordinary descriptors among them.
 
 use super::settings::Defaults;
-use super::table::Socket;
-use super::wait::{Progress, Waitable, earlier};
+use super::socket::Socket;
+use super::table;
+use super::wait::earlier;
 use super::waker::Waker;
 use libc::{c_int, fd_set, nfds_t, pollfd, timeval};
 use nonic_abi::errno::{self, Errno};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-impl Socket {
-    /// What there is now.
-    fn check(&self, wanted: i16) -> i16 {
-        fn check(socket: &impl Waitable, wanted: i16) -> i16 {
-            let mut state = socket.lock();
-            state.progress();
-            state.events(wanted)
-        }
-        match self {
-            Socket::Stream(socket) => check(&**socket, wanted),
-            Socket::Datagram(socket) => check(&**socket, wanted),
-        }
-    }
-
-    /// What there is now. The thread will be woken when there is more.
-    fn prepare_to_wait(&self, wanted: i16, waker: &Waker, polled: &mut Vec<pollfd>) -> i16 {
-        fn prepare(socket: &impl Waitable, wanted: i16, waker: &Waker, polled: &mut Vec<pollfd>) -> i16 {
-            let mut state = socket.lock();
-            state.prepare_to_wait(waker, polled);
-            state.events(wanted)
-        }
-        match self {
-            Socket::Stream(socket) => prepare(&**socket, wanted, waker, polled),
-            Socket::Datagram(socket) => prepare(&**socket, wanted, waker, polled),
-        }
-    }
-
-    fn silence(&self) -> Option<Duration> {
-        match self {
-            Socket::Stream(socket) => socket.lock().silence(),
-            Socket::Datagram(socket) => socket.lock().silence(),
-        }
-    }
-
-    fn probe(&self) {
-        match self {
-            Socket::Stream(socket) => socket.lock().probe(),
-            Socket::Datagram(socket) => socket.lock().probe(),
-        }
-    }
-
-    fn waited(&self, waker: &Waker, polled: &[pollfd]) {
-        match self {
-            Socket::Stream(socket) => socket.lock().waited(waker, polled),
-            Socket::Datagram(socket) => socket.lock().waited(waker, polled),
-        }
-    }
-}
 
 /// What one call waits for.
 struct Set<'a> {
     asked: &'a mut [pollfd],
     /// The rsocket of each entry that is one.
-    sockets: Vec<Option<Socket>>,
+    sockets: Vec<Option<Arc<dyn Socket>>>,
 }
 
 impl Set<'_> {
@@ -116,7 +69,12 @@ impl Set<'_> {
             }
             places.push(start..polled.len());
         }
-        let silence = self.sockets.iter().flatten().filter_map(Socket::silence).min();
+        let silence = self
+            .sockets
+            .iter()
+            .flatten()
+            .filter_map(|socket| socket.silence())
+            .min();
         let probe_at = silence.map(|silence| Instant::now() + silence);
         let waited = match has_something {
             true => Ok(true),
@@ -128,7 +86,7 @@ impl Set<'_> {
             }
         }
         if waited == Ok(false) && probe_at.is_some_and(|probe_at| Instant::now() >= probe_at) {
-            self.sockets.iter().flatten().for_each(Socket::probe);
+            self.sockets.iter().flatten().for_each(|socket| socket.probe());
         }
         waited.map(drop)
     }
@@ -140,7 +98,7 @@ pub(crate) fn poll(asked: &mut [pollfd], timeout_ms: c_int) -> Result<usize, Err
     let deadline = u64::try_from(timeout_ms)
         .ok()
         .map(|timeout_ms| started + Duration::from_millis(timeout_ms));
-    let sockets = asked.iter().map(|entry| Socket::find(entry.fd)).collect();
+    let sockets = asked.iter().map(|entry| table::find(entry.fd)).collect();
     let mut set = Set { asked, sockets };
     let spin_until = started + Defaults::read().polling_time;
     loop {

@@ -5,6 +5,7 @@
 //! nothing happens.
 
 use super::identifier::{Identifier, socket_of};
+use super::socket::ConnectionEvent;
 use super::table;
 use crate::channel::Channel;
 use crate::delivery;
@@ -15,7 +16,6 @@ use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::fork::Birth;
 use nonic_abi::rdma_cma::*;
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,8 +50,14 @@ pub(crate) fn channel() -> Result<Arc<Channel<Pending>>, Errno> {
 }
 
 fn start(channel: Arc<Channel<Pending>>) -> Result<(), Errno> {
-    // Signals are the program's: none may be taken by a thread it does not know of, but for those that its own
-    // instructions cause. It drives the device, which relies on its handlers of these.
+    let thread = std::thread::Builder::new().name("nonic-rsocket".into());
+    let started = with_signals_blocked(|| thread.spawn(move || run(&channel)));
+    started.map(drop).map_err(|error| errno::of_io(&error))
+}
+
+/// Signals are the program's: none may be taken by a thread it does not know of, but for those that its own instructions
+/// cause. It drives the device, which relies on its handlers of these. A thread started by `start` inherits the mask.
+fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are our variables; the mask is put back.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -67,11 +73,9 @@ fn start(channel: Arc<Channel<Pending>>) -> Result<(), Errno> {
             libc::sigdelset(&raw mut all, caused);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let started = std::thread::Builder::new()
-            .name("nonic-rsocket".into())
-            .spawn(move || run(&channel));
+        let started = start();
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        started.map(drop).map_err(|error| errno::of_io(&error))
+        started
     }
 }
 
@@ -93,66 +97,67 @@ fn run(channel: &Channel<Pending>) {
     }
 }
 
-/// What is known of an event once it was given back.
-struct Heard {
-    kind: c_int,
-    status: c_int,
-    socket: RawFd,
-    id: *mut rdma_cm_id,
-    private_data: Vec<u8>,
-}
-
 fn handle(event: *mut rdma_cm_event) {
     // SAFETY: the event is ours until it is acknowledged, and with it the identifiers it names. It is given back
     // first: whoever destroys an identifier waits for that, and may hold a lock we need below.
-    let heard = unsafe {
+    let (socket, heard) = unsafe {
         let c = &*event;
         let owner = match c.event {
             RDMA_CM_EVENT_CONNECT_REQUEST => c.listen_id,
             _ => c.id,
         };
+        let heard = (socket_of((*owner).context), heard(c));
+        event::acknowledge(event);
+        heard
+    };
+    // What nobody takes is refused by being dropped.
+    if let (Some(socket), Some(heard)) = (table::find(socket), heard) {
+        socket.handle(heard);
+    }
+}
+
+/// What an event means for a socket, if anything.
+///
+/// # Safety
+///
+/// The event was not acknowledged yet, and this is asked once: the identifier of a request is given away.
+unsafe fn heard(c: &rdma_cm_event) -> Option<ConnectionEvent> {
+    let (id, status) = (c.id, c.status);
+    // SAFETY: the private data is part of the event.
+    let private_data = || unsafe {
         let parameters = c.param.conn;
-        let private_data = match parameters.private_data.is_null() {
+        match parameters.private_data.is_null() {
             true => Vec::new(),
             false => {
                 std::slice::from_raw_parts(parameters.private_data.cast(), parameters.private_data_len.into())
                     .to_vec()
             }
-        };
-        let heard = Heard {
-            kind: c.event,
-            status: c.status,
-            socket: socket_of((*owner).context),
-            id: c.id,
-            private_data,
-        };
-        event::acknowledge(event);
-        heard
-    };
-    dispatch(&heard);
-}
-
-fn dispatch(heard: &Heard) {
-    let socket = table::stream(heard.socket);
-    if heard.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
-        // SAFETY: made for this request, and nobody else has heard of it.
-        let identifier = unsafe { Identifier::from_request(heard.id) };
-        // Nobody there: it is refused by being dropped.
-        if let Some(listener) = socket {
-            listener.handle_request(identifier, &heard.private_data);
         }
-        return;
-    }
-    let Some(socket) = socket else {
-        return;
     };
-    match heard.kind {
-        RDMA_CM_EVENT_ESTABLISHED => socket.handle_established(heard.id, &heard.private_data),
-        RDMA_CM_EVENT_REJECTED if heard.status == STALE_CONNECTION && socket.ask_again(heard.id) => {}
-        RDMA_CM_EVENT_REJECTED => socket.handle_failed(heard.id, libc::ECONNREFUSED),
-        RDMA_CM_EVENT_UNREACHABLE => socket.handle_failed(heard.id, libc::ETIMEDOUT),
-        RDMA_CM_EVENT_CONNECT_ERROR => socket.handle_failed(heard.id, heard.status.abs()),
-        RDMA_CM_EVENT_DISCONNECTED => socket.handle_disconnected(heard.id),
-        _ => {}
-    }
+    Some(match c.event {
+        RDMA_CM_EVENT_CONNECT_REQUEST => ConnectionEvent::Request {
+            // SAFETY: made for this request, and nobody else has heard of it.
+            identifier: unsafe { Identifier::from_request(id) },
+            private_data: private_data(),
+        },
+        RDMA_CM_EVENT_ESTABLISHED => ConnectionEvent::Established {
+            id,
+            private_data: private_data(),
+        },
+        RDMA_CM_EVENT_REJECTED if status == STALE_CONNECTION => ConnectionEvent::Stale { id },
+        RDMA_CM_EVENT_REJECTED => ConnectionEvent::Failed {
+            id,
+            errno: libc::ECONNREFUSED,
+        },
+        RDMA_CM_EVENT_UNREACHABLE => ConnectionEvent::Failed {
+            id,
+            errno: libc::ETIMEDOUT,
+        },
+        RDMA_CM_EVENT_CONNECT_ERROR => ConnectionEvent::Failed {
+            id,
+            errno: status.abs(),
+        },
+        RDMA_CM_EVENT_DISCONNECTED => ConnectionEvent::Disconnected { id },
+        _ => return None,
+    })
 }

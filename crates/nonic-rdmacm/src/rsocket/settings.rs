@@ -2,8 +2,8 @@
 //!
 //! Defaults are rdma-core's, and its files under `/etc/rdma/rsocket` change them: each holds one number.
 
+use super::patience::Patience;
 use super::protocol::{LOW_WATER, Sizes};
-use super::wait::Patience;
 use std::sync::OnceLock;
 use std::time::Duration;
 

@@ -1,27 +1,26 @@
 //! Stream sockets: what a number of the program's leads to, from creation to the end of its connection.
 
+use super::backlog::Backlog;
 use super::identifier::Identifier;
-use super::link::Link;
-use super::listener::{self, Listening};
-use super::protocol::{Ending, Hello, Stream};
+use super::link::{Link, parameters};
+use super::patience::Patience;
+use super::protocol::{Ending, Stream};
 use super::settings::{LINGER, Settings};
-use super::table::Socket;
 use super::vector::Vector;
-use super::wait::{Patience, Progress, Waitable, wait};
+use super::wait::{Progress, Waitable, wait};
 use super::waker::{Waiters, readable};
+use super::{service, table};
 use crate::address;
 use crate::connection;
+use crate::convert::mapped;
 use crate::descriptor::{Audience, Descriptor};
-use libc::{c_int, pollfd};
+use libc::{c_int, c_void, off_t, pollfd};
 use nonic_abi::errno::Errno;
 use nonic_abi::rdma_cma::{RDMA_PS_TCP, rdma_cm_id};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-
-/// How often a connection is asked for again with another queue pair.
-const MAX_ATTEMPTS: u32 = 8;
 
 /// A stream socket.
 pub(crate) struct StreamSocket {
@@ -39,14 +38,14 @@ pub(crate) struct State {
     /// `SO_ERROR`.
     pub(crate) error: Errno,
     /// How often a connection was asked for again.
-    attempts: u32,
+    pub(super) attempts: u32,
 }
 
 /// How far it has come.
 pub(crate) enum Phase {
     /// Perhaps bound.
     Idle(Option<Identifier>),
-    Listening(Listening),
+    Listening(Backlog<StreamSocket>),
     Connecting(Link),
     /// Made by a listener that will be told.
     Accepting(Link, Weak<StreamSocket>),
@@ -66,7 +65,7 @@ impl Phase {
         }
     }
 
-    fn is_opening(&self) -> bool {
+    pub(super) fn is_opening(&self) -> bool {
         matches!(self, Phase::Connecting(_) | Phase::Accepting(..))
     }
 
@@ -80,15 +79,24 @@ impl Phase {
         }
     }
 
-    fn is_of(&self, id: *mut rdma_cm_id) -> bool {
+    /// Whether an event of this identifier is for it.
+    pub(super) fn is_of(&self, id: *mut rdma_cm_id) -> bool {
         self.identifier()
             .is_some_and(|identifier| identifier.as_c() == id)
     }
 }
 
 impl State {
-    fn stream(&mut self) -> Option<&mut Stream> {
+    pub(super) fn stream(&mut self) -> Option<&mut Stream> {
         self.phase.link().and_then(Link::stream_mut)
+    }
+
+    /// Its queues are made, as large as was wanted then.
+    pub(super) fn has_queues(&self) -> bool {
+        !matches!(
+            self.phase,
+            Phase::Idle(_) | Phase::Listening(_) | Phase::Failed(_)
+        )
     }
 
     /// The link, of a socket that is or was connected.
@@ -131,14 +139,19 @@ impl StreamSocket {
         match &mut state.phase {
             Phase::Idle(identifier) => match identifier.take() {
                 Some(identifier) => Ok(identifier),
-                None => Identifier::new(self.fd(), RDMA_PS_TCP),
+                None => self.new_identifier(),
             },
-            Phase::Failed(_) => Identifier::new(self.fd(), RDMA_PS_TCP),
+            Phase::Failed(_) => self.new_identifier(),
             Phase::Connecting(_) => Err(libc::EALREADY),
             Phase::Open(_) | Phase::Accepting(..) => Err(libc::EISCONN),
             Phase::Listening(_) => Err(libc::EINVAL),
             Phase::Closed => Err(libc::EBADF),
         }
+    }
+
+    /// A new identifier, whose events go to the service.
+    pub(super) fn new_identifier(&self) -> Result<Identifier, Errno> {
+        Identifier::new(&*service::channel()?, self.fd(), RDMA_PS_TCP)
     }
 
     pub(crate) fn bind(&self, local: SocketAddr) -> Result<(), Errno> {
@@ -160,7 +173,7 @@ impl StreamSocket {
         // How many wait is decided here: the connection manager's own queue only has to be long enough.
         match connection::listen(&identifier.id(), 0) {
             Ok(()) => {
-                state.phase = Phase::Listening(Listening::new(identifier, backlog));
+                state.phase = Phase::Listening(Backlog::new(identifier, backlog));
                 Ok(())
             }
             Err(errno) => {
@@ -189,113 +202,6 @@ impl StreamSocket {
             Phase::Failed(errno) => Err(errno),
             _ => Err(libc::EBADF),
         }
-    }
-
-    /// The service heard that the connection is there.
-    pub(crate) fn handle_established(self: &Arc<Self>, id: *mut rdma_cm_id, data: &[u8]) {
-        let mut state = self.lock();
-        if !state.phase.is_of(id) {
-            return;
-        }
-        let mut told = None;
-        let mut is_orphan = false;
-        state.phase = match std::mem::replace(&mut state.phase, Phase::Closed) {
-            Phase::Connecting(mut link) => match Hello::parse(data) {
-                Some(peer) => {
-                    link.greeted(peer);
-                    Phase::Open(link)
-                }
-                None => {
-                    state.error = libc::EPROTO;
-                    Phase::Failed(libc::EPROTO)
-                }
-            },
-            Phase::Accepting(link, listener) => {
-                told = listener.upgrade();
-                is_orphan = told.is_none();
-                Phase::Open(link)
-            }
-            other => other,
-        };
-        state.progress();
-        state.waiters.wake();
-        drop(state);
-        if let Some(listener) = told {
-            listener.handle_accepted(Some(Arc::clone(self)));
-        }
-        if is_orphan {
-            self.abandon();
-        }
-    }
-
-    /// The service heard that the peer remembers our queue pair from an earlier connection: numbers come again, and a
-    /// peer forgets them a while after we do. So another one asks. Tells whether it does.
-    pub(crate) fn ask_again(&self, id: *mut rdma_cm_id) -> bool {
-        let mut state = self.lock();
-        if !state.phase.is_of(id) || state.attempts >= MAX_ATTEMPTS {
-            return false;
-        }
-        let Phase::Connecting(link) = &state.phase else {
-            return false;
-        };
-        let (local, remote) = {
-            let id = link.identifier.id();
-            let addresses = id.state();
-            (addresses.local, addresses.remote)
-        };
-        let Some(remote) = remote else {
-            return false;
-        };
-        let asked = Identifier::new(self.fd(), RDMA_PS_TCP).and_then(|identifier| {
-            if let Some(local) = local {
-                address::bind(&identifier.id(), local)?;
-            }
-            ask(identifier, remote, &state.settings)
-        });
-        let Ok(link) = asked else {
-            return false;
-        };
-        state.attempts += 1;
-        state.phase = Phase::Connecting(link);
-        true
-    }
-
-    /// The service heard that there will be no connection.
-    pub(crate) fn handle_failed(self: &Arc<Self>, id: *mut rdma_cm_id, errno: Errno) {
-        let mut state = self.lock();
-        if !state.phase.is_of(id) || !state.phase.is_opening() {
-            return;
-        }
-        state.error = errno;
-        let before = std::mem::replace(&mut state.phase, Phase::Failed(errno));
-        state.waiters.wake();
-        drop(state);
-        if let Phase::Accepting(_, listener) = &before {
-            // Nobody but the listener has heard of it.
-            drop(Socket::remove(self.fd()));
-            if let Some(listener) = listener.upgrade() {
-                listener.handle_accepted(None);
-            }
-        }
-    }
-
-    /// The service heard that the peer has gone.
-    pub(crate) fn handle_disconnected(self: &Arc<Self>, id: *mut rdma_cm_id) {
-        let mut state = self.lock();
-        if !state.phase.is_of(id) {
-            return;
-        }
-        if state.phase.is_opening() {
-            drop(state);
-            self.handle_failed(id, libc::ECONNRESET);
-            return;
-        }
-        // What came before counts.
-        state.progress();
-        if let Some(stream) = state.stream() {
-            stream.end();
-        }
-        state.waiters.wake();
     }
 
     /// Waits for a connection under way, if it may.
@@ -443,12 +349,60 @@ impl StreamSocket {
 
     /// Ends a connection that no program has heard of.
     pub(super) fn abandon(&self) {
-        drop(Socket::remove(self.fd()));
+        drop(table::remove(self.fd()));
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.phase, Phase::Closed);
         drop(state);
         // Not under the lock: destroying an identifier may wait for the service.
         drop(before);
+    }
+
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        let state = self.lock();
+        let local = state.phase.identifier()?.id().state().local?;
+        Some(self.presentable(local))
+    }
+
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        let state = self.lock();
+        let remote = state.phase.identifier()?.id().state().remote?;
+        Some(self.presentable(remote))
+    }
+
+    /// As the family of the socket has it.
+    fn presentable(&self, address: SocketAddr) -> SocketAddr {
+        match self.is_v6() {
+            true => mapped(address),
+            false => address,
+        }
+    }
+
+    pub(crate) fn map(
+        &self,
+        buffer: *mut c_void,
+        len: usize,
+        prot: c_int,
+        offset: off_t,
+    ) -> Result<off_t, Errno> {
+        self.lock().open()?.map(buffer, len, prot, offset)
+    }
+
+    pub(crate) fn unmap(&self, buffer: *mut c_void, len: usize) -> Result<(), Errno> {
+        self.lock().open()?.unmap(buffer, len)
+    }
+
+    pub(crate) fn write_at(
+        &self,
+        vector: &mut Vector<'_>,
+        offset: off_t,
+        flags: c_int,
+    ) -> Result<usize, Errno> {
+        let mut offset = offset.cast_unsigned();
+        self.write(flags, Stream::can_send_directly, |link| {
+            let (sent, done) = link.send_directly(vector, offset);
+            offset += sent as u64;
+            (sent, done)
+        })
     }
 }
 
@@ -531,12 +485,12 @@ impl Progress for State {
 }
 
 /// Asks the peer for a connection.
-fn ask(identifier: Identifier, remote: SocketAddr, settings: &Settings) -> Result<Link, Errno> {
+pub(super) fn ask(identifier: Identifier, remote: SocketAddr, settings: &Settings) -> Result<Link, Errno> {
     let id = identifier.id();
     address::resolve(&id, None, remote)?;
     id.fill_path();
     let link = Link::new(identifier, settings)?;
     let hello = link.hello().emit();
-    connection::connect(&id, &listener::parameters(&hello))?;
+    connection::connect(&id, &parameters(&hello))?;
     Ok(link)
 }

@@ -1,5 +1,6 @@
 //! Waiting for a socket: first by looking, for a moment, then asleep.
 
+use super::patience::Patience;
 use super::settings::Defaults;
 use super::waker::{Waiters, Waker};
 use libc::pollfd;
@@ -60,23 +61,47 @@ pub(crate) trait Progress {
     }
 }
 
-/// How long a call may wait.
-#[derive(Copy, Clone)]
-pub(crate) struct Patience {
-    pub(crate) may_wait: bool,
-    pub(crate) deadline: Option<Instant>,
+/// A socket that can be waited for beside others, of whatever kind they are.
+pub(crate) trait Pollable {
+    /// What there is now.
+    fn check(&self, wanted: i16) -> i16;
+
+    /// What there is now. The thread will be woken when there is more.
+    fn prepare_to_wait(&self, wanted: i16, waker: &Waker, polled: &mut Vec<pollfd>) -> i16;
+
+    /// Done waiting: `polled` is what [`prepare_to_wait`](Self::prepare_to_wait) added.
+    fn waited(&self, waker: &Waker, polled: &[pollfd]);
+
+    /// After how long a silence its peer should be asked whether it is alive.
+    fn silence(&self) -> Option<Duration>;
+
+    /// Asks it.
+    fn probe(&self);
 }
 
-impl Patience {
-    pub(crate) fn new(may_wait: bool, timeout: Option<Duration>) -> Self {
-        Patience {
-            may_wait,
-            deadline: timeout.map(|timeout| Instant::now() + timeout),
-        }
+impl<S: Waitable> Pollable for S {
+    fn check(&self, wanted: i16) -> i16 {
+        let mut state = self.lock();
+        state.progress();
+        state.events(wanted)
     }
 
-    fn is_over(self) -> bool {
-        !self.may_wait || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    fn prepare_to_wait(&self, wanted: i16, waker: &Waker, polled: &mut Vec<pollfd>) -> i16 {
+        let mut state = self.lock();
+        state.prepare_to_wait(waker, polled);
+        state.events(wanted)
+    }
+
+    fn waited(&self, waker: &Waker, polled: &[pollfd]) {
+        self.lock().waited(waker, polled);
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        self.lock().silence()
+    }
+
+    fn probe(&self) {
+        self.lock().probe();
     }
 }
 

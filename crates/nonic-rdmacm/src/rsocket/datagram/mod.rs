@@ -11,6 +11,7 @@
 mod port;
 mod udp;
 
+use super::patience::Patience;
 use super::protocol::datagram::{Purpose, Sender};
 use super::settings::Settings;
 use super::vector::Vector;
@@ -20,16 +21,13 @@ use crate::address;
 use crate::convert::canonical;
 use libc::{c_int, pollfd};
 use nonic_abi::errno::Errno;
-use port::{Port, Route};
+use port::{Port, Route, SLOT};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use udp::Udp;
-
-/// The longest message with its header, as in rdma-core.
-const SLOT: usize = 2048;
 
 /// Peers whose queue pairs are remembered. Others are talked to by UDP.
 const MAX_PEERS: usize = 4096;
@@ -200,7 +198,7 @@ impl DatagramSocket {
     /// Waits for what was sent to leave, and ends.
     pub(crate) fn close(&self) {
         let state = self.lock();
-        let patience = super::wait::Patience::new(true, Some(SILENCE));
+        let patience = Patience::new(true, Some(SILENCE));
         let mut state = wait(self, state, patience, |state| {
             state.ports.iter().all(Port::is_idle)
         })

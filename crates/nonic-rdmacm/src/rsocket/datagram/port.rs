@@ -5,7 +5,6 @@ use super::super::identifier::Identifier;
 use super::super::memory::Memory;
 use super::super::protocol::datagram::{Lookup, Purpose, Sender};
 use super::super::settings::Settings;
-use super::SLOT;
 use crate::address;
 use crate::convert::{gid_of, way_to};
 use crate::qp;
@@ -15,6 +14,9 @@ use nonic_abi::rdma_cma::{RDMA_PS_UDP, RDMA_UDP_QKEY};
 use nonic_abi::verbs::*;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
+
+/// The longest message with its header, as in rdma-core.
+pub(super) const SLOT: usize = 2048;
 
 /// What tells a completed receive from a completed send.
 const RECEIVE: u64 = 1 << 63;
