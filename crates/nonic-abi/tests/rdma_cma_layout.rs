@@ -6,6 +6,7 @@ mod outcome;
 use nonic_abi::rdma_cma::*;
 use outcome::{missing, succeeded};
 use std::fmt::Write;
+use std::path::Path;
 use std::process::Command;
 
 /// A structure: its name, its size, its members with their offsets.
@@ -45,8 +46,66 @@ fn all() -> Vec<Structure> {
     }
 }
 
+macro_rules! constants {
+    ($($name:ident)*) => { vec![$((stringify!($name), i128::from($name))),*] };
+}
+
+fn all_constants() -> Vec<(&'static str, i128)> {
+    constants! {
+        RDMA_CM_EVENT_ADDR_RESOLVED RDMA_CM_EVENT_ADDR_ERROR RDMA_CM_EVENT_ROUTE_RESOLVED
+        RDMA_CM_EVENT_CONNECT_REQUEST RDMA_CM_EVENT_CONNECT_RESPONSE RDMA_CM_EVENT_CONNECT_ERROR
+        RDMA_CM_EVENT_UNREACHABLE RDMA_CM_EVENT_REJECTED RDMA_CM_EVENT_ESTABLISHED RDMA_CM_EVENT_DISCONNECTED
+        RDMA_CM_EVENT_MULTICAST_JOIN RDMA_CM_EVENT_TIMEWAIT_EXIT RDMA_PS_IPOIB RDMA_PS_TCP RDMA_PS_UDP
+        RDMA_PS_IB RDMA_UDP_QKEY RDMA_MAX_RESP_RES RDMA_MAX_INIT_DEPTH RAI_PASSIVE RAI_NUMERICHOST RAI_FAMILY
+        RDMA_CM_JOIN_MC_ATTR_ADDRESS RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER
+        RDMA_OPTION_ID RDMA_OPTION_IB RDMA_OPTION_ID_TOS RDMA_OPTION_ID_REUSEADDR RDMA_OPTION_ID_AFONLY
+        RDMA_OPTION_ID_ACK_TIMEOUT
+    }
+}
+
+/// The union has no name of its own in C: its members begin where `rdma_cm_event.param` does.
+const WITHOUT_NAME: [&str; 1] = ["rdma_cm_event_param"];
+
 #[test]
-fn structures_are_those_of_the_header() {
+fn everything_of_ours_is_compared() {
+    let (structures, constants) = (all(), all_constants());
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rdma_cma.rs");
+    let text = std::fs::read_to_string(module).expect("the module is a file");
+    let mut current = None;
+    let mut compared = 0;
+    for line in text.lines() {
+        let words: Vec<&str> = line
+            .split([' ', ':', '{'])
+            .filter(|word| !word.is_empty())
+            .collect();
+        match words[..] {
+            ["pub", "const", name, ..] => {
+                let known = constants.iter().any(|(known, _)| *known == name);
+                assert!(known, "{name} is not in the list");
+            }
+            ["pub", "struct" | "union", name, ..] => {
+                current = structures.iter().find(|(known, ..)| *known == name);
+                assert!(
+                    current.is_some() || WITHOUT_NAME.contains(&name),
+                    "{name} is not in the list"
+                );
+            }
+            ["pub", member, ..] if line.starts_with("    pub ") => {
+                let Some((name, _, members)) = current else {
+                    continue;
+                };
+                let known = members.iter().any(|(known, _)| *known == member);
+                assert!(known, "{name}.{member} is not in the list");
+                compared += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(compared > 70, "{compared} members were found");
+}
+
+#[test]
+fn structures_and_constants_are_those_of_the_header() {
     if missing("/usr/include/rdma/rdma_cma.h") {
         return;
     }
@@ -65,6 +124,10 @@ fn structures_are_those_of_the_header() {
             );
             let _ = writeln!(expected, "{name}.{member} {offset}");
         }
+    }
+    for (name, value) in all_constants() {
+        let _ = writeln!(source, "printf(\"{name} %lld\\n\", (long long){name});");
+        let _ = writeln!(expected, "{name} {value}");
     }
     source += "return 0;\n}\n";
     let folder = tempfile::TempDir::new().expect("a temporary folder");

@@ -56,7 +56,7 @@ fn claim_port(id: &Id, local: SocketAddr, devices: &[&'static Device]) -> Result
     // SAFETY: the field is ours to read.
     let port_space = unsafe { (*id.as_c()).ps };
     let (port, claims) = match port::claim(port_space, &addresses, local.port()) {
-        // Somebody has it, and this program does not mind: listening will tell.
+        // Another process has it, which this program allows (`RDMA_OPTION_ID_REUSEADDR`); only one of them can listen.
         Err(libc::EADDRINUSE) if reuses_port => (local.port(), Vec::new()),
         result => result?,
     };
@@ -119,7 +119,7 @@ pub(crate) fn resolve(id: &Id, local: Option<SocketAddr>, remote: SocketAddr) ->
     Ok(())
 }
 
-/// Not every interface has a route for groups of IPv6 (`lo` has none), and whoever sends datagrams hears of nothing.
+/// Not every interface has a route for groups of IPv6 (`lo` has none), and a datagram that has none is lost silently.
 fn reaches_group(id: &Id, group: SocketAddrV6) -> Result<(), Errno> {
     let interface = id.device()?.interface_index();
     let Some(IpAddr::V6(local)) = id.state().local.map(|local| local.ip()) else {

@@ -1,6 +1,6 @@
 //! What a queue pair has to be told so that it is connected: `rdma_init_qp_attr`, and the steps to RTS.
 
-use crate::convert::{gid_of, way_to};
+use crate::convert::{ah_attributes, gid_of};
 use crate::id::{Id, id};
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
@@ -22,7 +22,7 @@ pub(crate) fn address_attributes(id: &Id) -> Result<ibv_ah_attr, Errno> {
     let (local, remote) = id.addresses()?;
     let gid_index = id.device()?.gid_index(&gid_of(local))?;
     let traffic_class = id.state().traffic_class;
-    Ok(way_to(gid_of(remote), gid_index, traffic_class))
+    Ok(ah_attributes(gid_of(remote), gid_index, traffic_class))
 }
 
 /// The attributes for a state, and which they are.
@@ -114,7 +114,7 @@ pub(crate) fn ready_to_send(id: &Id) -> Result<(), Errno> {
     step(id, RTS)
 }
 
-/// It is over: what is posted is flushed.
+/// The connection has ended: the queue pair goes to the error state, which flushes what is posted.
 pub(crate) fn stop(id: &Id) -> Result<(), Errno> {
     if id.qp().is_null() || id.is_datagram() {
         return Ok(());

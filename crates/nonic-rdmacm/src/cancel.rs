@@ -10,42 +10,42 @@
 //! Calls that have more to do than to wait are not cancelled: those of rsockets (a thread in `rrecv` ends after it has
 //! received), and those of identifiers without a channel, which wait for the event that completes them.
 //!
-//! What is waited for is a [`Pulse`], not a descriptor: like `read`, and unlike `poll`, the wait goes on after a signal
+//! What is waited for is an [`EventCount`], not a descriptor: like `read`, and unlike `poll`, the wait goes on after a signal
 //! whose handler says so (`SA_RESTART`).
 
 use libc::{c_int, c_long, nfds_t, pollfd};
 use nonic_abi::errno::{self, Errno};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Something that happens from time to time.
+/// An event count: how often something has happened, and a way to wait for the next time.
 #[derive(Default)]
-pub(crate) struct Pulse(AtomicU32);
+pub(crate) struct EventCount(AtomicU32);
 
-/// How far a pulse was.
+/// How far the count was when the waiting thread looked. It sleeps only if it is still there.
 #[derive(Copy, Clone)]
-pub(crate) struct Moment<'a> {
-    pulse: &'a Pulse,
+pub(crate) struct EventKey<'a> {
+    count: &'a EventCount,
     seen: u32,
 }
 
 /// The same, for a wait that holds no reference.
 #[derive(Copy, Clone)]
-pub(crate) struct RawMoment {
+pub(crate) struct RawEventKey {
     word: *const AtomicU32,
     seen: u32,
 }
 
-impl Pulse {
-    /// Look at what it tells of after this, and wait from here.
-    pub(crate) fn now(&self) -> Moment<'_> {
-        Moment {
-            pulse: self,
+impl EventCount {
+    /// Take this first, then look at what the count is about, then wait with it: whatever happens in between is not missed.
+    pub(crate) fn key(&self) -> EventKey<'_> {
+        EventKey {
+            count: self,
             seen: self.0.load(Ordering::SeqCst),
         }
     }
 
     /// Wakes all: one that is being cancelled may take no notice.
-    pub(crate) fn beat(&self) {
+    pub(crate) fn notify_all(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
         let everybody = c_int::MAX;
         // SAFETY: the word is alive; waking touches no memory.
@@ -60,17 +60,17 @@ impl Pulse {
     }
 }
 
-impl Moment<'_> {
-    /// Waits for the next beat. The thread cannot be cancelled.
+impl EventKey<'_> {
+    /// Waits until the count moves on. The thread cannot be cancelled.
     pub(crate) fn wait(self) -> Result<(), Errno> {
         // SAFETY: the word is alive; it is only compared.
-        check(unsafe { futex_wait(self.pulse.0.as_ptr(), self.seen) })
+        check(unsafe { futex_wait(self.count.0.as_ptr(), self.seen) })
     }
 
-    /// For whoever knows that the pulse lives as long as somebody waits.
-    pub(crate) fn outlived(self) -> RawMoment {
-        RawMoment {
-            word: &raw const self.pulse.0,
+    /// For whoever knows that the count lives as long as somebody waits.
+    pub(crate) fn outlived(self) -> RawEventKey {
+        RawEventKey {
+            word: &raw const self.count.0,
             seen: self.seen,
         }
     }
@@ -80,7 +80,7 @@ fn check(answer: c_long) -> Result<(), Errno> {
     match answer {
         0 => Ok(()),
         _ => match errno::last() {
-            // It has been beating meanwhile.
+            // It has moved on meanwhile.
             libc::EAGAIN => Ok(()),
             errno => Err(errno),
         },
@@ -119,8 +119,8 @@ unsafe extern "C-unwind" {
 pub(crate) enum Step {
     /// The answer to the program.
     Done(c_int),
-    /// There is nothing yet; the next step is due after the next beat.
-    Wait(RawMoment),
+    /// There is nothing yet; the next step is due when the count moves on.
+    Wait(RawEventKey),
 }
 
 impl Step {
@@ -136,16 +136,16 @@ impl Step {
 #[inline(always)]
 pub(crate) fn until_done(step: impl Fn() -> Step + Copy) -> c_int {
     loop {
-        let moment = match shielded(&step) {
+        let key = match shielded(&step) {
             Step::Done(answer) => return answer,
-            Step::Wait(moment) => moment,
+            Step::Wait(key) => key,
         };
         let mut before = 0;
         // SAFETY: the word is alive, and the kind of cancellation goes to our variable. This is what the C library does
         // round the system calls that end threads; this one does nothing that could be lost.
         let answer = unsafe {
             pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
-            let answer = futex_wait(moment.word.cast(), moment.seen);
+            let answer = futex_wait(key.word.cast(), key.seen);
             pthread_setcanceltype(before, std::ptr::null_mut());
             // Whoever cancels sends a signal to a thread that it sees waiting. glibc before 2.41 obeys one that comes late
             // even inside a system call with cancellation off, where we hold a lock; but each of its own functions that

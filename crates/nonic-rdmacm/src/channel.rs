@@ -3,7 +3,7 @@
 //! Programs poll the descriptor, make it non-blocking, and wait in `rdma_get_cm_event`: beside it, not by reading from it,
 //! which `pthread_cancel` could interrupt after the event was taken.
 
-use crate::cancel::{Moment, Pulse};
+use crate::cancel::{EventCount, EventKey};
 use crate::descriptor::{Audience, Descriptor};
 use nonic_abi::errno::Errno;
 use nonic_abi::event_queue::EventQueue;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub(crate) struct Channel<T> {
     c: rdma_event_channel,
     queue: EventQueue<T, Descriptor>,
-    /// Something was added to the queue.
-    added: Pulse,
+    /// How often something was added to the queue.
+    added: EventCount,
 }
 
 impl<T> Channel<T> {
@@ -26,7 +26,7 @@ impl<T> Channel<T> {
         Ok(Arc::new(Channel {
             c: rdma_event_channel { fd: fd.as_raw_fd() },
             queue: EventQueue::new(fd),
-            added: Pulse::default(),
+            added: EventCount::default(),
         }))
     }
 
@@ -37,7 +37,7 @@ impl<T> Channel<T> {
 
     pub(crate) fn push(&self, item: T) {
         self.queue.push(item);
-        self.added.beat();
+        self.added.notify_all();
     }
 
     /// Whether the program has closed the descriptor.
@@ -60,16 +60,16 @@ impl<T> Channel<T> {
         self.queue.take_out(fits)
     }
 
-    /// The next, if there is one; the moment to wait from if not, unless the program made the descriptor non-blocking.
-    pub(crate) fn try_next(&self) -> Result<Result<T, Moment<'_>>, Errno> {
-        let moment = self.added.now();
+    /// The next, if there is one; the key to wait with if not, unless the program made the descriptor non-blocking.
+    pub(crate) fn try_next(&self) -> Result<Result<T, EventKey<'_>>, Errno> {
+        let key = self.added.key();
         if let Some(item) = self.queue.pop(|_| ()) {
             return Ok(Ok(item));
         }
         // A thread that is late, and asks for an event of a channel that another has just destroyed, waits for ever, as one
         // does that came a moment earlier: programs do this on their way to exit.
         match self.queue.is_nonblocking().transpose()?.unwrap_or(false) {
-            false => Ok(Err(moment)),
+            false => Ok(Err(key)),
             true => Err(libc::EAGAIN),
         }
     }

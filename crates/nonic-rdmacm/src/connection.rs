@@ -16,10 +16,10 @@ use nonic_abi::verbs::*;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// As many requests wait as Linux lets wait when the program does not say.
+/// The backlog of a listener whose program does not say, as in Linux.
 const MAX_BACKLOG: u32 = 1024;
 
-/// What a program says that says nothing.
+/// The parameters of a program that passes none.
 pub(crate) const NO_PARAMETERS: rdma_conn_param = rdma_conn_param {
     private_data: std::ptr::null(),
     private_data_len: 0,
@@ -32,7 +32,7 @@ pub(crate) const NO_PARAMETERS: rdma_conn_param = rdma_conn_param {
     qp_num: 0,
 };
 
-/// The service at our port, or the peer's.
+/// The service ID of a port: that of the port space, and the port below it.
 fn service_id(id: &Id, port: u16) -> u64 {
     // SAFETY: the field is ours to read.
     let port_space = unsafe { (*id.as_c()).ps };
@@ -47,7 +47,7 @@ pub(crate) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
         Ok(backlog @ 1..MAX_BACKLOG) => backlog,
         _ => MAX_BACKLOG,
     };
-    // A port of our choice may happen to be taken; another will not.
+    // A port that we chose may turn out to be taken: then another is tried.
     const ATTEMPTS: usize = 32;
     for _ in 0..ATTEMPTS {
         match listen_once(id, backlog) {
@@ -196,7 +196,7 @@ pub(crate) fn accept(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno>
     // SAFETY: the context is open; the parameters are our variable, the private data is the program's.
     errno::check(unsafe { nonic_cm_accept(device.context, id.connection(), &raw const params) })?;
     if id.is_datagram() {
-        // There is no more to come.
+        // No event follows an answer to a datagram service.
         return Ok(());
     }
     complete(id)
@@ -273,14 +273,14 @@ unsafe extern "C" fn rdma_establish(pointer: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program passes its identifier.
     errno::minus_one(unsafe { id(pointer) }.and_then(|id| {
         if !id.qp().is_null() {
-            // Then it was done when the peer accepted.
+            // With a queue pair of ours it was done when the peer accepted.
             return Err(libc::EINVAL);
         }
         establish(&id)
     }))
 }
 
-/// The program saw data before the peer's word that it is ready.
+/// The program says that data came before the peer's RTU did.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_notify(pointer: *mut rdma_cm_id, event: c_int) -> c_int {
     /// `IBV_EVENT_COMM_EST`.

@@ -5,13 +5,13 @@ use nonic_abi::errno::Errno;
 use nonic_abi::verbs::{ibv_ah_attr, ibv_gid, ibv_global_route};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// As far as packets go when nobody says otherwise.
+/// The hop limit of our packets.
 pub(crate) const HOP_LIMIT: u8 = 64;
 
-/// How long to wait for acknowledgements (4.096 µs · 2¹⁶, 268 ms) when nobody says otherwise.
+/// The acknowledgement timeout of a connection whose program sets none: 4.096 µs · 2¹⁶, which is 268 ms.
 pub(crate) const ACK_TIMEOUT: u8 = 16;
 
-/// An address as C has it.
+/// An address as a `sockaddr_storage`.
 pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: all zeros is an address, of no family.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -74,7 +74,7 @@ pub(crate) unsafe fn address(pointer: *const sockaddr) -> Result<SocketAddr, Err
     }
 }
 
-/// An address as IPv4 has it, if it can have it.
+/// An address without its mapping into IPv6, if it is mapped.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
@@ -83,7 +83,7 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// An address as a socket for IPv6 has it.
+/// An address as a socket for IPv6 has it: one of IPv4 is mapped.
 pub(crate) fn mapped(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
@@ -104,7 +104,7 @@ pub(crate) fn ip_of_gid(gid: &[u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
 }
 
-/// A number nobody can guess.
+/// A number that nobody can guess, for ports and starting PSNs.
 pub(crate) fn random() -> u32 {
     let mut bytes = [0_u8; 4];
     // SAFETY: four bytes of our own. So few cannot fail once the system is up; zero would do as well.
@@ -112,8 +112,8 @@ pub(crate) fn random() -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
-/// The way from one of our addresses to another address.
-pub(crate) fn way_to(gid: [u8; 16], gid_index: u8, traffic_class: u8) -> ibv_ah_attr {
+/// The attributes of an address handle: the way from one of our addresses to another address.
+pub(crate) fn ah_attributes(gid: [u8; 16], gid_index: u8, traffic_class: u8) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid { raw: gid },

@@ -1,7 +1,7 @@
 //! How events reach the program: it creates a channel, takes them from there and gives them back. Calls on an identifier that
 //! has no channel of the program's wait for the event that they lead to.
 
-use crate::cancel::{Moment, Step, until_done};
+use crate::cancel::{EventKey, Step, until_done};
 use crate::channel::{Channel, channel};
 use crate::descriptor::Audience;
 use crate::event;
@@ -12,8 +12,10 @@ use nonic_abi::rdma_cma::{RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_event_chan
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The next event for the program, if there is one; the moment to wait from if not.
-pub(crate) fn try_next(channel: &Channel<Pending>) -> Result<Result<*mut rdma_cm_event, Moment<'_>>, Errno> {
+/// The next event for the program, if there is one; the key to wait with if not.
+pub(crate) fn try_next(
+    channel: &Channel<Pending>,
+) -> Result<Result<*mut rdma_cm_event, EventKey<'_>>, Errno> {
     loop {
         match channel.try_next()? {
             Ok(pending) => {
@@ -21,7 +23,7 @@ pub(crate) fn try_next(channel: &Channel<Pending>) -> Result<Result<*mut rdma_cm
                     return Ok(Ok(event));
                 }
             }
-            Err(moment) => return Ok(Err(moment)),
+            Err(key) => return Ok(Err(key)),
         }
     }
 }
@@ -41,7 +43,7 @@ pub(crate) fn wait(channel: &Channel<Pending>) -> Result<*mut rdma_cm_event, Err
     loop {
         match try_next(channel)? {
             Ok(event) => return Ok(event),
-            Err(moment) => moment.wait()?,
+            Err(key) => key.wait()?,
         }
     }
 }
@@ -123,7 +125,7 @@ unsafe fn next_event(
             Step::Done(0)
         }
         // The program keeps a channel while a thread waits for it.
-        Err(moment) => Step::Wait(moment.outlived()),
+        Err(key) => Step::Wait(key.outlived()),
     })
 }
 

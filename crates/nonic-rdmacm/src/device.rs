@@ -1,7 +1,7 @@
 //! Devices as this library uses them: each opened once, at first use, and kept until the process ends.
 //!
 //! A program sees the context of a device as `id->verbs` and makes its own objects there. The device's events come
-//! in here ([`hear`]) and are put on the channels of the identifiers they concern.
+//! in here ([`deliver`]) and are put on the channels of the identifiers they concern.
 
 use crate::convert::{gid_of, ip_of_gid};
 use libc::{c_int, c_void};
@@ -49,10 +49,11 @@ pub(crate) trait Recipient: Send + Sync {
     fn set_connection(&self, connection: u32);
 
     /// Something happened to its connection.
-    fn hear(self: Arc<Self>, event: nonic_cm_event);
+    fn deliver(self: Arc<Self>, event: nonic_cm_event);
 
-    /// Somebody asks it, who listens, for a connection. Answers whom the events of that are for.
-    fn hear_request(self: Arc<Self>, device: &'static Device, event: nonic_cm_event) -> Arc<dyn Recipient>;
+    /// A request to connect has come to it: it listens. Answers whom the events of the new connection are for.
+    fn deliver_request(self: Arc<Self>, device: &'static Device, event: nonic_cm_event)
+    -> Arc<dyn Recipient>;
 }
 
 /// Whom the events of a device are for.
@@ -60,7 +61,7 @@ pub(crate) trait Recipient: Send + Sync {
 struct Table {
     connections: HashMap<u32, Arc<dyn Recipient>>,
     listeners: HashMap<u64, Arc<dyn Recipient>>,
-    /// What came before the call that leads to it had returned.
+    /// Events of connections and listeners that are not known yet: the call that makes them has not returned.
     early: Vec<nonic_cm_event>,
 }
 
@@ -108,7 +109,7 @@ impl Device {
         let device: &'static Device = Box::leak(Box::new(device));
         let cookie: *const Device = device;
         // SAFETY: the device lives for ever.
-        errno::check(unsafe { nonic_cm_start(context, hear, cookie.cast_mut().cast()) })?;
+        errno::check(unsafe { nonic_cm_start(context, deliver, cookie.cast_mut().cast()) })?;
         open.push(device);
         Ok(device)
     }
@@ -210,7 +211,7 @@ impl Device {
         }
     }
 
-    /// A connection is given up: nothing is heard of it any more.
+    /// A connection is given up: no event of it comes any more.
     pub(crate) fn abandon(&self, recipient: &dyn Recipient) {
         let connection = recipient.connection();
         if connection == 0 {
@@ -225,7 +226,7 @@ impl Device {
         }
     }
 
-    /// Nobody is heard by a listener any more.
+    /// A listener listens no more.
     pub(crate) fn unlisten(&self, listener: u64) {
         // SAFETY: the context is open.
         unsafe { nonic_cm_unlisten(self.context, listener) };
@@ -246,7 +247,7 @@ impl Table {
                 self.early.push(event);
                 return;
             };
-            let asked = Arc::clone(listener).hear_request(device, event);
+            let asked = Arc::clone(listener).deliver_request(device, event);
             self.connections.insert(event.connection, asked);
             return;
         }
@@ -255,11 +256,11 @@ impl Table {
             return;
         };
         if matches!(event.kind, REJECTED | UNREACHABLE | TIMEWAIT_EXIT | SIDR_RESPONSE) {
-            // The last word: the number may be another connection's from now on.
+            // The last event of the connection: its number may be another's from now on.
             self.connections.remove(&event.connection);
             recipient.set_connection(0);
         }
-        recipient.hear(event);
+        recipient.deliver(event);
     }
 }
 
@@ -270,8 +271,8 @@ fn take(events: &mut Vec<nonic_cm_event>, fits: impl Fn(&nonic_cm_event) -> bool
     taken
 }
 
-/// The device's sink.
-unsafe extern "C" fn hear(cookie: *mut c_void, event: *const nonic_cm_event) {
+/// What the device calls with each event.
+unsafe extern "C" fn deliver(cookie: *mut c_void, event: *const nonic_cm_event) {
     // SAFETY: the cookie is a device, which lives for ever; the event lives during the call.
     let (device, event): (&'static Device, _) = unsafe { (&*cookie.cast::<Device>(), *event) };
     device.table().dispatch(device, event);

@@ -1,7 +1,7 @@
 //! Endpoints: an identifier with its queue pair in one call, and requests taken by waiting for them.
 
 use crate::address::{bind, resolve_address, resolve_route};
-use crate::cancel::{RawMoment, Step, until_done};
+use crate::cancel::{RawEventKey, Step, until_done};
 use crate::convert::address;
 use crate::delivery::{release_event, try_next};
 use crate::id::{self, Id, give, id};
@@ -56,8 +56,8 @@ unsafe fn create(
     Ok(id)
 }
 
-/// The next request, if there is one; the moment to wait from if not.
-fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawMoment>, Errno> {
+/// The next request, if there is one; the key to wait with if not.
+fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawEventKey>, Errno> {
     if !listener.state().synchronous {
         return Err(libc::EINVAL);
     }
@@ -66,7 +66,7 @@ fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawMoment>, Err
     let event = match try_next(&channel)? {
         Ok(event) => event,
         // The program keeps a listener, and that its channel, while a thread waits for it.
-        Err(moment) => return Ok(Err(moment.outlived())),
+        Err(key) => return Ok(Err(key.outlived())),
     };
     // SAFETY: the event is ours until it is acknowledged.
     let (kind, status, asked) = unsafe { ((*event).event, (*event).status, (*event).id) };
@@ -148,7 +148,7 @@ unsafe fn take_request(listener: *mut rdma_cm_id, request: *mut *mut rdma_cm_id)
             unsafe { *request = asked };
             Step::Done(0)
         }
-        Err(moment) => Step::Wait(moment),
+        Err(key) => Step::Wait(key),
     })
 }
 

@@ -15,11 +15,11 @@ use nonic_abi::libibverbs::{nonic_cm_establish, nonic_cm_reject};
 use nonic_abi::rdma_cma::*;
 use std::sync::Arc;
 
-/// An event in the program's hands.
+/// An event that the program has and has not acknowledged.
 #[repr(C)]
 struct Event {
     c: rdma_cm_event,
-    /// Who waits for it to come back.
+    /// The identifier it is about, which cannot be destroyed before it is acknowledged.
     owner: Arc<Id>,
     private_data: [u8; MAX_PRIVATE_DATA],
 }
@@ -44,7 +44,7 @@ impl Event {
     }
 }
 
-/// Makes an event the program can have; `None` if it need not know.
+/// Does what has to be done before the program knows of an event, and makes the event; `None` if it need not know.
 pub(crate) fn prepare(pending: Pending) -> Result<Option<*mut rdma_cm_event>, Errno> {
     let Pending { owner, asked, what } = pending;
     let event = match what {
@@ -85,7 +85,7 @@ fn from_wire(owner: Arc<Id>, asked: Option<Arc<Id>>, wire: &nonic_cm_event) -> R
     fill(&mut event, wire, len as u8)?;
     if let Some(asked) = asked {
         if listener.state().synchronous {
-            // Whoever waits for requests in calls waits for what follows in calls as well.
+            // The listener has no channel of the program's, so the new identifier gets one of its own as well.
             asked.move_to(Channel::new(Audience::Program)?);
             asked.state().synchronous = true;
         }

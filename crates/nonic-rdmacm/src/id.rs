@@ -47,7 +47,7 @@ pub(crate) struct State {
     pub(crate) remote: Option<SocketAddr>,
     /// The port was ours to choose.
     pub(crate) any_port: bool,
-    /// What keeps others from it.
+    /// The names that keep other processes from binding the port.
     pub(crate) claims: Vec<Claim>,
     /// The program does not mind if somebody else has the port.
     pub(crate) reuses_port: bool,
@@ -100,7 +100,7 @@ unsafe impl Send for Group {}
 
 /// An event on its way to the program.
 pub(crate) struct Pending {
-    /// Whose it is: it goes when its owner goes.
+    /// The identifier it is about. Whoever destroys that takes the event out of the channel.
     pub(crate) owner: Arc<Id>,
     /// Requests: the identifier that was made for it.
     pub(crate) asked: Option<Arc<Id>>,
@@ -109,7 +109,7 @@ pub(crate) struct Pending {
 
 /// What happened.
 pub(crate) enum What {
-    /// The connection manager said so.
+    /// An event of the connection manager.
     Wire(Box<nonic_cm_event>),
     /// Something the program asked for is done (or failed).
     Local { event: c_int, status: c_int },
@@ -354,7 +354,7 @@ impl Id {
         *current = to;
     }
 
-    /// Gives up all that others could send events about, and the events.
+    /// Ends its listeners and its connection, so that no event comes any more, and takes those out that have come.
     pub(crate) fn silence(&self) {
         let (listeners, device, claims) = {
             let mut state = self.state();
@@ -372,7 +372,7 @@ impl Id {
             .channel()
             .purge(|pending| std::ptr::eq(&*pending.owner, self));
         for asked in left.into_iter().filter_map(|pending| pending.asked) {
-            // Nobody has heard of it but us.
+            // The program never got it, so nobody else destroys it.
             asked.silence();
         }
     }
@@ -387,11 +387,15 @@ impl Recipient for Id {
         self.connection.store(connection, Ordering::Release);
     }
 
-    fn hear(self: Arc<Self>, event: nonic_cm_event) {
+    fn deliver(self: Arc<Self>, event: nonic_cm_event) {
         self.push(Pending::wire(&self, event));
     }
 
-    fn hear_request(self: Arc<Self>, device: &'static Device, event: nonic_cm_event) -> Arc<dyn Recipient> {
+    fn deliver_request(
+        self: Arc<Self>,
+        device: &'static Device,
+        event: nonic_cm_event,
+    ) -> Arc<dyn Recipient> {
         let asked = Id::for_request(&self, device, &event);
         asked.set_connection(event.connection);
         self.push(Pending::request(&self, Arc::clone(&asked), event));

@@ -1,6 +1,6 @@
 //! Joining and leaving multicast groups. On Ethernet the group's address is its GID, and nobody has to be asked.
 
-use crate::convert::{address, gid_of, way_to};
+use crate::convert::{address, ah_attributes, gid_of};
 use crate::delivery::complete;
 use crate::id::{Group, Id, Pending, What, id};
 use libc::{c_int, c_void, sockaddr};
@@ -22,7 +22,7 @@ fn join(id: &Arc<Id>, ip: IpAddr, send_only: bool, context: *mut c_void) -> Resu
         ip,
         is_attached: false,
         context,
-        ah_attr: way_to(
+        ah_attr: ah_attributes(
             gid_of(ip),
             device.gid_index(&gid_of(local))?,
             id.state().traffic_class,

@@ -5,7 +5,7 @@
 
 use crate::config::config;
 use crate::life::{adopt, finish_at_exit};
-use crate::route::{bind_plain, falls_back, let_go, route};
+use crate::route::{bind_plain, fall_back, may_fall_back, route};
 use crate::table::{Address, Flag};
 use crate::{next, rsockets, watch};
 use libc::{c_int, sockaddr, socklen_t};
@@ -28,7 +28,7 @@ unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t
         if !unreachable || !config().falls_back {
             return -1;
         }
-        let_go(socket);
+        fall_back(socket);
         plain()
     })
 }
@@ -117,10 +117,10 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: sockle
                 errno::fail(error)
             }
             libc::EALREADY | libc::EISCONN | libc::EINTR | libc::EINVAL | libc::EFAULT => errno::fail(error),
-            _ if !falls_back(socket) => errno::fail(error),
+            _ if !may_fall_back(socket) => errno::fail(error),
             _ => {
                 let local = socket.addresses.lock().local;
-                let_go(socket);
+                fall_back(socket);
                 match bind_plain(fd, local) {
                     0 => plain(),
                     failed => failed,

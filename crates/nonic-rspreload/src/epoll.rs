@@ -201,7 +201,7 @@ fn without_mark(epoll: c_int, found: &mut [epoll_event]) -> usize {
     for at in 0..found.len() {
         if found[at].u64 == mark {
             if let Some(set) = SETS.lock().get(&epoll) {
-                set.heard();
+                set.drain();
             }
         } else {
             found[kept] = found[at];

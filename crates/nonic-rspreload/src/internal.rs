@@ -2,7 +2,7 @@
 //!
 //! A program closes what it did not open: a daemon everything from 3 on, iperf3 one number twice, of which the second
 //! time may be ours. `libibverbs.so.1` knows which numbers are its own or `librdmacm.so.1`'s; both close theirs without
-//! coming past here. Ours, the bells of `epoll`, are kept by it too.
+//! coming past here. Ours, the eventfds of `watch`, are kept by it too.
 
 use crate::rsockets;
 use crate::symbol::typed;
@@ -28,19 +28,19 @@ pub(crate) fn next_internal(from: c_int) -> Option<c_int> {
 }
 
 /// A descriptor of this library's own.
-pub(crate) struct Kept {
+pub(crate) struct InternalFd {
     number: c_int,
     /// What `libibverbs.so.1` knows it by, if that is there and ours.
     handle: Option<*mut nonic_descriptor>,
 }
 
 // SAFETY: the handle is to something that does not change, and may be used from any thread.
-unsafe impl Send for Kept {}
+unsafe impl Send for InternalFd {}
 
-impl Kept {
+impl InternalFd {
     /// Takes over a descriptor, which gets another number.
     pub(crate) fn new(fd: c_int) -> Self {
-        Self::kept_by_verbs(fd).unwrap_or(Kept {
+        Self::kept_by_verbs(fd).unwrap_or(InternalFd {
             number: fd,
             handle: None,
         })
@@ -54,7 +54,7 @@ impl Kept {
         // SAFETY: the descriptor is given away, and the handle is the one we were given.
         unsafe {
             let handle = keep(fd, INTERNAL);
-            Some(Kept {
+            Some(InternalFd {
                 number: number(handle),
                 handle: Some(handle),
             })
@@ -66,7 +66,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for InternalFd {
     fn drop(&mut self) {
         match self.handle {
             Some(handle) => {

@@ -206,7 +206,7 @@ fn onto(old: c_int, new: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
     answer
 }
 
-/// A program that ends without closing still gets its last words through, as with TCP.
+/// What a program has sent still arrives if it ends without closing, as with TCP.
 ///
 /// Handlers run in the opposite order of their registration. To be called when a device is open, so that ours comes
 /// before the device's own, which ends connections without waiting for anything.

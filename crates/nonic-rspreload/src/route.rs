@@ -23,7 +23,7 @@ pub(crate) enum Target {
     Refused(c_int),
 }
 
-/// Whom a call on this descriptor is for. A connection in the making is looked after first.
+/// Whom a call on this descriptor is for. If it is being connected, how that went is found out first.
 #[inline]
 pub(crate) fn target(fd: c_int) -> Target {
     let Some(socket) = carried(fd) else {
@@ -50,7 +50,7 @@ macro_rules! route {
 }
 pub(crate) use route;
 
-/// Looks whether a connection in the making has been made. Answers whether the socket is still carried.
+/// Looks whether a connect under way has finished. Answers whether the socket is still carried.
 fn progress(fd: c_int, socket: &'static Carried) -> bool {
     let mut look = libc::pollfd {
         fd: socket.inner(),
@@ -62,8 +62,7 @@ fn progress(fd: c_int, socket: &'static Carried) -> bool {
     !ready || settle(fd, socket)
 }
 
-/// The rsocket of a connection in the making has something to say: it is made, or failed, and TCP is tried.
-/// Answers whether the socket is still carried.
+/// A connect under way has finished: if it failed, TCP is tried in its place. Answers whether the socket is still carried.
 pub(crate) fn settle(fd: c_int, socket: &'static Carried) -> bool {
     if !socket.clear(Flag::Connecting) {
         return true;
@@ -76,11 +75,11 @@ pub(crate) fn settle(fd: c_int, socket: &'static Carried) -> bool {
         let addresses = socket.addresses.lock();
         (addresses.local, addresses.peer)
     };
-    let error = match peer.filter(|_| falls_back(socket)) {
+    let error = match peer.filter(|_| may_fall_back(socket)) {
         None => error,
         Some(peer) => match connect_plain(fd, local, &peer) {
             0 | libc::EINPROGRESS => {
-                let_go(socket);
+                fall_back(socket);
                 return false;
             }
             error => error,
@@ -107,19 +106,19 @@ pub(crate) fn bind_plain(fd: c_int, local: Option<Address>) -> c_int {
     }
 }
 
-/// Only a stream's failure shows when connecting.
-pub(crate) fn falls_back(socket: &Carried) -> bool {
+/// Whether a socket that cannot be connected by RDMA is connected by TCP: a stream, for only there does connecting fail.
+pub(crate) fn may_fall_back(socket: &Carried) -> bool {
     config().falls_back && socket.kind.load(Ordering::Relaxed) == libc::SOCK_STREAM
 }
 
-/// The socket is carried no more: its descriptors are the plain socket that they have been all along.
-pub(crate) fn let_go(socket: &'static Carried) {
+/// The socket is carried no more: from now on calls on its descriptors go to the plain socket that they have always named.
+pub(crate) fn fall_back(socket: &'static Carried) {
     let named = all(0).filter(|(_, other)| std::ptr::eq(*other, socket));
     let fds: Vec<c_int> = named.map(|(fd, _)| fd).collect();
     for fd in fds {
         if let Some((socket, true)) = forget(fd) {
             end(socket);
         }
-        watch::let_go(fd);
+        watch::hand_over(fd);
     }
 }

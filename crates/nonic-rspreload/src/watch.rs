@@ -81,7 +81,7 @@ pub(crate) fn closed(fd: c_int) {
 }
 
 /// A socket is carried no more: the kernel watches it from now on.
-pub(crate) fn let_go(fd: c_int) {
+pub(crate) fn hand_over(fd: c_int) {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
     }

@@ -21,7 +21,7 @@ use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus, gid_of};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The other library's ear.
+/// The function of `librdmacm.so.1` that gets the events.
 struct Sink {
     call: nonic_cm_sink,
     cookie: *mut c_void,

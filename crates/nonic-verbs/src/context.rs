@@ -29,7 +29,7 @@ pub(crate) struct Context {
 pub(crate) struct Shared {
     pub(crate) device: Device,
     objects: Mutex<Objects>,
-    /// Of the file that the descriptors of its contexts name.
+    /// The identity of the file that is the `cmd_fd` of all its contexts.
     pub(crate) identity: Identity,
     birth: Birth,
 }
@@ -79,7 +79,7 @@ impl Context {
         context.cmd_fd = command.as_raw_fd();
         context.async_fd = shared.device.events().as_fd().as_raw_fd();
         context.num_comp_vectors = std::thread::available_parallelism().map_or(1, |n| n.get() as c_int);
-        // Says that the extended operations stand before the context.
+        // The mark by which the inline functions of the header know that the extended operations stand before the context.
         context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
         let context = Box::leak(Box::new(Context {
             verbs,

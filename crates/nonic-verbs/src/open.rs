@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// Every open device of this process, for imports.
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// A file of no content, whose only use is that it can be recognised.
+/// An empty file for `cmd_fd`. Its identity finds the context again when the program imports it.
 fn new_identity() -> Result<(OwnedFd, Identity), Errno> {
     // SAFETY: the name is a string.
     let fd = unsafe { libc::memfd_create(c"nonic-verbs".as_ptr(), libc::MFD_CLOEXEC) };

@@ -1,4 +1,4 @@
-//! What happens to the connection of a stream socket by itself, as the service hears of it.
+//! What the connection manager tells of a stream socket: the service calls this with each event.
 
 use super::protocol::Hello;
 use super::socket::ConnectionEvent;
@@ -28,7 +28,7 @@ impl StreamSocket {
         }
     }
 
-    /// The service heard that the connection is there.
+    /// The connection is there.
     fn handle_established(self: &Arc<Self>, id: *mut rdma_cm_id, data: &[u8]) {
         let mut state = self.lock();
         if !state.phase.is_of(id) {
@@ -65,8 +65,8 @@ impl StreamSocket {
         }
     }
 
-    /// The service heard that the peer remembers our queue pair from an earlier connection: numbers come again, and a
-    /// peer forgets them a while after we do. So another one asks. Tells whether it does.
+    /// The peer has refused since it remembers our queue pair from an earlier connection: numbers come again, and a peer
+    /// forgets them a while after we do. So it is asked again with another queue pair. Tells whether it is.
     fn ask_again(&self, id: *mut rdma_cm_id) -> bool {
         let mut state = self.lock();
         if !state.phase.is_of(id) || state.attempts >= MAX_ATTEMPTS {
@@ -97,7 +97,7 @@ impl StreamSocket {
         true
     }
 
-    /// The service heard that there will be no connection.
+    /// There will be no connection.
     fn handle_failed(self: &Arc<Self>, id: *mut rdma_cm_id, errno: Errno) {
         let mut state = self.lock();
         if !state.phase.is_of(id) || !state.phase.is_opening() {
@@ -116,7 +116,7 @@ impl StreamSocket {
         }
     }
 
-    /// The service heard that the peer has gone.
+    /// The peer has disconnected.
     fn handle_disconnected(self: &Arc<Self>, id: *mut rdma_cm_id) {
         let mut state = self.lock();
         if !state.phase.is_of(id) {

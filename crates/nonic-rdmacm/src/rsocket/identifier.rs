@@ -25,7 +25,7 @@ impl Identifier {
         Ok(Identifier(id::give(id)))
     }
 
-    /// One that nothing is heard of.
+    /// A new one for datagrams, of which there are no events.
     pub(crate) fn without_events(port_space: c_int) -> Result<Self, Errno> {
         let qp_type = id::qp_type_of(port_space)?;
         // SAFETY: there is no channel, and no context.

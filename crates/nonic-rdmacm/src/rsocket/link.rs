@@ -97,7 +97,7 @@ impl Link {
         Ok(link)
     }
 
-    /// What the peer is to know.
+    /// Our greeting.
     pub(crate) fn hello(&self) -> Hello {
         Hello {
             big_endian: cfg!(target_endian = "big"),
@@ -123,7 +123,7 @@ impl Link {
         }
     }
 
-    /// What the peer said: from here on there is a stream.
+    /// The peer's greeting has come: from here on there is a stream.
     pub(crate) fn greeted(&mut self, peer: Hello) {
         let stream = Stream::new(self.sizes, self.ring(), &peer);
         self.connected = Some((peer, stream));
@@ -375,7 +375,7 @@ impl Link {
     }
 }
 
-/// What is said when nothing else was: retry for ever, since receives come back when the program reads.
+/// The parameters of a connection: retried for ever when there is no receive, since those come back when the program reads.
 pub(super) fn parameters(hello: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: hello.as_ptr().cast(),

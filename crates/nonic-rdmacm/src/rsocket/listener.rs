@@ -18,7 +18,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
 
 impl StreamSocket {
-    /// The service heard of somebody.
+    /// A request to connect has come.
     pub(crate) fn handle_request(self: &Arc<Self>, identifier: Identifier, data: &[u8]) {
         let Some(hello) = Hello::parse(data) else {
             refuse(&identifier);
@@ -91,8 +91,8 @@ impl StreamSocket {
     /// The next connection's number.
     pub(crate) fn next_connection(self: &Arc<Self>) -> Result<RawFd, Errno> {
         let state = self.lock();
-        let patience = state.settings.patience_to_receive(0);
-        let mut state = wait(&**self, state, patience, |state| match &state.phase {
+        let limit = state.settings.receive_limit(0);
+        let mut state = wait(&**self, state, limit, |state| match &state.phase {
             Phase::Listening(listening) => listening.is_shut_down || !listening.established.is_empty(),
             _ => true,
         })?;

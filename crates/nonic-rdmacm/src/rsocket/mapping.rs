@@ -5,11 +5,11 @@ use super::protocol::{Iomapping, Segment, TARGETS};
 use nonic_abi::libibverbs::ibv_dereg_mr;
 use nonic_abi::verbs::ibv_mr;
 
-/// Both lists.
+/// The lists of both ends.
 pub(crate) struct Iomaps {
     /// The peer's buffers, as it has told.
     pub(super) theirs: Vec<Iomapping>,
-    /// Ours.
+    /// Our buffers.
     pub(super) ours: Vec<Mapping>,
 }
 
@@ -70,7 +70,7 @@ impl Iomaps {
         })
     }
 
-    /// A place of the peer's list, of so many, that none of ours has.
+    /// A place in the peer's list, which has `size` of them, that none of our buffers has.
     pub(super) fn free_index(&self, size: u16) -> Option<u16> {
         (0..size).find(|index| self.ours.iter().all(|mapping| mapping.index != Some(*index)))
     }

@@ -5,8 +5,8 @@
 //! the bytes, waits, and speaks C. It uses the library's own identifiers and the verbs like any program would.
 //!
 //! An rsocket's number is a descriptor of its own ([`table`]). It means nothing to other calls of the system: [`poll`]
-//! waits for both kinds. One thread per process ([`service`]) hears of connections; it sleeps when there is nothing
-//! to hear. Everything else happens in the thread that calls. Table and service know no kind of socket, but what every
+//! waits for both kinds. One thread per process ([`service`]) takes the events of connections; it sleeps when there
+//! are none. Everything else happens in the thread that calls. Table and service know no kind of socket, but what every
 //! one can do ([`socket::Socket`]); [`kinds`] says how the two kinds do it, on top of both.
 //!
 //! Locks: a socket has one, and verbs are called under it. Whoever waits holds none ([`waker`]). Identifiers are
@@ -31,7 +31,6 @@ mod listener;
 mod mapping;
 mod memory;
 mod options;
-mod patience;
 mod poll;
 mod protocol;
 mod service;
@@ -41,4 +40,5 @@ mod stream;
 mod table;
 mod vector;
 mod wait;
+mod wait_limit;
 mod waker;

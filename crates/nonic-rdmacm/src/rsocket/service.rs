@@ -1,4 +1,4 @@
-//! The thread that hears of connections.
+//! The thread that takes the events of connections.
 //!
 //! All identifiers of a process's stream sockets have one event channel. The thread waits for its events, so that a
 //! connection is made and ends whatever the program does meanwhile. It starts with the first socket and sleeps when
@@ -100,19 +100,19 @@ fn run(channel: &Channel<Pending>) {
 fn handle(event: *mut rdma_cm_event) {
     // SAFETY: the event is ours until it is acknowledged, and with it the identifiers it names. It is given back
     // first: whoever destroys an identifier waits for that, and may hold a lock we need below.
-    let (socket, heard) = unsafe {
+    let (socket, event) = unsafe {
         let c = &*event;
         let owner = match c.event {
             RDMA_CM_EVENT_CONNECT_REQUEST => c.listen_id,
             _ => c.id,
         };
-        let heard = (socket_of((*owner).context), heard(c));
+        let told = (socket_of((*owner).context), event_of(c));
         event::acknowledge(event);
-        heard
+        told
     };
     // What nobody takes is refused by being dropped.
-    if let (Some(socket), Some(heard)) = (table::find(socket), heard) {
-        socket.handle(heard);
+    if let (Some(socket), Some(event)) = (table::find(socket), event) {
+        socket.handle(event);
     }
 }
 
@@ -121,7 +121,7 @@ fn handle(event: *mut rdma_cm_event) {
 /// # Safety
 ///
 /// The event was not acknowledged yet, and this is asked once: the identifier of a request is given away.
-unsafe fn heard(c: &rdma_cm_event) -> Option<ConnectionEvent> {
+unsafe fn event_of(c: &rdma_cm_event) -> Option<ConnectionEvent> {
     let (id, status) = (c.id, c.status);
     // SAFETY: the private data is part of the event.
     let private_data = || unsafe {

@@ -2,8 +2,8 @@
 //!
 //! Defaults are rdma-core's, and its files under `/etc/rdma/rsocket` change them: each holds one number.
 
-use super::patience::Patience;
 use super::protocol::{LOW_WATER, Sizes};
+use super::wait_limit::WaitLimit;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -80,12 +80,12 @@ impl Settings {
         self.file_flags & libc::O_NONBLOCK != 0 || flags & libc::MSG_DONTWAIT != 0
     }
 
-    pub(crate) fn patience_to_send(&self, flags: libc::c_int) -> Patience {
-        Patience::new(!self.is_nonblocking(flags), self.send_timeout)
+    pub(crate) fn send_limit(&self, flags: libc::c_int) -> WaitLimit {
+        WaitLimit::new(!self.is_nonblocking(flags), self.send_timeout)
     }
 
-    pub(crate) fn patience_to_receive(&self, flags: libc::c_int) -> Patience {
-        Patience::new(!self.is_nonblocking(flags), self.receive_timeout)
+    pub(crate) fn receive_limit(&self, flags: libc::c_int) -> WaitLimit {
+        WaitLimit::new(!self.is_nonblocking(flags), self.receive_timeout)
     }
 
     /// How long a peer may be silent while somebody waits for it.

@@ -1,7 +1,7 @@
 //! What every rsocket can do, whatever its kind.
 //!
 //! The table has sockets by number and knows no more of them than this: [`Socket`] is what programs call, and
-//! [`ConnectionEvent`] what the service tells.
+//! [`ConnectionEvent`] what the service passes on.
 
 use super::identifier::Identifier;
 use super::options::Value;
@@ -50,13 +50,13 @@ pub(crate) trait Socket: Pollable + Any + Send + Sync {
     /// As `fcntl`.
     fn control(&self, command: c_int, argument: c_int) -> Result<c_int, Errno>;
 
-    /// The service heard something of its connection. Of no use to a socket that has none: what is dropped is refused.
+    /// Something happened to its connection. A socket that has none drops the event, which refuses a request.
     fn handle(self: Arc<Self>, event: ConnectionEvent);
 }
 
-/// What the service hears of the connection of a socket, or for one that listens.
+/// An event of the connection manager for a socket.
 pub(crate) enum ConnectionEvent {
-    /// Somebody asks for a connection.
+    /// A request to connect, for one that listens.
     Request {
         identifier: Identifier,
         private_data: Vec<u8>,

@@ -3,11 +3,11 @@
 use super::backlog::Backlog;
 use super::identifier::Identifier;
 use super::link::{Link, parameters};
-use super::patience::Patience;
 use super::protocol::{Ending, Stream};
 use super::settings::{LINGER, Settings};
 use super::vector::Vector;
 use super::wait::{Progress, Waitable, wait};
+use super::wait_limit::WaitLimit;
 use super::waker::{Waiters, readable};
 use super::{service, table};
 use crate::address;
@@ -190,8 +190,8 @@ impl StreamSocket {
         state.phase = Phase::Idle(None);
         state.attempts = 0;
         state.phase = Phase::Connecting(ask(identifier, remote, &state.settings)?);
-        let patience = state.settings.patience_to_send(0);
-        let state = wait(self, state, patience, |state| !state.phase.is_opening());
+        let limit = state.settings.send_limit(0);
+        let state = wait(self, state, limit, |state| !state.phase.is_opening());
         let mut state = state.map_err(|errno| match errno {
             libc::EAGAIN => libc::EINPROGRESS,
             errno => errno,
@@ -208,10 +208,10 @@ impl StreamSocket {
     fn connected<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
-        patience: Patience,
+        limit: WaitLimit,
     ) -> Result<MutexGuard<'a, State>, Errno> {
         let mut state = match state.phase.is_opening() {
-            true => wait(self, state, patience, |state| !state.phase.is_opening())?,
+            true => wait(self, state, limit, |state| !state.phase.is_opening())?,
             false => state,
         };
         state.open()?;
@@ -237,8 +237,8 @@ impl StreamSocket {
         mut step: impl FnMut(&mut Link) -> (usize, bool),
     ) -> Result<usize, Errno> {
         let state = self.lock();
-        let patience = state.settings.patience_to_send(flags);
-        let mut state = self.connected(state, patience)?;
+        let limit = state.settings.send_limit(flags);
+        let mut state = self.connected(state, limit)?;
         let mut sent = 0;
         loop {
             let link = state.open()?;
@@ -260,7 +260,7 @@ impl StreamSocket {
                     .stream()
                     .is_none_or(|stream| can_send(stream) || !stream.is_writable())
             };
-            state = match wait(self, state, patience, ready) {
+            state = match wait(self, state, limit, ready) {
                 Ok(state) => state,
                 Err(_) if sent > 0 => return Ok(sent),
                 Err(errno) => return Err(errno),
@@ -271,8 +271,8 @@ impl StreamSocket {
     /// Receives; tells how much, 0 at the end.
     pub(crate) fn receive(&self, vector: &mut Vector<'_>, flags: c_int) -> Result<usize, Errno> {
         let state = self.lock();
-        let patience = state.settings.patience_to_receive(flags);
-        let mut state = self.connected(state, patience)?;
+        let limit = state.settings.receive_limit(flags);
+        let mut state = self.connected(state, limit)?;
         let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
         let mut received = 0;
         while vector.left() > 0 {
@@ -294,7 +294,7 @@ impl StreamSocket {
                     .stream()
                     .is_none_or(|stream| stream.unread() > 0 || !stream.is_readable())
             };
-            state = match wait(self, state, patience, ready) {
+            state = match wait(self, state, limit, ready) {
                 Ok(state) => state,
                 Err(_) if received > 0 => break,
                 Err(errno) => return Err(errno),
@@ -326,7 +326,7 @@ impl StreamSocket {
             return Ok(());
         }
         let linger = state.settings.linger.unwrap_or(LINGER);
-        let waited = wait(self, state, Patience::new(true, Some(linger)), |state| {
+        let waited = wait(self, state, WaitLimit::new(true, Some(linger)), |state| {
             state
                 .stream()
                 .is_none_or(|stream| stream.is_idle() || !stream.is_connected())

@@ -1,7 +1,7 @@
 //! Waiting for a socket: first by looking, for a moment, then asleep.
 
-use super::patience::Patience;
 use super::settings::Defaults;
+use super::wait_limit::WaitLimit;
 use super::waker::{Waiters, Waker};
 use libc::pollfd;
 use nonic_abi::errno::Errno;
@@ -109,7 +109,7 @@ impl<S: Waitable> Pollable for S {
 pub(crate) fn wait<'a, S: Waitable>(
     socket: &'a S,
     mut state: MutexGuard<'a, S::State>,
-    patience: Patience,
+    limit: WaitLimit,
     ready: impl Fn(&mut S::State) -> bool,
 ) -> Result<MutexGuard<'a, S::State>, Errno> {
     let mut spin_until = None;
@@ -118,7 +118,7 @@ pub(crate) fn wait<'a, S: Waitable>(
         if ready(&mut state) {
             return Ok(state);
         }
-        if patience.is_over() {
+        if limit.is_over() {
             return Err(libc::EAGAIN);
         }
         let now = Instant::now();
@@ -129,7 +129,7 @@ pub(crate) fn wait<'a, S: Waitable>(
             state = socket.lock();
             continue;
         }
-        state = sleep(socket, state, patience.deadline, &ready)?;
+        state = sleep(socket, state, limit.deadline, &ready)?;
     }
 }
 

@@ -1,6 +1,6 @@
 //! The carried sockets that one epoll watches.
 
-use crate::internal::Kept;
+use crate::internal::InternalFd;
 use crate::next;
 use crate::table::{Carried, Flag, carried};
 use libc::{c_int, c_short, epoll_event, pollfd};
@@ -51,7 +51,7 @@ impl Watch {
 
     /// What to ask rsockets.
     pub(crate) fn asked(&self) -> pollfd {
-        // What cannot be unasked would come again and again.
+        // Errors and hang-ups are reported whether asked for or not, so the only way not to hear of them is not to ask.
         let silent = !self.enabled || self.told & ALWAYS != 0 || self.socket.is(Flag::Lost);
         pollfd {
             fd: if silent { -1 } else { self.socket.inner() },
@@ -105,22 +105,22 @@ pub(crate) struct Set {
     /// Threads that wait.
     pub(crate) waiting: usize,
     /// The eventfd that wakes them.
-    bell: Kept,
+    wake_fd: InternalFd,
 }
 
 impl Set {
-    /// A set beside an epoll; its bell is watched by the kernel.
+    /// A set beside an epoll, which watches the set's eventfd.
     pub(crate) fn open(epoll: c_int, mark: u64) -> Result<Self, c_int> {
         let mut event = epoll_event {
             events: libc::EPOLLIN as u32,
             u64: mark,
         };
-        let bell = Kept::new(eventfd::new(libc::EFD_NONBLOCK)?.into_raw_fd());
-        let number = bell.number();
+        let wake_fd = InternalFd::new(eventfd::new(libc::EFD_NONBLOCK)?.into_raw_fd());
+        let number = wake_fd.number();
         let set = Set {
             watches: Vec::new(),
             waiting: 0,
-            bell,
+            wake_fd,
         };
         // SAFETY: an event.
         match unsafe { next::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, number, &raw mut event) } {
@@ -134,14 +134,14 @@ impl Set {
             return Err(libc::EEXIST);
         }
         self.watches.push(watch);
-        self.ring();
+        self.wake();
         Ok(())
     }
 
     pub(crate) fn replace(&mut self, watch: Watch) -> Result<(), c_int> {
         let known = self.watches.iter_mut().find(|known| known.fd == watch.fd);
         *known.ok_or(libc::ENOENT)? = watch;
-        self.ring();
+        self.wake();
         Ok(())
     }
 
@@ -166,22 +166,22 @@ impl Set {
         let watch = self.watches.iter_mut().find(|watch| watch.fd == fd);
         let changed = watch.is_some_and(|watch| std::mem::take(&mut watch.told) != 0);
         if changed && self.waiting > 0 {
-            self.ring();
+            self.wake();
         }
     }
 
     /// Wakes whoever waits. The first time it may be someone in the kernel, whom nobody has counted.
-    fn ring(&self) {
+    fn wake(&self) {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: eight bytes. It fails only if it has rung four billion times unheard.
-        unsafe { next::write(self.bell.number(), one.as_ptr().cast(), one.len()) };
+        // SAFETY: eight bytes. It fails only if the count is at its maximum, and then it is readable.
+        unsafe { next::write(self.wake_fd.number(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Our event has come: it need not come again.
-    pub(crate) fn heard(&self) {
+    /// Our own event has come: the eventfd is not readable any more until the next change.
+    pub(crate) fn drain(&self) {
         let mut count = [0_u8; 8];
-        // SAFETY: eight bytes. It fails if another thread has heard it.
-        unsafe { next::read(self.bell.number(), count.as_mut_ptr().cast(), count.len()) };
+        // SAFETY: eight bytes. It fails if another thread has drained it.
+        unsafe { next::read(self.wake_fd.number(), count.as_mut_ptr().cast(), count.len()) };
     }
 
     /// Ends it in a child of the process that it belongs to.

@@ -5,7 +5,7 @@ use crate::object::zeroed;
 use nonic_abi::verbs::ibv_wc;
 use std::cell::UnsafeCell;
 
-/// Where an extended queue stands.
+/// What an extended completion queue remembers from one call to the next.
 pub(crate) struct Current {
     lock: CallLock,
     single_threaded: bool,

@@ -110,8 +110,8 @@ impl Qp {
         }
     }
 
-    /// Gives it its place: what it uses cannot go before it, and events find it.
-    fn settle(self) -> Box<Self> {
+    /// Counts it as a user of what it uses, which cannot be destroyed before it, and lists it for events.
+    fn register(self) -> Box<Self> {
         let qp = Box::new(self);
         qp.for_each_used(Users::join);
         qp.shared.objects().qps.insert(qp.qpn, qp.as_c());
@@ -224,7 +224,7 @@ pub(crate) unsafe fn create(
     let mut qp = Qp::new(c, &pd.shared, service, init, Arc::new(Handle(qpn)));
     qp.is_extended = is_extended;
     qp.buffer = buffer;
-    Ok(qp.settle())
+    Ok(qp.register())
 }
 
 /// Creates the receiving half of an extended reliable connection.
@@ -258,7 +258,7 @@ fn target(xrcd: &Xrcd, init: &mut ibv_qp_init_attr, handle: Arc<Handle>) -> Box<
     let c = view(xrcd.c_context(), std::ptr::null_mut(), init, handle.0);
     let mut qp = Qp::new(c, &xrcd.shared, Service::Xrc, init, handle);
     qp.xrcd = xrcd.as_c();
-    qp.settle()
+    qp.register()
 }
 
 pub(crate) unsafe extern "C" fn open_qp(

@@ -11,11 +11,11 @@
 mod port;
 mod udp;
 
-use super::patience::Patience;
 use super::protocol::datagram::{Purpose, Sender};
 use super::settings::Settings;
 use super::vector::Vector;
 use super::wait::{Progress, Waitable, wait};
+use super::wait_limit::WaitLimit;
 use super::waker::{Waiters, readable};
 use crate::address;
 use crate::convert::canonical;
@@ -149,9 +149,9 @@ impl DatagramSocket {
             state.send_by_udp(port, to, &bytes)?;
             return Ok(length);
         }
-        let patience = state.settings.patience_to_send(flags);
+        let limit = state.settings.send_limit(flags);
         if !state.ports[port].has_slot() {
-            state = wait(self, state, patience, |state| {
+            state = wait(self, state, limit, |state| {
                 state.is_closed || state.ports[port].has_slot()
             })?;
         }
@@ -173,9 +173,9 @@ impl DatagramSocket {
         flags: c_int,
     ) -> Result<(usize, SocketAddr), Errno> {
         let mut state = self.lock();
-        let patience = state.settings.patience_to_receive(flags);
+        let limit = state.settings.receive_limit(flags);
         if state.received.is_empty() {
-            state = wait(self, state, patience, |state| {
+            state = wait(self, state, limit, |state| {
                 state.is_closed || !state.received.is_empty()
             })?;
         }
@@ -198,11 +198,9 @@ impl DatagramSocket {
     /// Waits for what was sent to leave, and ends.
     pub(crate) fn close(&self) {
         let state = self.lock();
-        let patience = Patience::new(true, Some(SILENCE));
-        let mut state = wait(self, state, patience, |state| {
-            state.ports.iter().all(Port::is_idle)
-        })
-        .unwrap_or_else(|_| self.lock());
+        let limit = WaitLimit::new(true, Some(SILENCE));
+        let mut state = wait(self, state, limit, |state| state.ports.iter().all(Port::is_idle))
+            .unwrap_or_else(|_| self.lock());
         state.is_closed = true;
         state.peers.clear();
         state.ports.clear();

@@ -6,7 +6,7 @@ use super::super::memory::Memory;
 use super::super::protocol::datagram::{Lookup, Purpose, Sender};
 use super::super::settings::Settings;
 use crate::address;
-use crate::convert::{gid_of, way_to};
+use crate::convert::{ah_attributes, gid_of};
 use crate::qp;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::libibverbs::{ibv_create_ah, ibv_destroy_ah};
@@ -149,7 +149,7 @@ impl Port {
         let id = self.identifier.id();
         let device = id.device()?;
         let gid_index = device.gid_index(&gid_of(self.local.ip()))?;
-        let mut attr = way_to(gid_of(remote), gid_index, 0);
+        let mut attr = ah_attributes(gid_of(remote), gid_index, 0);
         // SAFETY: the domain is the device's; the attributes are our variable.
         let ah = errno::check_pointer(unsafe { ibv_create_ah(device.pd, &raw mut attr) })?;
         Ok(Route { ah, qpn })
