@@ -149,7 +149,7 @@ fn datagrams(train: &Train, ecn: u8) -> Datagrams<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::link::memory::MemoryLink;

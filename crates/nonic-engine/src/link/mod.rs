@@ -12,7 +12,7 @@
 
 mod counters;
 pub(crate) mod faults;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) mod memory;
 pub(crate) mod pcap;
 pub(crate) mod udp;

@@ -17,7 +17,7 @@
 pub(crate) mod connections;
 pub(crate) mod map;
 mod send_buffer;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) mod tests;
 
 pub use connections::ConnectionSink;
