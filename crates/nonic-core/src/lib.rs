@@ -6,7 +6,7 @@
 //! [`Region`] trait and numbers come from an [`Entropy`].
 //!
 //! Read first: [`Nic`] (the vocabulary), then [`memory`] (who may touch which bytes), then the module docs of
-//! `rc::requester` and `rc::responder` (the hard part).
+//! `roce::rc::requester` and `roce::rc::responder` (the hard part).
 //!
 //! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs.
 //!
@@ -23,19 +23,16 @@ mod event;
 pub mod link;
 pub mod memory;
 mod nic;
-mod peer;
 mod qp;
-mod qp1;
-mod rc;
-mod request_packet;
+mod queue_pair;
+mod resources;
+mod roce;
 mod rq;
 mod sync;
 mod time;
 mod timer;
-mod unreliable;
 mod work;
 mod wqe;
-mod xrc;
 
 pub use counters::Counters;
 pub use cq::{Arm, CompletionQueue, CqId, CqOverflow};
@@ -48,16 +45,18 @@ pub use nic::{
     Arrival, CreateError, MAX_BATCH_LEN, ManagementError, Nic, NicConfig, QpInit, Transmit, Usage,
 };
 pub use nonic_wire::{Psn, Qpn, Service};
-pub use peer::WindowConfig;
 pub use qp::{
-    AckTimeout, AttributeMask, Endpoint, ModifyError, Named, Path, PathMtu, PostError, QpAttributes,
-    QpCapacity, QpState, RnrTimer, Transition, transition,
+    AckTimeout, AttributeMask, ModifyError, Named, Path, PathMtu, QpAttributes, QpCapacity, QpState,
+    RnrTimer, Transition, transition,
 };
-pub use qp1::{ManagementDatagram, NotManagement, Route, management_datagram};
+pub use queue_pair::PostError;
+pub use resources::Endpoint;
+pub use roce::qp1::{ManagementDatagram, NotManagement, Route, management_datagram};
+pub use roce::window::WindowConfig;
+pub use roce::xrc::XrcDomain;
 pub use rq::{ReceiveQueue, RecvRefused, SrqId};
 pub use time::Time;
 pub use work::{
     Completion, CompletionOpcode, Data, Destination, Flush, FlushRange, Placement, RecvRequest,
     RemoteAddress, SendFlags, SendOp, SendRequest, Status,
 };
-pub use xrc::XrcDomain;

@@ -6,7 +6,7 @@ use super::Cm;
 use super::RemoteId;
 use super::connection::Role;
 use super::state::{CmState, Input};
-use crate::qp1::Route;
+use crate::roce::qp1::Route;
 use crate::time::Time;
 use nonic_wire::cm::{
     Apr, CmMad, Drep, Dreq, INFO_LEN, Lap, Message, PrivateData, Rej, RejectReason, Rep, Rtu, SidrStatus,

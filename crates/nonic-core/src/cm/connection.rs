@@ -3,7 +3,7 @@
 use super::config::CmConfig;
 use super::params::{AcceptParams, CmError, ConnectParams, ListenerId, RejectParams};
 use super::state::CmState;
-use crate::qp1::Route;
+use crate::roce::qp1::Route;
 use crate::time::Time;
 use nonic_wire::cm::{
     CmMad, Dreq, INFO_LEN, IpHeader, Message, Mra, PrivateData, Rej, RejectReason, Rep, Req, ReqPath, Rtu,

@@ -5,7 +5,7 @@
 
 use super::params::{ConnectionId, ListenerId};
 use crate::qp::{AckTimeout, PathMtu};
-use crate::qp1::Route;
+use crate::roce::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};
 

@@ -6,7 +6,7 @@ use super::event::{CmEvent, ConnectResponse, Disconnect, SidrResponse};
 use super::params::ConnectionId;
 use super::state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
 use super::{Cm, RemoteId};
-use crate::qp1::{ManagementDatagram, Route};
+use crate::roce::qp1::{ManagementDatagram, Route};
 use crate::time::Time;
 use nonic_wire::cm::{CmMad, Drep, INFO_LEN, Message, PrivateData, RejectReason, Rep, SidrRep, SidrStatus};
 use nonic_wire::{Qpn, Service};

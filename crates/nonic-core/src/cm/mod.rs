@@ -59,7 +59,7 @@ mod request;
 mod state;
 mod unreachable;
 
-pub use crate::qp1::Route;
+pub use crate::roce::qp1::Route;
 pub use config::{CmConfig, CmCounters, CmUsage};
 pub use event::{CmEvent, ConnectRequest, ConnectResponse, Disconnect, SidrRequest, SidrResponse};
 pub use params::{
@@ -68,7 +68,7 @@ pub use params::{
 pub use state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
 
 use crate::entropy::Entropy;
-use crate::qp1::ManagementDatagram;
+use crate::roce::qp1::ManagementDatagram;
 use crate::time::Time;
 use connection::{Connection, Role, behind_header, fit, info, req};
 use listeners::Listeners;

@@ -2,7 +2,7 @@
 
 use super::state::CmState;
 use crate::qp::{AckTimeout, PathMtu};
-use crate::qp1::Route;
+use crate::roce::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};
 

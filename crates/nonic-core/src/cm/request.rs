@@ -7,7 +7,7 @@ use super::event::{CmEvent, ConnectRequest, SidrRequest};
 use super::params::{ConnectionId, ListenerId};
 use super::state::{CmState, Input};
 use crate::qp::{AckTimeout, PathMtu};
-use crate::qp1::Route;
+use crate::roce::qp1::Route;
 use crate::time::Time;
 use nonic_wire::cm::{
     CmMad, INFO_LEN, IpHeader, Message, PortSpace, PrivateData, Rej, RejectReason, Req, ServiceId, SidrRep,

@@ -2,8 +2,9 @@
 
 use crate::cq::CompletionQueue;
 use crate::memory::{Access, PdId};
-use crate::peer::WindowConfig;
-use crate::qp::{AckTimeout, Common, PathMtu, QpCapacity, QpState, RnrTimer};
+use crate::qp::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer};
+use crate::roce::context::RoceContext;
+use crate::roce::window::WindowConfig;
 use crate::rq::ReceiveQueue;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
 use std::net::{IpAddr, Ipv4Addr};
@@ -118,7 +119,7 @@ impl QpInit {
         Ok(())
     }
 
-    pub(super) fn into_common(self, qpn: Qpn, config: &NicConfig) -> Common {
+    pub(super) fn into_context(self, qpn: Qpn, config: &NicConfig) -> RoceContext {
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let capacity = self.capacity;
         let rq = self.srq.unwrap_or_else(|| {
@@ -129,10 +130,9 @@ impl QpInit {
                 capacity.max_recv_sge as usize,
             ))
         });
-        Common {
+        let common = QpContext {
             qpn,
             service: self.service,
-            domain: None,
             state: QpState::Reset,
             pd: self.pd,
             send_cq: self.send_cq,
@@ -141,6 +141,12 @@ impl QpInit {
             capacity,
             signal_all: self.signal_all,
             access: Access::empty(),
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+        };
+        RoceContext {
+            common,
+            domain: None,
             qkey: 0,
             path: None,
             flow: Flow {
@@ -156,8 +162,6 @@ impl QpInit {
             retry_count: 0,
             rnr_retry: 0,
             min_rnr_timer: RnrTimer::from_code(0).expect("zero is a valid code"),
-            max_rd_atomic: 0,
-            max_dest_rd_atomic: 0,
             sq_psn: Psn::new(0),
             rq_psn: Psn::new(0),
             heard: false,

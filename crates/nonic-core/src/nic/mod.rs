@@ -31,17 +31,16 @@ use crate::cq::{CompletionQueue, CqId, Published};
 use crate::entropy::Entropy;
 use crate::event::Event;
 use crate::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable, PdId, WindowKind};
-use crate::peer::{Peer, PeerId, PeerTable, Turn};
-use crate::qp::{AttributeMask, Common};
-use crate::qp::{
-    Context, Endpoint, ModifyError, Named, Path, Pending, PostError, QpAttributes, QpState, QueuePair,
-    check_transition,
-};
-use crate::qp1::Qp1;
+use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
+use crate::queue_pair::{PostError, QueuePair};
+use crate::resources::{Endpoint, NicResources, Pending};
+use crate::roce::context::RoceContext;
+use crate::roce::qp1::Qp1;
+use crate::roce::window::{PeerId, PeerTable, PeerWindow, Turn};
+use crate::roce::xrc::XrcTable;
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
 use crate::work::{RecvRequest, SendRequest};
-use crate::xrc::XrcTable;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
 use numbers::Numbers;
 use slab::Slab;
@@ -86,9 +85,9 @@ enum Sender {
 }
 
 /// Splits the NIC so that one queue pair can be worked on with everything else at hand.
-macro_rules! context {
+macro_rules! resources {
     ($nic:ident, $now:expr) => {
-        Context {
+        NicResources {
             now: $now,
             keys: &$nic.keys,
             outbox: &mut $nic.outbox,
@@ -100,7 +99,7 @@ macro_rules! context {
         }
     };
 }
-pub(crate) use context;
+pub(crate) use resources;
 
 impl Nic {
     /// A NIC without addresses and queue pairs.
@@ -196,9 +195,9 @@ impl Nic {
     }
 
     fn insert_qp(&mut self, qpn: Qpn, init: QpInit) -> Qpn {
-        let common = init.into_common(qpn, &self.config);
+        let context = init.into_context(qpn, &self.config);
         self.generation = self.generation.wrapping_add(1);
-        let slot = self.qps.insert(QueuePair::new(common, self.generation));
+        let slot = self.qps.insert(QueuePair::new(context, self.generation));
         self.by_qpn.insert(qpn.value(), slot);
         self.numbers.take(qpn);
         qpn
@@ -214,10 +213,10 @@ impl Nic {
         let qp = self.qps.remove(slot);
         self.ready.retain(|ready| *ready != Sender::QueuePair(slot));
         // Receives that an XRC target took belong to their SRQs and are reported all the same.
-        if qp.common.domain.is_none() {
+        if qp.roce.domain.is_none() {
             self.outbox.retain(|pending| pending.completion.qpn != qpn);
-            qp.common.send_cq.purge(qpn);
-            qp.common.recv_cq.purge(qpn);
+            qp.roce.common.send_cq.purge(qpn);
+            qp.roce.common.recv_cq.purge(qpn);
         }
         for members in self.groups.values_mut() {
             members.retain(|member| *member != qpn);
@@ -230,8 +229,8 @@ impl Nic {
     fn reset_qp(&mut self, now: Time, slot: usize) {
         let peer = self.leave_line(slot);
         let nic = &mut *self;
-        let mut context = context!(nic, now);
-        nic.qps[slot].reset(&mut context);
+        let mut resources = resources!(nic, now);
+        nic.qps[slot].reset(&mut resources);
         if let Some(peer) = peer {
             self.wake_waiting(peer);
         }
@@ -240,7 +239,7 @@ impl Nic {
     /// Takes the queue pair out of the line for the window to its peer; answers the peer.
     fn leave_line(&mut self, slot: usize) -> Option<PeerId> {
         let qp = &mut self.qps[slot];
-        let peer = qp.common.peer?;
+        let peer = qp.roce.peer?;
         if std::mem::take(&mut qp.in_line) | std::mem::take(&mut qp.resting) {
             self.peers.peer(peer).stop_waiting(slot);
         }
@@ -254,7 +253,7 @@ impl Nic {
     fn end_turn(&mut self, slot: usize) {
         let qp = &mut self.qps[slot];
         qp.in_turn = false;
-        if let Some(peer) = qp.common.peer {
+        if let Some(peer) = qp.roce.peer {
             self.peers.peer(peer).end_turn();
             self.wake_waiting(peer);
         }
@@ -263,7 +262,7 @@ impl Nic {
     /// Changes a queue pair's attributes, its state among them.
     pub fn modify_qp(&mut self, now: Time, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
         let slot = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
-        let common = &self.qps[slot].common;
+        let common = &self.qps[slot].roce.common;
         let to = check_transition(common.service, common.state, set.state, set.mask())?;
         self.check_values(set)?;
         if to == QpState::Reset {
@@ -274,14 +273,14 @@ impl Nic {
             self.route_qp(slot, path);
         }
         let nic = &mut *self;
-        let mut context = context!(nic, now);
+        let mut resources = resources!(nic, now);
         let qp = &mut nic.qps[slot];
         if to == QpState::Error {
-            qp.enter_error(&mut context);
+            qp.enter_error(&mut resources);
         } else {
-            apply(&mut qp.common, set);
+            apply(&mut qp.roce, set);
             qp.start(to);
-            qp.report_drained(&mut context);
+            qp.report_drained(&mut resources);
         }
         self.touch(slot);
         Ok(())
@@ -292,14 +291,14 @@ impl Nic {
         let old = self.leave_line(slot);
         let qp = &mut self.qps[slot];
         let own = self.endpoints[usize::from(path.gid_index)];
-        qp.common.flow = Flow {
+        qp.roce.flow = Flow {
             src: own.ip,
             dst: path.remote,
             src_port: own.port,
             dst_port: ROCE_PORT,
         };
         let new = self.peers.join(path.remote, &self.config.window);
-        qp.common.peer = Some(new);
+        qp.roce.peer = Some(new);
         let in_flight = qp.in_flight();
         if let (Some(old), Some(share)) = (old, qp.share()) {
             self.peers.peer(old).account(share, 0, false);
@@ -351,18 +350,18 @@ impl Nic {
 
     /// A queue pair's state.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        self.slot(qpn).map(|slot| self.qps[slot].common.state)
+        self.slot(qpn).map(|slot| self.qps[slot].roce.common.state)
     }
 
     /// A queue pair's attributes as they stand.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttributes> {
-        self.slot(qpn).map(|slot| self.qps[slot].common.attributes())
+        self.slot(qpn).map(|slot| self.qps[slot].roce.attributes())
     }
 
     /// How many more send requests a queue pair takes at this moment.
     pub fn send_room(&self, qpn: Qpn) -> Option<usize> {
         let qp = &self.qps[self.slot(qpn)?];
-        let depth = qp.common.capacity.max_send_wr as usize;
+        let depth = qp.roce.common.capacity.max_send_wr as usize;
         Some(depth.saturating_sub(qp.send_queue_len()))
     }
 
@@ -370,8 +369,8 @@ impl Nic {
     pub fn post_send(&mut self, now: Time, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let slot = self.slot_to_post(qpn)?;
         let nic = &mut *self;
-        let mut context = context!(nic, now);
-        nic.qps[slot].post_send(&mut context, request)?;
+        let mut resources = resources!(nic, now);
+        nic.qps[slot].post_send(&mut resources, request)?;
         self.make_ready(slot);
         Ok(())
     }
@@ -380,15 +379,15 @@ impl Nic {
     pub fn post_recv(&mut self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
         let slot = self.slot_to_post(qpn)?;
         let nic = &mut *self;
-        let mut context = context!(nic, Time::ZERO);
-        nic.qps[slot].post_recv(&mut context, request)
+        let mut resources = resources!(nic, Time::ZERO);
+        nic.qps[slot].post_recv(&mut resources, request)
     }
 
     /// Adds a datagram queue pair to a multicast group. Answers whether it exists and is one.
     pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> bool {
         let datagram = self
             .slot(qpn)
-            .is_some_and(|slot| self.qps[slot].common.service == Service::Ud);
+            .is_some_and(|slot| self.qps[slot].roce.common.service == Service::Ud);
         if !datagram || !group.is_multicast() {
             return false;
         }
@@ -450,13 +449,14 @@ impl Nic {
         self.events.push_back(Event::CqError(id));
         let domains = self.xrc.domains_of(cq);
         let nic = &mut *self;
-        let mut context = context!(nic, Time::ZERO);
+        let mut resources = resources!(nic, Time::ZERO);
         let mut failed = Vec::new();
         for (slot, qp) in &mut nic.qps {
-            let reports_there = Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq);
-            if reports_there || qp.common.domain.is_some_and(|domain| domains.contains(&domain)) {
-                context.events.push_back(Event::QpFatal(qp.common.qpn));
-                qp.enter_error(&mut context);
+            let reports_there =
+                Arc::ptr_eq(&qp.roce.common.send_cq, cq) || Arc::ptr_eq(&qp.roce.common.recv_cq, cq);
+            if reports_there || qp.roce.domain.is_some_and(|domain| domains.contains(&domain)) {
+                resources.events.push_back(Event::QpFatal(qp.roce.common.qpn));
+                qp.enter_error(&mut resources);
                 failed.push(slot);
             }
         }
@@ -505,7 +505,7 @@ impl Nic {
                 continue;
             }
             let nic = &mut *self;
-            let mut context = context!(nic, now);
+            let mut resources = resources!(nic, now);
             let qp = &mut nic.qps[slot];
             let scheduled = &mut qp.scheduled[token.timer as usize];
             // A later entry than the earliest may be left over from a deadline that moved forward.
@@ -513,7 +513,7 @@ impl Nic {
                 *scheduled = None;
             }
             if qp.deadline(token.timer).is_some_and(|at| at <= now) {
-                qp.handle_timeout(&mut context);
+                qp.handle_timeout(&mut resources);
             }
             self.touch(slot);
         }
@@ -550,11 +550,11 @@ impl Nic {
         }
         self.events.push_back(Event::DeviceFatal);
         let nic = &mut *self;
-        let mut context = context!(nic, now);
+        let mut resources = resources!(nic, now);
         let mut failed = Vec::new();
         for (slot, qp) in &mut nic.qps {
-            if qp.common.state != QpState::Reset {
-                qp.enter_error(&mut context);
+            if qp.roce.common.state != QpState::Reset {
+                qp.enter_error(&mut resources);
                 failed.push(slot);
             }
         }
@@ -582,7 +582,7 @@ impl Nic {
     fn touch(&mut self, slot: usize) {
         self.make_ready(slot);
         self.schedule_timers(slot);
-        if let Some(peer) = self.qps[slot].common.peer {
+        if let Some(peer) = self.qps[slot].roce.peer {
             self.wake_waiting(peer);
         }
     }
@@ -625,7 +625,7 @@ impl Nic {
     }
 
     fn schedule_window_timer(&mut self, id: PeerId) {
-        if let Some((at, generation)) = self.peers.find(id).and_then(Peer::set_timer) {
+        if let Some((at, generation)) = self.peers.find(id).and_then(PeerWindow::set_timer) {
             let token = Token {
                 slot: id.slot(),
                 generation,
@@ -637,7 +637,7 @@ impl Nic {
 
     /// The window to the peer may have room for the first queue pair in line.
     fn wake_waiting(&mut self, peer: PeerId) {
-        let Some(Turn { slot, rested }) = self.peers.find(peer).and_then(Peer::give_turn) else {
+        let Some(Turn { slot, rested }) = self.peers.find(peer).and_then(PeerWindow::give_turn) else {
             return;
         };
         let qp = &mut self.qps[slot];
@@ -675,26 +675,16 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-fn apply(common: &mut Common, set: &QpAttributes) {
+fn apply(roce: &mut RoceContext, set: &QpAttributes) {
     macro_rules! take {
-        ($($field:ident),*) => { $( if let Some(value) = set.$field { common.$field = value; } )* };
+        ($into:expr; $($field:ident),*) => { $( if let Some(value) = set.$field { $into.$field = value; } )* };
     }
-    take!(
-        access,
-        qkey,
-        timeout,
-        retry_count,
-        rnr_retry,
-        rq_psn,
-        max_rd_atomic,
-        min_rnr_timer,
-        sq_psn
-    );
-    take!(max_dest_rd_atomic, dest_qpn);
+    take!(roce.common; access, max_rd_atomic, max_dest_rd_atomic);
+    take!(roce; qkey, timeout, retry_count, rnr_retry, rq_psn, min_rnr_timer, sq_psn, dest_qpn);
     if let Some(path) = set.path {
-        common.path = Some(path);
+        roce.path = Some(path);
     }
     if let Some(mtu) = set.path_mtu {
-        common.mtu = mtu.bytes();
+        roce.mtu = mtu.bytes();
     }
 }

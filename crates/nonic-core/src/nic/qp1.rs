@@ -2,7 +2,7 @@
 
 use super::transmit::Transmit;
 use super::{Nic, Sender};
-use crate::qp1::{ManagementDatagram, NotManagement, Outgoing, Route, management_datagram};
+use crate::roce::qp1::{ManagementDatagram, NotManagement, Outgoing, Route, management_datagram};
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, icrc};
 
 /// Why a management datagram is not sent. To its protocol it is a lost one.

@@ -1,7 +1,8 @@
 //! From a datagram to the queue pair it is for.
 
-use super::{Nic, context};
-use crate::qp::{Context, QueuePair};
+use super::{Nic, resources};
+use crate::queue_pair::QueuePair;
+use crate::resources::NicResources;
 use crate::time::Time;
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, Verdict, icrc};
 use std::net::{IpAddr, SocketAddr};
@@ -88,8 +89,8 @@ impl Nic {
 
     fn deliver(&mut self, now: Time, slot: usize, flow: &Flow, packet: &Packet<'_>) {
         let nic = &mut *self;
-        let mut context = context!(nic, now);
-        nic.qps[slot].handle(&mut context, packet, flow);
+        let mut resources = resources!(nic, now);
+        nic.qps[slot].handle(&mut resources, packet, flow);
         self.touch(slot);
     }
 
@@ -121,10 +122,10 @@ impl Nic {
 
 /// Whether a packet's service and sender are those the queue pair listens to.
 fn takes(qp: &QueuePair, packet: &Packet<'_>, flow: &Flow) -> bool {
-    let common = &qp.common;
-    common.service == packet.headers.bth.opcode.service()
-        && match common.service {
+    let roce = &qp.roce;
+    roce.common.service == packet.headers.bth.opcode.service()
+        && match roce.common.service {
             Service::Ud => true,
-            _ => common.flow.dst == flow.src && common.flow.src == flow.dst,
+            _ => roce.flow.dst == flow.src && roce.flow.src == flow.dst,
         }
 }

@@ -1,7 +1,9 @@
 //! From queue pairs with something to say to batches on the wire.
 
-use super::{Nic, Sender, context};
-use crate::qp::{Batch, Context, Emit, QueuePair};
+use super::{Nic, Sender, resources};
+use crate::queue_pair::QueuePair;
+use crate::resources::NicResources;
+use crate::roce::emit::{Batch, Emit};
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, icrc};
 use std::net::IpAddr;
@@ -60,7 +62,7 @@ impl Nic {
         self.qps[slot].end_batch();
         self.schedule_timers(slot);
         let waits = self.qps[slot].in_line || self.qps[slot].resting;
-        if let (true, Some(peer)) = (waits, self.qps[slot].common.peer) {
+        if let (true, Some(peer)) = (waits, self.qps[slot].roce.peer) {
             self.schedule_window_timer(peer);
         }
         if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
@@ -107,7 +109,7 @@ impl Nic {
         buf: &mut [u8],
     ) -> (Option<Transmit>, After) {
         let nic = &mut *self;
-        let mut context = context!(nic, now);
+        let mut resources = resources!(nic, now);
         let qp = &mut nic.qps[slot];
         let capacity = buf.len().min(MAX_BATCH_LEN);
         let in_turn = qp.in_turn;
@@ -118,8 +120,8 @@ impl Nic {
                     max_len: capacity,
                     empty: true,
                     in_turn,
-                    flow: qp.common.flow,
-                    dest_qpn: qp.common.dest_qpn,
+                    flow: qp.roce.flow,
+                    dest_qpn: qp.roce.dest_qpn,
                 },
                 Some(so_far) => {
                     let room = capacity - so_far.len;
@@ -134,7 +136,7 @@ impl Nic {
                 }
             };
             let start = transmit.as_ref().map_or(0, |so_far| so_far.len);
-            let (emitted, flow, dest_qpn) = qp.emit(&mut context, &batch, &mut buf[start..]);
+            let (emitted, flow, dest_qpn) = qp.emit(&mut resources, &batch, &mut buf[start..]);
             match emitted {
                 Emit::Packet(len) => {
                     let index = transmit.as_ref().map_or(0, |so_far| so_far.segments);
@@ -158,14 +160,14 @@ impl Nic {
                 Emit::NotInBatch | Emit::Idle => return (transmit, After::Quiet),
                 Emit::Window(bytes) => {
                     let newcomer = qp.in_flight() == 0;
-                    if let (Some(peer), false) = (qp.common.peer(&mut context), qp.in_line) {
+                    if let (Some(peer), false) = (qp.roce.peer(&mut resources), qp.in_line) {
                         qp.in_line = true;
                         peer.wait(slot, bytes, newcomer);
                     }
                     return (transmit, After::Quiet);
                 }
                 Emit::FairShare(bytes) => {
-                    if let Some(peer) = qp.common.peer(&mut context) {
+                    if let Some(peer) = qp.roce.peer(&mut resources) {
                         peer.on_fair_share(bytes);
                         if !std::mem::replace(&mut qp.resting, true) {
                             peer.rest(slot, bytes);

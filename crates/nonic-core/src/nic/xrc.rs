@@ -3,8 +3,8 @@
 use super::{CreateError, Nic, QpInit};
 use crate::cq::{CompletionQueue, CqId};
 use crate::qp::QpCapacity;
+use crate::roce::xrc::{XrcDomain, XrcSrq, XrcTable};
 use crate::rq::ReceiveQueue;
-use crate::xrc::{XrcDomain, XrcSrq, XrcTable};
 use nonic_wire::{Qpn, Service};
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Nic {
             signal_all: false,
         })?;
         if let Some(slot) = self.slot(qpn) {
-            self.qps[slot].common.domain = Some(domain);
+            self.qps[slot].roce.domain = Some(domain);
         }
         Ok(qpn)
     }

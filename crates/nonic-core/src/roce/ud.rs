@@ -4,8 +4,9 @@
 //! are filled with the network header, as programs expect of a global route.
 
 use crate::memory::SgFault;
-use crate::qp::{Common, Context};
-use crate::rc::Fatal;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::Fatal;
 use crate::work::Status;
 use nonic_wire::{Flow, ICRC_LEN, Packet, pad_len};
 use std::net::IpAddr;
@@ -20,21 +21,21 @@ pub(crate) struct UdReceiver;
 impl UdReceiver {
     pub(crate) fn handle(
         &self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
         flow: &Flow,
     ) -> Result<(), Fatal> {
-        if packet.headers.deth.qkey != common.qkey {
-            context.counters.rx_qkey_violations += 1;
+        if packet.headers.deth.qkey != roce.qkey {
+            nic.counters.rx_qkey_violations += 1;
             return Ok(());
         }
-        if packet.payload.len() > common.mtu as usize {
-            context.counters.rx_dropped += 1;
+        if packet.payload.len() > roce.mtu as usize {
+            nic.counters.rx_dropped += 1;
             return Ok(());
         }
-        let Some(wqe) = common.take_recv(context) else {
-            context.counters.rx_dropped += 1;
+        let Some(wqe) = roce.common.take_recv(nic) else {
+            nic.counters.rx_dropped += 1;
             return Ok(());
         };
         let length = (GRH_LEN + packet.payload.len()) as u32;
@@ -52,13 +53,13 @@ impl UdReceiver {
             Err(SgFault::Protection) => Status::LocalProtection,
         };
         let operation = packet.headers.bth.opcode.operation();
-        let mut done = common.received(&wqe, status, length);
+        let mut done = roce.common.received(&wqe, status, length);
         done.completion.src_qp = packet.headers.deth.src_qp;
         done.completion.grh = true;
         done.completion.ipv4 = flow.src.is_ipv4();
         done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
         done.solicited = packet.headers.bth.solicited;
-        common.complete_recv(context, done);
+        roce.common.complete_recv(nic, done);
         if status == Status::Success {
             Ok(())
         } else {

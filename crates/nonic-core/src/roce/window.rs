@@ -24,7 +24,6 @@
 //! What the window counts never exceeds it, with two exceptions of one packet: one may always be under way, and
 //! a queue pair may ask with one for an acknowledgement it would otherwise never get.
 
-use crate::qp::Emit;
 use crate::time::Time;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -117,7 +116,7 @@ struct Held {
 }
 
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct PeerWindow {
     window: u32,
     /// Below this the window doubles per round trip, above it grows linearly.
     threshold: u32,
@@ -156,9 +155,9 @@ pub(crate) struct Peer {
     generation: u32,
 }
 
-impl Peer {
+impl PeerWindow {
     fn new(ip: IpAddr, config: &WindowConfig, generation: u32) -> Self {
-        Peer {
+        PeerWindow {
             window: config.initial,
             threshold: config.max,
             max: config.max,
@@ -203,13 +202,13 @@ impl Peer {
     }
 
     /// What a queue pair that was not admitted has to wait for.
-    pub(crate) fn refusal(&self, share: &Share, bytes: u32) -> Emit {
+    pub(crate) fn refusal(&self, share: &Share) -> NoRoom {
         if self.is_stalled(share) {
-            Emit::Idle
+            NoRoom::Stalled
         } else if self.has_fair_share(share) {
-            Emit::FairShare(bytes)
+            NoRoom::FairShare
         } else {
-            Emit::Window(bytes)
+            NoRoom::Full
         }
     }
 
@@ -446,10 +445,21 @@ impl Peer {
     }
 }
 
+/// Why a queue pair may not send more to a peer at the moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NoRoom {
+    /// What it had under way was written off: it waits until it hears something.
+    Stalled,
+    /// Others wait, and it has its fair share.
+    FairShare,
+    /// There is too much under way.
+    Full,
+}
+
 /// Every peer some queue pair is connected to.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTable {
-    peers: slab::Slab<Peer>,
+    peers: slab::Slab<PeerWindow>,
     by_ip: HashMap<IpAddr, usize>,
     generation: u32,
 }
@@ -460,7 +470,7 @@ impl PeerTable {
         let (peers, generation) = (&mut self.peers, &mut self.generation);
         let index = *self.by_ip.entry(ip).or_insert_with(|| {
             *generation = generation.wrapping_add(1);
-            peers.insert(Peer::new(ip, config, *generation))
+            peers.insert(PeerWindow::new(ip, config, *generation))
         });
         self.peers[index].users += 1;
         PeerId(index)
@@ -477,17 +487,17 @@ impl PeerTable {
         }
     }
 
-    pub(crate) fn peer(&mut self, id: PeerId) -> &mut Peer {
+    pub(crate) fn peer(&mut self, id: PeerId) -> &mut PeerWindow {
         &mut self.peers[id.0]
     }
 
     /// The same for a peer that may have lost its last user.
-    pub(crate) fn find(&mut self, id: PeerId) -> Option<&mut Peer> {
+    pub(crate) fn find(&mut self, id: PeerId) -> Option<&mut PeerWindow> {
         self.peers.get_mut(id.0)
     }
 
     /// The owner of a timer, unless it is gone.
-    pub(crate) fn owner(&mut self, id: PeerId, generation: u32) -> Option<&mut Peer> {
+    pub(crate) fn owner(&mut self, id: PeerId, generation: u32) -> Option<&mut PeerWindow> {
         self.find(id).filter(|peer| peer.generation == generation)
     }
 

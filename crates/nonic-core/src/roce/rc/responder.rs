@@ -8,7 +8,6 @@
 //!   answer is queued; then the completion. The engine sends answers before it publishes completions.
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
 
-use super::Fatal;
 use super::remote::{
     ACCESS, INVALID, InboundWrite, MAX_MESSAGE, Refusal, begin_read, begin_write, check_write, find_remote,
     flush_rights, length_fits, locate, place,
@@ -17,11 +16,14 @@ use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
 use crate::event::Event;
 use crate::memory::{Access, SgFault};
-use crate::qp::{Batch, Common, Context, Emit};
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::{Batch, Emit, Fatal};
+use crate::roce::served::Served;
+use crate::roce::xrc::XrcSrq;
 use crate::rq::RecvWqe;
 use crate::work::{CompletionOpcode, FlushRange, Placement, Status};
 use crate::wqe::packets_for;
-use crate::xrc::{Served, XrcSrq};
 use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,9 +85,9 @@ impl Responder {
     }
 
     /// Starts the sequence. Called on the way to RTR.
-    pub(crate) fn start(&mut self, common: &Common) {
+    pub(crate) fn start(&mut self, roce: &RoceContext) {
         *self = Responder {
-            expected: common.rq_psn,
+            expected: roce.rq_psn,
             ..Responder::new()
         };
     }
@@ -101,24 +103,24 @@ impl Responder {
 
     pub(crate) fn emit(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
-        self.replies.emit(common, context, batch, out)
+        self.replies.emit(roce, nic, batch, out)
     }
 
     /// Takes a packet from the peer's requester.
     pub(crate) fn handle(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let psn = packet.headers.bth.psn;
         if psn.is_after(self.expected) {
-            context.counters.rx_out_of_sequence += 1;
+            nic.counters.rx_out_of_sequence += 1;
             if !self.refused {
                 self.refused = true;
                 let syndrome = Syndrome::nak(NakCode::PsnSequenceError);
@@ -127,14 +129,14 @@ impl Responder {
             return Ok(());
         }
         if psn.is_before(self.expected) {
-            context.counters.rx_duplicates += 1;
-            self.handle_duplicate(common, context, packet);
+            nic.counters.rx_duplicates += 1;
+            self.handle_duplicate(roce, nic, packet);
             return Ok(());
         }
         self.refused = false;
         let executed = self
-            .choose_srq(common, context, packet)
-            .and_then(|()| self.execute(common, context, packet));
+            .choose_srq(roce, nic, packet)
+            .and_then(|()| self.execute(roce, nic, packet));
         match executed {
             Ok(()) => {
                 self.not_ready = 0;
@@ -144,34 +146,40 @@ impl Responder {
                 self.refused = true;
                 // A peer that comes again and again uses up its retries while our program may only be waiting for a
                 // processor: it is asked to stay away longer each time.
-                let wait = common.min_rnr_timer.lengthened(self.not_ready);
+                let wait = roce.min_rnr_timer.lengthened(self.not_ready);
                 self.not_ready = self.not_ready.saturating_add(1);
                 self.replies.defer(psn, self.msn, Syndrome::rnr(wait.code()));
                 Ok(())
             }
             Err(Refusal::Nak(code, status)) => {
                 self.replies.refuse(psn, self.msn, Syndrome::nak(code));
-                self.report_refusal(common, context, code, status);
+                self.report_refusal(roce, nic, code, status);
                 Err(Fatal)
             }
         }
     }
 
-    fn report_refusal(&mut self, common: &Common, context: &mut Context<'_>, code: NakCode, status: Status) {
+    fn report_refusal(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        code: NakCode,
+        status: Status,
+    ) {
         if let Inbound::Send { wqe, received } = std::mem::replace(&mut self.inbound, Inbound::None) {
-            let served = self.served(common);
-            served.complete_recv(context, common.received(&wqe, status, received));
+            let served = self.served(roce);
+            served.complete_recv(nic, roce.common.received(&wqe, status, received));
         } else if code == NakCode::RemoteAccessError {
-            context.events.push_back(Event::QpAccessError(common.qpn));
+            nic.events.push_back(Event::QpAccessError(roce.common.qpn));
         } else {
-            context.events.push_back(Event::QpRequestError(common.qpn));
+            nic.events.push_back(Event::QpRequestError(roce.common.qpn));
         }
     }
 
     /// On whose behalf the message in progress is executed.
-    fn served<'a>(&'a self, common: &'a Common) -> Served<'a> {
+    fn served<'a>(&'a self, roce: &'a RoceContext) -> Served<'a> {
         Served {
-            common,
+            roce,
             srq: self.srq.as_deref(),
         }
     }
@@ -179,16 +187,16 @@ impl Responder {
     /// With XRC, finds the SRQ that a request names. All packets of a message name the same one.
     fn choose_srq(
         &mut self,
-        common: &Common,
-        context: &Context<'_>,
+        roce: &RoceContext,
+        nic: &NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
-        let Some(domain) = common.domain else {
+        let Some(domain) = roce.domain else {
             return Ok(());
         };
         let number = packet.headers.xrc_srqn;
         if let Inbound::None = self.inbound {
-            self.srq = Some(context.xrc.find(number, domain).ok_or(INVALID)?);
+            self.srq = Some(nic.xrc.find(number, domain).ok_or(INVALID)?);
         } else if self.srq.as_ref().is_none_or(|srq| srq.number != number) {
             return Err(INVALID);
         }
@@ -197,26 +205,26 @@ impl Responder {
 
     fn execute(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
         self.check_sequence(operation)?;
-        if !length_fits(operation, packet.payload.len(), common.mtu) {
+        if !length_fits(operation, packet.payload.len(), roce.mtu) {
             return Err(INVALID);
         }
         match operation {
-            Operation::ReadRequest => self.read(common, context, packet)?,
-            Operation::CompareSwap | Operation::FetchAdd => self.atomic(common, context, packet)?,
-            Operation::AtomicWrite => self.atomic_write(common, context, packet)?,
-            Operation::Flush => self.flush_memory(common, context, packet)?,
+            Operation::ReadRequest => self.read(roce, nic, packet)?,
+            Operation::CompareSwap | Operation::FetchAdd => self.atomic(roce, nic, packet)?,
+            Operation::AtomicWrite => self.atomic_write(roce, nic, packet)?,
+            Operation::Flush => self.flush_memory(roce, nic, packet)?,
             operation if operation.is_send() => {
-                self.send(common, context, packet)?;
+                self.send(roce, nic, packet)?;
                 self.executed_packet(packet, operation);
             }
             operation if operation.is_write() => {
-                self.write(common, context, packet)?;
+                self.write(roce, nic, packet)?;
                 self.executed_packet(packet, operation);
             }
             _ => return Err(INVALID),
@@ -248,17 +256,17 @@ impl Responder {
 
     fn send(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
         if let Inbound::None = self.inbound {
-            let wqe = self.served(common).take_recv(context).ok_or(Refusal::NotReady)?;
+            let wqe = self.served(roce).take_recv(nic).ok_or(Refusal::NotReady)?;
             self.inbound = Inbound::Send { wqe, received: 0 };
         }
         let served = Served {
-            common,
+            roce,
             srq: self.srq.as_deref(),
         };
         let Inbound::Send { wqe, received } = &mut self.inbound else {
@@ -277,34 +285,33 @@ impl Responder {
             .has_invalidate()
             .then_some(packet.headers.invalidate_rkey);
         if let Some(rkey) = invalidated {
-            context
-                .keys
-                .invalidate(rkey, served.pd(), common.qpn)
+            nic.keys
+                .invalidate(rkey, served.pd(), roce.common.qpn)
                 .map_err(|_| ACCESS)?;
         }
-        let mut done = common.received(wqe, Status::Success, *received);
+        let mut done = roce.common.received(wqe, Status::Success, *received);
         done.completion.invalidated_rkey = invalidated;
         done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
         done.solicited = packet.headers.bth.solicited;
         self.inbound = Inbound::None;
-        served.complete_recv(context, done);
+        served.complete_recv(nic, done);
         Ok(())
     }
 
     fn write(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
         let ends = operation.is_last() || operation.is_only();
         let served = Served {
-            common,
+            roce,
             srq: self.srq.as_deref(),
         };
         if let Inbound::None = self.inbound {
-            self.inbound = Inbound::Write(begin_write(&served, context, packet)?);
+            self.inbound = Inbound::Write(begin_write(&served, nic, packet)?);
         }
         let Inbound::Write(write) = &mut self.inbound else {
             return Err(INVALID);
@@ -313,7 +320,7 @@ impl Responder {
         let result = check_write(write, packet.payload.len(), ends).and_then(|()| {
             let at = locate(write, packet.payload)?;
             let wqe = if operation.has_immediate() {
-                Some(served.take_recv(context).ok_or(Refusal::NotReady)?)
+                Some(served.take_recv(nic).ok_or(Refusal::NotReady)?)
             } else {
                 None
             };
@@ -340,11 +347,11 @@ impl Responder {
             let total = write.total;
             self.inbound = Inbound::None;
             if let Some(wqe) = wqe {
-                let mut done = common.received(&wqe, Status::Success, total);
+                let mut done = roce.common.received(&wqe, Status::Success, total);
                 done.completion.opcode = CompletionOpcode::RecvWriteWithImmediate;
                 done.completion.immediate = Some(packet.headers.immediate);
                 done.solicited = packet.headers.bth.solicited;
-                served.complete_recv(context, done);
+                served.complete_recv(nic, done);
             }
         }
         Ok(())
@@ -352,21 +359,21 @@ impl Responder {
 
     fn read(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth;
-        if !common.access.contains(Access::REMOTE_READ)
+        if !roce.common.access.contains(Access::REMOTE_READ)
             || reth.dma_len > MAX_MESSAGE
-            || self.replies.reads() >= u32::from(common.max_dest_rd_atomic)
+            || self.replies.reads() >= u32::from(roce.common.max_dest_rd_atomic)
         {
             return Err(INVALID);
         }
-        let reply = begin_read(&self.served(common), context, packet, self.next_msn())?;
-        let packets = packets_for(reth.dma_len, common.mtu);
+        let reply = begin_read(&self.served(roce), nic, packet, self.next_msn())?;
+        let packets = packets_for(reth.dma_len, roce.mtu);
         self.remember(
-            common,
+            roce,
             Executed::Read {
                 first: self.expected,
                 packets,
@@ -383,21 +390,21 @@ impl Responder {
 
     fn atomic(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let request = packet.headers.atomic;
-        if !common.access.contains(Access::REMOTE_ATOMIC)
+        if !roce.common.access.contains(Access::REMOTE_ATOMIC)
             || !request.va.is_multiple_of(8)
-            || common.max_dest_rd_atomic == 0
-            || self.replies.is_full(common)
+            || roce.common.max_dest_rd_atomic == 0
+            || self.replies.is_full(roce)
         {
             return Err(INVALID);
         }
-        let key = context
+        let key = nic
             .keys
-            .find(request.rkey, self.served(common).pd(), common.qpn)
+            .find(request.rkey, self.served(roce).pd(), roce.common.qpn)
             .map_err(|_| ACCESS)?;
         let at = key
             .check(request.va, 8, Access::REMOTE_ATOMIC)
@@ -408,7 +415,7 @@ impl Responder {
         }
         .map_err(|_| ACCESS)?;
         self.remember(
-            common,
+            roce,
             Executed::Atomic {
                 psn: self.expected,
                 original,
@@ -422,22 +429,22 @@ impl Responder {
 
     fn atomic_write(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth;
         let value = packet.payload.try_into().map_err(|_| INVALID)?;
-        if !common.access.contains(Access::REMOTE_WRITE)
+        if !roce.common.access.contains(Access::REMOTE_WRITE)
             || reth.dma_len != 8
             || !reth.va.is_multiple_of(8)
-            || common.max_dest_rd_atomic == 0
-            || self.replies.is_full(common)
+            || roce.common.max_dest_rd_atomic == 0
+            || self.replies.is_full(roce)
         {
             return Err(INVALID);
         }
-        let served = self.served(common);
-        let key = find_remote(&served, context, packet, Access::REMOTE_WRITE)?.ok_or(INVALID)?;
+        let served = self.served(roce);
+        let key = find_remote(&served, nic, packet, Access::REMOTE_WRITE)?.ok_or(INVALID)?;
         let at = key.check(reth.va, 8, Access::REMOTE_WRITE).map_err(|_| ACCESS)?;
         key.region()
             .store(at, u64::from_ne_bytes(value))
@@ -450,8 +457,8 @@ impl Responder {
     /// asks for work.
     fn flush_memory(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let (reth, feth) = (packet.headers.reth, packet.headers.feth);
@@ -461,12 +468,12 @@ impl Responder {
         }
         let placement = Placement::from_bits(feth.placement).ok_or(INVALID)?;
         let needed = flush_rights(placement);
-        if needed.is_empty() || !common.access.contains(needed) || common.max_dest_rd_atomic == 0 {
+        if needed.is_empty() || !roce.common.access.contains(needed) || roce.common.max_dest_rd_atomic == 0 {
             return Err(INVALID);
         }
-        let key = context
+        let key = nic
             .keys
-            .find(reth.rkey, self.served(common).pd(), common.qpn)
+            .find(reth.rkey, self.served(roce).pd(), roce.common.qpn)
             .map_err(|_| ACCESS)?;
         let (va, length) = match feth.selectivity {
             selectivity if selectivity == FlushRange::Named as u8 => (reth.va, u64::from(reth.dma_len)),
@@ -489,7 +496,7 @@ impl Responder {
         self.expected = self.expected.next();
     }
 
-    fn handle_duplicate(&mut self, common: &Common, context: &mut Context<'_>, packet: &Packet<'_>) {
+    fn handle_duplicate(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packet: &Packet<'_>) {
         let psn = packet.headers.bth.psn;
         let operation = packet.headers.bth.opcode.operation();
         if operation.is_send() || operation.is_write() {
@@ -499,7 +506,7 @@ impl Responder {
             }
             return;
         }
-        if self.replies.is_full(common) || self.replies.will_answer(psn, common.mtu) {
+        if self.replies.is_full(roce) || self.replies.will_answer(psn, roce.mtu) {
             return;
         }
         if matches!(operation, Operation::AtomicWrite | Operation::Flush) {
@@ -507,7 +514,7 @@ impl Responder {
             self.replies.done(psn, self.msn);
             return;
         }
-        let mtu = common.mtu;
+        let mtu = roce.mtu;
         match self.history.iter().find(|executed| executed.covers(psn)) {
             Some(Executed::Atomic { original, .. }) if operation.is_atomic() => {
                 self.replies.atomic(psn, self.msn, *original);
@@ -517,16 +524,16 @@ impl Responder {
             {
                 // The memory is read again, with its key as it stands now. One that was revoked meanwhile
                 // is not a fresh violation: the requester will time out.
-                let domain = common.domain;
-                let srq = domain.and_then(|domain| context.xrc.find(packet.headers.xrc_srqn, domain));
+                let domain = roce.domain;
+                let srq = domain.and_then(|domain| nic.xrc.find(packet.headers.xrc_srqn, domain));
                 let served = Served {
-                    common,
+                    roce,
                     srq: srq.as_deref(),
                 };
-                if !self.repeats.take(context.now) {
+                if !self.repeats.take(nic.now) {
                     return;
                 }
-                if let Ok(reply) = begin_read(&served, context, packet, self.msn) {
+                if let Ok(reply) = begin_read(&served, nic, packet, self.msn) {
                     self.replies.read(ReadReply {
                         repeated: true,
                         ..reply
@@ -537,8 +544,8 @@ impl Responder {
         }
     }
 
-    fn remember(&mut self, common: &Common, executed: Executed) {
-        while self.history.len() >= usize::from(common.max_dest_rd_atomic) {
+    fn remember(&mut self, roce: &RoceContext, executed: Executed) {
+        while self.history.len() >= usize::from(roce.common.max_dest_rd_atomic) {
             self.history.pop_front();
         }
         self.history.push_back(executed);
@@ -549,10 +556,10 @@ impl Responder {
     }
 
     /// Ends the receive in progress as flushed, on the way to the error state.
-    pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         if let Inbound::Send { wqe, .. } = std::mem::replace(&mut self.inbound, Inbound::None) {
-            let served = self.served(common);
-            served.complete_recv(context, common.received(&wqe, Status::Flushed, 0));
+            let served = self.served(roce);
+            served.complete_recv(nic, roce.common.received(&wqe, Status::Flushed, 0));
         }
         self.history = VecDeque::new();
     }

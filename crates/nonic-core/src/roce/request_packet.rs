@@ -1,7 +1,7 @@
 //! From a work request to the bytes of one of its packets, for every service.
 
 use crate::memory::SgFault;
-use crate::qp::Common;
+use crate::roce::context::RoceContext;
 use crate::work::{RemoteAddress, SendFlags, SendOp};
 use crate::wqe::{Segment, SendWqe};
 use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len};
@@ -45,8 +45,8 @@ impl RequestPacket {
     }
 
     /// Bytes on the wire, ICRC included.
-    pub(crate) fn wire_len(&self, common: &Common) -> usize {
-        let opcode = Opcode::new(common.service, self.operation).expect("posting checked the service");
+    pub(crate) fn wire_len(&self, roce: &RoceContext) -> usize {
+        let opcode = Opcode::new(roce.common.service, self.operation).expect("posting checked the service");
         let payload = self.payload_len();
         opcode.header_len() + payload + pad_len(payload) + ICRC_LEN
     }
@@ -54,19 +54,19 @@ impl RequestPacket {
     /// Writes headers and payload; the ICRC's place is left for the sealer.
     pub(crate) fn write(
         &self,
-        common: &Common,
+        roce: &RoceContext,
         wqe: &SendWqe,
         psn: Psn,
         ack_request: bool,
         out: &mut [u8],
     ) -> Result<usize, SgFault> {
         let payload = self.payload_len();
-        let mut headers = Headers::new(common.bth(self.operation, psn));
+        let mut headers = Headers::new(roce.bth(self.operation, psn));
         headers.bth.ack_request = ack_request;
         headers.bth.pad = pad_len(payload) as u8;
         headers.bth.solicited = self.segment.last && wqe.flags.contains(SendFlags::SOLICITED);
         self.describe(wqe, &mut headers);
-        address(common, wqe, &mut headers);
+        address(roce, wqe, &mut headers);
         let start = headers.emit(out);
         let end = start + payload;
         if payload > 0 {
@@ -118,11 +118,11 @@ impl RequestPacket {
 }
 
 /// Fills in where a datagram goes, or which SRQ an extended connection's request is for.
-fn address(common: &Common, wqe: &SendWqe, headers: &mut Headers) {
+fn address(roce: &RoceContext, wqe: &SendWqe, headers: &mut Headers) {
     let Some(destination) = &wqe.destination else {
         return;
     };
-    if common.service == Service::Xrc {
+    if roce.common.service == Service::Xrc {
         headers.xrc_srqn = destination.qpn.value();
         return;
     }
@@ -130,8 +130,8 @@ fn address(common: &Common, wqe: &SendWqe, headers: &mut Headers) {
     // A Q_Key with its top bit set stands for the queue pair's own.
     let own = destination.qkey & 0x8000_0000 != 0;
     headers.deth = Deth {
-        qkey: if own { common.qkey } else { destination.qkey },
-        src_qp: common.qpn,
+        qkey: if own { roce.qkey } else { destination.qkey },
+        src_qp: roce.common.qpn,
     };
 }
 

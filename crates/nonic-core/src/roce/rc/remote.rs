@@ -5,9 +5,9 @@
 
 use super::replies::ReadReply;
 use crate::memory::{Access, Key};
-use crate::qp::Context;
+use crate::resources::NicResources;
+use crate::roce::served::Served;
 use crate::work::{Placement, Status};
-use crate::xrc::Served;
 use nonic_wire::{NakCode, Operation, Packet};
 use std::sync::Arc;
 
@@ -37,14 +37,14 @@ pub(crate) struct InboundWrite {
 
 pub(crate) fn begin_write(
     served: &Served<'_>,
-    context: &mut Context<'_>,
+    nic: &mut NicResources<'_>,
     packet: &Packet<'_>,
 ) -> Result<InboundWrite, Refusal> {
     let reth = packet.headers.reth;
-    if !served.common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
+    if !served.roce.common.access.contains(Access::REMOTE_WRITE) || reth.dma_len > MAX_MESSAGE {
         return Err(INVALID);
     }
-    let key = find_remote(served, context, packet, Access::REMOTE_WRITE)?;
+    let key = find_remote(served, nic, packet, Access::REMOTE_WRITE)?;
     Ok(InboundWrite {
         key,
         va: reth.va,
@@ -55,12 +55,12 @@ pub(crate) fn begin_write(
 
 pub(crate) fn begin_read(
     served: &Served<'_>,
-    context: &mut Context<'_>,
+    nic: &mut NicResources<'_>,
     packet: &Packet<'_>,
     msn: u32,
 ) -> Result<ReadReply, Refusal> {
     let reth = packet.headers.reth;
-    let key = find_remote(served, context, packet, Access::REMOTE_READ)?;
+    let key = find_remote(served, nic, packet, Access::REMOTE_READ)?;
     Ok(ReadReply {
         psn: packet.headers.bth.psn,
         msn,
@@ -75,7 +75,7 @@ pub(crate) fn begin_read(
 /// The key a request names, checked for its whole range. A request for zero bytes needs none.
 pub(crate) fn find_remote(
     served: &Served<'_>,
-    context: &mut Context<'_>,
+    nic: &mut NicResources<'_>,
     packet: &Packet<'_>,
     needed: Access,
 ) -> Result<Option<Arc<Key>>, Refusal> {
@@ -83,9 +83,9 @@ pub(crate) fn find_remote(
     if reth.dma_len == 0 {
         return Ok(None);
     }
-    let key = context
+    let key = nic
         .keys
-        .find(reth.rkey, served.pd(), served.common.qpn)
+        .find(reth.rkey, served.pd(), served.roce.common.qpn)
         .map_err(|_| ACCESS)?;
     key.check(reth.va, u64::from(reth.dma_len), needed)
         .map_err(|_| ACCESS)?;

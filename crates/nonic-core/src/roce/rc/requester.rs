@@ -13,14 +13,16 @@
 //!   is what responders expect of a duplicate.
 //! - An acknowledgement for a place behind an unanswered READ or atomic means that the answer was lost.
 //! - Places before `written_off` do not count in the window any more: the queue pair stalled with them under
-//!   way (`peer.rs`). Going back makes everything count again.
+//!   way (`window.rs`). Going back makes everything count again.
 //! - Work completes strictly in order, from the front of the queue.
 
-use super::Fatal;
 use crate::memory::{Access, SgFault};
-use crate::peer::Share;
-use crate::qp::{Batch, Common, Context, Emit, QpState, RnrTimer};
-use crate::request_packet::RequestPacket;
+use crate::qp::{QpState, RnrTimer};
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::{Batch, Emit, Fatal};
+use crate::roce::request_packet::RequestPacket;
+use crate::roce::window::{NoRoom, Share};
 use crate::time::Time;
 use crate::work::{SendFlags, SendOp, Status};
 use crate::wqe::SendWqe;
@@ -77,12 +79,12 @@ pub(crate) struct RequesterTimers {
 
 impl Requester {
     /// Starts the packet sequence. Called on the way to RTS.
-    pub(crate) fn start(&mut self, common: &Common) {
+    pub(crate) fn start(&mut self, roce: &RoceContext) {
         // Starting one lap up keeps every place comparable with an older one.
-        let start = (1 << 24) + u64::from(common.sq_psn.value());
+        let start = (1 << 24) + u64::from(roce.sq_psn.value());
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
         (self.asked, self.written_off, self.cautious_until) = (start, start, start);
-        self.reset_retries(common);
+        self.reset_retries(roce);
     }
 
     /// How many requests are queued.
@@ -125,15 +127,15 @@ impl Requester {
     /// Writes the next packet, if there is one and it fits the batch.
     pub(crate) fn emit(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
-        if self.timers.quiet_until.is_some() || !common.state.requests() {
+        if self.timers.quiet_until.is_some() || !roce.common.state.requests() {
             return Emit::Idle;
         }
-        if self.is_cautious(common) && self.share.bytes() > 0 {
+        if self.is_cautious(roce) && self.share.bytes() > 0 {
             return Emit::Idle;
         }
         loop {
@@ -141,54 +143,54 @@ impl Requester {
                 return Emit::Idle;
             };
             if wqe.packets == 0 {
-                match self.run_local(common, context) {
+                match self.run_local(roce, nic) {
                     Emit::Packet(_) => continue,
                     other => return other,
                 }
             }
             let index = (self.next - wqe.first) as u32;
-            if index == 0 && !self.may_start(common, wqe) {
+            if index == 0 && !self.may_start(roce, wqe) {
                 return Emit::Idle;
             }
-            if wqe.op.is_answered() && self.fetches >= u32::from(common.max_rd_atomic) {
+            if wqe.op.is_answered() && self.fetches >= u32::from(roce.common.max_rd_atomic) {
                 return Emit::Idle;
             }
-            return self.emit_packet(common, context, index, batch, out);
+            return self.emit_packet(roce, nic, index, batch, out);
         }
     }
 
     /// A peer that did not answer in time is asked with one packet at a time until it does, one that was not
     /// ready until it is, and one that answers slowly until it has caught up. Otherwise a connection to a
     /// process that is gone or slow would keep the window to its host from all the others.
-    fn is_cautious(&self, common: &Common) -> bool {
-        self.is_probing(common) || self.una < self.cautious_until
+    fn is_cautious(&self, roce: &RoceContext) -> bool {
+        self.is_probing(roce) || self.una < self.cautious_until
     }
 
-    fn is_probing(&self, common: &Common) -> bool {
-        self.retry_left < common.retry_count
+    fn is_probing(&self, roce: &RoceContext) -> bool {
+        self.retry_left < roce.retry_count
     }
 
-    fn may_start(&self, common: &Common, wqe: &SendWqe) -> bool {
+    fn may_start(&self, roce: &RoceContext, wqe: &SendWqe) -> bool {
         let fenced = wqe.flags.contains(SendFlags::FENCE) && self.fetches > 0;
-        let draining = common.state == QpState::Sqd && self.next == self.sent;
+        let draining = roce.common.state == QpState::Sqd && self.next == self.sent;
         !fenced && !draining
     }
 
     /// Runs the local operation at the cursor, once everything before it is complete.
-    fn run_local(&mut self, common: &Common, context: &mut Context<'_>) -> Emit {
-        if self.cursor != 0 || common.state == QpState::Sqd {
+    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Emit {
+        if self.cursor != 0 || roce.common.state == QpState::Sqd {
             return Emit::Idle;
         }
         let Some(wqe) = self.queue.pop_front() else {
             return Emit::Idle;
         };
-        match common.run_local(context, wqe.op) {
+        match roce.common.run_local(nic, wqe.op) {
             Ok(()) => {
-                common.complete_send(context, &wqe, Status::Success);
+                roce.common.complete_send(nic, &wqe, Status::Success);
                 Emit::Packet(0)
             }
             Err(status) => {
-                common.complete_send(context, &wqe, status);
+                roce.common.complete_send(nic, &wqe, status);
                 Emit::Failed
             }
         }
@@ -196,15 +198,15 @@ impl Requester {
 
     fn emit_packet(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         index: u32,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
-        let cautious = self.is_cautious(common);
-        let mtu = common.mtu;
-        let Some(peer) = common.peer(context) else {
+        let cautious = self.is_cautious(roce);
+        let mtu = roce.mtu;
+        let Some(peer) = roce.peer(nic) else {
             return Emit::Idle;
         };
         let wqe = &mut self.queue[self.cursor];
@@ -222,9 +224,13 @@ impl Requester {
         // more instead of waiting for a timeout.
         let must_ask = self.next > self.una && self.asked <= self.una;
         if !peer.admits(&self.share, cost, batch.in_turn) && !must_ask {
-            return peer.refusal(&self.share, cost);
+            return match peer.refusal(&self.share) {
+                NoRoom::Stalled => Emit::Idle,
+                NoRoom::FairShare => Emit::FairShare(cost),
+                NoRoom::Full => Emit::Window(cost),
+            };
         }
-        if packet.wire_len(common) > batch.max_len {
+        if packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }
         let fills_window = peer.is_filled_by(&self.share, cost, mtu, batch.in_turn);
@@ -244,31 +250,31 @@ impl Requester {
         } else {
             Ok(())
         };
-        let written = checked.and_then(|()| packet.write(common, wqe, psn, ack_request, out));
+        let written = checked.and_then(|()| packet.write(roce, wqe, psn, ack_request, out));
         let Ok(length) = written else {
-            return self.local_fault(common, context, Status::LocalProtection);
+            return self.local_fault(roce, nic, Status::LocalProtection);
         };
         if ack_request {
             self.since_ack_request = 0;
             self.asked = self.next + u64::from(packet.places);
-            self.measured.get_or_insert((self.asked, context.now));
+            self.measured.get_or_insert((self.asked, nic.now));
         }
-        self.sent_packet(common, context, &packet);
+        self.sent_packet(roce, nic, &packet);
         Emit::Packet(length)
     }
 
     /// A local key does not permit the access. Requests before this one end first.
-    fn local_fault(&mut self, common: &Common, context: &mut Context<'_>, status: Status) -> Emit {
+    fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) -> Emit {
         if self.cursor != 0 {
             return Emit::Idle;
         }
-        self.fail_front(common, context, status);
+        self.fail_front(roce, nic, status);
         Emit::Failed
     }
 
-    fn sent_packet(&mut self, common: &Common, context: &mut Context<'_>, packet: &RequestPacket) {
+    fn sent_packet(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packet: &RequestPacket) {
         if self.next < self.sent {
-            context.counters.retransmitted_packets += 1;
+            nic.counters.retransmitted_packets += 1;
         }
         let wqe = &self.queue[self.cursor];
         self.fetches += u32::from(wqe.op.is_answered());
@@ -281,29 +287,29 @@ impl Requester {
             self.cursor += 1;
         }
         if self.timers.retransmit_at.is_none() {
-            self.arm_retransmit(common, context.now);
+            self.arm_retransmit(roce, nic.now);
         }
-        self.count_in_flight(common, context);
+        self.count_in_flight(roce, nic);
     }
 
     /// Takes a packet from the peer's responder.
     pub(crate) fn handle(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let Some(place) = self.place_of(packet.headers.bth.psn) else {
             return Ok(());
         };
         match packet.headers.bth.opcode.operation() {
-            Operation::Acknowledge => self.handle_aeth(common, context, place, packet),
+            Operation::Acknowledge => self.handle_aeth(roce, nic, place, packet),
             Operation::AtomicAcknowledge => {
                 let original = packet.headers.atomic_original.to_ne_bytes();
-                self.handle_fetched(common, context, place, &original, None)
+                self.handle_fetched(roce, nic, place, &original, None)
             }
             operation if operation.is_read_response() => {
-                self.handle_fetched(common, context, place, packet.payload, Some(operation))
+                self.handle_fetched(roce, nic, place, packet.payload, Some(operation))
             }
             _ => Ok(()),
         }
@@ -318,36 +324,36 @@ impl Requester {
 
     fn handle_aeth(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         place: u64,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let kind = packet.headers.aeth.syndrome.kind();
         if let AethKind::Ack { .. } = kind {
-            self.acknowledge(common, context, place + 1);
+            self.acknowledge(roce, nic, place + 1);
             return Ok(());
         }
         // Every other kind is about `place` itself and acknowledges what is before it.
-        self.acknowledge(common, context, place);
+        self.acknowledge(roce, nic, place);
         if self.una != place {
             return Ok(());
         }
         match kind {
-            AethKind::RnrNak { timer } => self.receiver_not_ready(common, context, timer),
+            AethKind::RnrNak { timer } => self.receiver_not_ready(roce, nic, timer),
             AethKind::Nak(NakCode::PsnSequenceError) => {
-                context.counters.naks_received += 1;
-                self.rewind_once(common, context);
+                nic.counters.naks_received += 1;
+                self.rewind_once(roce, nic);
                 Ok(())
             }
             AethKind::Nak(code) => {
-                context.counters.naks_received += 1;
+                nic.counters.naks_received += 1;
                 let status = match code {
                     NakCode::RemoteAccessError => Status::RemoteAccess,
                     NakCode::RemoteOperationalError => Status::RemoteOperation,
                     _ => Status::RemoteInvalidRequest,
                 };
-                self.fail_front(common, context, status);
+                self.fail_front(roce, nic, status);
                 Err(Fatal)
             }
             _ => Ok(()),
@@ -356,36 +362,36 @@ impl Requester {
 
     fn receiver_not_ready(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         timer: u8,
     ) -> Result<(), Fatal> {
-        context.counters.rnr_naks_received += 1;
+        nic.counters.rnr_naks_received += 1;
         if self.timers.quiet_until.is_some() {
             // A duplicate of the one being waited out.
             return Ok(());
         }
-        if common.rnr_retry != RNR_RETRY_INFINITE {
+        if roce.rnr_retry != RNR_RETRY_INFINITE {
             if self.rnr_left == 0 {
-                self.fail_front(common, context, Status::RnrRetryExceeded);
+                self.fail_front(roce, nic, Status::RnrRetryExceeded);
                 return Err(Fatal);
             }
             self.rnr_left -= 1;
         }
-        self.rewind(common, context);
+        self.rewind(roce, nic);
         let quiet = RnrTimer::from_code(timer & 0x1f)
             .expect("masked to five bits")
             .duration();
         self.timers = RequesterTimers {
             retransmit_at: None,
-            quiet_until: Some(context.now + quiet),
+            quiet_until: Some(nic.now + quiet),
         };
         self.cautious_until = self.una + 1;
         Ok(())
     }
 
     /// Everything before `up_to` was executed by the peer.
-    fn acknowledge(&mut self, common: &Common, context: &mut Context<'_>, up_to: u64) {
+    fn acknowledge(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, up_to: u64) {
         let before = self.una;
         let mut answer_lost = false;
         while self.una < up_to {
@@ -399,13 +405,13 @@ impl Requester {
                 break;
             }
             self.una = wqe.end();
-            self.finish_front(common, context);
+            self.finish_front(roce, nic);
         }
         if self.una > before {
-            self.progressed(common, context, before);
+            self.progressed(roce, nic, before);
         }
         if answer_lost {
-            self.rewind_once(common, context);
+            self.rewind_once(roce, nic);
         }
     }
 
@@ -413,14 +419,14 @@ impl Requester {
     /// ATOMIC_WRITEs and FLUSHes.
     fn handle_fetched(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         place: u64,
         data: &[u8],
         response: Option<Operation>,
     ) -> Result<(), Fatal> {
         // It also acknowledges every request before it.
-        self.acknowledge(common, context, place);
+        self.acknowledge(roce, nic, place);
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
@@ -433,7 +439,7 @@ impl Requester {
             return Ok(());
         }
         let index = (place - wqe.first) as u32;
-        let segment = wqe.segment(index, common.mtu);
+        let segment = wqe.segment(index, roce.mtu);
         let expected = match wqe.op {
             _ if atomic => 8,
             SendOp::Read(_) => segment.length as usize,
@@ -453,7 +459,7 @@ impl Requester {
                 })
         };
         if let Err(status) = placed {
-            self.fail_front(common, context, status);
+            self.fail_front(roce, nic, status);
             return Err(Fatal);
         }
         let complete = index + 1 == wqe.packets;
@@ -464,9 +470,9 @@ impl Requester {
         }
         self.una = place + 1;
         if complete {
-            self.finish_front(common, context);
+            self.finish_front(roce, nic);
         }
-        self.progressed(common, context, place);
+        self.progressed(roce, nic, place);
         Ok(())
     }
 
@@ -489,60 +495,60 @@ impl Requester {
     }
 
     /// The front request is done.
-    fn finish_front(&mut self, common: &Common, context: &mut Context<'_>) {
+    fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         if let Some(wqe) = self.queue.pop_front() {
-            common.complete_send(context, &wqe, Status::Success);
+            roce.common.complete_send(nic, &wqe, Status::Success);
             self.cursor = self.cursor.saturating_sub(1);
         }
     }
 
     /// `una` moved on from `before`.
-    fn progressed(&mut self, common: &Common, context: &mut Context<'_>, before: u64) {
+    fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, before: u64) {
         if self.next < self.una {
             // Answers of an earlier attempt overtook the repetition.
             self.next = self.una;
             self.cursor = 0;
         }
-        self.reset_retries(common);
+        self.reset_retries(roce);
         self.rewound_at = None;
         // Whatever the peer was not ready for, it has executed since.
         self.timers.quiet_until = None;
         if self.una == self.next {
             self.timers.retransmit_at = None;
         } else {
-            self.arm_retransmit(common, context.now);
+            self.arm_retransmit(roce, nic.now);
         }
         let bytes = u32::try_from(self.una - before)
             .unwrap_or(u32::MAX)
-            .saturating_mul(common.mtu);
-        let now = context.now;
-        if let Some(peer) = common.peer(context) {
+            .saturating_mul(roce.mtu);
+        let now = nic.now;
+        if let Some(peer) = roce.peer(nic) {
             if peer.is_stalled(&self.share) {
                 // Others have had the room since: it is not taken back from them.
                 (self.written_off, self.cautious_until) = (self.next, self.next);
             }
-            peer.on_progress(now, &mut self.share, bytes, common.mtu);
+            peer.on_progress(now, &mut self.share, bytes, roce.mtu);
             if let Some((_, asked_at)) = self.measured.take_if(|(place, _)| *place <= self.una) {
                 peer.on_round_trip(now.since(asked_at));
             }
         }
-        self.count_in_flight(common, context);
+        self.count_in_flight(roce, nic);
     }
 
     /// Goes back to the oldest unacknowledged place, unless that was done already: the responder reports a
     /// gap once, further reports are copies.
-    fn rewind_once(&mut self, common: &Common, context: &mut Context<'_>) {
+    fn rewind_once(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         if self.rewound_at == Some(self.una) {
             return;
         }
         self.rewound_at = Some(self.una);
-        if let Some(peer) = common.peer(context) {
-            peer.on_loss(&self.share, common.mtu);
+        if let Some(peer) = roce.peer(nic) {
+            peer.on_loss(&self.share, roce.mtu);
         }
-        self.rewind(common, context);
+        self.rewind(roce, nic);
     }
 
-    fn rewind(&mut self, common: &Common, context: &mut Context<'_>) {
+    fn rewind(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         self.next = self.una;
         self.cursor = 0;
         self.fetches = 0;
@@ -550,73 +556,77 @@ impl Requester {
         self.asked = self.una;
         (self.written_off, self.cautious_until) = (self.una, self.una);
         self.measured = None;
-        self.count_in_flight(common, context);
+        self.count_in_flight(roce, nic);
     }
 
     /// The peer did not answer in time.
-    pub(crate) fn handle_timeout(&mut self, common: &Common, context: &mut Context<'_>) -> Result<(), Fatal> {
-        if self.timers.quiet_until.is_some_and(|until| until <= context.now) {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+    ) -> Result<(), Fatal> {
+        if self.timers.quiet_until.is_some_and(|until| until <= nic.now) {
             self.timers.quiet_until = None;
         }
-        if self.timers.retransmit_at.is_none_or(|at| at > context.now) {
+        if self.timers.retransmit_at.is_none_or(|at| at > nic.now) {
             return Ok(());
         }
         self.timers.retransmit_at = None;
-        context.counters.timeouts += 1;
+        nic.counters.timeouts += 1;
         if self.retry_left == 0 {
-            self.fail_front(common, context, Status::RetryExceeded);
+            self.fail_front(roce, nic, Status::RetryExceeded);
             return Err(Fatal);
         }
         self.rewound_at = None;
-        let repeated = self.is_probing(common);
+        let repeated = self.is_probing(roce);
         self.retry_left -= 1;
-        if let (false, Some(peer)) = (repeated, common.peer(context)) {
-            peer.on_timeout(&self.share, common.mtu);
+        if let (false, Some(peer)) = (repeated, roce.peer(nic)) {
+            peer.on_timeout(&self.share, roce.mtu);
         }
-        self.rewind(common, context);
+        self.rewind(roce, nic);
         Ok(())
     }
 
     /// Ends the front request with an error; the caller flushes the rest.
-    fn fail_front(&mut self, common: &Common, context: &mut Context<'_>, status: Status) {
+    fn fail_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
         if let Some(wqe) = self.queue.pop_front() {
-            common.complete_send(context, &wqe, status);
+            roce.common.complete_send(nic, &wqe, status);
         }
     }
 
     /// Ends every queued request as flushed.
-    pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         while let Some(wqe) = self.queue.pop_front() {
-            common.complete_send(context, &wqe, Status::Flushed);
+            roce.common.complete_send(nic, &wqe, Status::Flushed);
         }
-        self.forget(common, context);
+        self.forget(roce, nic);
     }
 
     /// Drops everything without completions.
-    pub(crate) fn forget(&mut self, common: &Common, context: &mut Context<'_>) {
+    pub(crate) fn forget(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         self.queue = VecDeque::new();
         self.timers = RequesterTimers::default();
         self.tail = self.una;
         self.sent = self.una;
         self.rewound_at = None;
-        self.rewind(common, context);
+        self.rewind(roce, nic);
     }
 
-    fn arm_retransmit(&mut self, common: &Common, now: Time) {
-        self.timers.retransmit_at = common.timeout.duration().map(|duration| now + duration);
+    fn arm_retransmit(&mut self, roce: &RoceContext, now: Time) {
+        self.timers.retransmit_at = roce.timeout.duration().map(|duration| now + duration);
     }
 
-    fn reset_retries(&mut self, common: &Common) {
-        self.retry_left = common.retry_count;
-        self.rnr_left = common.rnr_retry;
+    fn reset_retries(&mut self, roce: &RoceContext) {
+        self.retry_left = roce.retry_count;
+        self.rnr_left = roce.rnr_retry;
     }
 
     /// Tells the peer's window how much is under way.
-    fn count_in_flight(&mut self, common: &Common, context: &mut Context<'_>) {
+    fn count_in_flight(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         let first = self.una.max(self.written_off);
-        let in_flight = (self.next - first) * u64::from(common.mtu);
-        let cautious = self.is_cautious(common);
-        if let Some(peer) = common.peer(context) {
+        let in_flight = (self.next - first) * u64::from(roce.mtu);
+        let cautious = self.is_cautious(roce);
+        if let Some(peer) = roce.peer(nic) {
             peer.account(&mut self.share, in_flight, cautious);
         }
     }

@@ -5,7 +5,9 @@
 
 use crate::event::Event;
 use crate::memory::{Access, Key};
-use crate::qp::{Batch, Common, Context, Emit};
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::{Batch, Emit};
 use nonic_wire::{Aeth, AethKind, Headers, ICRC_LEN, NakCode, Opcode, Operation, Psn, Syndrome, pad_len};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -169,20 +171,20 @@ impl Replies {
     }
 
     /// Whether the queue is as long as a well-behaved peer can make it.
-    pub(crate) fn is_full(&self, common: &Common) -> bool {
-        self.queue.len() >= 2 * usize::from(common.max_dest_rd_atomic) + 4
+    pub(crate) fn is_full(&self, roce: &RoceContext) -> bool {
+        self.queue.len() >= 2 * usize::from(roce.common.max_dest_rd_atomic) + 4
     }
 
     /// Writes the next packet, if there is one and it fits the batch.
     pub(crate) fn emit(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
         loop {
-            if let Some(emitted) = self.emit_front(common, context, batch, out) {
+            if let Some(emitted) = self.emit_front(roce, nic, batch, out) {
                 return emitted;
             }
             // A repeated READ whose key was revoked since: no fresh violation (the requester may have long
@@ -194,8 +196,8 @@ impl Replies {
     /// Writes a packet of the first reply. `None` if that is a repeated READ that can no longer be answered.
     fn emit_front(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         batch: &Batch,
         out: &mut [u8],
     ) -> Option<Emit> {
@@ -206,23 +208,23 @@ impl Replies {
             Reply::Aeth { .. } => (Operation::Acknowledge, 0),
             Reply::Atomic { .. } => (Operation::AtomicAcknowledge, 0),
             Reply::Done { .. } => (Operation::ReadResponseOnly, 0),
-            Reply::Read(read) => (read.operation(common.mtu), read.payload_len(common.mtu)),
+            Reply::Read(read) => (read.operation(roce.mtu), read.payload_len(roce.mtu)),
         };
-        let opcode = Opcode::new(common.service, operation).expect("every reliable service answers");
+        let opcode = Opcode::new(roce.common.service, operation).expect("every reliable service answers");
         let length = opcode.header_len() + payload + pad_len(payload) + ICRC_LEN;
         if length > batch.max_len {
             return Some(Emit::NotInBatch);
         }
         let finished = match reply {
             Reply::Aeth { psn, aeth } => {
-                count_refusal(context, aeth.syndrome);
-                let mut headers = Headers::new(common.bth(operation, *psn));
+                count_refusal(nic, aeth.syndrome);
+                let mut headers = Headers::new(roce.bth(operation, *psn));
                 headers.aeth = *aeth;
                 headers.emit(out);
                 true
             }
             Reply::Atomic { psn, msn, original } => {
-                let mut headers = Headers::new(common.bth(operation, *psn));
+                let mut headers = Headers::new(roce.bth(operation, *psn));
                 headers.aeth = Aeth {
                     syndrome: Syndrome::ack(),
                     msn: *msn,
@@ -232,7 +234,7 @@ impl Replies {
                 true
             }
             Reply::Done { psn, msn } => {
-                let mut headers = Headers::new(common.bth(operation, *psn));
+                let mut headers = Headers::new(roce.bth(operation, *psn));
                 headers.aeth = Aeth {
                     syndrome: Syndrome::ack(),
                     msn: *msn,
@@ -240,11 +242,11 @@ impl Replies {
                 headers.emit(out);
                 true
             }
-            Reply::Read(read) => match write_read_response(common, read, operation, out) {
+            Reply::Read(read) => match write_read_response(roce, read, operation, out) {
                 Some(finished) => finished,
                 None if read.repeated => return None,
                 None => {
-                    context.events.push_back(Event::QpAccessError(common.qpn));
+                    nic.events.push_back(Event::QpAccessError(roce.common.qpn));
                     return Some(self.abandon_read());
                 }
             },
@@ -270,13 +272,13 @@ impl Replies {
 
 /// Writes one response packet and moves on; whether it was the last. `None` if the key no longer permits it.
 fn write_read_response(
-    common: &Common,
+    roce: &RoceContext,
     read: &mut ReadReply,
     operation: Operation,
     out: &mut [u8],
 ) -> Option<bool> {
-    let payload = read.payload_len(common.mtu);
-    let mut headers = Headers::new(common.bth(operation, read.psn));
+    let payload = read.payload_len(roce.mtu);
+    let mut headers = Headers::new(roce.bth(operation, read.psn));
     headers.bth.pad = pad_len(payload) as u8;
     headers.aeth = Aeth {
         syndrome: Syndrome::ack(),
@@ -297,10 +299,10 @@ fn write_read_response(
     Some(read.left == 0)
 }
 
-fn count_refusal(context: &mut Context<'_>, syndrome: Syndrome) {
+fn count_refusal(nic: &mut NicResources<'_>, syndrome: Syndrome) {
     match syndrome.kind() {
-        AethKind::Nak(_) => context.counters.naks_sent += 1,
-        AethKind::RnrNak { .. } => context.counters.rnr_naks_sent += 1,
+        AethKind::Nak(_) => nic.counters.naks_sent += 1,
+        AethKind::RnrNak { .. } => nic.counters.rnr_naks_sent += 1,
         _ => {}
     }
 }

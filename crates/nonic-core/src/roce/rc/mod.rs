@@ -14,7 +14,3 @@ mod responder;
 pub(crate) use remote::MAX_MESSAGE;
 pub(crate) use requester::{Requester, RequesterTimers};
 pub(crate) use responder::Responder;
-
-/// The queue pair cannot go on: the caller moves it to the error state.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Fatal;

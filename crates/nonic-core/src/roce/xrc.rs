@@ -4,12 +4,11 @@
 //! *target* queue pair only receives, for all the SRQs of its domain. The SRQ, not the queue pair, says which
 //! receive a message takes, where that completes and to which protection domain memory keys must belong.
 //!
-//! The reliable machinery is that of RC. The responder asks [`Served`] for what differs.
+//! The reliable machinery is that of RC; what differs is in `served.rs`.
 
 use crate::cq::CompletionQueue;
-use crate::memory::{KeyHasher, PdId};
-use crate::qp::{Common, Context, Received};
-use crate::rq::{ReceiveQueue, RecvWqe};
+use crate::memory::KeyHasher;
+use crate::rq::ReceiveQueue;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -67,31 +66,5 @@ impl XrcTable {
             .filter(reports_there)
             .map(|srq| srq.domain)
             .collect()
-    }
-}
-
-/// On whose behalf a request is executed: the queue pair's, or the SRQ's that it names.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Served<'a> {
-    pub(crate) common: &'a Common,
-    pub(crate) srq: Option<&'a XrcSrq>,
-}
-
-impl Served<'_> {
-    /// The domain memory keys must belong to.
-    pub(crate) fn pd(&self) -> PdId {
-        self.srq.map_or(self.common.pd, |srq| srq.rq.pd())
-    }
-
-    /// Takes the next receive.
-    pub(crate) fn take_recv(&self, context: &mut Context<'_>) -> Option<RecvWqe> {
-        let own = &self.common.rq;
-        context.take_recv(self.srq.map_or(own, |srq| &srq.rq))
-    }
-
-    /// Ends a receive.
-    pub(crate) fn complete_recv(&self, context: &mut Context<'_>, received: Received) {
-        let own = &self.common.recv_cq;
-        context.complete_recv(self.srq.map_or(own, |srq| &srq.cq), received);
     }
 }

@@ -1,8 +1,11 @@
 //! Posting to the send queue: what is refused at once, and what becomes a queued request.
 
-use super::{Common, Context, Machine, QpState, QueuePair};
+use super::{Machine, QueuePair};
 use crate::memory::{SgList, Sge};
-use crate::rc::MAX_MESSAGE;
+use crate::qp::QpState;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::rc::MAX_MESSAGE;
 use crate::rq::RecvRefused;
 use crate::work::{Data, RecvRequest, SendOp, SendRequest, Status};
 use crate::wqe::{Payload, Segment, SendWqe, packets_for};
@@ -55,22 +58,25 @@ impl QueuePair {
     /// Queues a request. In the error states it completes as flushed instead.
     pub(crate) fn post_send(
         &mut self,
-        context: &mut Context<'_>,
+        nic: &mut NicResources<'_>,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
-        if self.common.domain.is_some() {
+        if self.roce.domain.is_some() {
             // The target of an XRC connection has no send queue.
             return Err(PostError::Unsupported);
         }
-        if matches!(self.common.state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Err(PostError::State(self.common.state));
+        if matches!(
+            self.roce.common.state,
+            QpState::Reset | QpState::Init | QpState::Rtr
+        ) {
+            return Err(PostError::State(self.roce.common.state));
         }
-        if self.send_queue_len() >= self.common.capacity.max_send_wr as usize {
+        if self.send_queue_len() >= self.roce.common.capacity.max_send_wr as usize {
             return Err(PostError::SendQueueFull);
         }
-        let wqe = build(&self.common, context, request)?;
-        if matches!(self.common.state, QpState::Error | QpState::Sqe) {
-            self.common.complete_send(context, &wqe, Status::Flushed);
+        let wqe = build(&self.roce, nic, request)?;
+        if matches!(self.roce.common.state, QpState::Error | QpState::Sqe) {
+            self.roce.common.complete_send(nic, &wqe, Status::Flushed);
             return Ok(());
         }
         match &mut self.machine {
@@ -83,37 +89,44 @@ impl QueuePair {
     /// Queues a receive. In the error state it completes as flushed.
     pub(crate) fn post_recv(
         &mut self,
-        context: &mut Context<'_>,
+        nic: &mut NicResources<'_>,
         request: &RecvRequest<'_>,
     ) -> Result<(), PostError> {
-        if self.common.service == Service::Xrc {
+        if self.roce.common.service == Service::Xrc {
             return Err(PostError::Unsupported);
         }
-        if self.common.rq.srq_id().is_some() {
+        if self.roce.common.rq.srq_id().is_some() {
             return Err(PostError::SharedReceiveQueue);
         }
-        if self.common.state == QpState::Reset {
+        if self.roce.common.state == QpState::Reset {
             return Err(PostError::State(QpState::Reset));
         }
-        self.common.rq.post_as(request, context.keys, self.common.qpn)?;
-        if self.common.state == QpState::Error {
-            self.flush_receives(context);
+        self.roce
+            .common
+            .rq
+            .post_as(request, nic.keys, self.roce.common.qpn)?;
+        if self.roce.common.state == QpState::Error {
+            self.flush_receives(nic);
         }
         Ok(())
     }
 }
 
-fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> Result<SendWqe, PostError> {
-    check_service(common, request.op)?;
-    check_destination(common, context, request)?;
-    let payload = gather_payload(common, context, request)?;
+fn build(
+    roce: &RoceContext,
+    nic: &NicResources<'_>,
+    request: &SendRequest<'_>,
+) -> Result<SendWqe, PostError> {
+    check_service(roce, request.op)?;
+    check_destination(roce, nic, request)?;
+    let payload = gather_payload(roce, nic, request)?;
     let length = payload.length();
     let fits = match request.op {
         SendOp::AtomicWrite(_) => length == 8,
         SendOp::Flush(_) => length == 0,
         op if op.is_atomic() => length == 8,
         op if op.is_local() => length == 0,
-        _ if common.service == Service::Ud => length <= u64::from(common.mtu),
+        _ if roce.common.service == Service::Ud => length <= u64::from(roce.mtu),
         _ => length <= u64::from(MAX_MESSAGE),
     };
     if !fits {
@@ -123,7 +136,7 @@ fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> R
     let packets = match request.op {
         op if op.is_local() => 0,
         op if op.is_atomic() => 1,
-        _ => packets_for(length, common.mtu),
+        _ => packets_for(length, roce.mtu),
     };
     Ok(SendWqe {
         wr_id: request.wr_id,
@@ -138,9 +151,9 @@ fn build(common: &Common, context: &Context<'_>, request: &SendRequest<'_>) -> R
     })
 }
 
-fn check_service(common: &Common, op: SendOp) -> Result<(), PostError> {
+fn check_service(roce: &RoceContext, op: SendOp) -> Result<(), PostError> {
     if op.is_local() {
-        return if common.service == Service::Ud {
+        return if roce.common.service == Service::Ud {
             Err(PostError::Unsupported)
         } else {
             Ok(())
@@ -152,26 +165,26 @@ fn check_service(common: &Common, op: SendOp) -> Result<(), PostError> {
         first: true,
         last: true,
     };
-    if Opcode::new(common.service, only.operation(op)).is_none() {
+    if Opcode::new(roce.common.service, only.operation(op)).is_none() {
         return Err(PostError::Unsupported);
     }
     if matches!(op, SendOp::Flush(flush) if flush.placement.is_empty()) {
         return Err(PostError::Unsupported);
     }
-    if op.is_answered() && common.max_rd_atomic == 0 {
+    if op.is_answered() && roce.common.max_rd_atomic == 0 {
         return Err(PostError::NoFetches);
     }
     Ok(())
 }
 
 fn check_destination(
-    common: &Common,
-    context: &Context<'_>,
+    roce: &RoceContext,
+    nic: &NicResources<'_>,
     request: &SendRequest<'_>,
 ) -> Result<(), PostError> {
-    let valid = match (common.service, &request.destination) {
+    let valid = match (roce.common.service, &request.destination) {
         (Service::Ud, Some(to)) => {
-            let own = context.endpoints.get(usize::from(to.gid_index));
+            let own = nic.endpoints.get(usize::from(to.gid_index));
             own.is_some_and(|own| own.ip.is_ipv4() == to.ip.is_ipv4())
         }
         (Service::Ud, None) => false,
@@ -186,8 +199,8 @@ fn check_destination(
 }
 
 fn gather_payload(
-    common: &Common,
-    context: &Context<'_>,
+    roce: &RoceContext,
+    nic: &NicResources<'_>,
     request: &SendRequest<'_>,
 ) -> Result<Payload, PostError> {
     match request.data {
@@ -195,7 +208,7 @@ fn gather_payload(
             // The bytes of an ATOMIC_WRITE are part of the request itself.
             let limit = match request.op {
                 SendOp::AtomicWrite(_) => 8,
-                _ => common.capacity.max_inline_data as usize,
+                _ => roce.common.capacity.max_inline_data as usize,
             };
             if request.op.fetches() || bytes.len() > limit {
                 return Err(PostError::Inline);
@@ -203,14 +216,14 @@ fn gather_payload(
             Ok(Payload::Inline(bytes.into()))
         }
         Data::Sges(sges) => {
-            if sges.len() > common.capacity.max_send_sge as usize {
+            if sges.len() > roce.common.capacity.max_send_sge as usize {
                 return Err(PostError::TooManySges);
             }
-            Ok(Payload::Memory(resolve(common, context, sges)))
+            Ok(Payload::Memory(resolve(roce, nic, sges)))
         }
     }
 }
 
-fn resolve(common: &Common, context: &Context<'_>, sges: &[Sge]) -> SgList {
-    SgList::resolve(sges, context.keys, common.pd, common.qpn)
+fn resolve(roce: &RoceContext, nic: &NicResources<'_>, sges: &[Sge]) -> SgList {
+    SgList::resolve(sges, nic.keys, roce.common.pd, roce.common.qpn)
 }

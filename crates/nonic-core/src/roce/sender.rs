@@ -1,8 +1,11 @@
 //! The sending half of both unreliable services.
 
 use crate::memory::Access;
-use crate::qp::{Batch, Common, Context, Emit, QpState};
-use crate::request_packet::RequestPacket;
+use crate::qp::QpState;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::{Batch, Emit};
+use crate::roce::request_packet::RequestPacket;
 use crate::work::Status;
 use crate::wqe::SendWqe;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT};
@@ -19,8 +22,8 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Starts the sequence. Called on the way to RTS.
-    pub(crate) fn start(&mut self, common: &Common) {
-        self.next_psn = common.sq_psn;
+    pub(crate) fn start(&mut self, roce: &RoceContext) {
+        self.next_psn = roce.sq_psn;
         self.index = 0;
     }
 
@@ -40,42 +43,42 @@ impl Sender {
     /// Writes the next packet, if there is one and it fits the batch; the flow and queue pair it goes to.
     pub(crate) fn emit(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         batch: &Batch,
         out: &mut [u8],
     ) -> (Emit, Flow, Qpn) {
-        let nowhere = (common.flow, common.dest_qpn);
-        if !common.state.requests() || (common.state == QpState::Sqd && self.index == 0) {
+        let nowhere = (roce.flow, roce.dest_qpn);
+        if !roce.common.state.requests() || (roce.common.state == QpState::Sqd && self.index == 0) {
             return (Emit::Idle, nowhere.0, nowhere.1);
         }
         while let Some(wqe) = self.queue.front() {
             if wqe.packets != 0 {
-                let (flow, dest_qpn) = route(common, context, wqe);
+                let (flow, dest_qpn) = route(roce, nic, wqe);
                 return (
-                    self.emit_packet(common, context, batch, (flow, dest_qpn), out),
+                    self.emit_packet(roce, nic, batch, (flow, dest_qpn), out),
                     flow,
                     dest_qpn,
                 );
             }
-            if self.run_local(common, context) == Emit::Failed {
+            if self.run_local(roce, nic) == Emit::Failed {
                 return (Emit::Failed, nowhere.0, nowhere.1);
             }
         }
         (Emit::Idle, nowhere.0, nowhere.1)
     }
 
-    fn run_local(&mut self, common: &Common, context: &mut Context<'_>) -> Emit {
+    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Emit {
         let Some(wqe) = self.queue.pop_front() else {
             return Emit::Idle;
         };
-        match common.run_local(context, wqe.op) {
+        match roce.common.run_local(nic, wqe.op) {
             Ok(()) => {
-                common.complete_send(context, &wqe, Status::Success);
+                roce.common.complete_send(nic, &wqe, Status::Success);
                 Emit::Idle
             }
             Err(status) => {
-                common.complete_send(context, &wqe, status);
+                roce.common.complete_send(nic, &wqe, status);
                 Emit::Failed
             }
         }
@@ -83,16 +86,16 @@ impl Sender {
 
     fn emit_packet(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         batch: &Batch,
         route: (Flow, Qpn),
         out: &mut [u8],
     ) -> Emit {
         let wqe = &self.queue[0];
-        let packet = RequestPacket::of_message(wqe, self.index, common.mtu);
+        let packet = RequestPacket::of_message(wqe, self.index, roce.mtu);
         let elsewhere = !batch.empty && (batch.flow, batch.dest_qpn) != route;
-        if elsewhere || packet.wire_len(common) > batch.max_len {
+        if elsewhere || packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }
         let checked = if self.index == 0 {
@@ -100,30 +103,30 @@ impl Sender {
         } else {
             Ok(())
         };
-        let written = checked.and_then(|()| packet.write(common, wqe, self.next_psn, false, out));
+        let written = checked.and_then(|()| packet.write(roce, wqe, self.next_psn, false, out));
         let Ok(length) = written else {
-            self.end_front(common, context, Status::LocalProtection);
+            self.end_front(roce, nic, Status::LocalProtection);
             return Emit::Failed;
         };
         self.next_psn = self.next_psn.next();
         self.index += 1;
         if self.index == wqe.packets {
-            self.end_front(common, context, Status::Success);
+            self.end_front(roce, nic, Status::Success);
         }
         Emit::Packet(length)
     }
 
-    fn end_front(&mut self, common: &Common, context: &mut Context<'_>, status: Status) {
+    fn end_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
         self.index = 0;
         if let Some(wqe) = self.queue.pop_front() {
-            common.complete_send(context, &wqe, status);
+            roce.common.complete_send(nic, &wqe, status);
         }
     }
 
     /// Ends every queued request as flushed.
-    pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         while !self.queue.is_empty() {
-            self.end_front(common, context, Status::Flushed);
+            self.end_front(roce, nic, Status::Flushed);
         }
     }
 
@@ -134,13 +137,13 @@ impl Sender {
 }
 
 /// Where a request goes: a datagram's own destination, or the connected peer.
-fn route(common: &Common, context: &Context<'_>, wqe: &SendWqe) -> (Flow, Qpn) {
+fn route(roce: &RoceContext, nic: &NicResources<'_>, wqe: &SendWqe) -> (Flow, Qpn) {
     let Some(destination) = &wqe.destination else {
-        return (common.flow, common.dest_qpn);
+        return (roce.flow, roce.dest_qpn);
     };
     // Posting checked the index; an address that went away since leaves the last known one.
-    let Some(own) = context.endpoints.get(usize::from(destination.gid_index)) else {
-        return (common.flow, destination.qpn);
+    let Some(own) = nic.endpoints.get(usize::from(destination.gid_index)) else {
+        return (roce.flow, destination.qpn);
     };
     let flow = Flow {
         src: own.ip,

@@ -5,12 +5,14 @@
 //! from before the expected PSN is late or a copy and is dropped too.
 
 use crate::memory::SgFault;
-use crate::qp::{Common, Context};
-use crate::rc::remote::{InboundWrite, Refusal, begin_write, check_write, length_fits, locate, place};
-use crate::rc::{Fatal, MAX_MESSAGE};
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::Fatal;
+use crate::roce::rc::MAX_MESSAGE;
+use crate::roce::rc::remote::{InboundWrite, Refusal, begin_write, check_write, length_fits, locate, place};
+use crate::roce::served::Served;
 use crate::rq::RecvWqe;
 use crate::work::{CompletionOpcode, Status};
-use crate::xrc::Served;
 use nonic_wire::{Packet, Psn};
 
 /// The receiving half.
@@ -48,38 +50,39 @@ impl From<Refusal> for Drop {
 }
 
 impl UcReceiver {
-    pub(crate) fn start(&mut self, common: &Common) {
+    pub(crate) fn start(&mut self, roce: &RoceContext) {
         *self = UcReceiver {
-            expected: common.rq_psn,
+            expected: roce.rq_psn,
             ..UcReceiver::default()
         };
     }
 
     pub(crate) fn handle(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let psn = packet.headers.bth.psn;
         if psn.is_before(self.expected) {
-            context.counters.rx_duplicates += 1;
+            nic.counters.rx_duplicates += 1;
             return Ok(());
         }
         if psn.is_after(self.expected) {
-            context.counters.rx_out_of_sequence += 1;
+            nic.counters.rx_out_of_sequence += 1;
             self.abandon();
         }
         self.expected = psn.next();
-        match self.take(common, context, packet) {
+        match self.take(roce, nic, packet) {
             Ok(()) => Ok(()),
             Err(Drop::Silently) => {
-                context.counters.rx_dropped += 1;
+                nic.counters.rx_dropped += 1;
                 self.abandon();
                 Ok(())
             }
             Err(Drop::Failed(wqe, status)) => {
-                common.complete_recv(context, common.received(&wqe, status, 0));
+                roce.common
+                    .complete_recv(nic, roce.common.received(&wqe, status, 0));
                 Err(Fatal)
             }
         }
@@ -92,19 +95,24 @@ impl UcReceiver {
         }
     }
 
-    fn take(&mut self, common: &Common, context: &mut Context<'_>, packet: &Packet<'_>) -> Result<(), Drop> {
+    fn take(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Drop> {
         let operation = packet.headers.bth.opcode.operation();
         let starts = operation.is_first() || operation.is_only();
         if starts {
             self.abandon();
         }
-        if !length_fits(operation, packet.payload.len(), common.mtu) {
+        if !length_fits(operation, packet.payload.len(), roce.mtu) {
             return Err(Drop::Silently);
         }
         if operation.is_send() {
-            self.take_send(common, context, packet, starts)
+            self.take_send(roce, nic, packet, starts)
         } else if operation.is_write() {
-            self.take_write(common, context, packet, starts)
+            self.take_write(roce, nic, packet, starts)
         } else {
             Err(Drop::Silently)
         }
@@ -112,14 +120,14 @@ impl UcReceiver {
 
     fn take_send(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
         starts: bool,
     ) -> Result<(), Drop> {
         let operation = packet.headers.bth.opcode.operation();
         if starts {
-            let wqe = self.next_recv(common, context)?;
+            let wqe = self.next_recv(roce, nic)?;
             self.inbound = Inbound::Send { wqe, received: 0 };
         }
         let Inbound::Send { wqe, received } = &mut self.inbound else {
@@ -141,27 +149,27 @@ impl UcReceiver {
         }
         *received = total as u32;
         if operation.is_last() || operation.is_only() {
-            let mut done = common.received(wqe, Status::Success, *received);
+            let mut done = roce.common.received(wqe, Status::Success, *received);
             done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
             done.solicited = packet.headers.bth.solicited;
             self.inbound = Inbound::None;
-            common.complete_recv(context, done);
+            roce.common.complete_recv(nic, done);
         }
         Ok(())
     }
 
     fn take_write(
         &mut self,
-        common: &Common,
-        context: &mut Context<'_>,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
         starts: bool,
     ) -> Result<(), Drop> {
         let operation = packet.headers.bth.opcode.operation();
         let ends = operation.is_last() || operation.is_only();
         if starts {
-            let served = Served { common, srq: None };
-            self.inbound = Inbound::Write(begin_write(&served, context, packet)?);
+            let served = Served { roce, srq: None };
+            self.inbound = Inbound::Write(begin_write(&served, nic, packet)?);
         }
         let Inbound::Write(write) = &mut self.inbound else {
             return Err(Drop::Silently);
@@ -173,29 +181,30 @@ impl UcReceiver {
         if ends {
             self.inbound = Inbound::None;
             if operation.has_immediate() {
-                let wqe = self.next_recv(common, context)?;
-                let mut done = common.received(&wqe, Status::Success, total);
+                let wqe = self.next_recv(roce, nic)?;
+                let mut done = roce.common.received(&wqe, Status::Success, total);
                 done.completion.opcode = CompletionOpcode::RecvWriteWithImmediate;
                 done.completion.immediate = Some(packet.headers.immediate);
                 done.solicited = packet.headers.bth.solicited;
-                common.complete_recv(context, done);
+                roce.common.complete_recv(nic, done);
             }
         }
         Ok(())
     }
 
-    fn next_recv(&mut self, common: &Common, context: &mut Context<'_>) -> Result<RecvWqe, Drop> {
+    fn next_recv(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<RecvWqe, Drop> {
         self.spare
             .take()
-            .or_else(|| common.take_recv(context))
+            .or_else(|| roce.common.take_recv(nic))
             .ok_or(Drop::Silently)
     }
 
     /// Ends the receive in progress as flushed.
-    pub(crate) fn flush(&mut self, common: &Common, context: &mut Context<'_>) {
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         self.abandon();
         if let Some(wqe) = self.spare.take() {
-            common.complete_recv(context, common.received(&wqe, Status::Flushed, 0));
+            roce.common
+                .complete_recv(nic, roce.common.received(&wqe, Status::Flushed, 0));
         }
     }
 

@@ -1,0 +1,360 @@
+//! A queue pair: its attributes, and the transport machine that fits the service.
+
+mod post;
+
+pub use post::PostError;
+
+use crate::event::Event;
+use crate::qp::QpState;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::{Batch, Emit, Fatal};
+use crate::roce::rc::{Requester, RequesterTimers, Responder};
+use crate::roce::sender::Sender;
+use crate::roce::uc::UcReceiver;
+use crate::roce::ud::UdReceiver;
+use crate::roce::window::Share;
+use crate::time::Time;
+use crate::timer::Timer;
+use crate::work::Status;
+use nonic_wire::{Flow, Packet, Qpn, Service};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) roce: RoceContext,
+    machine: Machine,
+    /// Whether it waits in the NIC's list of queue pairs with something to send.
+    pub(crate) ready: bool,
+    /// Distinguishes it from earlier users of its slot.
+    pub(crate) generation: u32,
+    /// Whether it stands in line for the window to its peer.
+    pub(crate) in_line: bool,
+    /// Whether it is listed among those that have their fair share of it.
+    pub(crate) resting: bool,
+    /// Whether it stood in line and it is its turn.
+    pub(crate) in_turn: bool,
+    /// The earliest entry in the wheel for each timer.
+    pub(crate) scheduled: [Option<Time>; Timer::ALL.len()],
+    drain_reported: bool,
+    /// The next batch begins with answers to the peer.
+    replies_first: bool,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Rc {
+        requester: Requester,
+        responder: Responder,
+    },
+    Uc {
+        sender: Sender,
+        receiver: UcReceiver,
+    },
+    Ud {
+        sender: Sender,
+        receiver: UdReceiver,
+    },
+}
+
+impl QueuePair {
+    pub(crate) fn new(roce: RoceContext, generation: u32) -> Self {
+        let machine = match roce.common.service {
+            Service::Uc => Machine::Uc {
+                sender: Sender::default(),
+                receiver: UcReceiver::default(),
+            },
+            Service::Ud => Machine::Ud {
+                sender: Sender::default(),
+                receiver: UdReceiver,
+            },
+            _ => Machine::Rc {
+                requester: Requester::default(),
+                responder: Responder::new(),
+            },
+        };
+        let scheduled = [None; Timer::ALL.len()];
+        QueuePair {
+            roce,
+            machine,
+            ready: false,
+            in_line: false,
+            resting: false,
+            in_turn: false,
+            generation,
+            scheduled,
+            drain_reported: false,
+            replies_first: false,
+        }
+    }
+
+    /// When `timer` is due, if it is set.
+    pub(crate) fn deadline(&self, timer: Timer) -> Option<Time> {
+        let Machine::Rc { requester, .. } = &self.machine else {
+            return None;
+        };
+        let RequesterTimers {
+            retransmit_at,
+            quiet_until,
+        } = requester.timers;
+        match timer {
+            Timer::Retransmit => retransmit_at,
+            Timer::ReceiverNotReady => quiet_until,
+            Timer::Window => None,
+        }
+    }
+
+    /// Requests posted and not completed.
+    pub(crate) fn send_queue_len(&self) -> usize {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.len(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len(),
+        }
+    }
+
+    /// Bytes the peer's window counts for it.
+    pub(crate) fn in_flight(&self) -> u64 {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.counted(),
+            _ => 0,
+        }
+    }
+
+    /// Whether its peer owes an answer to something that is under way.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.awaits_answer(),
+            _ => false,
+        }
+    }
+
+    /// What it has in the peer's window; `None` if its service does not count.
+    pub(crate) fn share(&mut self) -> Option<&mut Share> {
+        match &mut self.machine {
+            Machine::Rc { requester, .. } => Some(requester.share()),
+            _ => None,
+        }
+    }
+
+    /// Takes a packet meant for it.
+    pub(crate) fn handle(&mut self, nic: &mut NicResources<'_>, packet: &Packet<'_>, flow: &Flow) {
+        if !self.roce.common.state.receives() {
+            nic.counters.rx_unclaimed += 1;
+            return;
+        }
+        if self.roce.common.state == QpState::Rtr && !self.roce.heard {
+            self.roce.heard = true;
+            nic.events
+                .push_back(Event::CommunicationEstablished(self.roce.common.qpn));
+        }
+        let roce = &self.roce;
+        let result = match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                if packet.headers.bth.opcode.operation().is_response() {
+                    if roce.common.state.requests() {
+                        requester.handle(roce, nic, packet)
+                    } else {
+                        Ok(())
+                    }
+                } else if roce.is_initiator() {
+                    nic.counters.rx_unclaimed += 1;
+                    Ok(())
+                } else {
+                    responder.handle(roce, nic, packet)
+                }
+            }
+            Machine::Uc { receiver, .. } => receiver.handle(roce, nic, packet),
+            Machine::Ud { receiver, .. } => receiver.handle(roce, nic, packet, flow),
+        };
+        if let Err(Fatal) = result {
+            self.enter_error(nic);
+        }
+        self.report_drained(nic);
+    }
+
+    /// Runs what is due.
+    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
+        let Machine::Rc { requester, .. } = &mut self.machine else {
+            return;
+        };
+        if let Err(Fatal) = requester.handle_timeout(&self.roce, nic) {
+            self.enter_error(nic);
+        }
+    }
+
+    /// Writes the next packet, if there is one and it fits the batch; and where it goes.
+    pub(crate) fn emit(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        batch: &Batch,
+        out: &mut [u8],
+    ) -> (Emit, Flow, Qpn) {
+        let roce = &self.roce;
+        let (emitted, flow, dest_qpn) = match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                // An acknowledgement is shorter than most requests, so it fits behind them in one batch but
+                // not before them. If the last batch left no room, the answers go first.
+                let emitted = if self.replies_first {
+                    match responder.emit(roce, nic, batch, out) {
+                        Emit::Idle => requester.emit(roce, nic, batch, out),
+                        other => other,
+                    }
+                } else {
+                    match requester.emit(roce, nic, batch, out) {
+                        Emit::Packet(length) => Emit::Packet(length),
+                        Emit::Failed => Emit::Failed,
+                        blocked => match responder.emit(roce, nic, batch, out) {
+                            Emit::Idle => blocked,
+                            other => other,
+                        },
+                    }
+                };
+                (emitted, roce.flow, roce.dest_qpn)
+            }
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.emit(roce, nic, batch, out),
+        };
+        if emitted == Emit::Failed {
+            self.send_failed(nic);
+        }
+        self.report_drained(nic);
+        (emitted, flow, dest_qpn)
+    }
+
+    /// The send queue cannot go on. Unreliable services keep receiving.
+    fn send_failed(&mut self, nic: &mut NicResources<'_>) {
+        match &mut self.machine {
+            Machine::Rc { .. } => self.enter_error(nic),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
+                self.roce.common.state = QpState::Sqe;
+                sender.flush(&self.roce, nic);
+            }
+        }
+    }
+
+    /// Moves to the error state and flushes both queues, in order.
+    pub(crate) fn enter_error(&mut self, nic: &mut NicResources<'_>) {
+        if self.roce.common.state == QpState::Error {
+            return;
+        }
+        self.roce.common.state = QpState::Error;
+        let roce = &self.roce;
+        match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                requester.flush(roce, nic);
+                responder.flush(roce, nic);
+            }
+            Machine::Uc { sender, receiver } => {
+                sender.flush(roce, nic);
+                receiver.flush(roce, nic);
+            }
+            Machine::Ud { sender, .. } => sender.flush(roce, nic),
+        }
+        self.flush_receives(nic);
+        if self.roce.common.rq.srq_id().is_some() || self.roce.domain.is_some() {
+            nic.events.push_back(Event::LastWqeReached(self.roce.common.qpn));
+        }
+    }
+
+    /// Ends the receives of a private queue as flushed.
+    pub(crate) fn flush_receives(&mut self, nic: &mut NicResources<'_>) {
+        if self.roce.common.rq.srq_id().is_some() {
+            return;
+        }
+        while let Some((wqe, _)) = self.roce.common.rq.take() {
+            let flushed = self.roce.common.received(&wqe, Status::Flushed, 0);
+            self.roce.common.complete_recv(nic, flushed);
+        }
+    }
+
+    /// Back to a blank queue pair, without completions.
+    pub(crate) fn reset(&mut self, nic: &mut NicResources<'_>) {
+        match &mut self.machine {
+            Machine::Rc { requester, responder } => {
+                requester.forget(&self.roce, nic);
+                responder.forget();
+            }
+            Machine::Uc { sender, receiver } => {
+                sender.forget();
+                receiver.forget();
+            }
+            Machine::Ud { sender, .. } => sender.forget(),
+        }
+        if self.roce.common.rq.srq_id().is_none() {
+            self.roce.common.rq.clear();
+        }
+        if let Some(peer) = self.roce.peer.take() {
+            nic.peers.leave(peer);
+        }
+        self.roce.common.state = QpState::Reset;
+        self.roce.heard = false;
+        self.roce.path = None;
+    }
+
+    /// The attributes are in place: start the halves the new state brings to life.
+    pub(crate) fn start(&mut self, to: QpState) {
+        if to != self.roce.common.state {
+            self.drain_reported = false;
+        }
+        let roce = &self.roce;
+        match (&mut self.machine, to) {
+            (Machine::Rc { responder, .. }, QpState::Rtr) => responder.start(roce),
+            (Machine::Uc { receiver, .. }, QpState::Rtr) => receiver.start(roce),
+            (Machine::Rc { requester, .. }, QpState::Rts) if roce.common.state == QpState::Rtr => {
+                requester.start(roce);
+            }
+            (Machine::Uc { sender, .. } | Machine::Ud { sender, .. }, QpState::Rts)
+                if roce.common.state == QpState::Rtr =>
+            {
+                sender.start(roce);
+            }
+            _ => {}
+        }
+        self.roce.common.state = to;
+    }
+
+    /// Tells the program once that a send queue it asked to drain has done so.
+    pub(crate) fn report_drained(&mut self, nic: &mut NicResources<'_>) {
+        if self.roce.common.state != QpState::Sqd || self.drain_reported {
+            return;
+        }
+        let drained = match &self.machine {
+            Machine::Rc { requester, .. } => requester.is_drained(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.is_drained(),
+        };
+        if drained {
+            self.drain_reported = true;
+            nic.events.push_back(Event::SqDrained(self.roce.common.qpn));
+        }
+    }
+
+    /// A batch of it is complete: whoever found no room begins the next one.
+    pub(crate) fn end_batch(&mut self) {
+        self.replies_first = self.has_replies();
+    }
+
+    /// Whether it has nothing to send but plain acknowledgements.
+    pub(crate) fn only_acknowledges(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { requester, responder } => !requester.has_unsent() && responder.only_acknowledges(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len() == 0,
+        }
+    }
+
+    /// Whether answers are waiting; they go out even in the error state.
+    pub(crate) fn has_replies(&self) -> bool {
+        matches!(&self.machine, Machine::Rc { responder, .. } if responder.has_replies())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rq::ReceiveQueue;
+
+    #[test]
+    fn an_idle_queue_pair_is_small() {
+        // A process may have a million of them.
+        let bytes = size_of::<QueuePair>() + size_of::<ReceiveQueue>();
+        assert!(bytes <= 1024, "{bytes} bytes");
+    }
+}

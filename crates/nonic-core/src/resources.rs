@@ -1,0 +1,71 @@
+//! What the code of a queue pair may touch besides the queue pair itself.
+
+use crate::counters::Counters;
+use crate::cq::CompletionQueue;
+use crate::event::Event;
+use crate::memory::KeyTable;
+use crate::roce::window::PeerTable;
+use crate::roce::xrc::XrcTable;
+use crate::rq::{ReceiveQueue, RecvWqe};
+use crate::time::Time;
+use crate::work::{Completion, Status};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Everything a queue pair's code may touch besides the queue pair itself.
+pub(crate) struct NicResources<'a> {
+    pub(crate) now: Time,
+    pub(crate) keys: &'a KeyTable,
+    pub(crate) outbox: &'a mut Vec<Pending>,
+    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) peers: &'a mut PeerTable,
+    pub(crate) endpoints: &'a [Endpoint],
+    pub(crate) xrc: &'a XrcTable,
+}
+
+impl NicResources<'_> {
+    /// Takes the next receive of a queue, reporting an SRQ's limit.
+    pub(crate) fn take_recv(&mut self, rq: &ReceiveQueue) -> Option<RecvWqe> {
+        let (wqe, below_limit) = rq.take()?;
+        if let (true, Some(srq)) = (below_limit, rq.srq_id()) {
+            self.events.push_back(Event::SrqLimit(srq));
+        }
+        Some(wqe)
+    }
+
+    /// Reports the end of a receive.
+    pub(crate) fn complete_recv(&mut self, cq: &Arc<CompletionQueue>, received: Received) {
+        let wakes = received.solicited || received.completion.status != Status::Success;
+        self.outbox.push(Pending {
+            cq: Arc::clone(cq),
+            completion: received.completion,
+            wakes,
+        });
+    }
+}
+
+/// One of the NIC's own addresses.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// The address: an entry of the GID table.
+    pub ip: IpAddr,
+    /// The UDP port packets leave from.
+    pub port: u16,
+}
+
+/// A completion that waits for the packets it depends on to leave.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) cq: Arc<CompletionQueue>,
+    pub(crate) completion: Completion,
+    pub(crate) wakes: bool,
+}
+
+/// A receive about to be reported.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) completion: Completion,
+    pub(crate) solicited: bool,
+}

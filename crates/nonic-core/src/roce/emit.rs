@@ -1,0 +1,38 @@
+//! How a queue pair answers when it is asked for a packet or given one.
+
+use nonic_wire::{Flow, Qpn};
+
+/// The queue pair cannot go on: the caller moves it to the error state.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fatal;
+
+/// What came of asking a queue pair for one packet.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Emit {
+    /// A packet of this length was written, ICRC still missing.
+    Packet(usize),
+    /// There is one, but it does not fit behind the ones already in the batch.
+    NotInBatch,
+    /// Nothing to send until something happens.
+    Idle,
+    /// There is something, but the window to the peer has no room for this many bytes.
+    Window(u32),
+    /// There is something of this many bytes, but others wait for the window and it has its fair share.
+    FairShare(u32),
+    /// The queue pair failed: flush it.
+    Failed,
+}
+
+/// What a packet must satisfy to join a batch.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Batch {
+    /// Length limit: that of the batch's first packet.
+    pub(crate) max_len: usize,
+    /// Whether the batch is still empty.
+    pub(crate) empty: bool,
+    /// Whether the queue pair stood in line for the window and it is its turn.
+    pub(crate) in_turn: bool,
+    /// Where the batch goes (meaningless while it is empty); connected services always go the same way.
+    pub(crate) flow: Flow,
+    pub(crate) dest_qpn: Qpn,
+}

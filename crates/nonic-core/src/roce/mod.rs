@@ -1,0 +1,24 @@
+//! RoCE: InfiniBand's transport services over UDP.
+//!
+//! - `rc`: the reliable connection, a requester and a responder. `xrc` and `served` are what extended reliable connections
+//!   add to it.
+//! - `sender`, `uc`, `ud`: the unreliable services. Sending is the same for both: a request is complete when its last packet
+//!   is written. What differs is receiving: UC reassembles messages and drops those with a gap; UD takes single
+//!   packets from anyone who knows the Q_Key.
+//! - `qp1`: management datagrams.
+//! - `request_packet`: from a work request to the bytes of one of its packets, for every service.
+//! - `window`: how much may be on its way to a peer, for all queue pairs that talk to it.
+//!
+//! What a program sees of a queue pair (work requests, completions, memory) belongs to no transport and is beside this module.
+
+pub(crate) mod context;
+pub(crate) mod emit;
+pub(crate) mod qp1;
+pub(crate) mod rc;
+pub(crate) mod request_packet;
+pub(crate) mod sender;
+pub(crate) mod served;
+pub(crate) mod uc;
+pub(crate) mod ud;
+pub(crate) mod window;
+pub(crate) mod xrc;
