@@ -23,6 +23,7 @@ mod event;
 pub mod link;
 pub mod memory;
 mod nic;
+mod placement;
 mod qp;
 mod queue_pair;
 mod resources;

@@ -2,13 +2,14 @@
 
 use super::{Machine, QueuePair};
 use crate::memory::{SgList, Sge};
+use crate::placement::MAX_MESSAGE;
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
-use crate::roce::rc::MAX_MESSAGE;
+use crate::roce::segment::Segment;
 use crate::rq::RecvRefused;
 use crate::work::{Data, RecvRequest, SendOp, SendRequest, Status};
-use crate::wqe::{Payload, Segment, SendWqe, packets_for};
+use crate::wqe::{Payload, SendWqe};
 use nonic_wire::{Opcode, Service};
 
 /// Why a work request was not taken. Nothing of it was queued.
@@ -80,7 +81,7 @@ impl QueuePair {
             return Ok(());
         }
         match &mut self.machine {
-            Machine::Rc { requester, .. } => requester.post(wqe),
+            Machine::Rc { requester, .. } => requester.post(&self.roce, wqe),
             Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.post(wqe),
         }
         Ok(())
@@ -132,22 +133,13 @@ fn build(
     if !fits {
         return Err(PostError::Length);
     }
-    let length = length as u32;
-    let packets = match request.op {
-        op if op.is_local() => 0,
-        op if op.is_atomic() => 1,
-        _ => packets_for(length, roce.mtu),
-    };
     Ok(SendWqe {
         wr_id: request.wr_id,
         op: request.op,
         flags: request.flags,
         payload,
-        length,
+        length: length as u32,
         destination: request.destination.map(Box::new),
-        first: 0,
-        packets,
-        chunk: 0,
     })
 }
 

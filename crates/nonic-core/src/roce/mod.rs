@@ -6,7 +6,8 @@
 //!   is written. What differs is receiving: UC reassembles messages and drops those with a gap; UD takes single
 //!   packets from anyone who knows the Q_Key.
 //! - `qp1`: management datagrams.
-//! - `request_packet`: from a work request to the bytes of one of its packets, for every service.
+//! - `request_packet`, `segment`: from a work request to the bytes of one of its packets, for every service.
+//! - `refusal`: which NAK says why a request is not executed.
 //! - `window`: how much may be on its way to a peer, for all queue pairs that talk to it.
 //!
 //! What a program sees of a queue pair (work requests, completions, memory) belongs to no transport and is beside this module.
@@ -15,7 +16,9 @@ pub(crate) mod context;
 pub(crate) mod emit;
 pub(crate) mod qp1;
 pub(crate) mod rc;
+pub(crate) mod refusal;
 pub(crate) mod request_packet;
+pub(crate) mod segment;
 pub(crate) mod sender;
 pub(crate) mod served;
 pub(crate) mod uc;

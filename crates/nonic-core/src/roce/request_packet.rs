@@ -2,9 +2,19 @@
 
 use crate::memory::SgFault;
 use crate::roce::context::RoceContext;
+use crate::roce::segment::{Segment, packets_for};
 use crate::work::{RemoteAddress, SendFlags, SendOp};
-use crate::wqe::{Segment, SendWqe};
+use crate::wqe::SendWqe;
 use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len};
+
+/// How many packets a request takes, or its answer if it is a READ; none for local operations.
+pub(crate) fn packets_of(wqe: &SendWqe, mtu: u32) -> u32 {
+    match wqe.op {
+        op if op.is_local() => 0,
+        op if op.is_atomic() => 1,
+        _ => packets_for(wqe.length, mtu),
+    }
+}
 
 /// A packet of a request, before it is written.
 #[derive(Copy, Clone, Debug)]
@@ -18,7 +28,7 @@ pub(crate) struct RequestPacket {
 impl RequestPacket {
     /// Packet `index` of anything but a READ.
     pub(crate) fn of_message(wqe: &SendWqe, index: u32, mtu: u32) -> Self {
-        let segment = wqe.segment(index, mtu);
+        let segment = Segment::of(wqe.length, index, mtu);
         RequestPacket {
             operation: segment.operation(wqe.op),
             segment,
@@ -26,9 +36,8 @@ impl RequestPacket {
         }
     }
 
-    /// A READ request for the responses from `index` to the end of their chunk.
-    pub(crate) fn of_read(wqe: &SendWqe, index: u32, mtu: u32) -> Self {
-        let places = (wqe.chunk - index % wqe.chunk).min(wqe.packets - index);
+    /// A READ request for `places` responses from `index` on.
+    pub(crate) fn of_read(wqe: &SendWqe, index: u32, places: u32, mtu: u32) -> Self {
         let offset = u64::from(index) * u64::from(mtu);
         let length = (u64::from(wqe.length) - offset).min(u64::from(places) * u64::from(mtu)) as u32;
         let segment = Segment {

@@ -53,7 +53,7 @@ impl Sender {
             return (Emit::Idle, nowhere.0, nowhere.1);
         }
         while let Some(wqe) = self.queue.front() {
-            if wqe.packets != 0 {
+            if !wqe.op.is_local() {
                 let (flow, dest_qpn) = route(roce, nic, wqe);
                 return (
                     self.emit_packet(roce, nic, batch, (flow, dest_qpn), out),
@@ -110,7 +110,7 @@ impl Sender {
         };
         self.next_psn = self.next_psn.next();
         self.index += 1;
-        if self.index == wqe.packets {
+        if packet.segment.last {
             self.end_front(roce, nic, Status::Success);
         }
         Emit::Packet(length)

@@ -1,10 +1,11 @@
 //! On whose behalf a peer's request is executed. An extended reliable connection serves many receive queues.
 
-use crate::memory::PdId;
+use crate::placement::{PeerRights, RemoteRange};
 use crate::resources::{NicResources, Received};
 use crate::roce::context::RoceContext;
 use crate::roce::xrc::XrcSrq;
 use crate::rq::RecvWqe;
+use nonic_wire::Packet;
 
 /// On whose behalf a request is executed: the queue pair's, or the SRQ's that it names.
 #[derive(Copy, Clone, Debug)]
@@ -14,9 +15,16 @@ pub(crate) struct Served<'a> {
 }
 
 impl Served<'_> {
-    /// The domain memory keys must belong to.
-    pub(crate) fn pd(&self) -> PdId {
-        self.srq.map_or(self.roce.common.pd, |srq| srq.rq.pd())
+    /// What the peer may do to memory.
+    pub(crate) fn rights<'a>(&self, nic: &'a NicResources<'_>) -> PeerRights<'a> {
+        let common = &self.roce.common;
+        PeerRights {
+            keys: nic.keys,
+            // Keys belong to the domain of whoever receives.
+            pd: self.srq.map_or(common.pd, |srq| srq.rq.pd()),
+            qpn: common.qpn,
+            access: common.access,
+        }
     }
 
     /// Takes the next receive.
@@ -29,5 +37,15 @@ impl Served<'_> {
     pub(crate) fn complete_recv(&self, nic: &mut NicResources<'_>, received: Received) {
         let own = &self.roce.common.recv_cq;
         nic.complete_recv(self.srq.map_or(own, |srq| &srq.cq), received);
+    }
+}
+
+/// The range of memory that a packet names.
+pub(crate) fn range_of(packet: &Packet<'_>) -> RemoteRange {
+    let reth = packet.headers.reth;
+    RemoteRange {
+        va: reth.va,
+        length: reth.dma_len,
+        rkey: reth.rkey,
     }
 }

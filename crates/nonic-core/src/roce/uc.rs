@@ -5,12 +5,12 @@
 //! from before the expected PSN is late or a copy and is dropped too.
 
 use crate::memory::SgFault;
+use crate::placement::{InboundWrite, MAX_MESSAGE, Refused};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
-use crate::roce::rc::MAX_MESSAGE;
-use crate::roce::rc::remote::{InboundWrite, Refusal, begin_write, check_write, length_fits, locate, place};
-use crate::roce::served::Served;
+use crate::roce::segment::length_fits;
+use crate::roce::served::{Served, range_of};
 use crate::rq::RecvWqe;
 use crate::work::{CompletionOpcode, Status};
 use nonic_wire::{Packet, Psn};
@@ -43,8 +43,8 @@ enum Drop {
     Failed(RecvWqe, Status),
 }
 
-impl From<Refusal> for Drop {
-    fn from(_: Refusal) -> Self {
+impl From<Refused> for Drop {
+    fn from(_: Refused) -> Self {
         Drop::Silently
     }
 }
@@ -169,14 +169,14 @@ impl UcReceiver {
         let ends = operation.is_last() || operation.is_only();
         if starts {
             let served = Served { roce, srq: None };
-            self.inbound = Inbound::Write(begin_write(&served, nic, packet)?);
+            let write = served.rights(nic).write(&range_of(packet))?;
+            self.inbound = Inbound::Write(write);
         }
         let Inbound::Write(write) = &mut self.inbound else {
             return Err(Drop::Silently);
         };
-        check_write(write, packet.payload.len(), ends)?;
-        let at = locate(write, packet.payload)?;
-        place(write, at, packet.payload)?;
+        let at = write.locate(packet.payload.len(), ends)?;
+        write.place(at, packet.payload)?;
         let total = write.total;
         if ends {
             self.inbound = Inbound::None;

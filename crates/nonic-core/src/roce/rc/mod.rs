@@ -5,12 +5,10 @@
 //! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our
 //! responder.
 
-pub(crate) mod remote;
 mod repeats;
 mod replies;
 mod requester;
 mod responder;
 
-pub(crate) use remote::MAX_MESSAGE;
 pub(crate) use requester::{Requester, RequesterTimers};
 pub(crate) use responder::Responder;

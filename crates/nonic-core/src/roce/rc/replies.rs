@@ -4,13 +4,15 @@
 //! was lost. So there is one queue, and only acknowledgements that directly follow each other are merged.
 
 use crate::event::Event;
-use crate::memory::{Access, Key};
+use crate::placement::OutboundRead;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit};
-use nonic_wire::{Aeth, AethKind, Headers, ICRC_LEN, NakCode, Opcode, Operation, Psn, Syndrome, pad_len};
+use crate::roce::segment::packets_for;
+use nonic_wire::{
+    Aeth, AethKind, Headers, ICRC_LEN, NakCode, Opcode, Operation, Packet, Psn, Syndrome, pad_len,
+};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Answers waiting to be sent.
 #[derive(Debug, Default)]
@@ -49,11 +51,7 @@ pub(crate) struct ReadReply {
     /// The PSN of the next response packet.
     pub(crate) psn: Psn,
     pub(crate) msn: u32,
-    /// `None` only for a READ of zero bytes, which needs no key.
-    pub(crate) key: Option<Arc<Key>>,
-    pub(crate) va: u64,
-    /// Bytes not yet sent.
-    pub(crate) left: u32,
+    pub(crate) memory: OutboundRead,
     /// Whether no packet of it was sent.
     pub(crate) fresh: bool,
     /// Whether it answers a repeated request, which is not one of those the peer may have outstanding.
@@ -61,8 +59,19 @@ pub(crate) struct ReadReply {
 }
 
 impl ReadReply {
+    /// The answer to a READ request that came for the first time.
+    pub(crate) fn new(request: &Packet<'_>, msn: u32, memory: OutboundRead) -> Self {
+        ReadReply {
+            psn: request.headers.bth.psn,
+            msn,
+            memory,
+            fresh: true,
+            repeated: false,
+        }
+    }
+
     fn operation(&self, mtu: u32) -> Operation {
-        match (self.fresh, self.left <= mtu) {
+        match (self.fresh, self.memory.left <= mtu) {
             (true, true) => Operation::ReadResponseOnly,
             (true, false) => Operation::ReadResponseFirst,
             (false, true) => Operation::ReadResponseLast,
@@ -71,13 +80,13 @@ impl ReadReply {
     }
 
     fn payload_len(&self, mtu: u32) -> usize {
-        self.left.min(mtu) as usize
+        self.memory.left.min(mtu) as usize
     }
 
     /// Whether the packet with `psn` is still to be sent.
     fn will_send(&self, psn: Psn, mtu: u32) -> bool {
         let ahead = psn.distance_from(self.psn);
-        ahead >= 0 && (ahead as u32) < crate::wqe::packets_for(self.left, mtu)
+        ahead >= 0 && (ahead as u32) < packets_for(self.memory.left, mtu)
     }
 }
 
@@ -286,17 +295,11 @@ fn write_read_response(
     };
     let start = headers.emit(out);
     let end = start + payload;
-    if payload > 0 {
-        let key = read.key.as_ref()?;
-        let at = key.check(read.va, payload as u64, Access::REMOTE_READ).ok()?;
-        key.region().read(at, &mut out[start..end]).ok()?;
-    }
+    read.memory.take(&mut out[start..end]).ok()?;
     out[end..end + pad_len(payload)].fill(0);
-    read.va = read.va.wrapping_add(payload as u64);
-    read.left -= payload as u32;
     read.psn = read.psn.next();
     read.fresh = false;
-    Some(read.left == 0)
+    Some(read.memory.left == 0)
 }
 
 fn count_refusal(nic: &mut NicResources<'_>, syndrome: Syndrome) {

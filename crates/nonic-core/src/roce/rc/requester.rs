@@ -21,7 +21,8 @@ use crate::qp::{QpState, RnrTimer};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal};
-use crate::roce::request_packet::RequestPacket;
+use crate::roce::request_packet::{RequestPacket, packets_of};
+use crate::roce::segment::Segment;
 use crate::roce::window::{NoRoom, Share};
 use crate::time::Time;
 use crate::work::{SendFlags, SendOp, Status};
@@ -38,7 +39,7 @@ const ACK_REQUEST_INTERVAL: u32 = 16;
 /// The requester half.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    queue: VecDeque<SendWqe>,
+    queue: VecDeque<RcRequest>,
     /// The place of the next request to be posted.
     tail: u64,
     una: u64,
@@ -66,6 +67,30 @@ pub(crate) struct Requester {
     share: Share,
     /// A place whose answer was asked for, and when: its round trip is being measured.
     measured: Option<(u64, Time)>,
+}
+
+/// A request with the packets it takes.
+#[derive(Debug)]
+struct RcRequest {
+    wqe: SendWqe,
+    /// The place of its first packet. A READ occupies the places of its responses.
+    first: u64,
+    /// How many places it occupies; zero for local operations.
+    packets: u32,
+    /// For READs: how many packets one request asks for, fixed when the first one is sent.
+    chunk: u32,
+}
+
+impl RcRequest {
+    /// One past the place of its last packet.
+    fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
+
+    /// For READs: how many responses there are from `index` to the end of its chunk.
+    fn places_left_in_chunk(&self, index: u32) -> u32 {
+        (self.chunk - index % self.chunk).min(self.packets - index)
+    }
 }
 
 /// When the requester wants to be woken.
@@ -115,13 +140,18 @@ impl Requester {
     /// Whether nothing is under way and no request is half sent.
     pub(crate) fn is_drained(&self) -> bool {
         // `sent`, not `next`: what was taken back to be repeated is still under way.
-        self.una == self.sent && self.queue.front().is_none_or(|wqe| wqe.first == self.una)
+        self.una == self.sent && self.queue.front().is_none_or(|request| request.first == self.una)
     }
 
-    pub(crate) fn post(&mut self, mut wqe: SendWqe) {
-        wqe.first = self.tail;
-        self.tail = wqe.end();
-        self.queue.push_back(wqe);
+    pub(crate) fn post(&mut self, roce: &RoceContext, wqe: SendWqe) {
+        let request = RcRequest {
+            packets: packets_of(&wqe, roce.mtu),
+            wqe,
+            first: self.tail,
+            chunk: 0,
+        };
+        self.tail = request.end();
+        self.queue.push_back(request);
     }
 
     /// Writes the next packet, if there is one and it fits the batch.
@@ -139,20 +169,20 @@ impl Requester {
             return Emit::Idle;
         }
         loop {
-            let Some(wqe) = self.queue.get(self.cursor) else {
+            let Some(request) = self.queue.get(self.cursor) else {
                 return Emit::Idle;
             };
-            if wqe.packets == 0 {
+            if request.packets == 0 {
                 match self.run_local(roce, nic) {
                     Emit::Packet(_) => continue,
                     other => return other,
                 }
             }
-            let index = (self.next - wqe.first) as u32;
-            if index == 0 && !self.may_start(roce, wqe) {
+            let index = (self.next - request.first) as u32;
+            if index == 0 && !self.may_start(roce, request) {
                 return Emit::Idle;
             }
-            if wqe.op.is_answered() && self.fetches >= u32::from(roce.common.max_rd_atomic) {
+            if request.wqe.op.is_answered() && self.fetches >= u32::from(roce.common.max_rd_atomic) {
                 return Emit::Idle;
             }
             return self.emit_packet(roce, nic, index, batch, out);
@@ -170,8 +200,8 @@ impl Requester {
         self.retry_left < roce.retry_count
     }
 
-    fn may_start(&self, roce: &RoceContext, wqe: &SendWqe) -> bool {
-        let fenced = wqe.flags.contains(SendFlags::FENCE) && self.fetches > 0;
+    fn may_start(&self, roce: &RoceContext, request: &RcRequest) -> bool {
+        let fenced = request.wqe.flags.contains(SendFlags::FENCE) && self.fetches > 0;
         let draining = roce.common.state == QpState::Sqd && self.next == self.sent;
         !fenced && !draining
     }
@@ -181,16 +211,16 @@ impl Requester {
         if self.cursor != 0 || roce.common.state == QpState::Sqd {
             return Emit::Idle;
         }
-        let Some(wqe) = self.queue.pop_front() else {
+        let Some(request) = self.queue.pop_front() else {
             return Emit::Idle;
         };
-        match roce.common.run_local(nic, wqe.op) {
+        match roce.common.run_local(nic, request.wqe.op) {
             Ok(()) => {
-                roce.common.complete_send(nic, &wqe, Status::Success);
+                roce.common.complete_send(nic, &request.wqe, Status::Success);
                 Emit::Packet(0)
             }
             Err(status) => {
-                roce.common.complete_send(nic, &wqe, status);
+                roce.common.complete_send(nic, &request.wqe, status);
                 Emit::Failed
             }
         }
@@ -209,14 +239,14 @@ impl Requester {
         let Some(peer) = roce.peer(nic) else {
             return Emit::Idle;
         };
-        let wqe = &mut self.queue[self.cursor];
-        let packet = if matches!(wqe.op, SendOp::Read(_)) {
-            if wqe.chunk == 0 {
-                wqe.chunk = (peer.largest_read() / mtu).clamp(1, wqe.packets);
+        let request = &mut self.queue[self.cursor];
+        let packet = if matches!(request.wqe.op, SendOp::Read(_)) {
+            if request.chunk == 0 {
+                request.chunk = (peer.largest_read() / mtu).clamp(1, request.packets);
             }
-            RequestPacket::of_read(wqe, index, mtu)
+            RequestPacket::of_read(&request.wqe, index, request.places_left_in_chunk(index), mtu)
         } else {
-            RequestPacket::of_message(wqe, index, mtu)
+            RequestPacket::of_message(&request.wqe, index, mtu)
         };
         let cost = packet.places * mtu;
         // Other queue pairs may fill the window in the middle of our message, or it may shrink. If no answer
@@ -240,17 +270,17 @@ impl Requester {
             packet.segment.last || fills_window || self.since_ack_request >= interval || cautious;
 
         let psn = Psn::new(self.next as u32);
-        let needed = if wqe.op.fetches() {
+        let needed = if request.wqe.op.fetches() {
             Access::LOCAL_WRITE
         } else {
             Access::empty()
         };
         let checked = if index == 0 {
-            wqe.payload.check(needed)
+            request.wqe.payload.check(needed)
         } else {
             Ok(())
         };
-        let written = checked.and_then(|()| packet.write(roce, wqe, psn, ack_request, out));
+        let written = checked.and_then(|()| packet.write(roce, &request.wqe, psn, ack_request, out));
         let Ok(length) = written else {
             return self.local_fault(roce, nic, Status::LocalProtection);
         };
@@ -276,14 +306,14 @@ impl Requester {
         if self.next < self.sent {
             nic.counters.retransmitted_packets += 1;
         }
-        let wqe = &self.queue[self.cursor];
-        self.fetches += u32::from(wqe.op.is_answered());
+        let request = &self.queue[self.cursor];
+        self.fetches += u32::from(request.wqe.op.is_answered());
         if packet.operation == Operation::ReadRequest {
             self.restarted_at = Some(self.next);
         }
         self.next += u64::from(packet.places);
         self.sent = self.sent.max(self.next);
-        if self.next == wqe.end() {
+        if self.next == request.end() {
             self.cursor += 1;
         }
         if self.timers.retransmit_at.is_none() {
@@ -395,16 +425,16 @@ impl Requester {
         let before = self.una;
         let mut answer_lost = false;
         while self.una < up_to {
-            let Some(wqe) = self.queue.front() else { break };
-            if wqe.op.is_answered() {
+            let Some(request) = self.queue.front() else { break };
+            if request.wqe.op.is_answered() {
                 answer_lost = true;
                 break;
             }
-            if up_to < wqe.end() {
+            if up_to < request.end() {
                 self.una = up_to;
                 break;
             }
-            self.una = wqe.end();
+            self.una = request.end();
             self.finish_front(roce, nic);
         }
         if self.una > before {
@@ -427,20 +457,20 @@ impl Requester {
     ) -> Result<(), Fatal> {
         // It also acknowledges every request before it.
         self.acknowledge(roce, nic, place);
-        let Some(wqe) = self.queue.front() else {
+        let Some(request) = self.queue.front() else {
             return Ok(());
         };
         let atomic = response.is_none();
-        if self.una != place || !wqe.op.is_answered() || wqe.op.is_atomic() != atomic {
+        if self.una != place || !request.wqe.op.is_answered() || request.wqe.op.is_atomic() != atomic {
             return Ok(());
         }
         // One out of place is no answer to what we asked: as good as lost.
-        if response.is_some_and(|operation| !self.fits(wqe, place, operation)) {
+        if response.is_some_and(|operation| !self.fits(request, place, operation)) {
             return Ok(());
         }
-        let index = (place - wqe.first) as u32;
-        let segment = wqe.segment(index, roce.mtu);
-        let expected = match wqe.op {
+        let index = (place - request.first) as u32;
+        let segment = Segment::of(request.wqe.length, index, roce.mtu);
+        let expected = match request.wqe.op {
             _ if atomic => 8,
             SendOp::Read(_) => segment.length as usize,
             // The answer to an ATOMIC_WRITE or a FLUSH is an empty READ response.
@@ -448,10 +478,12 @@ impl Requester {
         };
         let placed = if data.len() != expected {
             Err(Status::BadResponse)
-        } else if !wqe.op.fetches() {
+        } else if !request.wqe.op.fetches() {
             Ok(())
         } else {
-            wqe.payload
+            request
+                .wqe
+                .payload
                 .scatter(segment.offset, data)
                 .map_err(|fault| match fault {
                     SgFault::Protection => Status::LocalProtection,
@@ -462,8 +494,8 @@ impl Requester {
             self.fail_front(roce, nic, status);
             return Err(Fatal);
         }
-        let complete = index + 1 == wqe.packets;
-        let answered = complete || (index + 1).is_multiple_of(wqe.chunk);
+        let complete = index + 1 == request.packets;
+        let answered = complete || (index + 1).is_multiple_of(request.chunk);
         // After a rewind, a late answer may come to a request that is not counted any more.
         if answered && place < self.next {
             self.fetches = self.fetches.saturating_sub(1);
@@ -479,12 +511,12 @@ impl Requester {
     /// Whether a READ response of this kind can be the one at `place`. It begins where we began to ask: at the border of
     /// a chunk, or where we last asked for the rest of one. There, some responders begin anew and others (rxe) go
     /// on. It ends where the chunk does.
-    fn fits(&self, wqe: &SendWqe, place: u64, operation: Operation) -> bool {
-        let index = (place - wqe.first) as u32;
+    fn fits(&self, request: &RcRequest, place: u64, operation: Operation) -> bool {
+        let index = (place - request.first) as u32;
         // What is not a READ is answered by one packet.
-        let chunk = wqe.chunk.max(1);
+        let chunk = request.chunk.max(1);
         let border = index.is_multiple_of(chunk);
-        let ends = index + 1 == wqe.packets || (index + 1).is_multiple_of(chunk);
+        let ends = index + 1 == request.packets || (index + 1).is_multiple_of(chunk);
         let begun_here = border || self.restarted_at == Some(place);
         match operation {
             Operation::ReadResponseFirst => begun_here && !ends,
@@ -496,8 +528,8 @@ impl Requester {
 
     /// The front request is done.
     fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        if let Some(wqe) = self.queue.pop_front() {
-            roce.common.complete_send(nic, &wqe, Status::Success);
+        if let Some(request) = self.queue.pop_front() {
+            roce.common.complete_send(nic, &request.wqe, Status::Success);
             self.cursor = self.cursor.saturating_sub(1);
         }
     }
@@ -589,15 +621,15 @@ impl Requester {
 
     /// Ends the front request with an error; the caller flushes the rest.
     fn fail_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
-        if let Some(wqe) = self.queue.pop_front() {
-            roce.common.complete_send(nic, &wqe, status);
+        if let Some(request) = self.queue.pop_front() {
+            roce.common.complete_send(nic, &request.wqe, status);
         }
     }
 
     /// Ends every queued request as flushed.
     pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        while let Some(wqe) = self.queue.pop_front() {
-            roce.common.complete_send(nic, &wqe, Status::Flushed);
+        while let Some(request) = self.queue.pop_front() {
+            roce.common.complete_send(nic, &request.wqe, Status::Flushed);
         }
         self.forget(roce, nic);
     }

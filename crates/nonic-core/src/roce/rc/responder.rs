@@ -8,22 +8,20 @@
 //!   answer is queued; then the completion. The engine sends answers before it publishes completions.
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
 
-use super::remote::{
-    ACCESS, INVALID, InboundWrite, MAX_MESSAGE, Refusal, begin_read, begin_write, check_write, find_remote,
-    flush_rights, length_fits, locate, place,
-};
 use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
 use crate::event::Event;
-use crate::memory::{Access, SgFault};
+use crate::memory::Access;
+use crate::placement::{InboundWrite, MAX_MESSAGE, WordOperation};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal};
-use crate::roce::served::Served;
+use crate::roce::refusal::Refusal;
+use crate::roce::segment::{length_fits, packets_for};
+use crate::roce::served::{Served, range_of};
 use crate::roce::xrc::XrcSrq;
 use crate::rq::RecvWqe;
 use crate::work::{CompletionOpcode, FlushRange, Placement, Status};
-use crate::wqe::packets_for;
 use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -196,9 +194,9 @@ impl Responder {
         };
         let number = packet.headers.xrc_srqn;
         if let Inbound::None = self.inbound {
-            self.srq = Some(nic.xrc.find(number, domain).ok_or(INVALID)?);
+            self.srq = Some(nic.xrc.find(number, domain).ok_or(Refusal::INVALID)?);
         } else if self.srq.as_ref().is_none_or(|srq| srq.number != number) {
-            return Err(INVALID);
+            return Err(Refusal::INVALID);
         }
         Ok(())
     }
@@ -212,7 +210,7 @@ impl Responder {
         let operation = packet.headers.bth.opcode.operation();
         self.check_sequence(operation)?;
         if !length_fits(operation, packet.payload.len(), roce.mtu) {
-            return Err(INVALID);
+            return Err(Refusal::INVALID);
         }
         match operation {
             Operation::ReadRequest => self.read(roce, nic, packet)?,
@@ -227,7 +225,7 @@ impl Responder {
                 self.write(roce, nic, packet)?;
                 self.executed_packet(packet, operation);
             }
-            _ => return Err(INVALID),
+            _ => return Err(Refusal::INVALID),
         }
         Ok(())
     }
@@ -251,7 +249,7 @@ impl Responder {
             Inbound::Send { .. } => continues && operation.is_send(),
             Inbound::Write(_) => continues && operation.is_write(),
         };
-        if fits { Ok(()) } else { Err(INVALID) }
+        if fits { Ok(()) } else { Err(Refusal::INVALID) }
     }
 
     fn send(
@@ -270,13 +268,13 @@ impl Responder {
             srq: self.srq.as_deref(),
         };
         let Inbound::Send { wqe, received } = &mut self.inbound else {
-            return Err(INVALID);
+            return Err(Refusal::INVALID);
         };
         let total = u64::from(*received) + packet.payload.len() as u64;
         if total > u64::from(MAX_MESSAGE) {
-            return Err(INVALID);
+            return Err(Refusal::INVALID);
         }
-        wqe.place(*received, packet.payload).map_err(recv_fault)?;
+        wqe.place(*received, packet.payload)?;
         *received = total as u32;
         if !(operation.is_last() || operation.is_only()) {
             return Ok(());
@@ -285,9 +283,7 @@ impl Responder {
             .has_invalidate()
             .then_some(packet.headers.invalidate_rkey);
         if let Some(rkey) = invalidated {
-            nic.keys
-                .invalidate(rkey, served.pd(), roce.common.qpn)
-                .map_err(|_| ACCESS)?;
+            served.rights(nic).invalidate(rkey)?;
         }
         let mut done = roce.common.received(wqe, Status::Success, *received);
         done.completion.invalidated_rkey = invalidated;
@@ -311,25 +307,26 @@ impl Responder {
             srq: self.srq.as_deref(),
         };
         if let Inbound::None = self.inbound {
-            self.inbound = Inbound::Write(begin_write(&served, nic, packet)?);
+            self.inbound = Inbound::Write(served.rights(nic).write(&range_of(packet))?);
         }
         let Inbound::Write(write) = &mut self.inbound else {
-            return Err(INVALID);
+            return Err(Refusal::INVALID);
         };
         let mut lost = None;
-        let result = check_write(write, packet.payload.len(), ends).and_then(|()| {
-            let at = locate(write, packet.payload)?;
+        let mut take = || {
+            let at = write.locate(packet.payload.len(), ends)?;
             let wqe = if operation.has_immediate() {
                 Some(served.take_recv(nic).ok_or(Refusal::NotReady)?)
             } else {
                 None
             };
-            if let Err(refusal) = place(write, at, packet.payload) {
+            if let Err(refused) = write.place(at, packet.payload) {
                 lost = wqe;
-                return Err(refusal);
+                return Err(Refusal::from(refused));
             }
             Ok(wqe)
-        });
+        };
+        let result = take();
         let wqe = match result {
             Ok(wqe) => wqe,
             Err(refusal) => {
@@ -364,13 +361,12 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth;
-        if !roce.common.access.contains(Access::REMOTE_READ)
-            || reth.dma_len > MAX_MESSAGE
-            || self.replies.reads() >= u32::from(roce.common.max_dest_rd_atomic)
-        {
-            return Err(INVALID);
+        if self.replies.reads() >= u32::from(roce.common.max_dest_rd_atomic) {
+            return Err(Refusal::INVALID);
         }
-        let reply = begin_read(&self.served(roce), nic, packet, self.next_msn())?;
+        let rights = self.served(roce).rights(nic);
+        rights.permit(Access::REMOTE_READ)?;
+        let reply = ReadReply::new(packet, self.next_msn(), rights.read(&range_of(packet))?);
         let packets = packets_for(reth.dma_len, roce.mtu);
         self.remember(
             roce,
@@ -395,25 +391,18 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let request = packet.headers.atomic;
-        if !roce.common.access.contains(Access::REMOTE_ATOMIC)
-            || !request.va.is_multiple_of(8)
-            || roce.common.max_dest_rd_atomic == 0
-            || self.replies.is_full(roce)
-        {
-            return Err(INVALID);
+        if roce.common.max_dest_rd_atomic == 0 || self.replies.is_full(roce) {
+            return Err(Refusal::INVALID);
         }
-        let key = nic
-            .keys
-            .find(request.rkey, self.served(roce).pd(), roce.common.qpn)
-            .map_err(|_| ACCESS)?;
-        let at = key
-            .check(request.va, 8, Access::REMOTE_ATOMIC)
-            .map_err(|_| ACCESS)?;
-        let original = match packet.headers.bth.opcode.operation() {
-            Operation::CompareSwap => key.region().compare_swap(at, request.compare, request.swap_add),
-            _ => key.region().fetch_add(at, request.swap_add),
-        }
-        .map_err(|_| ACCESS)?;
+        let operation = match packet.headers.bth.opcode.operation() {
+            Operation::CompareSwap => WordOperation::CompareSwap {
+                compare: request.compare,
+                swap: request.swap_add,
+            },
+            _ => WordOperation::FetchAdd(request.swap_add),
+        };
+        let rights = self.served(roce).rights(nic);
+        let original = rights.word(request.va, request.rkey, operation)?;
         self.remember(
             roce,
             Executed::Atomic {
@@ -433,58 +422,37 @@ impl Responder {
         nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth;
-        let value = packet.payload.try_into().map_err(|_| INVALID)?;
-        if !roce.common.access.contains(Access::REMOTE_WRITE)
-            || reth.dma_len != 8
-            || !reth.va.is_multiple_of(8)
-            || roce.common.max_dest_rd_atomic == 0
-            || self.replies.is_full(roce)
-        {
-            return Err(INVALID);
+        let value = packet.payload.try_into().map_err(|_| Refusal::INVALID)?;
+        if roce.common.max_dest_rd_atomic == 0 || self.replies.is_full(roce) {
+            return Err(Refusal::INVALID);
         }
-        let served = self.served(roce);
-        let key = find_remote(&served, nic, packet, Access::REMOTE_WRITE)?.ok_or(INVALID)?;
-        let at = key.check(reth.va, 8, Access::REMOTE_WRITE).map_err(|_| ACCESS)?;
-        key.region()
-            .store(at, u64::from_ne_bytes(value))
-            .map_err(|_| ACCESS)?;
+        self.served(roce).rights(nic).store(&range_of(packet), value)?;
         self.done();
         Ok(())
     }
 
-    /// Everything before was executed in order, and the processor's caches are coherent: only persistence
-    /// asks for work.
     fn flush_memory(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
-        let (reth, feth) = (packet.headers.reth, packet.headers.feth);
         if self.replies.is_overrun() {
             // Linux does not count these among those it may have outstanding. As good as lost; it comes again.
             return Ok(());
         }
-        let placement = Placement::from_bits(feth.placement).ok_or(INVALID)?;
-        let needed = flush_rights(placement);
-        if needed.is_empty() || !roce.common.access.contains(needed) || roce.common.max_dest_rd_atomic == 0 {
-            return Err(INVALID);
-        }
-        let key = nic
-            .keys
-            .find(reth.rkey, self.served(roce).pd(), roce.common.qpn)
-            .map_err(|_| ACCESS)?;
-        let (va, length) = match feth.selectivity {
-            selectivity if selectivity == FlushRange::Named as u8 => (reth.va, u64::from(reth.dma_len)),
-            selectivity if selectivity == FlushRange::WholeKey as u8 => (key.iova(), key.length()),
-            _ => return Err(INVALID),
+        let feth = packet.headers.feth;
+        let placement = Placement::from_bits(feth.placement).ok_or(Refusal::INVALID)?;
+        let extent = match feth.selectivity {
+            selectivity if selectivity == FlushRange::Named as u8 => FlushRange::Named,
+            selectivity if selectivity == FlushRange::WholeKey as u8 => FlushRange::WholeKey,
+            _ => return Err(Refusal::INVALID),
         };
-        let at = key.check(va, length, needed).map_err(|_| ACCESS)?;
-        if placement.contains(Placement::PERSISTENT) {
-            // A key's length is that of memory, so it fits.
-            key.region().persist(at, length as usize).map_err(|_| ACCESS)?;
+        if roce.common.max_dest_rd_atomic == 0 {
+            return Err(Refusal::INVALID);
         }
+        let rights = self.served(roce).rights(nic);
+        rights.flush(&range_of(packet), extent, placement)?;
         self.done();
         Ok(())
     }
@@ -533,10 +501,10 @@ impl Responder {
                 if !self.repeats.take(nic.now) {
                     return;
                 }
-                if let Ok(reply) = begin_read(&served, nic, packet, self.msn) {
+                if let Ok(memory) = served.rights(nic).read(&range_of(packet)) {
                     self.replies.read(ReadReply {
                         repeated: true,
-                        ..reply
+                        ..ReadReply::new(packet, self.msn, memory)
                     });
                 }
             }
@@ -595,15 +563,5 @@ impl Executed {
         let reth = packet.headers.reth;
         let into = packet.headers.bth.psn.distance_from(*first).max(0) as u64 * u64::from(mtu);
         reth.va == va.wrapping_add(into) && into + u64::from(reth.dma_len) <= u64::from(*length)
-    }
-}
-
-/// A receive that cannot take the message: what the peer hears, and how the receive ends. A message that is too long is
-/// the sender's fault, a receive with a wrong key is ours: InfiniBand's chapter on the transport layer tells the NAKs
-/// apart accordingly.
-fn recv_fault(fault: SgFault) -> Refusal {
-    match fault {
-        SgFault::Length => Refusal::Nak(NakCode::InvalidRequest, Status::LocalLength),
-        SgFault::Protection => Refusal::Nak(NakCode::RemoteOperationalError, Status::LocalProtection),
     }
 }

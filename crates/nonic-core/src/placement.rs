@@ -1,0 +1,243 @@
+//! What a peer may do to this side's memory: keys looked up, rights and ranges checked, bytes placed.
+//!
+//! Nothing here knows the order of requests, how they are cut into packets or how a peer is answered. A transport says a
+//! [`Refused`] in its own words: RoCE with a NAK, iWARP with a Terminate; unreliable services drop the message in
+//! silence.
+
+use crate::memory::{Access, Fault, Key, KeyError, KeyTable, PdId};
+use crate::work::{FlushRange, Placement};
+use nonic_wire::Qpn;
+use std::sync::Arc;
+
+/// The longest message there is.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// Why a peer's request is not executed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// The queue pair does not permit requests of this kind.
+    Operation,
+    /// The length is above that of the longest message, or not what was announced.
+    Length,
+    /// The address of a word is not a multiple of eight.
+    Alignment,
+    /// The key does not permit it.
+    Key(KeyError),
+    /// The memory under the key is gone.
+    Memory,
+}
+
+impl From<KeyError> for Refused {
+    fn from(error: KeyError) -> Self {
+        Refused::Key(error)
+    }
+}
+
+impl From<Fault> for Refused {
+    fn from(Fault: Fault) -> Self {
+        Refused::Memory
+    }
+}
+
+/// A range of memory as a peer names it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RemoteRange {
+    pub(crate) va: u64,
+    pub(crate) length: u32,
+    pub(crate) rkey: u32,
+}
+
+/// An atomic operation on a word.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum WordOperation {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd(u64),
+}
+
+/// What the peer of a queue pair may do, and with which keys.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct PeerRights<'a> {
+    pub(crate) keys: &'a KeyTable,
+    /// The domain that keys must belong to.
+    pub(crate) pd: PdId,
+    /// The queue pair, which keys may be bound to.
+    pub(crate) qpn: Qpn,
+    /// What the queue pair permits.
+    pub(crate) access: Access,
+}
+
+impl PeerRights<'_> {
+    /// Whether the queue pair permits requests that need these rights.
+    pub(crate) fn permit(&self, needed: Access) -> Result<(), Refused> {
+        if self.access.contains(needed) {
+            Ok(())
+        } else {
+            Err(Refused::Operation)
+        }
+    }
+
+    /// The key that a request names, checked for its whole range. A request for zero bytes needs none.
+    fn find(&self, range: &RemoteRange, needed: Access) -> Result<Option<Arc<Key>>, Refused> {
+        if range.length > MAX_MESSAGE {
+            return Err(Refused::Length);
+        }
+        if range.length == 0 {
+            return Ok(None);
+        }
+        let key = self.keys.find(range.rkey, self.pd, self.qpn)?;
+        key.check(range.va, u64::from(range.length), needed)?;
+        Ok(Some(key))
+    }
+
+    /// Begins a WRITE.
+    pub(crate) fn write(&self, range: &RemoteRange) -> Result<InboundWrite, Refused> {
+        self.permit(Access::REMOTE_WRITE)?;
+        Ok(InboundWrite {
+            key: self.find(range, Access::REMOTE_WRITE)?,
+            va: range.va,
+            left: range.length,
+            total: range.length,
+        })
+    }
+
+    /// Begins a READ. Whether the queue pair permits READs is for the caller to ask: a repeated one is answered if the first
+    /// one was.
+    pub(crate) fn read(&self, range: &RemoteRange) -> Result<OutboundRead, Refused> {
+        Ok(OutboundRead {
+            key: self.find(range, Access::REMOTE_READ)?,
+            va: range.va,
+            left: range.length,
+        })
+    }
+
+    /// Executes an atomic operation; what the word was before.
+    pub(crate) fn word(&self, va: u64, rkey: u32, operation: WordOperation) -> Result<u64, Refused> {
+        self.permit(Access::REMOTE_ATOMIC)?;
+        let (key, at) = self.find_word(va, rkey, Access::REMOTE_ATOMIC)?;
+        let region = key.region();
+        Ok(match operation {
+            WordOperation::CompareSwap { compare, swap } => region.compare_swap(at, compare, swap)?,
+            WordOperation::FetchAdd(add) => region.fetch_add(at, add)?,
+        })
+    }
+
+    /// Stores a word so that nobody sees half of it.
+    pub(crate) fn store(&self, range: &RemoteRange, value: [u8; 8]) -> Result<(), Refused> {
+        self.permit(Access::REMOTE_WRITE)?;
+        if range.length != 8 {
+            return Err(Refused::Length);
+        }
+        let (key, at) = self.find_word(range.va, range.rkey, Access::REMOTE_WRITE)?;
+        Ok(key.region().store(at, u64::from_ne_bytes(value))?)
+    }
+
+    fn find_word(&self, va: u64, rkey: u32, needed: Access) -> Result<(Arc<Key>, usize), Refused> {
+        if !va.is_multiple_of(8) {
+            return Err(Refused::Alignment);
+        }
+        let key = self.keys.find(rkey, self.pd, self.qpn)?;
+        let at = key.check(va, 8, needed)?;
+        Ok((key, at))
+    }
+
+    /// Flushes a range, or all that its key covers. Everything before was executed in order, and the processor's caches are
+    /// coherent: only persistence asks for work.
+    pub(crate) fn flush(
+        &self,
+        range: &RemoteRange,
+        extent: FlushRange,
+        placement: Placement,
+    ) -> Result<(), Refused> {
+        let needed = flush_rights(placement);
+        if needed.is_empty() {
+            return Err(Refused::Operation);
+        }
+        self.permit(needed)?;
+        let key = self.keys.find(range.rkey, self.pd, self.qpn)?;
+        let (va, length) = match extent {
+            FlushRange::Named => (range.va, u64::from(range.length)),
+            FlushRange::WholeKey => (key.iova(), key.length()),
+        };
+        let at = key.check(va, length, needed)?;
+        if placement.contains(Placement::PERSISTENT) {
+            // A key's length is that of memory, so it fits.
+            key.region().persist(at, length as usize)?;
+        }
+        Ok(())
+    }
+
+    /// Revokes a key on the peer's behalf.
+    pub(crate) fn invalidate(&self, rkey: u32) -> Result<(), Refused> {
+        Ok(self.keys.invalidate(rkey, self.pd, self.qpn)?)
+    }
+}
+
+/// A WRITE whose bytes are arriving.
+#[derive(Debug)]
+pub(crate) struct InboundWrite {
+    /// `None` only for a WRITE of zero bytes.
+    key: Option<Arc<Key>>,
+    va: u64,
+    left: u32,
+    pub(crate) total: u32,
+}
+
+impl InboundWrite {
+    /// Where in their region the next bytes go, if the key still permits that. The lengths must add up to what was
+    /// announced.
+    pub(crate) fn locate(&self, length: usize, ends: bool) -> Result<usize, Refused> {
+        let (length, left) = (length as u64, u64::from(self.left));
+        let fits = if ends { length == left } else { length < left };
+        if !fits {
+            return Err(Refused::Length);
+        }
+        match &self.key {
+            Some(key) if length > 0 => Ok(key.check(self.va, length, Access::REMOTE_WRITE)?),
+            _ => Ok(0),
+        }
+    }
+
+    /// Places bytes where [`InboundWrite::locate`] said.
+    pub(crate) fn place(&mut self, at: usize, payload: &[u8]) -> Result<(), Refused> {
+        if let (Some(key), false) = (&self.key, payload.is_empty()) {
+            key.region().write(at, payload)?;
+        }
+        self.va = self.va.wrapping_add(payload.len() as u64);
+        self.left -= payload.len() as u32;
+        Ok(())
+    }
+}
+
+/// A READ being answered.
+#[derive(Debug)]
+pub(crate) struct OutboundRead {
+    /// `None` only for a READ of zero bytes, which needs no key.
+    key: Option<Arc<Key>>,
+    va: u64,
+    /// Bytes not yet read.
+    pub(crate) left: u32,
+}
+
+impl OutboundRead {
+    /// Fills `out` with the next bytes, if the key still permits that.
+    pub(crate) fn take(&mut self, out: &mut [u8]) -> Result<(), Refused> {
+        if let (Some(key), false) = (&self.key, out.is_empty()) {
+            let at = key.check(self.va, out.len() as u64, Access::REMOTE_READ)?;
+            key.region().read(at, out)?;
+        }
+        self.va = self.va.wrapping_add(out.len() as u64);
+        self.left -= out.len() as u32;
+        Ok(())
+    }
+}
+
+/// The rights a FLUSH needs.
+fn flush_rights(placement: Placement) -> Access {
+    let mut needed = Access::empty();
+    needed.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
+    needed.set(
+        Access::FLUSH_PERSISTENT,
+        placement.contains(Placement::PERSISTENT),
+    );
+    needed
+}
