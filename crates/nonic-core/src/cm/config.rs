@@ -1,6 +1,5 @@
 //! Limits of the connection manager, and what it counts.
 
-use super::connection::Connection;
 use crate::qp::AckTimeout;
 use std::time::Duration;
 
@@ -90,17 +89,6 @@ impl CmConfig {
     /// How long to wait for the answer of somebody who may take `exponent`.
     pub(super) fn patience(&self, exponent: u8) -> Duration {
         self.time(exponent) + 2 * self.time(self.packet_lifetime)
-    }
-
-    /// How long a last word is remembered: until the peer, should all its answers be lost, has given up asking.
-    pub(super) fn linger(&self, connection: &Connection, asked_for_time: bool) -> Duration {
-        let asking = connection.patience * (u32::from(connection.max_retries) + 2);
-        let waiting = if asked_for_time {
-            self.time(self.service_timeout)
-        } else {
-            Duration::ZERO
-        };
-        (asking + waiting).max(self.linger)
     }
 
     /// How long a connection whose acknowledgements may take `exponent` is remembered.

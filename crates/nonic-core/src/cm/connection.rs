@@ -70,6 +70,17 @@ impl Connection {
         Rej::new(self.local_id, self.remote_id, subject, reason)
     }
 
+    /// How long a last word is remembered: until the peer, should all its answers be lost, has given up asking.
+    pub(super) fn linger(&self, config: &CmConfig, asked_for_time: bool) -> Duration {
+        let asking = self.patience * (u32::from(self.max_retries) + 2);
+        let waiting = if asked_for_time {
+            config.time(config.service_timeout)
+        } else {
+            Duration::ZERO
+        };
+        (asking + waiting).max(config.linger)
+    }
+
     pub(super) fn mra(&self, config: &CmConfig) -> Mra {
         Mra {
             local_comm_id: self.local_id,

@@ -417,7 +417,7 @@ fn deadline(
         CmState::TimeWait => connection.deadline,
         CmState::Answered if changed => {
             let asked_for_time = matches!(before, CmState::MraReqSent | CmState::MraRepSent);
-            Some(now + config.linger(connection, asked_for_time))
+            Some(now + connection.linger(config, asked_for_time))
         }
         CmState::Answered => connection.deadline,
         _ => None,

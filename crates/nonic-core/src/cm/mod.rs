@@ -55,6 +55,7 @@ mod execute;
 mod listeners;
 mod pace;
 mod params;
+mod refusing;
 mod request;
 mod state;
 mod unreachable;
@@ -75,10 +76,10 @@ use listeners::Listeners;
 use nonic_wire::cm::{CmMad, Message, ServiceId, SidrRep, SidrReq};
 use nonic_wire::{Qpn, Service};
 use pace::Pace;
+use refusing::RefusingHosts;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
-use unreachable::RefusingHosts;
 
 /// The connection manager.
 pub struct Cm {

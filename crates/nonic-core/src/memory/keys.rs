@@ -9,54 +9,21 @@
 //! the engine's to wait for (it takes the NIC's lock once).
 //!
 //! A memory window's key is a key like any other, with the region's key as its parent: it works while both
-//! live. How windows are bound and unbound is in the `windows` module beside this one.
+//! live. Which windows there are is in `window_table`, how they are bound in `windows`.
 
 use super::Region;
-use super::windows::Window;
+use super::hasher::KeyHasher;
+use super::rights::{Access, KeyError, PdId};
+use super::window_table::WindowTable;
 use crate::entropy::Entropy;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use bitflags::bitflags;
 use nonic_wire::Qpn;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, PoisonError};
-
-/// A protection domain. Queue pairs and keys of different domains cannot be combined.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct PdId(u32);
-
-impl PdId {
-    /// The domain's number.
-    pub const fn value(self) -> u32 {
-        self.0
-    }
-}
-
-bitflags! {
-    /// What a key or a queue pair permits. Bit values are those of `ibv_access_flags`.
-    #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-    pub struct Access: u32 {
-        /// The local NIC may write (receive buffers, read targets).
-        const LOCAL_WRITE = 1;
-        /// A peer may RDMA WRITE.
-        const REMOTE_WRITE = 1 << 1;
-        /// A peer may RDMA READ.
-        const REMOTE_READ = 1 << 2;
-        /// A peer may use atomics.
-        const REMOTE_ATOMIC = 1 << 3;
-        /// Memory windows may be bound to it.
-        const MW_BIND = 1 << 4;
-        /// Addresses count from zero instead of from the virtual address.
-        const ZERO_BASED = 1 << 5;
-        /// A peer may FLUSH it so that everybody sees what was written.
-        const FLUSH_GLOBAL = 1 << 8;
-        /// A peer may FLUSH it so that what was written survives a loss of power.
-        const FLUSH_PERSISTENT = 1 << 9;
-    }
-}
 
 /// What to register.
 #[derive(Clone)]
@@ -174,38 +141,6 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Why a key does not permit an access.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum KeyError {
-    /// No such key.
-    #[error("no such memory key")]
-    Unknown,
-    /// It belongs to another protection domain, or is bound to another queue pair.
-    #[error("the memory key belongs to another protection domain or queue pair")]
-    Domain,
-    /// It was revoked.
-    #[error("the memory key has been revoked")]
-    Revoked,
-    /// It does not permit this kind of access.
-    #[error("the memory key does not permit this access")]
-    Rights,
-    /// The range is not within it, or not within the region.
-    #[error("the address range is outside the memory key's")]
-    Bounds,
-    /// It cannot be invalidated by a work request.
-    #[error("the memory key cannot be invalidated")]
-    NotInvalidatable,
-    /// The combination of rights is not allowed (remote write or atomic without local write).
-    #[error("remote write and atomic rights need local write as well")]
-    InvalidRights,
-    /// It is a window that is bound already, or a region that windows are bound to.
-    #[error("memory windows are bound: invalidate or free them first")]
-    Bound,
-    /// No number is free.
-    #[error("no memory key is free")]
-    Exhausted,
-}
-
 /// All keys of a device. Shared by its shards; reading does not block reading.
 #[derive(Debug, Default)]
 pub struct KeyTable {
@@ -216,8 +151,7 @@ pub struct KeyTable {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) keys: HashMap<u32, Arc<Key>, BuildHasherDefault<KeyHasher>>,
-    /// By the upper 24 bits of their keys, which are theirs alone.
-    pub(super) windows: HashMap<u32, Window, BuildHasherDefault<KeyHasher>>,
+    pub(super) windows: WindowTable,
 }
 
 impl Tables {
@@ -236,9 +170,7 @@ impl Tables {
         key.live.store(false, Ordering::Release);
         if let Some(parent) = &key.parent {
             parent.windows.fetch_sub(1, Ordering::AcqRel);
-            if let Some(window) = self.windows.get_mut(&(value >> 8)) {
-                window.bound = None;
-            }
+            self.windows.set_bound(value >> 8, None);
         }
         Some(key)
     }
@@ -284,7 +216,7 @@ impl KeyTable {
             return Err(KeyError::Bounds);
         }
         let mut tables = self.write();
-        if tables.windows.contains_key(&(value >> 8)) {
+        if tables.windows.contains(value >> 8) {
             return Ok(None);
         }
         Ok(match tables.keys.entry(value) {
@@ -346,27 +278,6 @@ impl KeyTable {
 
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Tables> {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// For numbers that we drew at random, keys and QPNs: hashing them again would only cost time.
-#[derive(Default)]
-pub(crate) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 << 8) | u64::from(*byte);
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        // The table takes its tag from the high bits and its bucket from the low ones: fill both.
-        self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 

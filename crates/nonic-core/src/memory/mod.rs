@@ -8,17 +8,22 @@
 //!
 //! Nothing here is `unsafe`: real memory is behind a [`Region`] supplied by a higher crate.
 
+mod hasher;
 mod heap;
 mod keys;
+mod rights;
 mod sg;
+mod window_table;
 mod windows;
 
+pub(crate) use hasher::KeyHasher;
 pub use heap::HeapRegion;
-pub(crate) use keys::KeyHasher;
-pub use keys::{Access, Key, KeyError, KeySpec, KeyTable, PdId};
+pub use keys::{Key, KeySpec, KeyTable};
+pub use rights::{Access, KeyError, PdId};
 pub(crate) use sg::SgFault;
 pub use sg::{SgList, Sge};
-pub use windows::{WindowBind, WindowKind};
+pub use window_table::WindowKind;
+pub use windows::WindowBind;
 
 /// The memory was there when it was registered and is not any more (an unmapped page, say).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

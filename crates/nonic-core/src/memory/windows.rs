@@ -6,22 +6,13 @@
 //!
 //! Bindings are work requests: the send queue calls [`KeyTable::bind_window`] when their turn comes.
 
-use super::keys::{Access, Key, KeyError, KeySpec, KeyTable, PdId, Tables};
+use super::keys::{Key, KeySpec, KeyTable, Tables};
+use super::rights::{Access, KeyError, PdId};
+use super::window_table::{Window, WindowKind};
 use crate::entropy::Entropy;
 use crate::sync::atomic::Ordering;
 use nonic_wire::Qpn;
 use std::sync::Arc;
-
-/// What a window's keys are good for. Values are those of `ibv_mw_type`.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum WindowKind {
-    /// Any queue pair of the domain serves it; only the program ends a binding.
-    Type1 = 1,
-    /// Only the queue pair that bound it serves it; a peer may end the binding with SEND_WITH_INV. It must
-    /// be unbound before it is bound again.
-    Type2 = 2,
-}
 
 /// A window's binding, as a work request asks for it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -38,15 +29,6 @@ pub struct WindowBind {
     pub length: u64,
     /// What peers may do; with [`Access::ZERO_BASED`], they count addresses from the window's first byte.
     pub access: Access,
-}
-
-/// A window that was allocated.
-#[derive(Debug)]
-pub(super) struct Window {
-    pd: PdId,
-    kind: WindowKind,
-    /// The key that is good, if it is bound.
-    pub(super) bound: Option<u32>,
 }
 
 /// The rights a window can pass on.
@@ -72,7 +54,7 @@ impl KeyTable {
             let number = rkey >> 8;
             let mut own = (number << 8)..=(number << 8 | 0xff);
             let free = number != 0
-                && !tables.windows.contains_key(&number)
+                && !tables.windows.contains(number)
                 && own.all(|key| !tables.keys.contains_key(&key));
             if free {
                 let bound = None;
@@ -87,7 +69,7 @@ impl KeyTable {
     pub fn free_window(&self, rkey: u32) -> bool {
         let mut tables = self.write();
         tables.unbind(rkey >> 8);
-        tables.windows.remove(&(rkey >> 8)).is_some()
+        tables.windows.remove(rkey >> 8)
     }
 
     /// How many windows are allocated.
@@ -99,7 +81,7 @@ impl KeyTable {
     pub fn bind_window(&self, bind: &WindowBind, pd: PdId, qpn: Qpn) -> Result<(), KeyError> {
         let mut tables = self.write();
         let number = bind.window >> 8;
-        let window = tables.windows.get(&number).ok_or(KeyError::Unknown)?;
+        let window = tables.windows.find(number).ok_or(KeyError::Unknown)?;
         if window.pd != pd {
             return Err(KeyError::Domain);
         }
@@ -123,9 +105,7 @@ impl KeyTable {
         parent.windows.fetch_add(1, Ordering::AcqRel);
         let key = Arc::new(Key::new(bind.rkey, spec, Some(parent)));
         tables.keys.insert(bind.rkey, key);
-        if let Some(window) = tables.windows.get_mut(&number) {
-            window.bound = Some(bind.rkey);
-        }
+        tables.windows.set_bound(number, Some(bind.rkey));
         Ok(())
     }
 }
@@ -133,7 +113,7 @@ impl KeyTable {
 impl Tables {
     /// Ends the window's binding, if it has one.
     fn unbind(&mut self, number: u32) {
-        if let Some(rkey) = self.windows.get(&number).and_then(|window| window.bound) {
+        if let Some(rkey) = self.windows.find(number).and_then(|window| window.bound) {
             self.remove(rkey);
         }
     }

@@ -1,7 +1,8 @@
 //! Queue pair attributes: what `modify` can set.
 
+use super::mask::AttributeMask;
+use super::state::QpState;
 use crate::memory::Access;
-use bitflags::bitflags;
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -133,46 +134,6 @@ pub struct Path {
     pub remote: IpAddr,
 }
 
-bitflags! {
-    /// Names the attributes that a transition needs, permits or was given. Bit values are those of
-    /// `ibv_qp_attr_mask`.
-    #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-    pub struct AttributeMask: u32 {
-        /// The state to move to.
-        const STATE = 1;
-        /// What peers may do.
-        const ACCESS_FLAGS = 1 << 3;
-        /// Partition key.
-        const PKEY_INDEX = 1 << 4;
-        /// Port.
-        const PORT = 1 << 5;
-        /// Datagram key.
-        const QKEY = 1 << 6;
-        /// Route.
-        const PATH = 1 << 7;
-        /// Path MTU.
-        const PATH_MTU = 1 << 8;
-        /// Acknowledgement timeout.
-        const TIMEOUT = 1 << 9;
-        /// Transport retries.
-        const RETRY_CNT = 1 << 10;
-        /// Receiver-not-ready retries.
-        const RNR_RETRY = 1 << 11;
-        /// First expected PSN.
-        const RQ_PSN = 1 << 12;
-        /// Outstanding READs and atomics as requester.
-        const MAX_RD_ATOMIC = 1 << 13;
-        /// Receiver-not-ready timer to ask for.
-        const MIN_RNR_TIMER = 1 << 15;
-        /// First PSN to send.
-        const SQ_PSN = 1 << 16;
-        /// Outstanding READs and atomics as responder.
-        const MAX_DEST_RD_ATOMIC = 1 << 17;
-        /// The peer's queue pair.
-        const DEST_QPN = 1 << 20;
-    }
-}
-
 /// Attributes to set. `None` leaves one as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(
@@ -180,7 +141,7 @@ bitflags! {
     reason = "each field is explained at the bit of the same name in AttributeMask"
 )]
 pub struct QpAttributes {
-    pub state: Option<super::QpState>,
+    pub state: Option<QpState>,
     pub access: Option<Access>,
     pub pkey_index: Option<u16>,
     pub port: Option<u8>,

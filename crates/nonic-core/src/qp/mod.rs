@@ -2,10 +2,12 @@
 
 mod attributes;
 mod context;
+mod mask;
 mod state;
 
-pub use attributes::{AckTimeout, AttributeMask, Path, PathMtu, QpAttributes, RnrTimer};
+pub use attributes::{AckTimeout, Path, PathMtu, QpAttributes, RnrTimer};
 pub use context::QpCapacity;
 pub(crate) use context::QpContext;
+pub use mask::AttributeMask;
 pub(crate) use state::check as check_transition;
 pub use state::{ModifyError, Named, QpState, Transition, transition};

@@ -4,7 +4,7 @@
 //! given those besides. Everything else is refused, and the refusal names the attributes at fault. Any
 //! state may go to RESET or to ERR without attributes.
 
-use super::attributes::AttributeMask as Mask;
+use super::mask::AttributeMask as Mask;
 use nonic_wire::Service;
 use std::fmt;
 

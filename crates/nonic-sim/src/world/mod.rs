@@ -13,6 +13,7 @@ mod bad;
 mod completions;
 mod content;
 mod datagrams;
+mod draw;
 mod events;
 mod finish;
 mod memory;
@@ -73,7 +74,7 @@ impl World {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut prng = Prng::new(seed);
         let plan = Plan::draw(&mut prng);
-        plan.build(prng)
+        World::new(plan, prng)
     }
 
     fn new(plan: Plan, mut prng: Prng) -> Self {
