@@ -43,7 +43,8 @@ pub use memory::{
     Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge, WindowBind, WindowKind,
 };
 pub use nic::{
-    Arrival, CreateError, MAX_BATCH_LEN, ManagementError, Nic, NicConfig, QpInit, Transmit, Usage,
+    Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, QpInit,
+    Transmit, Usage,
 };
 pub use nonic_wire::{Psn, Qpn, Service};
 pub use qp::{

@@ -60,7 +60,7 @@ pub enum SendOp {
 
 impl SendOp {
     /// Operations that concern this NIC alone.
-    pub(crate) fn is_local(self) -> bool {
+    pub fn is_local(self) -> bool {
         matches!(self, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_))
     }
 
@@ -70,7 +70,7 @@ impl SendOp {
     }
 
     /// READ and atomics: operations whose answer carries data.
-    pub(crate) fn fetches(self) -> bool {
+    pub fn fetches(self) -> bool {
         matches!(self, SendOp::Read(_)) || self.is_atomic()
     }
 
@@ -171,11 +171,15 @@ pub struct Destination {
     pub ip: IpAddr,
     /// The peer's queue pair; [`Qpn::MULTICAST`] for a group.
     pub qpn: Qpn,
-    /// The key the peer's queue pair expects.
+    /// The key the peer's queue pair expects. With the bit [`Destination::OWN_QKEY`], the sending queue pair's own is sent
+    /// instead, whatever the rest says.
     pub qkey: u32,
 }
 
 impl Destination {
+    /// The bit of a Q_Key that stands for the sending queue pair's own.
+    pub const OWN_QKEY: u32 = 1 << 31;
+
     /// The destination of an XRC request: a shared receive queue at the connected peer, by its number. Only
     /// the number counts, which stands where a datagram's queue pair does.
     pub fn srq(number: u32) -> Self {

@@ -2,6 +2,7 @@
 
 use super::transmit::Transmit;
 use super::{Nic, Sender};
+use crate::roce::emit::Hop;
 use crate::roce::qp1::{ManagementDatagram, NotManagement, Outgoing, Route, management_datagram};
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, icrc};
 
@@ -44,7 +45,7 @@ impl Nic {
         if self.failed {
             return Err(ManagementError::DeviceFailed);
         }
-        self.management_flow(&datagram.route)
+        self.management_hop(&datagram.route, dest_qpn)
             .ok_or(ManagementError::NoAddress)?;
         if !self.qp1.has_room() {
             return Err(ManagementError::Full);
@@ -66,17 +67,22 @@ impl Nic {
         self.qp1.has_to_send()
     }
 
-    /// From which of our ports to the peer; `None` if none of our addresses will do.
-    fn management_flow(&self, route: &Route) -> Option<Flow> {
-        let own = self
+    /// From which of our addresses to the peer; `None` if none will do.
+    fn management_hop(&self, route: &Route, dest_qpn: Qpn) -> Option<Hop> {
+        let gid_index = self
             .endpoints
             .iter()
-            .find(|endpoint| endpoint.ip == route.local)?;
-        (own.ip.is_ipv4() == route.remote.is_ipv4()).then_some(Flow {
-            src: own.ip,
-            dst: route.remote,
-            src_port: own.port,
-            dst_port: ROCE_PORT,
+            .position(|endpoint| endpoint.ip == route.local)?;
+        let own = self.endpoints[gid_index];
+        (own.ip.is_ipv4() == route.remote.is_ipv4()).then_some(Hop {
+            flow: Flow {
+                src: own.ip,
+                dst: route.remote,
+                src_port: own.port,
+                dst_port: ROCE_PORT,
+            },
+            dest_qpn,
+            gid_index: gid_index as u8,
         })
     }
 
@@ -112,11 +118,12 @@ impl Nic {
         if self.qp1.has_to_send() {
             self.ready.push_back(Sender::Qp1);
         }
-        let flow = self.management_flow(&datagram.route)?;
+        let hop = self.management_hop(&datagram.route, dest_qpn)?;
         let len = self.qp1.write(&datagram.mad, buf);
-        icrc::seal(&flow, 0, &mut buf[..len]);
+        icrc::seal(&hop.flow, 0, &mut buf[..len]);
         Some(Transmit {
-            flow,
+            flow: hop.flow,
+            gid_index: hop.gid_index,
             dest_qpn,
             len,
             segment_size: len,

@@ -1,5 +1,6 @@
 //! From a datagram to the queue pair it is for.
 
+use super::transmit::MAX_BATCH_PACKETS;
 use super::{Nic, resources};
 use crate::queue_pair::QueuePair;
 use crate::resources::NicResources;
@@ -7,9 +8,9 @@ use crate::time::Time;
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, Verdict, icrc};
 use std::net::{IpAddr, SocketAddr};
 
-/// Identifications below this are those our own kind of sender leaves: the most packets a kernel cuts a batch
-/// into. Accepting any of them costs six bits of error detection, not sixteen.
-const OWN_IDENTIFICATIONS: u16 = 64;
+/// Identifications below this are those our own kind of sender leaves. Accepting any of them costs six bits of error
+/// detection, not sixteen.
+const OWN_IDENTIFICATIONS: u16 = MAX_BATCH_PACKETS as u16;
 
 /// Where a datagram came from and went to, and how it was batched.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -3,19 +3,23 @@
 use super::{Nic, Sender, resources};
 use crate::queue_pair::QueuePair;
 use crate::resources::NicResources;
-use crate::roce::emit::{Batch, Emit};
+use crate::roce::emit::{Batch, Emit, Hop};
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, icrc};
 use std::net::IpAddr;
 
 /// The longest batch: what one UDP datagram, and so one GSO send, may carry over IPv6.
 pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
+/// The most packets in a batch: what a kernel cuts one GSO send into.
+pub const MAX_BATCH_PACKETS: usize = 64;
 
 /// A batch of packets to one peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// Which addresses; the source port is the endpoint's own, the destination port the RoCE one.
     pub flow: Flow,
+    /// Which of the NIC's addresses it leaves from: an index in the GID table.
+    pub gid_index: u8,
     /// The queue pair it goes to, which tells which process of the peer's host. For a management datagram it is the one
     /// that [`Nic::send_management`] was told.
     pub dest_qpn: Qpn,
@@ -26,6 +30,16 @@ pub struct Transmit {
     /// How many packets. Packet *i* is sealed for IPv4 Identification *i*: what the kernel sends when it
     /// cuts the batch up. They must not be sent one by one.
     pub segments: usize,
+}
+
+impl Transmit {
+    fn hop(&self) -> Hop {
+        Hop {
+            flow: self.flow,
+            dest_qpn: self.dest_qpn,
+            gid_index: self.gid_index,
+        }
+    }
 }
 
 impl Nic {
@@ -118,39 +132,32 @@ impl Nic {
             let batch = match &transmit {
                 None => Batch {
                     max_len: capacity,
-                    empty: true,
                     in_turn,
-                    flow: qp.roce.flow,
-                    dest_qpn: qp.roce.dest_qpn,
+                    hop: None,
                 },
-                Some(so_far) => {
-                    let room = capacity - so_far.len;
-                    let max_len = so_far.segment_size.min(room);
-                    Batch {
-                        max_len,
-                        empty: false,
-                        in_turn,
-                        flow: so_far.flow,
-                        dest_qpn: so_far.dest_qpn,
-                    }
-                }
+                Some(so_far) => Batch {
+                    max_len: so_far.segment_size.min(capacity - so_far.len),
+                    in_turn,
+                    hop: Some(so_far.hop()),
+                },
             };
             let start = transmit.as_ref().map_or(0, |so_far| so_far.len);
-            let (emitted, flow, dest_qpn) = qp.emit(&mut resources, &batch, &mut buf[start..]);
+            let (emitted, hop) = qp.emit(&mut resources, &batch, &mut buf[start..]);
             match emitted {
                 Emit::Packet(len) => {
                     let index = transmit.as_ref().map_or(0, |so_far| so_far.segments);
-                    icrc::seal(&flow, index as u16, &mut buf[start..start + len]);
+                    icrc::seal(&hop.flow, index as u16, &mut buf[start..start + len]);
                     let so_far = transmit.get_or_insert(Transmit {
-                        flow,
-                        dest_qpn,
+                        flow: hop.flow,
+                        gid_index: hop.gid_index,
+                        dest_qpn: hop.dest_qpn,
                         len: 0,
                         segment_size: len,
                         segments: 0,
                     });
                     so_far.len += len;
                     so_far.segments += 1;
-                    let limited = || so_far.segments >= limit_of(&nic.batch_limits, flow.src);
+                    let limited = || so_far.segments >= limit_of(&nic.batch_limits, hop.flow.src);
                     if len < so_far.segment_size || so_far.segments >= max_segments || limited() {
                         return (transmit, After::More);
                     }

@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
-use crate::roce::emit::{Batch, Emit, Fatal};
+use crate::roce::emit::{Batch, Emit, Fatal, Hop};
 use crate::roce::rc::{Requester, RequesterTimers, Responder};
 use crate::roce::sender::Sender;
 use crate::roce::uc::UcReceiver;
@@ -17,7 +17,7 @@ use crate::roce::window::Share;
 use crate::time::Time;
 use crate::timer::Timer;
 use crate::work::Status;
-use nonic_wire::{Flow, Packet, Qpn, Service};
+use nonic_wire::{Flow, Packet, Service};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -183,14 +183,9 @@ impl QueuePair {
     }
 
     /// Writes the next packet, if there is one and it fits the batch; and where it goes.
-    pub(crate) fn emit(
-        &mut self,
-        nic: &mut NicResources<'_>,
-        batch: &Batch,
-        out: &mut [u8],
-    ) -> (Emit, Flow, Qpn) {
+    pub(crate) fn emit(&mut self, nic: &mut NicResources<'_>, batch: &Batch, out: &mut [u8]) -> (Emit, Hop) {
         let roce = &self.roce;
-        let (emitted, flow, dest_qpn) = match &mut self.machine {
+        let (emitted, hop) = match &mut self.machine {
             Machine::Rc { requester, responder } => {
                 // An acknowledgement is shorter than most requests, so it fits behind them in one batch but
                 // not before them. If the last batch left no room, the answers go first.
@@ -209,7 +204,7 @@ impl QueuePair {
                         },
                     }
                 };
-                (emitted, roce.flow, roce.dest_qpn)
+                (emitted, roce.hop())
             }
             Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.emit(roce, nic, batch, out),
         };
@@ -217,7 +212,7 @@ impl QueuePair {
             self.send_failed(nic);
         }
         self.report_drained(nic);
-        (emitted, flow, dest_qpn)
+        (emitted, hop)
     }
 
     /// The send queue cannot go on. Unreliable services keep receiving.

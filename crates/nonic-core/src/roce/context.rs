@@ -3,6 +3,7 @@
 
 use crate::qp::{AckTimeout, Path, PathMtu, QpAttributes, QpContext, RnrTimer};
 use crate::resources::NicResources;
+use crate::roce::emit::Hop;
 use crate::roce::window::{PeerId, PeerWindow};
 use crate::roce::xrc::XrcDomain;
 use nonic_wire::{Bth, Flow, Opcode, Operation, Psn, Qpn, Service};
@@ -41,6 +42,15 @@ impl RoceContext {
     pub(crate) fn bth(&self, operation: Operation, psn: Psn) -> Bth {
         let opcode = Opcode::new(self.common.service, operation).expect("the service offers what was posted");
         Bth::new(opcode, self.dest_qpn, psn)
+    }
+
+    /// The way to the connected peer.
+    pub(crate) fn hop(&self) -> Hop {
+        Hop {
+            flow: self.flow,
+            dest_qpn: self.dest_qpn,
+            gid_index: self.path.map_or(0, |path| path.gid_index),
+        }
     }
 
     pub(crate) fn peer<'a>(&self, nic: &'a mut NicResources<'_>) -> Option<&'a mut PeerWindow> {

@@ -28,11 +28,17 @@ pub(crate) enum Emit {
 pub(crate) struct Batch {
     /// Length limit: that of the batch's first packet.
     pub(crate) max_len: usize,
-    /// Whether the batch is still empty.
-    pub(crate) empty: bool,
     /// Whether the queue pair stood in line for the window and it is its turn.
     pub(crate) in_turn: bool,
-    /// Where the batch goes (meaningless while it is empty); connected services always go the same way.
+    /// Where the batch goes; nowhere yet while it is empty. Connected services always go the same way.
+    pub(crate) hop: Option<Hop>,
+}
+
+/// Where a packet goes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Hop {
     pub(crate) flow: Flow,
     pub(crate) dest_qpn: Qpn,
+    /// Which of the NIC's addresses it leaves from.
+    pub(crate) gid_index: u8,
 }

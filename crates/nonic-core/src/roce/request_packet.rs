@@ -3,7 +3,7 @@
 use crate::memory::SgFault;
 use crate::roce::context::RoceContext;
 use crate::roce::segment::{Segment, packets_for};
-use crate::work::{RemoteAddress, SendFlags, SendOp};
+use crate::work::{Destination, RemoteAddress, SendFlags, SendOp};
 use crate::wqe::SendWqe;
 use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len};
 
@@ -136,8 +136,7 @@ fn address(roce: &RoceContext, wqe: &SendWqe, headers: &mut Headers) {
         return;
     }
     headers.bth.dest_qp = destination.qpn;
-    // A Q_Key with its top bit set stands for the queue pair's own.
-    let own = destination.qkey & 0x8000_0000 != 0;
+    let own = destination.qkey & Destination::OWN_QKEY != 0;
     headers.deth = Deth {
         qkey: if own { roce.qkey } else { destination.qkey },
         src_qp: roce.common.qpn,

@@ -4,11 +4,11 @@ use crate::memory::Access;
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
-use crate::roce::emit::{Batch, Emit};
+use crate::roce::emit::{Batch, Emit, Hop};
 use crate::roce::request_packet::RequestPacket;
 use crate::work::Status;
 use crate::wqe::SendWqe;
-use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT};
+use nonic_wire::{Flow, Psn, ROCE_PORT};
 use std::collections::VecDeque;
 
 /// Sends and forgets.
@@ -40,32 +40,27 @@ impl Sender {
         self.queue.push_back(wqe);
     }
 
-    /// Writes the next packet, if there is one and it fits the batch; the flow and queue pair it goes to.
+    /// Writes the next packet, if there is one and it fits the batch; and where it goes.
     pub(crate) fn emit(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
         batch: &Batch,
         out: &mut [u8],
-    ) -> (Emit, Flow, Qpn) {
-        let nowhere = (roce.flow, roce.dest_qpn);
+    ) -> (Emit, Hop) {
         if !roce.common.state.requests() || (roce.common.state == QpState::Sqd && self.index == 0) {
-            return (Emit::Idle, nowhere.0, nowhere.1);
+            return (Emit::Idle, roce.hop());
         }
         while let Some(wqe) = self.queue.front() {
             if !wqe.op.is_local() {
-                let (flow, dest_qpn) = route(roce, nic, wqe);
-                return (
-                    self.emit_packet(roce, nic, batch, (flow, dest_qpn), out),
-                    flow,
-                    dest_qpn,
-                );
+                let hop = hop(roce, nic, wqe);
+                return (self.emit_packet(roce, nic, batch, hop, out), hop);
             }
             if self.run_local(roce, nic) == Emit::Failed {
-                return (Emit::Failed, nowhere.0, nowhere.1);
+                return (Emit::Failed, roce.hop());
             }
         }
-        (Emit::Idle, nowhere.0, nowhere.1)
+        (Emit::Idle, roce.hop())
     }
 
     fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Emit {
@@ -89,12 +84,12 @@ impl Sender {
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
         batch: &Batch,
-        route: (Flow, Qpn),
+        hop: Hop,
         out: &mut [u8],
     ) -> Emit {
         let wqe = &self.queue[0];
         let packet = RequestPacket::of_message(wqe, self.index, roce.mtu);
-        let elsewhere = !batch.empty && (batch.flow, batch.dest_qpn) != route;
+        let elsewhere = batch.hop.is_some_and(|joined| joined != hop);
         if elsewhere || packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }
@@ -137,19 +132,25 @@ impl Sender {
 }
 
 /// Where a request goes: a datagram's own destination, or the connected peer.
-fn route(roce: &RoceContext, nic: &NicResources<'_>, wqe: &SendWqe) -> (Flow, Qpn) {
+fn hop(roce: &RoceContext, nic: &NicResources<'_>, wqe: &SendWqe) -> Hop {
     let Some(destination) = &wqe.destination else {
-        return (roce.flow, roce.dest_qpn);
+        return roce.hop();
     };
     // Posting checked the index; an address that went away since leaves the last known one.
     let Some(own) = nic.endpoints.get(usize::from(destination.gid_index)) else {
-        return (roce.flow, destination.qpn);
+        return Hop {
+            dest_qpn: destination.qpn,
+            ..roce.hop()
+        };
     };
-    let flow = Flow {
-        src: own.ip,
-        dst: destination.ip,
-        src_port: own.port,
-        dst_port: ROCE_PORT,
-    };
-    (flow, destination.qpn)
+    Hop {
+        flow: Flow {
+            src: own.ip,
+            dst: destination.ip,
+            src_port: own.port,
+            dst_port: ROCE_PORT,
+        },
+        dest_qpn: destination.qpn,
+        gid_index: destination.gid_index,
+    }
 }

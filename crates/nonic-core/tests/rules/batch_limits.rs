@@ -2,7 +2,10 @@
 
 use crate::support::{Fate, Node, Pair, Remote, Setup, Side, ms};
 use crate::{completed, post};
-use nonic_core::{Destination, Endpoint, MAX_BATCH_LEN, Path, Psn, Qpn, SendOp, Status, Transmit};
+use nonic_core::{
+    Destination, Endpoint, MAX_BATCH_LEN, ManagementDatagram, Path, Psn, Qpn, Route, SendOp, Status, Transmit,
+};
+use nonic_wire::mad::MAD_LEN;
 use std::net::IpAddr;
 
 /// Of the second address; the first has none.
@@ -140,4 +143,41 @@ fn what_is_repeated_after_the_limit_is_known_keeps_it() {
     });
     assert_eq!(repeated, PACKETS);
     completed!(pair.a, [(1, Status::Success)]);
+}
+
+#[test]
+fn a_batch_names_the_address_it_leaves_from() {
+    for setup in [Setup::rc(), Setup::uc()] {
+        let (mut node, second) = two_addresses(&setup);
+        for batch in write_from_both(&mut node) {
+            assert_eq!(batch.gid_index, u8::from(batch.flow.src == second));
+        }
+    }
+    let (mut node, second) = two_addresses(&Setup::ud());
+    let qpn = node.qpn;
+    connect(&mut node, qpn, 0);
+    for gid_index in [0, 1] {
+        let destination = Destination {
+            gid_index,
+            ip: peer().ip,
+            qpn: peer().qpn,
+            qkey: 1,
+        };
+        node.post_to(1, SendOp::Send, (0, 64), destination)
+            .expect("posted");
+        let route = Route {
+            local: node.nic.endpoints()[usize::from(gid_index)].ip,
+            remote: peer().ip,
+        };
+        let mad = [0; MAD_LEN];
+        let datagram = ManagementDatagram { route, mad };
+        node.nic
+            .send_management(datagram, Qpn::GSI)
+            .expect("there is room");
+    }
+    let sent = batches(&mut node);
+    assert_eq!(sent.len(), 4);
+    for batch in sent {
+        assert_eq!(batch.gid_index, u8::from(batch.flow.src == second));
+    }
 }
