@@ -30,7 +30,9 @@ use crate::notify::{Channel, Notify};
 use crate::os::descriptors;
 use connections::ConnectionManager;
 use map::ShardMap;
-use nonic_core::{Arrival, CqId, Endpoint, Event, Nic, QpAttributes, QpState, Qpn, Time, Transmit};
+use nonic_core::{
+    Arrival, CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, QpAttributes, QpState, Qpn, Time, Transmit,
+};
 use send_buffer::SendBuffer;
 use std::collections::HashMap;
 use std::io;
@@ -50,8 +52,6 @@ const BATCHES_PER_FLUSH: usize = 64;
 /// After so many posts, or bytes, requests are held back no longer: they fill a batch.
 const HELD_POSTS: u32 = 16;
 const HELD_BYTES: u64 = 60 * 1024;
-/// The most packets in a batch that any link takes.
-const MAX_SEGMENTS: usize = 64;
 
 /// Who is to be told of completion queues.
 pub(crate) type Listeners = RwLock<HashMap<CqId, Arc<dyn Notify>>>;
@@ -455,13 +455,16 @@ impl Shard {
 
     /// Writes the next batch to the send buffer.
     fn next_batch(&mut self, now: Time) -> Option<Transmit> {
-        let batch = self.nic.poll_transmit(now, MAX_SEGMENTS, self.out.bytes_mut());
+        let batch = self
+            .nic
+            .poll_transmit(now, MAX_BATCH_PACKETS, self.out.bytes_mut());
         if batch.is_some() || !self.common.connections.has_output() {
             return batch;
         }
         // What the program asked of the connection manager, and what the NIC had no room for.
         self.exchange_messages(now);
-        self.nic.poll_transmit(now, MAX_SEGMENTS, self.out.bytes_mut())
+        self.nic
+            .poll_transmit(now, MAX_BATCH_PACKETS, self.out.bytes_mut())
     }
 
     /// Hands the connection manager what arrived for it, and the NIC what it has to say.
@@ -472,15 +475,13 @@ impl Shard {
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit) {
-        let Some(index) = self
-            .presences()
-            .position(|presence| presence.address().ip == transmit.flow.src)
-        else {
+        let index = usize::from(transmit.gid_index);
+        let bytes = &self.out.bytes()[..transmit.len];
+        let Some(link) = self.links.get_mut(index) else {
             self.past.send_errors += 1;
             return;
         };
-        let bytes = &self.out.bytes()[..transmit.len];
-        match self.links[index].send(now, transmit, bytes) {
+        match link.send(now, transmit, bytes) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
             // Unreachable, refused, too long for the interface: to the transport it is a lost packet.

@@ -26,11 +26,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 pub use crate::link::Datagrams;
 pub use batch::RecvBatch;
+pub use nonic_wire::ROCE_PORT;
 pub(crate) use options::{Credentials, grow_buffers, peer_credentials};
 use refusals::Refusals;
-
-/// The UDP port of RoCEv2, on which every host listens.
-pub const ROCE_PORT: u16 = 4791;
 
 /// The most bytes one datagram, or one batch of segments, can hold.
 pub const MAX_BATCH_BYTES: usize = 65_507;
