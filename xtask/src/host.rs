@@ -73,11 +73,12 @@ impl VethPair {
     }
 }
 
-/// In which namespace, and as whom.
+/// In which namespace, as whom, and with which variables more.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct RunAs<'a> {
     pub(crate) namespace: Option<&'a Namespace>,
     pub(crate) as_nobody: bool,
+    pub(crate) environment: &'a [(&'static str, String)],
 }
 
 impl RunAs<'_> {
@@ -97,6 +98,7 @@ impl RunAs<'_> {
         words.push(program.as_os_str());
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 }

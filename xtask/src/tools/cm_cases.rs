@@ -61,6 +61,16 @@ impl Case {
     }
 }
 
+/// rping that verifies what comes back.
+pub(super) fn rping_verified(options: &'static str) -> Case {
+    plain("rping", options, "-s -a {to} -p {port}", "-c -a {to} -p {port}")
+}
+
+/// A program that carries a stream, or datagrams, from one rsocket to another.
+pub(super) fn stream(program: &'static str, options: &'static str) -> Case {
+    plain(program, options, "-b {to} -p {port}", "-s {to} -p {port}")
+}
+
 fn rping() -> Vec<Case> {
     let case = |options, server: &str| {
         let server = format!("-s {server} -a {{to}} -p {{port}}");
@@ -156,7 +166,6 @@ fn endpoints() -> Vec<Case> {
 
 /// rdma-core's programs on sockets over RDMA.
 fn rsockets() -> Vec<Case> {
-    let stream = |program, options| plain(program, options, "-b {to} -p {port}", "-s {to} -p {port}");
     let mut cases = Vec::new();
     // Its remaining mode, `-T f`, is for plain sockets.
     for options in [

@@ -1,7 +1,7 @@
 //! The programs everybody knows, on our libraries: rdma-core's examples, perftest, qperf and fio.
 //!
 //! Each is run unchanged and unprivileged, on loopback and between two network namespaces, with every connection type
-//! and the options people use. What runs is written in `docs/programs.md`; the chore fails if reality differs.
+//! and the options people use, and some on a network with faults. What runs is written in `docs/programs.md`; the chore fails if reality differs.
 //!
 //! Read first: [`case`] (what a case is), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how),
 //! then [`topology`] (where).
@@ -10,6 +10,7 @@ mod case;
 mod cases;
 mod cm_cases;
 mod connected;
+mod faulty;
 mod files;
 mod pair;
 pub(crate) mod process;
@@ -32,6 +33,9 @@ pub(crate) struct Options {
     /// Only cases whose command line contains this; the documentation is then left alone.
     #[arg(long, default_value = "")]
     only: String,
+    /// Only the programs that run on a network with faults.
+    #[arg(long)]
+    faulty: bool,
     /// Also what takes minutes; CI has no time for that.
     #[arg(long)]
     exhaustive: bool,
@@ -81,12 +85,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let _ = std::fs::remove_file(file);
     }
     let veth_pair = VethPair::new()?;
-    let (mut outcomes, runs) = everything(&topology::all(&veth_pair), &readable.nonic(), options)?;
+    let topologies = topology::all(&veth_pair);
+    if options.faulty {
+        let bad = faulty::run(&topologies, &readable.nonic());
+        ensure!(bad.is_empty(), "not as expected: {}", bad.join("; "));
+        return Ok(());
+    }
+    let (mut outcomes, runs) = everything(&topologies, &readable.nonic(), options)?;
     let bad: usize = outcomes
         .iter()
         .map(|outcome| outcome.complaints.iter().flatten().count())
         .sum();
-    let unexpected: Vec<String> = outcomes.iter().flat_map(surprises).collect();
+    let mut unexpected: Vec<String> = outcomes.iter().flat_map(surprises).collect();
+    if options.only.is_empty() {
+        unexpected.extend(faulty::run(&topologies, &readable.nonic()));
+    }
     println!(
         "programs: {runs} runs, {bad} of them do not run, {} not as expected",
         unexpected.len()

@@ -19,6 +19,12 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
     text += "\n## By the connection manager\n\n\
              | program | options | loopback | two hosts | loopback, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|---|\n";
     text += &lines(&connected);
+    text += "\n## On a network with faults\n\n\
+             With `NONIC_FAULTS` at both ends: packets lost, duplicated, reordered, damaged and delayed. Data is verified by the\n\
+             programs that can, and the counters must show that all of it happened and was repaired.\n\n";
+    for line in super::faulty::lines() {
+        let _ = writeln!(text, "- `{line}`");
+    }
     text += &known_failures(outcomes);
     text
 }
