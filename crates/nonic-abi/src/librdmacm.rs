@@ -1,4 +1,4 @@
-//! The functions of `<rdma/rsocket.h>` that `librspreload.so` calls in `librdmacm.so.1`.
+//! The functions and options of `<rdma/rsocket.h>` that `librspreload.so` uses in `librdmacm.so.1`.
 //!
 //! It looks them up by name when it carries the first socket. The exporting library compares them all with its own
 //! (`check_librdmacm!`).
@@ -9,7 +9,24 @@
     reason = "rsocket(7) says that each is as its namesake for sockets"
 )]
 
-use libc::{c_int, c_long, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{c_int, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
+
+/// The level of the options that only rsockets have.
+pub const SOL_RDMA: c_int = 0x10000;
+/// Entries of the send queue.
+pub const RDMA_SQSIZE: c_int = 0;
+/// Entries of the receive queue.
+pub const RDMA_RQSIZE: c_int = 1;
+/// The most bytes that are sent inline.
+pub const RDMA_INLINE: c_int = 2;
+/// How many buffers the peer may map.
+pub const RDMA_IOMAPSIZE: c_int = 3;
+/// The route to the peer.
+pub const RDMA_ROUTE: c_int = 4;
+
+/// The one function that is not compared with its definition: its arguments vary, and Rust can call such a function but not
+/// define one. Few variable arguments are passed as fixed ones are, so the definition has a third argument instead.
+pub type rfcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
 
 functions! { librdmacm, check_librdmacm;
     extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
@@ -58,6 +75,4 @@ functions! { librdmacm, check_librdmacm;
         value: *mut c_void,
         length: *mut socklen_t,
     ) -> c_int;
-    /// In C its third argument is variable. Variable arguments are passed as fixed ones are, as long as there are few.
-    extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
 }

@@ -8,25 +8,16 @@
 //! [`inside`] has everything passed on, whatever the table says.
 
 use crate::symbol::typed;
-use libc::{
-    c_char, c_int, c_long, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t,
-};
+use libc::{c_char, c_int, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 use nonic_abi::errno;
 use nonic_abi::libibverbs::nonic_descriptor_hide_sockets;
+use nonic_abi::librdmacm::rfcntl;
+pub(crate) use nonic_abi::librdmacm::{RDMA_INLINE, RDMA_RQSIZE, RDMA_SQSIZE, SOL_RDMA};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-
-/// The level of options that only rsockets have.
-pub(crate) const SOL_RDMA: c_int = 0x10000;
-/// Entries of the send queue.
-pub(crate) const RDMA_SQSIZE: c_int = 0;
-/// Entries of the receive queue.
-pub(crate) const RDMA_RQSIZE: c_int = 1;
-/// The most bytes that are sent inline.
-pub(crate) const RDMA_INLINE: c_int = 2;
 
 /// `fn name = symbol(argument: type) -> type`: each becomes a function that calls the one of that symbol in the library,
 /// whose type is the one that `nonic-abi` has for it. The thread is inside while it runs. All of them answer −1 for failure;
@@ -66,14 +57,17 @@ rsockets! {
     fn getsockname = rgetsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     fn setsockopt = rsetsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
     fn getsockopt = rgetsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
-    fn fcntl = rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
 }
 
 /// Makes an rsocket block, or not.
 pub(crate) fn set_nonblocking(inner: c_int, nonblocking: bool) -> c_int {
-    let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
-    // SAFETY: this command takes an integer.
-    unsafe { fcntl(inner, libc::F_SETFL, flags.into()) }
+    let flags: c_int = if nonblocking { libc::O_NONBLOCK } else { 0 };
+    let _inside = Inside::enter();
+    match typed!(rfcntl in library()) {
+        // SAFETY: this command takes an integer.
+        Some(rfcntl) => unsafe { rfcntl(inner, libc::F_SETFL, flags) },
+        None => errno::fail(libc::ENOSYS),
+    }
 }
 
 /// An option with an integer, or the error.

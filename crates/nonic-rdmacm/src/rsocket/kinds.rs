@@ -1,7 +1,7 @@
 //! The two kinds of sockets, as the table has them.
 
 use super::datagram::DatagramSocket;
-use super::options::{SOL_RDMA, Value, int};
+use super::options::{Value, int};
 use super::protocol::Ending;
 use super::socket::{ConnectionEvent, Socket};
 use super::stream::{Phase, StreamSocket};
@@ -9,6 +9,7 @@ use super::vector::Vector;
 use super::wait::Waitable;
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
+use nonic_abi::librdmacm::SOL_RDMA;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;

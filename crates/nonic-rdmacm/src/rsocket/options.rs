@@ -6,15 +6,8 @@ use super::protocol::nearest_iomap_size;
 use super::settings::Settings;
 use libc::{c_int, linger, timeval};
 use nonic_abi::errno::Errno;
+use nonic_abi::librdmacm::{RDMA_INLINE, RDMA_IOMAPSIZE, RDMA_ROUTE, RDMA_RQSIZE, RDMA_SQSIZE, SOL_RDMA};
 use std::time::Duration;
-
-/// `SOL_RDMA` and its options, of `<rdma/rsocket.h>`.
-pub(super) const SOL_RDMA: c_int = 0x10000;
-const RDMA_SQSIZE: c_int = 0;
-const RDMA_RQSIZE: c_int = 1;
-const RDMA_INLINE: c_int = 2;
-const RDMA_IOMAPSIZE: c_int = 3;
-const RDMA_ROUTE: c_int = 4;
 
 /// A segment's size when there is no path to ask.
 const SEGMENT: c_int = 2048;
