@@ -6,6 +6,10 @@
 //! Read first: `nonic_abi::verbs` (the structures), then `context` (what a program gets when it opens a device), then
 //! `post` and `poll` (the two paths that must be fast).
 //!
+//! Files import downwards only. `object`, `objects` and `context` are below all verbs; protection domains, channels,
+//! completion queues, receive queues and queue pairs follow in this order; posting, polling and events are above the queues
+//! they use. `operations`, `open` and `exports` are on top: they know every verb and no verb knows them.
+//!
 //! Three conventions hold everywhere. An object is a `Box` whose first field is the C structure the program
 //! sees, so the two pointers are one. A verb that takes a pointer trusts it as C does, except that NULL is an
 //! error where the man page does not give it a meaning. Errors are returned in the way the man page of each
