@@ -14,6 +14,7 @@
 
 pub(crate) mod context;
 pub(crate) mod emit;
+pub(crate) mod extended_psn;
 pub(crate) mod qp1;
 pub(crate) mod rc;
 pub(crate) mod refusal;

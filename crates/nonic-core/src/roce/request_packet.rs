@@ -21,8 +21,8 @@ pub(crate) fn packets_of(wqe: &SendWqe, mtu: u32) -> u32 {
 pub(crate) struct RequestPacket {
     pub(crate) operation: Operation,
     pub(crate) segment: Segment,
-    /// How many places in the packet sequence it takes: more than one only for READ requests.
-    pub(crate) places: u32,
+    /// How many packet sequence numbers it takes: more than one only for READ requests.
+    pub(crate) psns: u32,
 }
 
 impl RequestPacket {
@@ -32,14 +32,14 @@ impl RequestPacket {
         RequestPacket {
             operation: segment.operation(wqe.op),
             segment,
-            places: 1,
+            psns: 1,
         }
     }
 
-    /// A READ request for `places` responses from `index` on.
-    pub(crate) fn of_read(wqe: &SendWqe, index: u32, places: u32, mtu: u32) -> Self {
+    /// A READ request for `count` responses from `index` on.
+    pub(crate) fn of_read(wqe: &SendWqe, index: u32, count: u32, mtu: u32) -> Self {
         let offset = u64::from(index) * u64::from(mtu);
-        let length = (u64::from(wqe.length) - offset).min(u64::from(places) * u64::from(mtu)) as u32;
+        let length = (u64::from(wqe.length) - offset).min(u64::from(count) * u64::from(mtu)) as u32;
         let segment = Segment {
             offset,
             length,
@@ -49,7 +49,7 @@ impl RequestPacket {
         RequestPacket {
             operation: Operation::ReadRequest,
             segment,
-            places,
+            psns: count,
         }
     }
 

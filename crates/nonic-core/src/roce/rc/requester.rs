@@ -2,17 +2,17 @@
 //! completions.
 //!
 //! Read before touching:
-//! - Every packet of the send queue has a *place* in one endless sequence; its PSN is the place's low 24
-//!   bits. A READ takes the places of its response packets. Three marks move along the sequence:
-//!   `una` (the oldest place not yet acknowledged or answered) ≤ `next` (the next to send) ≤ `sent` (one
+//! - Every packet of the send queue has a number in one endless sequence ([`ExtendedPsn`]); its PSN is the low 24
+//!   bits. A READ takes the numbers of its response packets. Three marks move along the sequence:
+//!   `una` (the oldest packet not yet acknowledged or answered) ≤ `next` (the next to send) ≤ `sent` (one
 //!   past the furthest ever sent). Between `una` and `next` is what is under way.
 //! - Loss recovery is go-back-N: `next` returns to `una`. What arrives late from the first attempt is still
 //!   taken, and pulls `next` forward.
 //! - A READ is asked for in chunks no larger than the window to the peer, so that its answers cannot
 //!   overrun our own socket. Chunk borders are fixed per request: a repeated request never spans two, which
 //!   is what responders expect of a duplicate.
-//! - An acknowledgement for a place behind an unanswered READ or atomic means that the answer was lost.
-//! - Places before `written_off` do not count in the window any more: the queue pair stalled with them under
+//! - An acknowledgement for a packet behind an unanswered READ or atomic means that the answer was lost.
+//! - Packets before `written_off` do not count in the window any more: the queue pair stalled with them under
 //!   way (`window.rs`). Going back makes everything count again.
 //! - Work completes strictly in order, from the front of the queue.
 
@@ -21,6 +21,7 @@ use crate::qp::{QpState, RnrTimer};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal};
+use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::request_packet::{RequestPacket, packets_of};
 use crate::roce::segment::Segment;
 use crate::roce::window::{NoRoom, Share};
@@ -40,55 +41,55 @@ const ACK_REQUEST_INTERVAL: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     queue: VecDeque<RcRequest>,
-    /// The place of the next request to be posted.
-    tail: u64,
-    una: u64,
-    next: u64,
-    sent: u64,
+    /// The first packet of the next request to be posted.
+    tail: ExtendedPsn,
+    una: ExtendedPsn,
+    next: ExtendedPsn,
+    sent: ExtendedPsn,
     /// Index in the queue of the request that `next` lies in.
     cursor: usize,
     /// Requests under way that are answered each on its own: READs, atomics, ATOMIC_WRITEs and FLUSHes.
     fetches: u32,
     since_ack_request: u32,
-    /// One past the furthest place an answer was asked for since the last rewind.
-    asked: u64,
+    /// One past the furthest packet that an answer was asked for since the last rewind.
+    asked: ExtendedPsn,
     retry_left: u8,
     rnr_left: u8,
     pub(crate) timers: RequesterTimers,
     /// The value of `una` for which a reported gap was already acted on.
-    rewound_at: Option<u64>,
+    rewound_at: Option<ExtendedPsn>,
     /// Where a READ was last asked for again within a chunk: the answer may begin anew there.
-    restarted_at: Option<u64>,
-    /// Places before this one are under way but count no more.
-    written_off: u64,
-    /// Until everything before this place is acknowledged, one packet at a time is under way.
-    cautious_until: u64,
+    restarted_at: Option<ExtendedPsn>,
+    /// Packets before this one are under way but count no more.
+    written_off: ExtendedPsn,
+    /// Until everything before this packet is acknowledged, one packet at a time is under way.
+    cautious_until: ExtendedPsn,
     /// What the peer's window has been told is under way.
     share: Share,
-    /// A place whose answer was asked for, and when: its round trip is being measured.
-    measured: Option<(u64, Time)>,
+    /// A packet whose answer was asked for, and when: its round trip is being measured.
+    measured: Option<(ExtendedPsn, Time)>,
 }
 
 /// A request with the packets it takes.
 #[derive(Debug)]
 struct RcRequest {
     wqe: SendWqe,
-    /// The place of its first packet. A READ occupies the places of its responses.
-    first: u64,
-    /// How many places it occupies; zero for local operations.
+    /// Its first packet. A READ takes the numbers of its responses.
+    first: ExtendedPsn,
+    /// How many packets it takes; zero for local operations.
     packets: u32,
     /// For READs: how many packets one request asks for, fixed when the first one is sent.
     chunk: u32,
 }
 
 impl RcRequest {
-    /// One past the place of its last packet.
-    fn end(&self) -> u64 {
-        self.first + u64::from(self.packets)
+    /// One past its last packet.
+    fn end(&self) -> ExtendedPsn {
+        self.first + self.packets
     }
 
     /// For READs: how many responses there are from `index` to the end of its chunk.
-    fn places_left_in_chunk(&self, index: u32) -> u32 {
+    fn left_in_chunk(&self, index: u32) -> u32 {
         (self.chunk - index % self.chunk).min(self.packets - index)
     }
 }
@@ -105,8 +106,7 @@ pub(crate) struct RequesterTimers {
 impl Requester {
     /// Starts the packet sequence. Called on the way to RTS.
     pub(crate) fn start(&mut self, roce: &RoceContext) {
-        // Starting one lap up keeps every place comparable with an older one.
-        let start = (1 << 24) + u64::from(roce.sq_psn.value());
+        let start = ExtendedPsn::starting_at(roce.sq_psn);
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
         (self.asked, self.written_off, self.cautious_until) = (start, start, start);
         self.reset_retries(roce);
@@ -244,11 +244,11 @@ impl Requester {
             if request.chunk == 0 {
                 request.chunk = (peer.largest_read() / mtu).clamp(1, request.packets);
             }
-            RequestPacket::of_read(&request.wqe, index, request.places_left_in_chunk(index), mtu)
+            RequestPacket::of_read(&request.wqe, index, request.left_in_chunk(index), mtu)
         } else {
             RequestPacket::of_message(&request.wqe, index, mtu)
         };
-        let cost = packet.places * mtu;
+        let cost = packet.psns * mtu;
         // Other queue pairs may fill the window in the middle of our message, or it may shrink. If no answer
         // to anything under way was asked for, none would ever come to open it again: ask with one packet
         // more instead of waiting for a timeout.
@@ -269,7 +269,7 @@ impl Requester {
         let ack_request =
             packet.segment.last || fills_window || self.since_ack_request >= interval || cautious;
 
-        let psn = Psn::new(self.next as u32);
+        let psn = self.next.psn();
         let needed = if request.wqe.op.fetches() {
             Access::LOCAL_WRITE
         } else {
@@ -286,7 +286,7 @@ impl Requester {
         };
         if ack_request {
             self.since_ack_request = 0;
-            self.asked = self.next + u64::from(packet.places);
+            self.asked = self.next + packet.psns;
             self.measured.get_or_insert((self.asked, nic.now));
         }
         self.sent_packet(roce, nic, &packet);
@@ -311,7 +311,7 @@ impl Requester {
         if packet.operation == Operation::ReadRequest {
             self.restarted_at = Some(self.next);
         }
-        self.next += u64::from(packet.places);
+        self.next += packet.psns;
         self.sent = self.sent.max(self.next);
         if self.next == request.end() {
             self.cursor += 1;
@@ -329,44 +329,43 @@ impl Requester {
         nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
-        let Some(place) = self.place_of(packet.headers.bth.psn) else {
+        let Some(psn) = self.find(packet.headers.bth.psn) else {
             return Ok(());
         };
         match packet.headers.bth.opcode.operation() {
-            Operation::Acknowledge => self.handle_aeth(roce, nic, place, packet),
+            Operation::Acknowledge => self.handle_aeth(roce, nic, psn, packet),
             Operation::AtomicAcknowledge => {
                 let original = packet.headers.atomic_original.to_ne_bytes();
-                self.handle_fetched(roce, nic, place, &original, None)
+                self.handle_fetched(roce, nic, psn, &original, None)
             }
             operation if operation.is_read_response() => {
-                self.handle_fetched(roce, nic, place, packet.payload, Some(operation))
+                self.handle_fetched(roce, nic, psn, packet.payload, Some(operation))
             }
             _ => Ok(()),
         }
     }
 
-    /// The place a PSN from the peer means: one that was sent and is not yet done with.
-    fn place_of(&self, psn: Psn) -> Option<u64> {
-        let ahead = psn.distance_from(Psn::new(self.una as u32));
-        let place = self.una.checked_add_signed(i64::from(ahead))?;
-        (self.una..self.sent).contains(&place).then_some(place)
+    /// The packet that a PSN from the peer means: one that was sent and is not yet done with.
+    fn find(&self, psn: Psn) -> Option<ExtendedPsn> {
+        let psn = self.una.nearest(psn)?;
+        (self.una..self.sent).contains(&psn).then_some(psn)
     }
 
     fn handle_aeth(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
-        place: u64,
+        psn: ExtendedPsn,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
         let kind = packet.headers.aeth.syndrome.kind();
         if let AethKind::Ack { .. } = kind {
-            self.acknowledge(roce, nic, place + 1);
+            self.acknowledge(roce, nic, psn.next());
             return Ok(());
         }
-        // Every other kind is about `place` itself and acknowledges what is before it.
-        self.acknowledge(roce, nic, place);
-        if self.una != place {
+        // Every other kind is about this packet itself and acknowledges what is before it.
+        self.acknowledge(roce, nic, psn);
+        if self.una != psn {
             return Ok(());
         }
         match kind {
@@ -416,12 +415,12 @@ impl Requester {
             retransmit_at: None,
             quiet_until: Some(nic.now + quiet),
         };
-        self.cautious_until = self.una + 1;
+        self.cautious_until = self.una.next();
         Ok(())
     }
 
     /// Everything before `up_to` was executed by the peer.
-    fn acknowledge(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, up_to: u64) {
+    fn acknowledge(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, up_to: ExtendedPsn) {
         let before = self.una;
         let mut answer_lost = false;
         while self.una < up_to {
@@ -445,30 +444,30 @@ impl Requester {
         }
     }
 
-    /// A READ response or an atomic's answer, which has no place in a sequence, arrived. The former also answers
+    /// A READ response or an atomic's answer, which is not one of a sequence, arrived. The former also answers
     /// ATOMIC_WRITEs and FLUSHes.
     fn handle_fetched(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
-        place: u64,
+        psn: ExtendedPsn,
         data: &[u8],
         response: Option<Operation>,
     ) -> Result<(), Fatal> {
         // It also acknowledges every request before it.
-        self.acknowledge(roce, nic, place);
+        self.acknowledge(roce, nic, psn);
         let Some(request) = self.queue.front() else {
             return Ok(());
         };
         let atomic = response.is_none();
-        if self.una != place || !request.wqe.op.is_answered() || request.wqe.op.is_atomic() != atomic {
+        if self.una != psn || !request.wqe.op.is_answered() || request.wqe.op.is_atomic() != atomic {
             return Ok(());
         }
         // One out of place is no answer to what we asked: as good as lost.
-        if response.is_some_and(|operation| !self.fits(request, place, operation)) {
+        if response.is_some_and(|operation| !self.fits(request, psn, operation)) {
             return Ok(());
         }
-        let index = (place - request.first) as u32;
+        let index = (psn - request.first) as u32;
         let segment = Segment::of(request.wqe.length, index, roce.mtu);
         let expected = match request.wqe.op {
             _ if atomic => 8,
@@ -497,27 +496,27 @@ impl Requester {
         let complete = index + 1 == request.packets;
         let answered = complete || (index + 1).is_multiple_of(request.chunk);
         // After a rewind, a late answer may come to a request that is not counted any more.
-        if answered && place < self.next {
+        if answered && psn < self.next {
             self.fetches = self.fetches.saturating_sub(1);
         }
-        self.una = place + 1;
+        self.una = psn.next();
         if complete {
             self.finish_front(roce, nic);
         }
-        self.progressed(roce, nic, place);
+        self.progressed(roce, nic, psn);
         Ok(())
     }
 
-    /// Whether a READ response of this kind can be the one at `place`. It begins where we began to ask: at the border of
+    /// Whether a READ response of this kind can be the one with this number. It begins where we began to ask: at the border of
     /// a chunk, or where we last asked for the rest of one. There, some responders begin anew and others (rxe) go
     /// on. It ends where the chunk does.
-    fn fits(&self, request: &RcRequest, place: u64, operation: Operation) -> bool {
-        let index = (place - request.first) as u32;
+    fn fits(&self, request: &RcRequest, psn: ExtendedPsn, operation: Operation) -> bool {
+        let index = (psn - request.first) as u32;
         // What is not a READ is answered by one packet.
         let chunk = request.chunk.max(1);
         let border = index.is_multiple_of(chunk);
         let ends = index + 1 == request.packets || (index + 1).is_multiple_of(chunk);
-        let begun_here = border || self.restarted_at == Some(place);
+        let begun_here = border || self.restarted_at == Some(psn);
         match operation {
             Operation::ReadResponseFirst => begun_here && !ends,
             Operation::ReadResponseMiddle => !border && !ends,
@@ -535,7 +534,7 @@ impl Requester {
     }
 
     /// `una` moved on from `before`.
-    fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, before: u64) {
+    fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, before: ExtendedPsn) {
         if self.next < self.una {
             // Answers of an earlier attempt overtook the repetition.
             self.next = self.una;
@@ -560,14 +559,14 @@ impl Requester {
                 (self.written_off, self.cautious_until) = (self.next, self.next);
             }
             peer.on_progress(now, &mut self.share, bytes, roce.mtu);
-            if let Some((_, asked_at)) = self.measured.take_if(|(place, _)| *place <= self.una) {
+            if let Some((_, asked_at)) = self.measured.take_if(|(psn, _)| *psn <= self.una) {
                 peer.on_round_trip(now.since(asked_at));
             }
         }
         self.count_in_flight(roce, nic);
     }
 
-    /// Goes back to the oldest unacknowledged place, unless that was done already: the responder reports a
+    /// Goes back to the oldest unacknowledged packet, unless that was done already: the responder reports a
     /// gap once, further reports are copies.
     fn rewind_once(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         if self.rewound_at == Some(self.una) {
