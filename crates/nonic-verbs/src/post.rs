@@ -19,8 +19,6 @@ use smallvec::SmallVec;
 
 /// No device offers longer lists.
 const MAX_SGE: usize = 32;
-/// A Q_Key with this bit stands for the queue pair's own.
-const CONTROLLED_QKEY: u32 = 1 << 31;
 
 pub(crate) type Sges = SmallVec<[Sge; MAX_SGE]>;
 pub(crate) type Bytes = SmallVec<[u8; 1024]>;
@@ -107,10 +105,10 @@ unsafe fn with_request(
         flags: SendFlags::from_bits_truncate(wr.send_flags),
         destination,
     };
-    if op_is_local(op) {
+    if op.is_local() {
         return post(&request(Data::Sges(&[])));
     }
-    if wr.send_flags & IBV_SEND_INLINE != 0 && !fetches(op) {
+    if wr.send_flags & IBV_SEND_INLINE != 0 && !op.fetches() {
         let mut bytes = Bytes::new();
         for sge in list {
             // SAFETY: inline data is any memory of the program.
@@ -137,19 +135,6 @@ pub(crate) unsafe fn append(qp: &Qp, bytes: &mut Bytes, address: u64, length: us
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
     }
     Ok(())
-}
-
-/// Operations that need no bytes of the program.
-fn op_is_local(op: SendOp) -> bool {
-    matches!(op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_))
-}
-
-/// Operations whose bytes come back; they cannot be inline.
-fn fetches(op: SendOp) -> bool {
-    matches!(
-        op,
-        SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-    )
 }
 
 pub(crate) fn core_sge(sge: &ibv_sge) -> Sge {
@@ -255,7 +240,7 @@ unsafe fn destination(qp: &Qp, wr: &ibv_send_wr) -> Result<Option<Destination>, 
     // SAFETY: a datagram's request has this field filled in.
     let ud = unsafe { wr.wr.ud };
     // SAFETY: the caller's promise.
-    unsafe { datagram(qp, ud.ah, ud.remote_qpn, ud.remote_qkey) }.map(Some)
+    unsafe { datagram(ud.ah, ud.remote_qpn, ud.remote_qkey) }.map(Some)
 }
 
 /// A destination from its parts.
@@ -263,14 +248,9 @@ unsafe fn destination(qp: &Qp, wr: &ibv_send_wr) -> Result<Option<Destination>, 
 /// # Safety
 ///
 /// The address handle is NULL or live.
-pub(crate) unsafe fn datagram(qp: &Qp, ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Destination, Errno> {
+pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Destination, Errno> {
     // SAFETY: the caller's promise.
     let ah = unsafe { object::<Ah>(ah) }?;
-    let qkey = if qkey & CONTROLLED_QKEY == 0 {
-        qkey
-    } else {
-        qp.qkey()
-    };
     Ok(Destination {
         gid_index: ah.gid_index,
         ip: ah.ip,

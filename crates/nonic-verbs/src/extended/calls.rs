@@ -246,7 +246,7 @@ unsafe extern "C" fn wr_set_ud_addr(c_qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: 
         ah.find_way(&qp.device, qpn);
     }
     // SAFETY: the program passes a live handle.
-    match (unsafe { datagram(qp, ah, qpn, qkey) }, batch.drafts.last_mut()) {
+    match (unsafe { datagram(ah, qpn, qkey) }, batch.drafts.last_mut()) {
         (Ok(destination), Some(draft)) => draft.destination = Some(destination),
         _ => batch.mistake = Some(libc::EINVAL),
     }

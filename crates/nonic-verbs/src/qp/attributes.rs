@@ -11,7 +11,6 @@ use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
 use nonic_core::{Access, AckTimeout, PathMtu, Psn, QpAttributes, QpState, Qpn, RnrTimer};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 fn state_of(value: c_int) -> Result<QpState, Errno> {
     let found = QpState::ALL.into_iter().find(|state| *state as c_int == value);
@@ -84,9 +83,6 @@ unsafe fn modify(c_qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: u32) -> Result
     }
     let set = attributes(context, attr, mask)?;
     qp.device.modify_qp(qp.qpn, &set).map_err(errors::of_modify)?;
-    if let Some(qkey) = set.qkey {
-        qp.qkey.store(qkey, Ordering::Relaxed);
-    }
     if set.path.is_some() {
         *qp.route.lock().unwrap_or_else(PoisonError::into_inner) = attr.ah_attr;
     }

@@ -21,7 +21,6 @@ use nonic_engine::Device;
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A queue pair, with or without the extended interface.
@@ -39,7 +38,6 @@ pub(crate) struct Qp {
     pub(crate) is_extended: bool,
     service: Service,
     signal_all: bool,
-    qkey: AtomicU32,
     /// The route as the program gave it: the NIC keeps only what it needs.
     route: Mutex<ibv_ah_attr>,
     shared: Arc<Shared>,
@@ -74,11 +72,6 @@ impl Qp {
         self.service == Service::Ud
     }
 
-    /// The datagram key it was given.
-    pub(crate) fn qkey(&self) -> u32 {
-        self.qkey.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn service(&self) -> Service {
         self.service
     }
@@ -101,7 +94,6 @@ impl Qp {
             is_extended: false,
             service,
             signal_all: init.sq_sig_all != 0,
-            qkey: AtomicU32::new(0),
             route: Mutex::new(zeroed()),
             shared: Arc::clone(shared),
             xrcd: std::ptr::null_mut(),
