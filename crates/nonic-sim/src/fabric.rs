@@ -10,10 +10,8 @@
 use crate::capture::Capture;
 use crate::link::{Link, LinkProfile};
 use crate::schedule::Schedule;
-use nonic_core::link::Train;
-use nonic_core::link::{FaultCounts, FaultInjector, Faults};
-use nonic_core::link::{Prng, mix};
-use nonic_core::{Arrival, Event, MAX_BATCH_LEN, Nic, Qpn, Time, Transmit};
+use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train, mix};
+use nonic_core::{Arrival, Event, MAX_BATCH_LEN, MAX_BATCH_PACKETS, Nic, Qpn, Time, Transmit};
 use nonic_wire::Packet;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -338,7 +336,7 @@ impl<T> Fabric<T> {
 
     fn transmit_all(&mut self, station: usize, now: Time) {
         let max_segments = match self.config.batching {
-            Batching::Whole | Batching::Split => 64,
+            Batching::Whole | Batching::Split => MAX_BATCH_PACKETS,
             Batching::Single | Batching::Merged => 1,
         };
         let mut buffer = std::mem::take(&mut self.buffer);

@@ -30,9 +30,6 @@ pub use nonic_wire::ROCE_PORT;
 pub(crate) use options::{Credentials, grow_buffers, peer_credentials};
 use refusals::Refusals;
 
-/// The most bytes one datagram, or one batch of segments, can hold.
-pub const MAX_BATCH_BYTES: usize = 65_507;
-
 /// What is asked for as send and receive buffer; the kernel grants what its limits allow.
 const BUFFER_BYTES: usize = 4 << 20;
 
