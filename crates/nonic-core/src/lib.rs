@@ -8,6 +8,10 @@
 //! Read first: [`Nic`] (the vocabulary), then [`memory`] (who may touch which bytes), then the module docs of
 //! `roce::rc::requester` and `roce::rc::responder` (the hard part).
 //!
+//! Work requests, completions, memory and queue pair states belong to no transport, and neither does what a peer may do to
+//! memory (`placement`). What RoCE makes of them is in `roce`; a queue pair (`queue_pair`) holds the machine of its
+//! service, and the [`Nic`] all of them.
+//!
 //! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs.
 //!
 //! Three kinds of trouble are kept apart: a peer's fault becomes a NAK or a completion [`Status`]; a caller's

@@ -1,8 +1,7 @@
 //! What a peer may do to this side's memory: keys looked up, rights and ranges checked, bytes placed.
 //!
 //! Nothing here knows the order of requests, how they are cut into packets or how a peer is answered. A transport says a
-//! [`Refused`] in its own words: RoCE with a NAK, iWARP with a Terminate; unreliable services drop the message in
-//! silence.
+//! [`Refused`] in its own words: RoCE's reliable services with a NAK, unreliable ones by dropping the message in silence.
 
 use crate::memory::{Access, Fault, Key, KeyError, KeyTable, PdId};
 use crate::work::{FlushRange, Placement};
@@ -240,4 +239,133 @@ fn flush_rights(placement: Placement) -> Access {
         placement.contains(Placement::PERSISTENT),
     );
     needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{HeapRegion, KeySpec};
+
+    const IOVA: u64 = 0x1000;
+    const RKEY: u32 = 77;
+
+    /// A table with 64 bytes under one key, which permits everything but FLUSHes.
+    fn table() -> (KeyTable, PdId) {
+        let keys = KeyTable::new();
+        let pd = keys.alloc_pd();
+        let spec = KeySpec {
+            pd,
+            region: Arc::new(HeapRegion::zeroed(64)),
+            offset: 0,
+            length: 64,
+            iova: IOVA,
+            access: all(),
+            bound_qp: None,
+            invalidatable: false,
+        };
+        keys.register_as(RKEY, spec).expect("valid").expect("free");
+        (keys, pd)
+    }
+
+    fn all() -> Access {
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+    }
+
+    fn rights(keys: &KeyTable, pd: PdId, access: Access) -> PeerRights<'_> {
+        PeerRights {
+            keys,
+            pd,
+            qpn: Qpn::new(5),
+            access,
+        }
+    }
+
+    fn range(va: u64, length: u32, rkey: u32) -> RemoteRange {
+        RemoteRange { va, length, rkey }
+    }
+
+    #[test]
+    fn what_the_queue_pair_does_not_permit_is_refused_before_its_key_is_looked_at() {
+        let (keys, pd) = table();
+        let none = rights(&keys, pd, Access::empty());
+        let wrong = range(0, 8, 1);
+        assert_eq!(none.write(&wrong).err(), Some(Refused::Operation));
+        assert_eq!(none.store(&wrong, [0; 8]), Err(Refused::Operation));
+        assert_eq!(
+            none.word(0, 1, WordOperation::FetchAdd(1)),
+            Err(Refused::Operation)
+        );
+        let flushed = none.flush(&wrong, FlushRange::Named, Placement::GLOBAL);
+        assert_eq!(flushed, Err(Refused::Operation));
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_wrong_with_the_key() {
+        let (keys, pd) = table();
+        let ours = rights(&keys, pd, all());
+        let theirs = rights(&keys, keys.alloc_pd(), all());
+        let refused = |error| Some(Refused::Key(error));
+        assert_eq!(ours.read(&range(IOVA, 8, 1)).err(), refused(KeyError::Unknown));
+        assert_eq!(
+            theirs.read(&range(IOVA, 8, RKEY)).err(),
+            refused(KeyError::Domain)
+        );
+        assert_eq!(
+            ours.write(&range(IOVA + 60, 8, RKEY)).err(),
+            refused(KeyError::Bounds)
+        );
+        let flushes = rights(&keys, pd, all() | Access::FLUSH_GLOBAL);
+        let flushed = flushes.flush(&range(IOVA, 8, RKEY), FlushRange::Named, Placement::GLOBAL);
+        assert_eq!(flushed.err(), refused(KeyError::Rights));
+        assert_eq!(ours.invalidate(RKEY).err(), refused(KeyError::NotInvalidatable));
+    }
+
+    #[test]
+    fn no_bytes_need_no_key_and_too_many_are_refused() {
+        let (keys, pd) = table();
+        let rights = rights(&keys, pd, all());
+        assert!(rights.write(&range(0, 0, 1)).is_ok());
+        assert!(rights.read(&range(0, 0, 1)).is_ok());
+        let longer = range(IOVA, MAX_MESSAGE + 1, RKEY);
+        assert_eq!(rights.write(&longer).err(), Some(Refused::Length));
+        assert_eq!(rights.read(&longer).err(), Some(Refused::Length));
+    }
+
+    #[test]
+    fn words_lie_at_multiples_of_eight() {
+        let (keys, pd) = table();
+        let rights = rights(&keys, pd, all());
+        let add = WordOperation::FetchAdd(3);
+        assert_eq!(rights.word(IOVA + 4, RKEY, add), Err(Refused::Alignment));
+        assert_eq!(
+            rights.store(&range(IOVA + 4, 8, RKEY), [0; 8]),
+            Err(Refused::Alignment)
+        );
+        assert_eq!(rights.store(&range(IOVA, 4, RKEY), [0; 8]), Err(Refused::Length));
+        assert_eq!(rights.word(IOVA, RKEY, add), Ok(0));
+        assert_eq!(rights.word(IOVA, RKEY, add), Ok(3));
+    }
+
+    #[test]
+    fn the_pieces_of_a_write_add_up_and_a_revoked_key_ends_it() {
+        let (keys, pd) = table();
+        let mut write = rights(&keys, pd, all())
+            .write(&range(IOVA, 12, RKEY))
+            .expect("permitted");
+        assert_eq!(
+            write.locate(12, false),
+            Err(Refused::Length),
+            "nothing is left for the last"
+        );
+        assert_eq!(
+            write.locate(8, true),
+            Err(Refused::Length),
+            "four bytes are missing"
+        );
+        let at = write.locate(8, false).expect("permitted");
+        write.place(at, &[1; 8]).expect("there is memory");
+        assert_eq!(write.locate(4, true), Ok(at + 8));
+        assert!(keys.revoke(RKEY));
+        assert_eq!(write.locate(4, true), Err(Refused::Key(KeyError::Revoked)));
+    }
 }

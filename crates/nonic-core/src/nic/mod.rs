@@ -2,8 +2,9 @@
 //! completed and when to be woken.
 //!
 //! The vocabulary, and when each answer may change:
-//! - [`Nic::handle_datagram`], [`Nic::post_send`], [`Nic::send_management`], [`Nic::modify_qp`] and
-//!   [`Nic::handle_timeout`] may change every answer below. Nothing else does, except [`Nic::poll_transmit`] itself.
+//! - [`Nic::handle_datagram`], [`Nic::handle_timeout`], [`Nic::post_send`], [`Nic::send_management`], [`Nic::modify_qp`],
+//!   [`Nic::destroy_qp`] (others may have the window that it leaves) and [`Nic::fail`] may change every answer below.
+//!   Nothing else does, except [`Nic::poll_transmit`] itself, and [`Nic::publish`] if a completion queue overflows.
 //! - [`Nic::poll_transmit`] yields packets until it answers `None`.
 //! - [`Nic::publish`] makes completions visible. Call it *after* everything `poll_transmit` had to say is on
 //!   the wire: then a peer never waits for an acknowledgement of something this program has already seen
