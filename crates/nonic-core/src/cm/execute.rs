@@ -4,7 +4,7 @@ use super::config::CmConfig;
 use super::connection::{Connection, Role};
 use super::event::{CmEvent, ConnectResponse, Disconnect, SidrResponse};
 use super::params::ConnectionId;
-use super::state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
+use super::state::{CmNotice, CmReply, CmState, CmTransition, Input, cm_transition};
 use super::{Cm, RemoteId};
 use crate::roce::qp1::{ManagementDatagram, Route};
 use crate::time::Time;
@@ -144,34 +144,34 @@ impl Cm {
     fn outgoing(
         &mut self,
         id: u32,
-        send: Send,
+        send: CmReply,
         incoming: Option<&CmMad>,
         given: Option<Message>,
     ) -> Option<CmMad> {
         let connection = self.connections.get(&id)?;
         let message = match send {
-            Send::Nothing => return None,
-            Send::Again => return connection.last.as_deref().copied(),
-            Send::Given => given?,
-            Send::Mra => Message::Mra(connection.mra(&self.config)),
-            Send::RejConsumer => Message::Rej(connection.rej(RejectReason::CONSUMER_DEFINED)),
-            Send::RejStale => Message::Rej(connection.rej(RejectReason::STALE_CONN)),
-            Send::RejUnknown => Message::Rej(connection.rej(RejectReason::INVALID_COMM_ID)),
-            Send::RejTimeout => {
+            CmReply::Nothing => return None,
+            CmReply::Again => return connection.last.as_deref().copied(),
+            CmReply::Given => given?,
+            CmReply::Mra => Message::Mra(connection.mra(&self.config)),
+            CmReply::RejConsumer => Message::Rej(connection.rej(RejectReason::CONSUMER_DEFINED)),
+            CmReply::RejStale => Message::Rej(connection.rej(RejectReason::STALE_CONN)),
+            CmReply::RejUnknown => Message::Rej(connection.rej(RejectReason::INVALID_COMM_ID)),
+            CmReply::RejTimeout => {
                 // The peer may not have told its identifier: our adapter and ours name the connection then.
                 let mut rej = connection.rej(RejectReason::TIMEOUT);
                 rej.info[..8].copy_from_slice(&self.config.ca_guid.to_be_bytes());
                 rej.info_len = 8;
                 Message::Rej(rej)
             }
-            Send::Dreq => Message::Dreq(connection.dreq(&[]).ok()?),
-            Send::Question => Message::Dreq(connection.question()),
-            Send::Drep => Message::Drep(Drep {
+            CmReply::Dreq => Message::Dreq(connection.dreq(&[]).ok()?),
+            CmReply::Question => Message::Dreq(connection.question()),
+            CmReply::Drep => Message::Drep(Drep {
                 local_comm_id: connection.local_id,
                 remote_comm_id: connection.remote_id,
                 private_data: PrivateData::default(),
             }),
-            Send::SidrReject => Message::SidrRep(SidrRep {
+            CmReply::SidrReject => Message::SidrRep(SidrRep {
                 request_id: connection.remote_id,
                 status: SidrStatus::REJECT,
                 info_len: 0,
@@ -204,13 +204,13 @@ impl Cm {
             CmState::TimeWait | CmState::Closed => true,
             // A REP is not sent again once its RTU is here.
             CmState::Established | CmState::Answered => {
-                row.send == Send::Nothing && connection.state != row.next
+                row.send == CmReply::Nothing && connection.state != row.next
             }
             _ => false,
         };
         let keep_it = matches!(
             row.send,
-            Send::Given | Send::Dreq | Send::RejConsumer | Send::RejTimeout | Send::SidrReject
+            CmReply::Given | CmReply::Dreq | CmReply::RejConsumer | CmReply::RejTimeout | CmReply::SidrReject
         );
         if drop_it {
             connection.last = None;
@@ -220,7 +220,7 @@ impl Cm {
     }
 
     /// What to tell, unless nobody listens.
-    fn event(&self, id: u32, tell: Tell, input: Input, incoming: Option<&CmMad>) -> Option<CmEvent> {
+    fn event(&self, id: u32, tell: CmNotice, input: Input, incoming: Option<&CmMad>) -> Option<CmEvent> {
         let connection = self
             .connections
             .get(&id)
@@ -230,19 +230,19 @@ impl Cm {
         let connection = ConnectionId(id);
         let message = incoming.map(|mad| mad.message);
         Some(match (tell, message) {
-            (Tell::Nothing, _) => return None,
-            (Tell::Response, Some(Message::Rep(rep))) => {
+            (CmNotice::Nothing, _) => return None,
+            (CmNotice::Response, Some(Message::Rep(rep))) => {
                 CmEvent::Response(Box::new(response(connection, service, &rep)))
             }
-            (Tell::Response, _) => return None,
-            (Tell::Established, message) => CmEvent::Established {
+            (CmNotice::Response, _) => return None,
+            (CmNotice::Established, message) => CmEvent::Established {
                 connection,
                 private_data: match message {
                     Some(Message::Rtu(rtu)) => rtu.private_data.0.to_vec(),
                     _ => Vec::new(),
                 },
             },
-            (Tell::Rejected, Some(Message::Rej(rej))) => CmEvent::Rejected {
+            (CmNotice::Rejected, Some(Message::Rej(rej))) => CmEvent::Rejected {
                 connection,
                 qpn,
                 reason: rej.reason,
@@ -250,15 +250,15 @@ impl Cm {
                 private_data: rej.private_data.0.to_vec(),
             },
             // We rejected it ourselves: the peer's queue pair is taken.
-            (Tell::Rejected, _) => CmEvent::Rejected {
+            (CmNotice::Rejected, _) => CmEvent::Rejected {
                 connection,
                 qpn,
                 reason: RejectReason::STALE_CONN,
                 info: Vec::new(),
                 private_data: Vec::new(),
             },
-            (Tell::Unreachable, _) => CmEvent::Unreachable { connection, qpn },
-            (Tell::Disconnected, message) => CmEvent::Disconnected {
+            (CmNotice::Unreachable, _) => CmEvent::Unreachable { connection, qpn },
+            (CmNotice::Disconnected, message) => CmEvent::Disconnected {
                 connection,
                 qpn,
                 cause: match input {
@@ -273,11 +273,11 @@ impl Cm {
                     _ => Vec::new(),
                 },
             },
-            (Tell::TimewaitExit, _) => CmEvent::TimewaitExit { connection },
-            (Tell::SidrResponse, Some(Message::SidrRep(rep))) => {
+            (CmNotice::TimewaitExit, _) => CmEvent::TimewaitExit { connection },
+            (CmNotice::SidrResponse, Some(Message::SidrRep(rep))) => {
                 CmEvent::SidrResponse(Box::new(sidr_response(connection, &rep)))
             }
-            (Tell::SidrResponse, _) => return None,
+            (CmNotice::SidrResponse, _) => return None,
         })
     }
 

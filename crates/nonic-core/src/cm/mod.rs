@@ -66,7 +66,7 @@ pub use event::{CmEvent, ConnectRequest, ConnectResponse, Disconnect, SidrReques
 pub use params::{
     AcceptParams, AnswerParams, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams, ResolveParams,
 };
-pub use state::{CmState, CmTransition, Input, Send, Tell, cm_transition};
+pub use state::{CmNotice, CmReply, CmState, CmTransition, Input, cm_transition};
 
 use crate::entropy::Entropy;
 use crate::roce::qp1::ManagementDatagram;

@@ -159,7 +159,7 @@ impl Input {
 
 /// What is sent.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Send {
+pub enum CmReply {
     /// Nothing.
     Nothing,
     /// The message the program's call made.
@@ -189,7 +189,7 @@ pub enum Send {
 /// What the owner is told.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the event of that name")]
-pub enum Tell {
+pub enum CmNotice {
     Nothing,
     Response,
     Established,
@@ -206,9 +206,9 @@ pub struct CmTransition {
     /// The state it leads to.
     pub next: CmState,
     /// What is sent.
-    pub send: Send,
+    pub send: CmReply,
     /// What the owner is told.
-    pub tell: Tell,
+    pub tell: CmNotice,
 }
 
 /// Looks the row up.
@@ -219,49 +219,49 @@ pub fn cm_transition(state: CmState, input: Input) -> Option<CmTransition> {
     Some(CmTransition { next, send, tell })
 }
 
-type Row = Option<(CmState, Send, Tell)>;
+type Row = Option<(CmState, CmReply, CmNotice)>;
 
 fn arrival(state: CmState, input: Input) -> Row {
     use CmState::*;
     use Input::*;
     Some(match (state, input) {
         // Active: waiting for REP.
-        (ReqSent | MraReqReceived, Rep) => (RepReceived, Send::Nothing, Tell::Response),
-        (ReqSent | MraReqReceived, StaleRep) => (Closed, Send::RejStale, Tell::Rejected),
-        (ReqSent | MraReqReceived, MraOfReq) => (MraReqReceived, Send::Nothing, Tell::Nothing),
-        (ReqSent | MraReqReceived, Rej) => (Closed, Send::Nothing, Tell::Rejected),
-        (ReqSent | SidrReqSent, Unserved) => (state, Send::Nothing, Tell::Nothing),
+        (ReqSent | MraReqReceived, Rep) => (RepReceived, CmReply::Nothing, CmNotice::Response),
+        (ReqSent | MraReqReceived, StaleRep) => (Closed, CmReply::RejStale, CmNotice::Rejected),
+        (ReqSent | MraReqReceived, MraOfReq) => (MraReqReceived, CmReply::Nothing, CmNotice::Nothing),
+        (ReqSent | MraReqReceived, Rej) => (Closed, CmReply::Nothing, CmNotice::Rejected),
+        (ReqSent | SidrReqSent, Unserved) => (state, CmReply::Nothing, CmNotice::Nothing),
         // Active: the program has the word. A second REP says that the peer grows impatient.
-        (RepReceived | MraRepSent, Rep) => (MraRepSent, Send::Mra, Tell::Nothing),
-        (RepReceived | MraRepSent, Rej) => (Closed, Send::Nothing, Tell::Rejected),
-        (RepReceived | MraRepSent, Dreq) => (TimeWait, Send::Drep, Tell::Disconnected),
+        (RepReceived | MraRepSent, Rep) => (MraRepSent, CmReply::Mra, CmNotice::Nothing),
+        (RepReceived | MraRepSent, Rej) => (Closed, CmReply::Nothing, CmNotice::Rejected),
+        (RepReceived | MraRepSent, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Disconnected),
         // Passive: the program has the word.
-        (ReqReceived | MraReqSent, Req) => (MraReqSent, Send::Mra, Tell::Nothing),
-        (ReqReceived | MraReqSent, Rej) => (Answered, Send::Nothing, Tell::Rejected),
+        (ReqReceived | MraReqSent, Req) => (MraReqSent, CmReply::Mra, CmNotice::Nothing),
+        (ReqReceived | MraReqSent, Rej) => (Answered, CmReply::Nothing, CmNotice::Rejected),
         // Passive: waiting for RTU. A DREQ says as much: the peer was established, and is no more.
-        (RepSent, Req) => (RepSent, Send::Again, Tell::Nothing),
-        (RepSent | MraRepReceived, MraOfRep) => (MraRepReceived, Send::Nothing, Tell::Nothing),
-        (RepSent | MraRepReceived, Rtu) => (Established, Send::Nothing, Tell::Established),
-        (RepSent | MraRepReceived, Rej) => (Answered, Send::Nothing, Tell::Rejected),
-        (RepSent | MraRepReceived, Dreq) => (TimeWait, Send::Drep, Tell::Disconnected),
+        (RepSent, Req) => (RepSent, CmReply::Again, CmNotice::Nothing),
+        (RepSent | MraRepReceived, MraOfRep) => (MraRepReceived, CmReply::Nothing, CmNotice::Nothing),
+        (RepSent | MraRepReceived, Rtu) => (Established, CmReply::Nothing, CmNotice::Established),
+        (RepSent | MraRepReceived, Rej) => (Answered, CmReply::Nothing, CmNotice::Rejected),
+        (RepSent | MraRepReceived, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Disconnected),
         // Established. A second REP says that our RTU was lost; a REJ that the peer gave up waiting for it.
-        (Established, Rep) => (Established, Send::Again, Tell::Nothing),
-        (Established, Rej) => (TimeWait, Send::Nothing, Tell::Disconnected),
-        (Established, Dreq) => (TimeWait, Send::Drep, Tell::Disconnected),
+        (Established, Rep) => (Established, CmReply::Again, CmNotice::Nothing),
+        (Established, Rej) => (TimeWait, CmReply::Nothing, CmNotice::Disconnected),
+        (Established, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Disconnected),
         // Disconnecting, perhaps both at once.
-        (DreqSent, Dreq) => (TimeWait, Send::Drep, Tell::Disconnected),
-        (DreqSent, Drep | Rej) => (TimeWait, Send::Nothing, Tell::Disconnected),
+        (DreqSent, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Disconnected),
+        (DreqSent, Drep | Rej) => (TimeWait, CmReply::Nothing, CmNotice::Disconnected),
         // Over. Whoever still believes in it is told.
-        (TimeWait, Dreq) => (TimeWait, Send::Drep, Tell::Nothing),
-        (TimeWait, Req) => (TimeWait, Send::RejStale, Tell::Nothing),
-        (TimeWait, Rep) => (TimeWait, Send::RejUnknown, Tell::Nothing),
-        (Answered, Req | Rep | Rtu | SidrReq) => (Answered, Send::Again, Tell::Nothing),
-        (Answered, Dreq) => (Answered, Send::Drep, Tell::Nothing),
+        (TimeWait, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Nothing),
+        (TimeWait, Req) => (TimeWait, CmReply::RejStale, CmNotice::Nothing),
+        (TimeWait, Rep) => (TimeWait, CmReply::RejUnknown, CmNotice::Nothing),
+        (Answered, Req | Rep | Rtu | SidrReq) => (Answered, CmReply::Again, CmNotice::Nothing),
+        (Answered, Dreq) => (Answered, CmReply::Drep, CmNotice::Nothing),
         // The peer's queue pair may live a new life, or somebody lies: the peer alone can tell. One that is not
         // established is asked anyway, with every REP.
-        (Established, Stale) => (Established, Send::Question, Tell::Nothing),
-        (Established, Unknown) => (TimeWait, Send::Nothing, Tell::Disconnected),
-        (SidrReqSent, SidrRep) => (Closed, Send::Nothing, Tell::SidrResponse),
+        (Established, Stale) => (Established, CmReply::Question, CmNotice::Nothing),
+        (Established, Unknown) => (TimeWait, CmReply::Nothing, CmNotice::Disconnected),
+        (SidrReqSent, SidrRep) => (Closed, CmReply::Nothing, CmNotice::SidrResponse),
         _ => return None,
     })
 }
@@ -270,25 +270,25 @@ fn call(state: CmState, input: Input) -> Row {
     use CmState::*;
     use Input::*;
     Some(match (state, input) {
-        (ReqReceived | MraReqSent, Accept) => (RepSent, Send::Given, Tell::Nothing),
+        (ReqReceived | MraReqSent, Accept) => (RepSent, CmReply::Given, CmNotice::Nothing),
         (ReqReceived | MraReqSent | RepReceived | MraRepSent, Reject) => {
-            (Answered, Send::Given, Tell::Nothing)
+            (Answered, CmReply::Given, CmNotice::Nothing)
         }
-        (RepReceived | MraRepSent, Establish) => (Established, Send::Given, Tell::Nothing),
+        (RepReceived | MraRepSent, Establish) => (Established, CmReply::Given, CmNotice::Nothing),
         // The first data arrived before RTU did.
-        (RepSent | MraRepReceived, Establish) => (Established, Send::Nothing, Tell::Established),
-        (Established | RepSent | MraRepReceived, Disconnect) => (DreqSent, Send::Given, Tell::Nothing),
-        (DreqSent | TimeWait, Disconnect) => (state, Send::Nothing, Tell::Nothing),
-        (SidrReqReceived, Answer) => (Answered, Send::Given, Tell::Nothing),
-        (ReqSent | MraReqReceived, Abandon) => (Closed, Send::RejTimeout, Tell::Nothing),
+        (RepSent | MraRepReceived, Establish) => (Established, CmReply::Nothing, CmNotice::Established),
+        (Established | RepSent | MraRepReceived, Disconnect) => (DreqSent, CmReply::Given, CmNotice::Nothing),
+        (DreqSent | TimeWait, Disconnect) => (state, CmReply::Nothing, CmNotice::Nothing),
+        (SidrReqReceived, Answer) => (Answered, CmReply::Given, CmNotice::Nothing),
+        (ReqSent | MraReqReceived, Abandon) => (Closed, CmReply::RejTimeout, CmNotice::Nothing),
         (ReqReceived | MraReqSent | RepReceived | MraRepSent, Abandon) => {
-            (Answered, Send::RejConsumer, Tell::Nothing)
+            (Answered, CmReply::RejConsumer, CmNotice::Nothing)
         }
         // Not a REJ: the peer may be established already, and Linux would not listen to one then.
-        (RepSent | MraRepReceived | Established, Abandon) => (DreqSent, Send::Dreq, Tell::Nothing),
-        (DreqSent | TimeWait | Answered, Abandon) => (state, Send::Nothing, Tell::Nothing),
-        (SidrReqSent, Abandon) => (Closed, Send::Nothing, Tell::Nothing),
-        (SidrReqReceived, Abandon) => (Answered, Send::SidrReject, Tell::Nothing),
+        (RepSent | MraRepReceived | Established, Abandon) => (DreqSent, CmReply::Dreq, CmNotice::Nothing),
+        (DreqSent | TimeWait | Answered, Abandon) => (state, CmReply::Nothing, CmNotice::Nothing),
+        (SidrReqSent, Abandon) => (Closed, CmReply::Nothing, CmNotice::Nothing),
+        (SidrReqReceived, Abandon) => (Answered, CmReply::SidrReject, CmNotice::Nothing),
         _ => return None,
     })
 }
@@ -298,21 +298,21 @@ fn time(state: CmState, input: Input) -> Row {
     use Input::*;
     Some(match (state, input) {
         // As if it had said goodbye to what it knew of; nobody is left to answer anything.
-        (MraReqReceived, Gone) => (Closed, Send::Nothing, Tell::Unreachable),
-        (ReqReceived | MraReqSent, Gone) => (Answered, Send::Nothing, Tell::Unreachable),
+        (MraReqReceived, Gone) => (Closed, CmReply::Nothing, CmNotice::Unreachable),
+        (ReqReceived | MraReqSent, Gone) => (Answered, CmReply::Nothing, CmNotice::Unreachable),
         (RepReceived | MraRepSent | RepSent | MraRepReceived | Established | DreqSent, Gone) => {
-            (TimeWait, Send::Nothing, Tell::Disconnected)
+            (TimeWait, CmReply::Nothing, CmNotice::Disconnected)
         }
-        (ReqSent | MraReqReceived, Timeout) => (ReqSent, Send::Again, Tell::Nothing),
-        (ReqSent | MraReqReceived, Exhausted) => (Closed, Send::RejTimeout, Tell::Unreachable),
-        (RepSent | MraRepReceived, Timeout) => (RepSent, Send::Again, Tell::Nothing),
-        (RepSent | MraRepReceived, Exhausted) => (Answered, Send::RejTimeout, Tell::Unreachable),
-        (DreqSent, Timeout) => (DreqSent, Send::Again, Tell::Nothing),
-        (DreqSent, Exhausted) => (TimeWait, Send::Nothing, Tell::Disconnected),
-        (SidrReqSent, Timeout) => (SidrReqSent, Send::Again, Tell::Nothing),
-        (SidrReqSent, Exhausted) => (Closed, Send::Nothing, Tell::Unreachable),
-        (TimeWait, Expired) => (Closed, Send::Nothing, Tell::TimewaitExit),
-        (Answered, Expired) => (Closed, Send::Nothing, Tell::Nothing),
+        (ReqSent | MraReqReceived, Timeout) => (ReqSent, CmReply::Again, CmNotice::Nothing),
+        (ReqSent | MraReqReceived, Exhausted) => (Closed, CmReply::RejTimeout, CmNotice::Unreachable),
+        (RepSent | MraRepReceived, Timeout) => (RepSent, CmReply::Again, CmNotice::Nothing),
+        (RepSent | MraRepReceived, Exhausted) => (Answered, CmReply::RejTimeout, CmNotice::Unreachable),
+        (DreqSent, Timeout) => (DreqSent, CmReply::Again, CmNotice::Nothing),
+        (DreqSent, Exhausted) => (TimeWait, CmReply::Nothing, CmNotice::Disconnected),
+        (SidrReqSent, Timeout) => (SidrReqSent, CmReply::Again, CmNotice::Nothing),
+        (SidrReqSent, Exhausted) => (Closed, CmReply::Nothing, CmNotice::Unreachable),
+        (TimeWait, Expired) => (Closed, CmReply::Nothing, CmNotice::TimewaitExit),
+        (Answered, Expired) => (Closed, CmReply::Nothing, CmNotice::Nothing),
         _ => return None,
     })
 }
