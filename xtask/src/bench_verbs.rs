@@ -1,8 +1,8 @@
-//! What the C door costs: perftest on our libibverbs beside `nonic perf` on the Rust API, and bare sockets.
+//! What the C library costs: perftest on our libibverbs beside `nonic perf` on the Rust API, and bare sockets.
 //!
 //! As in [`crate::bench`], the sides take turns and the median of the rounds' ratios counts. The loops are not the
 //! same program: perftest verifies nothing, keeps its own statistics and, writing, has a server that sleeps, so
-//! `nonic perf` is told to let its server sleep too. A ratio near one says that the door costs nothing that shows.
+//! `nonic perf` is told to let its server sleep too. A ratio near one says that the library costs nothing that shows.
 
 use crate::bench::{figure, perf};
 use crate::dist::Dist;

@@ -60,7 +60,7 @@ enum Chore {
 enum Subject {
     /// nonic against bare UDP sockets on loopback, taking turns.
     Bare(bench::Options),
-    /// perftest on our libibverbs against `nonic perf` and bare sockets: what the C door costs.
+    /// perftest on our libibverbs against `nonic perf` and bare sockets: what the C library costs.
     Verbs(bench_verbs::Options),
 }
 

@@ -213,7 +213,7 @@ fn nobody_else_joins_a_users_port_while_one_of_its_processes_lives() {
     }
 }
 
-/// Fails without the limits in `registry/lines.rs`: the server has thousands of descriptors.
+/// Fails without the limits in `host/lines.rs` of the engine: the server has thousands of descriptors.
 #[test]
 fn lines_without_end_cost_neither_descriptors_nor_time() {
     if missing(unavailable()) {
@@ -328,8 +328,8 @@ fn forged_requests_of_a_clients_host_do_not_end_its_connection() {
     went_well(client);
 }
 
-/// Fails without `Attachment::hand_over`; and the transfer does not survive without `Attachment::try_port_again`, or if
-/// that tries only once.
+/// Fails without `UdpLink::pass_on`; and the transfer does not survive without `UdpLink::try_port_again`, or if that tries
+/// only once.
 #[test]
 fn processes_of_two_users_serve_other_hosts_whoever_came_first() {
     if missing(unavailable()) {

@@ -1,4 +1,6 @@
 //! What can be asked of a device: by the environment, or by a program that opens one itself.
+//!
+//! The environment is read by `nonic-settings`; what a value means is decided here.
 
 mod faults;
 
@@ -11,15 +13,15 @@ use std::path::PathBuf;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Refuse IPv4 packets whose Identification our kind does not send.
+    /// Refuse IPv4 packets whose Identification nonic does not send.
     pub strict_icrc: bool,
     /// Hand every packet to the kernel alone.
     pub single_packets: bool,
-    /// Let nothing wait for company.
+    /// Send acknowledgements and short requests at once.
     pub prompt_acks: bool,
     /// Send to processes of this host over port 4791, as other hosts would.
     pub no_shortcut: bool,
-    /// How many pipelines, each with a thread of its own.
+    /// How many shards: pipelines, each with sockets and a thread of its own.
     pub shards: usize,
     /// What is to be done to received packets.
     pub faults: Option<FaultPlan>,

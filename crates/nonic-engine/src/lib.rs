@@ -1,18 +1,20 @@
 //! The world around the NIC: links, network devices, event descriptors and the sharing of one address between processes.
 //!
 //! The protocol lives in `nonic-core` and never calls the operating system; this crate does, on its behalf. Of packets it
-//! knows just enough to find the process they are for (`host::demultiplex`): what they mean is decided below.
+//! knows just enough to find the process they are for (`host::demultiplex`): what they mean is the core's business.
+//!
+//! Read first: `shard` (the pipeline), then `driver::turn` (how it is reached), then `link` and [`host`]. From the top down:
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`Device`] | an open device: what both doors, the Rust API and the C libraries, stand on |
-//! | `driver` | who drives the NIC and when: turns, the background thread, the end of the process |
-//! | `shard` | the pipeline: links → NIC → completions |
-//! | `link` | what carries packets: the trait, UDP behind it, captures and faults around it |
+//! | [`Device`] | an open device: what the Rust API and the C libraries are built on |
+//! | `driver` | who drives a shard and when: turns, the background thread, the end of the process |
+//! | `shard` | the pipeline: links → NIC → completions; what the shards of a device have in common |
+//! | `link` | what carries packets: the trait, UDP, and captures and faults as decorators |
 //! | [`host`] | how processes of one host share UDP port 4791 without a daemon |
 //! | [`memory`] | registered memory, reached through the processor |
-//! | `notify` | channels and doorbells |
-//! | [`os`] | clocks, descriptors, interfaces, pinning |
+//! | `notify` | channels and doorbells: how programs are told |
+//! | [`os`] | clock, entropy, descriptors, network interfaces, signals, pinning |
 //! | [`Config`] | what can be asked of a device, by the environment or by a program |
 
 mod config;

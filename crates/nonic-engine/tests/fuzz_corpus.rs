@@ -1,4 +1,4 @@
-//! Runs the registry fuzzer's corpus through the fuzzer's own check.
+//! Runs the corpus of the fuzzer `registry`, messages between processes, through the fuzzer's own check.
 
 #[path = "../../../fuzz/src/registry.rs"]
 #[expect(unreachable_pub, reason = "shared with the fuzz crate")]

@@ -71,8 +71,7 @@ fn ucmatose_connects_many_times() {
     }
     let libraries = Libraries::build();
     let port = port(2);
-    // More at once than an inbox of the registry holds (`net.unix.max_dgram_qlen`, ten) may lose a disconnect, which
-    // a process that has ended cannot say again.
+    // Four connections, and twenty messages on each.
     let server = ["-c", "4", "-C", "20", "-p", &port];
     let client = [&server[..], &["-s", "127.0.0.1"]].concat();
     pair(&libraries, ["ucmatose", "ucmatose"], &server, &client);

@@ -1,8 +1,8 @@
 //! The environment variables of nonic, `NONIC_*`: all of them, read in one place.
 //!
 //! [`ALL`] is the list; `docs/settings.md` and the help of the `nonic` command are made from it ([`page`], [`help`]).
-//! [`Environment::read`] is the only reader, and refuses a variable or a value it does not know: a misspelt wish must not
-//! look granted. What a value means is decided where it is used.
+//! [`Environment::read`] is the only reader, and refuses a variable or a value it does not know: a misspelt one must not
+//! pass in silence. What a value means is decided where it is used.
 //!
 //! Variables that begin with `NONIC_TEST_` belong to tests and are left alone.
 
@@ -88,7 +88,7 @@ pub static SHARDS: Setting = Setting {
             given to them in turn.",
 };
 
-/// Whether acknowledgements and short requests may wait for company.
+/// Whether acknowledgements and short requests may wait to travel together.
 pub static PROMPT_ACKS: Setting = Setting {
     name: "NONIC_PROMPT_ACKS",
     form: Form::Choice(&["off", "on"]),

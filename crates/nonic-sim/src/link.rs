@@ -1,7 +1,7 @@
 //! A link: how long packets take, and when a queue is too full to take more.
 //!
 //! Packets leave in the order they came and never overtake each other; whatever else can go wrong is the
-//! business of [`crate::faults`], which wraps a link. The queue stands for a socket's receive buffer, which
+//! business of [`FaultInjector`](nonic_core::link::FaultInjector), which wraps a link. The queue stands for a socket's receive buffer, which
 //! is what overflows first in practice.
 
 use nonic_core::link::Prng;

@@ -1,4 +1,4 @@
-//! How a program ended, for the tests of every C door.
+//! How a program ended, for the tests of every C library.
 
 use std::path::Path;
 use std::process::Output;

@@ -1,10 +1,12 @@
 //! An open device: the thread-safe handle through which programs use a NIC.
 //!
-//! [`Device`] is what both doors stand on: the safe Rust API and the C ABI. It checks nothing the core
+//! [`Device`] is what the safe Rust API and the C libraries are built on. It checks nothing the core
 //! already checks, and adds only what needs an operating system: links, threads, descriptors.
 //!
-//! A device has one shard or several. What belongs to all of them is here: memory keys, the connection manager, who hears
-//! of completion queues, and which shard has a queue pair.
+//! A device has one shard or several (`NONIC_SHARDS`). What belongs to all of them is above them: memory keys, the connection
+//! manager, who hears of completion queues, and which shard has a queue pair. New queue pairs are given to the shards in
+//! turn. What is no particular queue pair's business is done in the first shard; XRC targets and the SRQs that peers name
+//! are all there, so that they find each other.
 
 mod connections;
 mod cq;

@@ -1,4 +1,5 @@
-//! Multicast groups. Every shard that has a member joins with a socket of its own: each gets its own copy of what is sent.
+//! Multicast groups. Every shard that has a member joins with a socket of its own, and the kernel gives each socket a copy
+//! of what is sent.
 
 use super::Device;
 use nonic_core::Qpn;

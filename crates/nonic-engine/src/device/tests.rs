@@ -1,5 +1,5 @@
-//! What a device does for a program that does not call it: whoever changes something through a
-//! [`Turn`](crate::driver::turn::Turn) leaves nothing behind that somebody would have to come back for.
+//! What a device does for a program that does not call it. Whatever was changed in a
+//! [`Turn`](crate::driver::turn::Turn) is sent, and the background thread knows of its timers, when the turn ends.
 
 use super::{Device, HOME, exit};
 use crate::memory::Pages;

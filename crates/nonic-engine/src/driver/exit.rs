@@ -1,10 +1,10 @@
-//! What a process says when it ends without closing its devices.
+//! The end of a device: what its peers are told when it is closed, or when the process ends without closing it.
 //!
-//! Programs leave by `exit` with connections open and completions just seen. A NIC outlives its program: it
-//! acknowledges and, with the kernel's help, disconnects. We do not, so a handler of `atexit` says it: acknowledgements
-//! that still wait, and goodbye to every peer of the connection manager. A goodbye
-//! may get lost and a peer without one waits for ever, so we stay a moment for the answers and ask again who does not
-//! answer ([`take_leave`]).
+//! Programs leave by `exit` with connections open and completions just seen. A hardware NIC outlives its program: it
+//! acknowledges and, with the kernel's help, disconnects. We end with the process, so a handler of `atexit` does both
+//! ([`take_leave`]): it sends the acknowledgements that still wait, and a DREQ for every connection. A DREQ may get lost,
+//! and a peer that hears of none waits for ever, so we wait a moment for the answers and repeat what is not answered. Then
+//! the sockets at port 4791 are closed, so that the kernel gives their packets to the processes that stay.
 //!
 //! It cannot help a process that is killed. It does nothing in a child of `fork`, whose devices are its parent's.
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// How long the end of the process may be held up by a thread that has the lock: it may never give it back.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long answers to a goodbye are waited for, the first time and after each repetition.
+/// How long answers to DREQs are waited for, the first time and after each repetition.
 const PAUSES: [Duration; 3] = [
     Duration::from_millis(2),
     Duration::from_millis(8),
@@ -31,14 +31,14 @@ const GLANCE: Duration = Duration::from_micros(100);
 
 /// What is to be done for a device when the process ends; `deadline` is until when to wait for turns.
 pub(crate) trait Leave: Send + Sync {
-    /// Says goodbye, and whatever else there is to do.
+    /// Tells the peers, and whatever else there is to do.
     fn leave(&self, deadline: Instant);
 }
 
 /// The open devices, and the process that opened each.
 static OPEN: Mutex<Vec<(u32, Weak<dyn Leave>)>> = Mutex::new(Vec::new());
 
-/// From now on the device says goodbye if the process ends before it is closed.
+/// From now on the device's peers are told if the process ends before it is closed.
 pub(crate) fn expect_end(device: Weak<dyn Leave>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {

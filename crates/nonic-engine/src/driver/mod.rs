@@ -1,8 +1,8 @@
-//! Who drives the NIC, and when.
+//! Who drives a shard, and when.
 //!
 //! While the program polls, its own thread drives ([`Driver::inline`]): an operation costs no hand-over
-//! between threads. While it does not, a background thread sleeps on every descriptor the NIC has, and so
-//! serves peers without the program's help. The two must not both wake for every packet, so the background
+//! between threads. While it does not, a background thread sleeps on every descriptor the shard has, and so
+//! serves peers without the program's help. Each shard has a [`Driver`] and a thread of its own. The two must not both wake for every packet, so the background
 //! thread keeps away while it sees the program polling, in naps that double from [`SHORTEST_NAP`] to
 //! [`LONGEST_NAP`]. A program about to sleep on a channel calls it back at once ([`Driver::resume`]). One that
 //! stops polling without a word, because it waits for bytes to change in memory, is noticed after a nap: then
@@ -12,7 +12,7 @@
 //! timeout.
 //!
 //! Everybody, this file included, reaches the shard through a [`Turn`](turn::Turn). What the two sides know of each other
-//! is [`park`]; what a process says when it ends without closing its devices is [`exit`].
+//! is [`park`]; how a device and its process end is [`exit`].
 
 pub(crate) mod exit;
 pub(crate) mod park;

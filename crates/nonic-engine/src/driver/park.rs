@@ -1,10 +1,12 @@
 //! The park protocol between the program's threads and the background thread: who watches, who is woken.
 //!
-//! Three promises, explored by the models at the end of this file (`cargo xtask loom`):
+//! Two promises, explored by the models at the end of this file and of `turn.rs` (`cargo xtask loom`):
 //! - a timer set while the background thread sleeps wakes it if it would oversleep it;
-//! - a program that goes to sleep while the background thread keeps away calls it back; in the one race where
-//!   it cannot know (the thread is on its way aside), the thread comes back by itself after its short rest;
-//! - nothing here ever takes a lock or waits.
+//! - a program that goes to sleep while the background thread keeps away calls it back. There is one race in which the
+//!   program cannot know that the thread keeps away, because it is just about to; then the thread comes back by itself
+//!   after its nap.
+//!
+//! Nothing here takes a lock or waits.
 //!
 //! What it does not do: sleep, signal or read clocks. The caller brings a [`Wake`].
 
@@ -56,7 +58,7 @@ impl<W: Wake> ParkProtocol<W> {
         }
     }
 
-    /// A timer is due at `at_ns`. Called with the shard's lock held, as [`ParkProtocol::fall_asleep`] is.
+    /// A timer is due at `at_ns`. Called in a turn, as [`ParkProtocol::fall_asleep`] is.
     pub(crate) fn timer_set(&self, at_ns: u64) {
         if at_ns < self.asleep_until_ns.load(Ordering::SeqCst) {
             // One wake-up is enough; the background thread asks for the timers again.
@@ -75,14 +77,14 @@ impl<W: Wake> ParkProtocol<W> {
         self.aside.store(aside, Ordering::SeqCst);
     }
 
-    /// Whether the background thread keeps away. If so, it has yet to take the shard's lock and look at
-    /// everything, after a short rest: it does so each time it comes back.
+    /// Whether the background thread keeps away. If so, it has yet to take a turn and look at everything, after its nap:
+    /// it does so each time it comes back.
     pub(crate) fn is_aside(&self) -> bool {
         self.aside.load(Ordering::SeqCst)
     }
 
-    /// The background thread will sleep until then. Called with the shard's lock held, after the timers were
-    /// read: whoever sets an earlier one has the lock later and sees this.
+    /// The background thread will sleep until then. Called in a turn, after the timers were read: whoever sets an
+    /// earlier one has a later turn and sees this.
     pub(crate) fn fall_asleep(&self, until_ns: u64) {
         self.asleep_until_ns.store(until_ns, Ordering::SeqCst);
     }

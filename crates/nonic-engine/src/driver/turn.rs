@@ -2,7 +2,11 @@
 //!
 //! Whoever wants something of a shard takes a [`Turn`]. Ending it sends what is to be sent, shows what completed, and
 //! wakes the background thread if a timer is due before it would wake by itself. The lock is private to this file, so
-//! none of this can be forgotten: a path to the shard without a turn does not compile.
+//! none of this can be forgotten: a path to the shard without a turn does not compile. Only [`Turns::fence`] takes the lock
+//! without a turn, and lets go of it at once.
+//!
+//! Nobody holds turns at two shards at a time, except at the end of a device ([`exit`](super::exit)), in the order of the
+//! shards.
 //!
 //! The models at the end (`cargo xtask loom`) explore the turn itself, on a machine that has nothing but a timer.
 

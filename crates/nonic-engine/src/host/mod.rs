@@ -9,14 +9,17 @@
 //! | `nonic/3/<address>/block/<hex>` | packets | the owner of 4096 queue pair numbers: its inbox |
 //! | `nonic/3/<address>/service/<hex>` | packets | who listens on a service of the connection manager: an inbox |
 //!
+//! Where this says *process*, a shard of a device is meant: a process has one or several for each device it opens, and they
+//! are to each other what other processes are, with sockets, blocks and inboxes of their own.
+//!
 //! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
 //!   ([`BlockClaim`]) and numbers its queue pairs within them.
 //! - Every process of a user has a socket at the port ([`Port`]), and the kernel is told which packets are for which
 //!   of them (`steering.rs`, `survey.rs`). So no process depends on another of its user.
-//! - What lands with the wrong process is passed to the owner's inbox through an [`Outbox`]. That is the way of all packets
+//! - What lands with the wrong process (`demultiplex.rs`) is passed to the owner's inbox through an [`Outbox`]. That is the way of all packets
 //!   for processes of other users than the one that came to the port first: the kernel does not let them join.
 //! - Processes on one host need none of this among themselves: they ask a block where its owner listens
-//!   ([`Message::WhereAreYou`]) and send to that port directly.
+//!   ([`Message::WhereAreYou`]) and send to that port directly (`routes.rs`).
 //!
 //! # Who can interfere
 //!
@@ -40,9 +43,9 @@
 //! # Fork
 //!
 //! A forked child shares its parent's sockets. If it keeps the one at the port, the kernel goes on giving packets to it that
-//! nobody reads when the parent has ended; if it keeps a claim, nobody notices that the parent has ended. Whoever handles
-//! fork must drop ports and claims in the child. A child that goes on to `exec` closes them by itself; for the moment in
-//! between, what the parent drops stays taken.
+//! nobody reads when the parent has ended; if it keeps a claim, nobody notices that the parent has ended. A child that goes
+//! on to `exec` closes both by itself; for the moment in between, what the parent drops stays taken. Nothing closes them
+//! in a child that lives on without `exec`.
 //!
 //! # Services
 //!

@@ -2,7 +2,7 @@
 //!
 //! [`Faults`] decorates any link with the fault injector that the simulator uses. Packets are disturbed on arrival, so the
 //! wire itself stays as it is: a capture of the sender shows what was sent, one of the receiver what its NIC had to deal
-//! with. Packets that another process hands over were disturbed there already.
+//! with. A packet that came to another process first is disturbed once, here: handing over happens below this decorator.
 //!
 //! It is a testing aid: it copies and allocates. What it holds back is bounded; beyond that it loses packets, and counts
 //! them.

@@ -1,8 +1,10 @@
 //! The seam between the NIC and whatever carries its packets.
 //!
-//! A [`Link`] is one local address with everything that brings packets to it and takes them away. It works in batches, so
-//! that the dynamic call is nothing beside the system call it leads to. [`udp`] is the one that ships; [`pcap`] and
-//! [`faults`] are decorators of any link; tests have one in memory (`memory.rs`).
+//! A [`Link`] is one local address with everything that brings packets to it and takes them away; a shard has one for each
+//! of the device's addresses. It works in batches, so that the dynamic call is nothing beside the system call it leads to.
+//! [`udp`] is the one that ships; [`pcap`] and [`faults`] are decorators of any link; tests have one in memory
+//! (`memory.rs`). What is not about packets, such as claiming queue pair numbers on this host, is its [`Presence`], which
+//! decorators pass through.
 //!
 //! A link looks at packets just enough to know which process they are for, and never queues what is to be sent: what
 //! cannot leave now is [`WouldBlock`](io::ErrorKind::WouldBlock), and the caller keeps it.

@@ -1,7 +1,8 @@
 //! A link that writes down every packet: `NONIC_PCAP`.
 //!
 //! [`Pcap`] decorates any link. What is written is what the ICRC was made for: port 4791, whatever port a same-host
-//! shortcut used. All links of a device write to one file ([`Capture`]), which any analyser reads.
+//! shortcut used. All links of a device, of whatever shard, write to one file ([`Capture`]), which any analyser reads. It is
+//! the outermost decorator, so what is received is written as the NIC sees it, faults included.
 
 use super::{Deliver, Link, LinkCounters, Presence, Sources};
 use crate::os::descriptors::InternalFd;
@@ -113,7 +114,7 @@ impl Capture {
     }
 
     /// Writes down a batch. The Identification of one that arrived is not visible to a socket; the index in the batch is
-    /// what our own kind sends.
+    /// what nonic sends.
     fn write(&self, flow: &Flow, stride: usize, bytes: &[u8]) {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)

@@ -1,8 +1,9 @@
 //! The device's connection manager, which stands above its shards.
 //!
 //! Messages may come to any shard, and any shard may send them; what they say concerns the device. So the manager has a
-//! lock of its own, which is always taken last: a shard's turn, then this, then whatever the program's
-//! [`ConnectionSink`] has. Two atomics spare the lock those who only look whether there is something to do.
+//! lock of its own. The order of locks is: a shard's turn, then this lock, then whatever the program's [`ConnectionSink`]
+//! locks. Nobody takes a turn while holding this lock: a queue pair that is to fail is listed for its shard, and the shard
+//! is woken. Atomics beside the lock tell those who only look whether there is something to do.
 
 use super::map::ShardMap;
 use crate::os::entropy::KernelEntropy;
@@ -12,7 +13,8 @@ use nonic_wire::Qpn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Hears what becomes of connections. Called while the device is locked: it must not call the device.
+/// Hears what becomes of connections. Called in a shard's turn with the connection manager locked: it must not call the
+/// device.
 pub trait ConnectionSink: Send + Sync {
     /// Something happened. Answers a queue pair that is to go to the error state because of it, so that whoever
     /// waits for its requests learns of it.

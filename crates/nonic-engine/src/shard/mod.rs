@@ -7,7 +7,7 @@
 //!
 //! Two exceptions. While the program polls, a plain acknowledgement may wait for its next call
 //! ([`Effort::Light`]). A program that answers what it received then sends answer and acknowledgement in one
-//! system call, which is what half the time of a short message goes into. And a short request that is posted while the
+//! system call, and system calls are half the time of a short message. And a short request that is posted while the
 //! peer owes an answer to an earlier one may wait for it ([`Shard::posted`]): those posted until then travel as one
 //! batch. See ARCHITECTURE.md for the price of both.
 //!
@@ -140,7 +140,7 @@ impl Machine for Shard {
 }
 
 impl Shard {
-    /// The `index`-th shard of a device, without links. With `prompt`, nothing waits for company.
+    /// The `index`-th shard of a device, without links. With `prompt`, nothing waits for more to travel with.
     pub(crate) fn new(nic: Nic, index: usize, common: Common, prompt: bool) -> Self {
         Shard {
             nic,

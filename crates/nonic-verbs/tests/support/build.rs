@@ -1,4 +1,4 @@
-//! The files that libraries are linked from, or are, for the tests of every C door.
+//! The files that libraries are linked from, or are, for the tests of every C library.
 
 use super::outcome::succeeded;
 use std::path::{Path, PathBuf};

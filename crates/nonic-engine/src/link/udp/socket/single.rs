@@ -5,7 +5,7 @@
 //! calls. They do what `quinn-udp` does, for sockets bound to a known address.
 //!
 //! They go to the kernel directly: libc's are cancellation points, and a thread that `pthread_cancel` ends here
-//! would end holding the NIC's lock.
+//! would end holding the shard's lock.
 
 use std::io;
 use std::mem::MaybeUninit;
