@@ -1,4 +1,4 @@
-//! Explores every interleaving of the models of what threads share (see docs/concurrency.md).
+//! Explores the interleavings of the models of what threads share (see docs/concurrency.md).
 
 use anyhow::{Context, ensure};
 use std::process::Command;
