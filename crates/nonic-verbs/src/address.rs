@@ -25,7 +25,7 @@ pub(crate) struct Ah {
 }
 
 impl Ah {
-    /// Before a datagram to a queue pair other than the last one's: finds the way there. Not under the engine's lock.
+    /// Before a datagram to a queue pair other than the last one's: finds the way there. Not in a turn at a shard.
     pub(crate) fn find_way(&self, device: &Device, qpn: u32) {
         if self.familiar.load(Relaxed) != qpn {
             device.find_way(self.gid_index, self.ip, Qpn::new(qpn));

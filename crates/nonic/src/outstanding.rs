@@ -44,7 +44,7 @@ impl Outstanding {
     }
 
     /// A queue pair is gone: so are its requests. Whoever called lets go of their buffers, unlocked: the end of
-    /// registered memory takes the device's lock.
+    /// registered memory waits for the locks of the device's shards.
     #[must_use = "to be dropped when nothing is locked"]
     pub(crate) fn close(&mut self, work_queue: WorkQueueId) -> Vec<Buffers> {
         let mut next = self.work_queues.remove(work_queue.0 as usize);

@@ -178,7 +178,7 @@ impl Device {
         posted
     }
 
-    /// Posts send requests as `post` produces them, under one lock, and sends what can be sent.
+    /// Posts send requests as `post` produces them, in one turn, and sends what can be sent.
     pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
         let mut turn = self.inner.turn_of(qpn);
         let now = turn.now();
@@ -194,7 +194,7 @@ impl Device {
         result
     }
 
-    /// Posts receives to a queue pair's own queue as `post` produces them, under one lock.
+    /// Posts receives to a queue pair's own queue as `post` produces them, in one turn.
     pub fn post_each_recv<T>(&self, qpn: Qpn, post: impl FnOnce(&mut RecvPoster<'_>) -> T) -> T {
         let mut turn = self.inner.turn_of(qpn);
         let nic = &mut turn.nic;
