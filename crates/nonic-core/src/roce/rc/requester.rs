@@ -644,7 +644,9 @@ impl Requester {
     }
 
     fn arm_retransmit(&mut self, roce: &RoceContext, now: Time) {
-        self.timers.retransmit_at = roce.timeout.duration().map(|duration| now + duration);
+        let timeouts = roce.retry_count.saturating_sub(self.retry_left);
+        let patience = roce.timeout.after_timeouts(timeouts);
+        self.timers.retransmit_at = patience.map(|patience| now + patience);
     }
 
     fn reset_retries(&mut self, roce: &RoceContext) {
