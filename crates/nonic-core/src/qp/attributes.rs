@@ -2,7 +2,7 @@
 
 use super::mask::AttributeMask;
 use super::state::QpState;
-use crate::memory::Access;
+use crate::verbs::memory::Access;
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
 use std::time::Duration;
