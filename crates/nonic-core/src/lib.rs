@@ -8,8 +8,8 @@
 //! Read first: [`Nic`] (the vocabulary), then [`memory`] (who may touch which bytes), then the module docs of
 //! `roce::rc::requester` and `roce::rc::responder` (the hard part).
 //!
-//! Work requests, completions, memory and queue pair states belong to no transport, and neither does what a peer may do to
-//! memory (`placement`). What RoCE makes of them is in `roce`; a queue pair (`queue_pair`) holds the machine of its
+//! Work requests, completions and memory (`verbs`) and queue pair states (`qp`) belong to no transport, and neither does what
+//! a peer may do to memory (`placement`). What RoCE makes of them is in `roce`; a queue pair (`queue_pair`) holds the machine of its
 //! service, and the [`Nic`] all of them.
 //!
 //! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs.
@@ -21,31 +21,21 @@
 
 pub mod cm;
 mod counters;
-mod cq;
 mod entropy;
-mod event;
 pub mod link;
-pub mod memory;
 mod nic;
 mod placement;
 mod qp;
 mod queue_pair;
 mod resources;
 mod roce;
-mod rq;
 mod sync;
 mod time;
 mod timer;
-mod work;
-mod wqe;
+mod verbs;
 
 pub use counters::Counters;
-pub use cq::{Arm, CompletionQueue, CqId, CqOverflow};
 pub use entropy::{Entropy, SeededEntropy};
-pub use event::Event;
-pub use memory::{
-    Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge, WindowBind, WindowKind,
-};
 pub use nic::{
     Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, QpInit,
     Transmit, Usage,
@@ -60,9 +50,15 @@ pub use resources::Endpoint;
 pub use roce::qp1::{ManagementDatagram, NotManagement, Route, management_datagram};
 pub use roce::window::WindowConfig;
 pub use roce::xrc::XrcDomain;
-pub use rq::{ReceiveQueue, RecvRefused, SrqId};
 pub use time::Time;
-pub use work::{
+pub use verbs::cq::{Arm, CompletionQueue, CqId, CqOverflow};
+pub use verbs::event::Event;
+pub use verbs::memory;
+pub use verbs::memory::{
+    Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge, WindowBind, WindowKind,
+};
+pub use verbs::rq::{ReceiveQueue, RecvRefused, SrqId};
+pub use verbs::work::{
     Completion, CompletionOpcode, Data, Destination, Flush, FlushRange, Placement, RecvRequest,
     RemoteAddress, SendFlags, SendOp, SendRequest, Status,
 };

@@ -3,8 +3,8 @@
 //! Nothing here knows the order of requests, how they are cut into packets or how a peer is answered. A transport says a
 //! [`Refused`] in its own words: RoCE's reliable services with a NAK, unreliable ones by dropping the message in silence.
 
-use crate::memory::{Access, Fault, Key, KeyError, KeyTable, PdId};
-use crate::work::{FlushRange, Placement};
+use crate::verbs::memory::{Access, Fault, Key, KeyError, KeyTable, PdId};
+use crate::verbs::work::{FlushRange, Placement};
 use nonic_wire::Qpn;
 use std::sync::Arc;
 
@@ -244,7 +244,7 @@ fn flush_rights(placement: Placement) -> Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{HeapRegion, KeySpec};
+    use crate::verbs::memory::{HeapRegion, KeySpec};
 
     const IOVA: u64 = 0x1000;
     const RKEY: u32 = 77;

@@ -1,14 +1,14 @@
 //! What the code of a queue pair may touch besides the queue pair itself. The NIC lends it for the time of one call.
 
 use crate::counters::Counters;
-use crate::cq::CompletionQueue;
-use crate::event::Event;
-use crate::memory::KeyTable;
 use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
-use crate::rq::{ReceiveQueue, RecvWqe};
 use crate::time::Time;
-use crate::work::{Completion, Status};
+use crate::verbs::cq::CompletionQueue;
+use crate::verbs::event::Event;
+use crate::verbs::memory::KeyTable;
+use crate::verbs::rq::{ReceiveQueue, RecvWqe};
+use crate::verbs::work::{Completion, Status};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -142,9 +142,10 @@ fn write(fabric: &mut Fabric<()>, a: &Node, qa: nonic_core::Qpn, b: &Node) {
 #[test]
 fn a_partition_shorter_than_all_retries_is_survived_and_a_longer_one_is_not() {
     let timeout_ns = 4096 << 10;
-    for (retries, expected) in [(5, Status::Success), (20, Status::RetryExceeded)] {
+    // Seven retries: after one, two and six times four timeouts.
+    for (timeouts, expected) in [(20, Status::Success), (40, Status::RetryExceeded)] {
         let (mut fabric, a, qa, b) = pair();
-        fabric.partition(a.station, b.station, retries * timeout_ns);
+        fabric.partition(a.station, b.station, timeouts * timeout_ns);
         write(&mut fabric, &a, qa, &b);
         settle(&mut fabric);
         assert_eq!(statuses(&a), [(1, expected)]);

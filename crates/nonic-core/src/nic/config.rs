@@ -1,11 +1,11 @@
 //! Limits of a NIC, and what a queue pair is created from.
 
-use crate::cq::CompletionQueue;
-use crate::memory::{Access, PdId};
 use crate::qp::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer};
 use crate::roce::context::RoceContext;
 use crate::roce::window::WindowConfig;
-use crate::rq::ReceiveQueue;
+use crate::verbs::cq::CompletionQueue;
+use crate::verbs::memory::{Access, PdId};
+use crate::verbs::rq::ReceiveQueue;
 use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! What a NIC adds for extended reliable connections: SRQs that peers can name, and target queue pairs.
 
 use super::{CreateError, Nic, QpInit};
-use crate::cq::{CompletionQueue, CqId};
 use crate::qp::QpCapacity;
 use crate::roce::xrc::{XrcDomain, XrcSrq, XrcTable};
-use crate::rq::ReceiveQueue;
+use crate::verbs::cq::{CompletionQueue, CqId};
+use crate::verbs::rq::ReceiveQueue;
 use nonic_wire::{Qpn, Service};
 use std::sync::Arc;
 

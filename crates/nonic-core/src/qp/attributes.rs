@@ -2,7 +2,7 @@
 
 use super::mask::AttributeMask;
 use super::state::QpState;
-use crate::memory::Access;
+use crate::verbs::memory::Access;
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -78,6 +78,20 @@ impl AckTimeout {
             Some(Duration::from_nanos(4096 << self.0))
         }
     }
+
+    /// How long to wait for an answer after so many timeouts in a row: twice as long each time, up to four times, which is as
+    /// much as the standard allows, but not beyond [`AckTimeout::LONGEST_STRETCHED`].
+    ///
+    /// The peer may be a program that nobody gives a processor for half a second. With the short timeouts that programs set
+    /// for hardware it would be given up by then; those who set long ones mean them.
+    pub fn after_timeouts(self, timeouts: u8) -> Option<Duration> {
+        let usual = self.duration()?;
+        let stretched = usual * (1 << timeouts.min(2));
+        Some(stretched.min(Self::LONGEST_STRETCHED).max(usual))
+    }
+
+    /// Timeouts as long as this, or longer, are not stretched.
+    pub const LONGEST_STRETCHED: Duration = Duration::from_millis(300);
 }
 
 /// How long a peer without a receive asks to be left alone: a 5-bit code on the wire.

@@ -1,12 +1,12 @@
 //! What queue pairs of every transport have in common: identity, queues, rights, and how their work requests complete.
 
 use super::state::QpState;
-use crate::cq::CompletionQueue;
-use crate::memory::{Access, PdId};
 use crate::resources::{NicResources, Pending, Received};
-use crate::rq::{ReceiveQueue, RecvWqe};
-use crate::work::{Completion, CompletionOpcode, SendFlags, SendOp, Status};
-use crate::wqe::SendWqe;
+use crate::verbs::cq::CompletionQueue;
+use crate::verbs::memory::{Access, PdId};
+use crate::verbs::rq::{ReceiveQueue, RecvWqe};
+use crate::verbs::work::{Completion, CompletionOpcode, SendFlags, SendOp, Status};
+use crate::verbs::wqe::SendWqe;
 use nonic_wire::{Qpn, Service};
 use std::sync::Arc;
 

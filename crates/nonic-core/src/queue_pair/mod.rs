@@ -4,7 +4,6 @@ mod post;
 
 pub use post::PostError;
 
-use crate::event::Event;
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -16,7 +15,8 @@ use crate::roce::ud::UdReceiver;
 use crate::roce::window::Share;
 use crate::time::Time;
 use crate::timer::Timer;
-use crate::work::Status;
+use crate::verbs::event::Event;
+use crate::verbs::work::Status;
 use nonic_wire::{Flow, Packet, Service};
 
 /// A queue pair.
@@ -344,7 +344,7 @@ impl QueuePair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rq::ReceiveQueue;
+    use crate::verbs::rq::ReceiveQueue;
 
     #[test]
     fn an_idle_queue_pair_is_small() {

@@ -1,15 +1,15 @@
 //! Posting to the send queue: what is refused at once, and what becomes a queued request.
 
 use super::{Machine, QueuePair};
-use crate::memory::{SgList, Sge};
 use crate::placement::MAX_MESSAGE;
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::segment::Segment;
-use crate::rq::RecvRefused;
-use crate::work::{Data, RecvRequest, SendOp, SendRequest, Status};
-use crate::wqe::{Payload, SendWqe};
+use crate::verbs::memory::{SgList, Sge};
+use crate::verbs::rq::RecvRefused;
+use crate::verbs::work::{Data, RecvRequest, SendOp, SendRequest, Status};
+use crate::verbs::wqe::{Payload, SendWqe};
 use nonic_wire::{Opcode, Service};
 
 /// Why a work request was not taken. Nothing of it was queued.

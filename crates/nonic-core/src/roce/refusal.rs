@@ -1,8 +1,8 @@
 //! How RoCE says that a request is not executed: a NAK, or that no receive is posted.
 
-use crate::memory::SgFault;
 use crate::placement::Refused;
-use crate::work::Status;
+use crate::verbs::memory::SgFault;
+use crate::verbs::work::Status;
 use nonic_wire::NakCode;
 
 /// Why a request is not executed.

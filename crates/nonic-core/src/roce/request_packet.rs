@@ -1,10 +1,10 @@
 //! From a work request to the bytes of one of its packets, for every service.
 
-use crate::memory::SgFault;
 use crate::roce::context::RoceContext;
 use crate::roce::segment::{Segment, packets_for};
-use crate::work::{Destination, RemoteAddress, SendFlags, SendOp};
-use crate::wqe::SendWqe;
+use crate::verbs::memory::SgFault;
+use crate::verbs::work::{Destination, RemoteAddress, SendFlags, SendOp};
+use crate::verbs::wqe::SendWqe;
 use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len};
 
 /// How many packets a request takes, or its answer if it is a READ; none for local operations.

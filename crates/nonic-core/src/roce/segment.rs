@@ -1,6 +1,6 @@
 //! How a message is cut into packets of at most the path MTU.
 
-use crate::work::SendOp;
+use crate::verbs::work::SendOp;
 use nonic_wire::Operation;
 
 /// How many packets `length` bytes take.

@@ -1,13 +1,13 @@
 //! The sending half of both unreliable services.
 
-use crate::memory::Access;
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Hop};
 use crate::roce::request_packet::RequestPacket;
-use crate::work::Status;
-use crate::wqe::SendWqe;
+use crate::verbs::memory::Access;
+use crate::verbs::work::Status;
+use crate::verbs::wqe::SendWqe;
 use nonic_wire::{Flow, Psn, ROCE_PORT};
 use std::collections::VecDeque;
 

@@ -4,7 +4,7 @@ use crate::placement::{PeerRights, RemoteRange};
 use crate::resources::{NicResources, Received};
 use crate::roce::context::RoceContext;
 use crate::roce::xrc::XrcSrq;
-use crate::rq::RecvWqe;
+use crate::verbs::rq::RecvWqe;
 use nonic_wire::Packet;
 
 /// On whose behalf a request is executed: the queue pair's, or the SRQ's that it names.

@@ -4,15 +4,15 @@
 //! next First or Only packet starts afresh. A dropped SEND gives its receive back to the next one. Anything
 //! from before the expected PSN is late or a copy and is dropped too.
 
-use crate::memory::SgFault;
 use crate::placement::{InboundWrite, MAX_MESSAGE, Refused};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
 use crate::roce::segment::length_fits;
 use crate::roce::served::{Served, range_of};
-use crate::rq::RecvWqe;
-use crate::work::{CompletionOpcode, Status};
+use crate::verbs::memory::SgFault;
+use crate::verbs::rq::RecvWqe;
+use crate::verbs::work::{CompletionOpcode, Status};
 use nonic_wire::{Packet, Psn};
 
 /// The receiving half.

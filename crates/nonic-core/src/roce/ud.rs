@@ -3,11 +3,11 @@
 //! Anyone may send one, from any address; the Q_Key decides whether it is taken. A receive's first 40 bytes
 //! are filled with the network header, as programs expect of a global route.
 
-use crate::memory::SgFault;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
-use crate::work::Status;
+use crate::verbs::memory::SgFault;
+use crate::verbs::work::Status;
 use nonic_wire::{Flow, ICRC_LEN, Packet, pad_len};
 use std::net::IpAddr;
 

@@ -6,9 +6,9 @@
 //!
 //! The reliable machinery is that of RC; what differs is in `served.rs`.
 
-use crate::cq::CompletionQueue;
-use crate::memory::KeyHasher;
-use crate::rq::ReceiveQueue;
+use crate::verbs::cq::CompletionQueue;
+use crate::verbs::memory::KeyHasher;
+use crate::verbs::rq::ReceiveQueue;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;

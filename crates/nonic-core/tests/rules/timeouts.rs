@@ -2,7 +2,7 @@
 
 use crate::support::{Fate, Pair, Setup, Side, Solo, ms};
 use crate::{completed, post, received, recv, sent};
-use nonic_core::{QpState, SendOp, Status};
+use nonic_core::{AckTimeout, QpState, SendOp, Status};
 use nonic_wire::Syndrome;
 
 /// The default timeout, rounded up: exponent 14 is 67.1 ms.
@@ -56,6 +56,43 @@ fn n_retries_are_n_plus_one_transmissions_then_everything_is_flushed() {
     }
 }
 
+/// The standard allows an answer to be waited for up to four times as long as was asked.
+#[test]
+fn who_does_not_answer_is_waited_for_longer_each_time() {
+    let mut solo = Solo::new(&Setup {
+        retry_count: 7,
+        ..Setup::rc()
+    });
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 8);
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    for timeouts in [1, 2, 4, 4] {
+        solo.advance(ms((timeouts - 1) * TIMEOUT_MS + 60));
+        sent!(solo, []);
+        solo.advance(ms(TIMEOUT_MS - 60));
+        sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    }
+    solo.answer(0, Syndrome::ack());
+    completed!(solo, [(1, Status::Success)]);
+    post!(solo, 2, SendOp::Write(remote), 0, 8);
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    solo.advance(ms(TIMEOUT_MS));
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+}
+
+#[test]
+fn long_timeouts_are_meant() {
+    let short = AckTimeout::from_exponent(14).expect("a timeout");
+    let waits = |timeout: AckTimeout, timeouts| timeout.after_timeouts(timeouts).expect("finite");
+    assert_eq!(waits(short, 0), short.duration().expect("finite"));
+    assert_eq!(waits(short, 7), 4 * short.duration().expect("finite"));
+    for (exponent, longest) in [(15, AckTimeout::LONGEST_STRETCHED), (17, ms(536)), (20, ms(4294))] {
+        let timeout = AckTimeout::from_exponent(exponent).expect("a timeout");
+        assert_eq!(waits(timeout, 7).as_millis(), longest.as_millis());
+    }
+    assert_eq!(AckTimeout::INFINITE.after_timeouts(3), None);
+}
+
 #[test]
 fn progress_gives_the_retries_back() {
     let mut solo = Solo::new(&Setup {
@@ -93,8 +130,8 @@ fn after_a_timeout_one_packet_at_a_time_is_tried_until_there_is_an_answer() {
     let remote = solo.remote(0);
     post!(solo, 1, SendOp::Write(remote), 0, 40 * 1024);
     assert_eq!(solo.transmit().len(), 40);
-    for _ in 0..2 {
-        solo.advance(ms(TIMEOUT_MS));
+    for timeouts in [1, 2] {
+        solo.advance(ms(timeouts * TIMEOUT_MS));
         let probe = sent!(solo, [RC_RDMA_WRITE_FIRST]);
         assert!(probe[0].asks_for_ack());
     }

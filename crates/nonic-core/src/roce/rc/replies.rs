@@ -3,12 +3,12 @@
 //! Order matters: a requester takes an acknowledgement behind an unanswered READ as proof that the answer
 //! was lost. So there is one queue, and only acknowledgements that directly follow each other are merged.
 
-use crate::event::Event;
 use crate::placement::OutboundRead;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit};
 use crate::roce::segment::packets_for;
+use crate::verbs::event::Event;
 use nonic_wire::{
     Aeth, AethKind, Headers, ICRC_LEN, NakCode, Opcode, Operation, Packet, Psn, Syndrome, pad_len,
 };

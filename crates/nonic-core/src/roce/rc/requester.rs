@@ -16,7 +16,6 @@
 //!   way (`window.rs`). Going back makes everything count again.
 //! - Work completes strictly in order, from the front of the queue.
 
-use crate::memory::{Access, SgFault};
 use crate::qp::{QpState, RnrTimer};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -26,8 +25,9 @@ use crate::roce::request_packet::{RequestPacket, packets_of};
 use crate::roce::segment::Segment;
 use crate::roce::window::{NoRoom, Share};
 use crate::time::Time;
-use crate::work::{SendFlags, SendOp, Status};
-use crate::wqe::SendWqe;
+use crate::verbs::memory::{Access, SgFault};
+use crate::verbs::work::{SendFlags, SendOp, Status};
+use crate::verbs::wqe::SendWqe;
 use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn};
 use std::collections::VecDeque;
 
@@ -644,7 +644,9 @@ impl Requester {
     }
 
     fn arm_retransmit(&mut self, roce: &RoceContext, now: Time) {
-        self.timers.retransmit_at = roce.timeout.duration().map(|duration| now + duration);
+        let timeouts = roce.retry_count.saturating_sub(self.retry_left);
+        let patience = roce.timeout.after_timeouts(timeouts);
+        self.timers.retransmit_at = patience.map(|patience| now + patience);
     }
 
     fn reset_retries(&mut self, roce: &RoceContext) {

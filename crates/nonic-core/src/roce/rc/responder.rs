@@ -10,8 +10,6 @@
 
 use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
-use crate::event::Event;
-use crate::memory::Access;
 use crate::placement::{InboundWrite, MAX_MESSAGE, WordOperation};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -20,8 +18,10 @@ use crate::roce::refusal::Refusal;
 use crate::roce::segment::{length_fits, packets_for};
 use crate::roce::served::{Served, range_of};
 use crate::roce::xrc::XrcSrq;
-use crate::rq::RecvWqe;
-use crate::work::{CompletionOpcode, FlushRange, Placement, Status};
+use crate::verbs::event::Event;
+use crate::verbs::memory::Access;
+use crate::verbs::rq::RecvWqe;
+use crate::verbs::work::{CompletionOpcode, FlushRange, Placement, Status};
 use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use std::collections::VecDeque;
 use std::sync::Arc;

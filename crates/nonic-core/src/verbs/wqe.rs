@@ -1,8 +1,8 @@
 //! A send-queue work request while the NIC works on it. What a transport makes of it, packets or anything else, the
 //! transport keeps beside it.
 
-use crate::memory::{Access, SgFault, SgList};
-use crate::work::{Destination, SendFlags, SendOp};
+use crate::verbs::memory::{Access, SgFault, SgList};
+use crate::verbs::work::{Destination, SendFlags, SendOp};
 use smallvec::SmallVec;
 
 /// A posted send-queue request.

@@ -1,7 +1,7 @@
 //! What the NIC tells its owner besides completions.
 
-use crate::cq::CqId;
-use crate::rq::SrqId;
+use crate::verbs::cq::CqId;
+use crate::verbs::rq::SrqId;
 use nonic_wire::Qpn;
 
 /// Something the program should hear of.

@@ -1,9 +1,9 @@
 //! Work requests as they are posted, and completions as they are polled.
 //!
 //! These are the program-facing values. How a request is kept while the NIC works on it is the business of
-//! [`crate::wqe`].
+//! [`crate::verbs::wqe`].
 
-use crate::memory::{Sge, WindowBind};
+use crate::verbs::memory::{Sge, WindowBind};
 use bitflags::bitflags;
 use nonic_wire::Qpn;
 use std::net::{IpAddr, Ipv4Addr};

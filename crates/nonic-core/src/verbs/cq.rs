@@ -9,7 +9,7 @@
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-use crate::work::Completion;
+use crate::verbs::work::Completion;
 use nonic_wire::Qpn;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -173,7 +173,7 @@ impl CompletionQueue {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::work::{CompletionOpcode, Status};
+    use crate::verbs::work::{CompletionOpcode, Status};
     use loom::sync::Arc;
     use loom::thread;
 

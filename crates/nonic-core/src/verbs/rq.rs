@@ -3,8 +3,8 @@
 //! One type serves both: a queue pair's own receive queue, and an SRQ that many queue pairs draw from. It
 //! has its own lock, so that posting to an SRQ need not stop the NIC.
 
-use crate::memory::{Access, KeyTable, PdId, SgFault, SgList};
-use crate::work::RecvRequest;
+use crate::verbs::memory::{Access, KeyTable, PdId, SgFault, SgList};
+use crate::verbs::work::RecvRequest;
 use nonic_wire::Qpn;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -284,7 +284,7 @@ impl KeyTable {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::memory::HeapRegion;
+    use crate::verbs::memory::HeapRegion;
     use loom::sync::Arc as LoomArc;
     use loom::sync::Mutex;
     use loom::thread;
