@@ -1,6 +1,6 @@
 //! The handler of SIGSEGV and SIGBUS, and how it gets on with the program's.
 //!
-//! A fault at one of [`guarded`](super::guarded)'s instructions lets the thread go on where the routine answers "fault".
+//! A fault at one of [`super::guarded`]'s instructions lets the thread go on where the routine answers "fault".
 //! Everything else is passed on to the handler that was found when ours was installed, with the mask it asked for; and
 //! where there was none, the process ends as it would have without us.
 //!

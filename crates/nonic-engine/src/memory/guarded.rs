@@ -216,7 +216,7 @@ pub(super) unsafe fn write(to: *mut u8, data: &[u8]) -> Result<(), Fault> {
 ///
 /// # Safety
 ///
-/// As for [`read`] and [`write`].
+/// As for [`read()`] and [`write()`].
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, length: usize, shared: usize) -> Result<(), Fault> {
     if length >= STRING_MOVE_FROM {
