@@ -2,7 +2,7 @@
 
 use crate::output;
 use anyhow::{Context, Result};
-use nonic::{Device, GidEntry, LinkState, NetDevice, NicConfig, Occupant};
+use nonic::{Device, GidEntry, LinkState, NetDevice, NicConfig, PortOwner};
 use serde_json::{Value, json};
 
 /// List the devices: one per network interface
@@ -69,10 +69,10 @@ fn state(device: &NetDevice) -> &'static str {
 }
 
 fn port_state(entry: &GidEntry) -> String {
-    match nonic::occupant(entry.address) {
-        Ok(Occupant::Nobody) => "free".to_owned(),
-        Ok(Occupant::User { uid }) => format!("user {uid}"),
-        Ok(Occupant::Other) => "taken by a foreign program".to_owned(),
+    match nonic::port_owner(entry.address) {
+        Ok(PortOwner::Nobody) => "free".to_owned(),
+        Ok(PortOwner::User { uid }) => format!("user {uid}"),
+        Ok(PortOwner::Other) => "taken by a foreign program".to_owned(),
         Err(error) => error.to_string(),
     }
 }
@@ -104,10 +104,10 @@ fn as_json(device: &NetDevice) -> Value {
 }
 
 fn port_as_json(entry: &GidEntry) -> Value {
-    match nonic::occupant(entry.address) {
-        Ok(Occupant::Nobody) => json!({ "state": "free" }),
-        Ok(Occupant::User { uid }) => json!({ "state": "shared", "uid": uid }),
-        Ok(Occupant::Other) => json!({ "state": "foreign" }),
+    match nonic::port_owner(entry.address) {
+        Ok(PortOwner::Nobody) => json!({ "state": "free" }),
+        Ok(PortOwner::User { uid }) => json!({ "state": "shared", "uid": uid }),
+        Ok(PortOwner::Other) => json!({ "state": "foreign" }),
         Err(error) => json!({ "state": "unavailable", "error": error.to_string() }),
     }
 }

@@ -4,7 +4,7 @@
 //! that interface is the device. So the usual command line names no device at all.
 
 use anyhow::{Context, Result, bail, ensure};
-use nonic::{Device, GidEntry, NetDevice, PathMtu, Standing};
+use nonic::{Device, GidEntry, NetDevice, PathMtu, PortState};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Mutex, PoisonError};
@@ -77,8 +77,8 @@ impl LocalGid {
     }
 
     /// Whether this process has a socket at UDP port 4791 of the address.
-    pub(crate) fn standing(&self) -> Standing {
-        self.device.standings()[usize::from(self.gid_index)]
+    pub(crate) fn port_state(&self) -> PortState {
+        self.device.port_states()[usize::from(self.gid_index)]
     }
 }
 

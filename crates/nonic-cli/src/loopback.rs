@@ -24,8 +24,10 @@ impl LocalServer {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         // Two processes cannot write one capture, and the client's has every packet already.
-        if std::env::var_os("NONIC_PCAP").is_some_and(|name| !name.to_string_lossy().contains("%p")) {
-            command.env_remove("NONIC_PCAP");
+        let pcap = &nonic_settings::PCAP;
+        let environment = nonic_settings::Environment::read()?;
+        if environment.text(pcap).is_some_and(|name| !name.contains("%p")) {
+            command.env_remove(pcap.name);
         }
         let address = SocketAddr::new(choice.address_here()?, 0);
         let mut child = command

@@ -57,14 +57,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match cli.command {
-        Command::Devices(arguments) => devices::run(&arguments, cli.json),
-        Command::Ping(arguments) => ping::main(&arguments, cli.json),
-        Command::Perf(arguments) => perf::main(&arguments, cli.json),
-        Command::Run(arguments) => run::main(&arguments),
-        Command::Sim(arguments) => sim::main(&arguments, cli.json),
-        Command::Completions(arguments) => tools::completions(&arguments, Cli::command()),
-        Command::Man(arguments) => tools::man(&arguments, Cli::command()),
+    let outcome = match nonic_settings::Environment::read() {
+        // A misspelt variable is told of by every command, also by those that open no device.
+        Err(error) => Err(error.into()),
+        Ok(_) => run(cli),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -75,6 +71,18 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "nonic: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Devices(arguments) => devices::run(&arguments, cli.json),
+        Command::Ping(arguments) => ping::main(&arguments, cli.json),
+        Command::Perf(arguments) => perf::main(&arguments, cli.json),
+        Command::Run(arguments) => run::main(&arguments),
+        Command::Sim(arguments) => sim::main(&arguments, cli.json),
+        Command::Completions(arguments) => tools::completions(&arguments, Cli::command()),
+        Command::Man(arguments) => tools::man(&arguments, Cli::command()),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::perf::resources::RunResources;
 use crate::perf::run::{Run, Test};
 use crate::perf::{bandwidth_target, connections_target, latency_target};
 use anyhow::{Context, Result, bail};
-use nonic::{Device, Incoming, Listener, RejectReason, RetryReason, Standing};
+use nonic::{Device, Incoming, Listener, PortState, RejectReason, RetryReason};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -127,27 +127,27 @@ impl Server {
 }
 
 fn announce(listeners: &Listeners, json: bool) -> Result<()> {
-    let standing = listeners.local.as_ref().map(LocalGid::standing);
+    let port_state = listeners.local.as_ref().map(LocalGid::port_state);
     if json {
         return output::json(&json!({
             "event": "listening",
             "address": listeners.address(),
             "devices": listeners.devices(),
-            "receives_from_other_hosts": standing.map(|standing| standing == Standing::Joined),
+            "receives_from_other_hosts": port_state.map(|port_state| port_state == PortState::Joined),
         }));
     }
-    let standing = match standing {
-        None | Some(Standing::Joined) => String::new(),
-        Some(Standing::Retry {
+    let port_state = match port_state {
+        None | Some(PortState::Joined) => String::new(),
+        Some(PortState::Retry {
             reason: RetryReason::Taken,
         }) => ", UDP port 4791 is another user's, who passes on what comes from other hosts".to_owned(),
-        Some(Standing::Retry {
+        Some(PortState::Retry {
             reason: RetryReason::Unavailable(kind),
         }) => format!(", UDP port 4791 is not available: {kind}"),
     };
     let devices = listeners.devices().join(", ");
     output::line(format_args!(
-        "listening on {} ({devices}{standing})",
+        "listening on {} ({devices}{port_state})",
         listeners.address()
     ))
 }

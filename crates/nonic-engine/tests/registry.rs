@@ -8,8 +8,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
 use nonic_engine::host::{
-    Block, BlockClaim, BlockName, Delivery, Heard, InboxBuffer, InboxName, Message, Occupant, Outbox, Port,
-    RetryReason, Standing, occupant,
+    Block, BlockClaim, BlockName, Delivery, Heard, InboxBuffer, InboxName, Message, Outbox, Port, PortOwner,
+    PortState, RetryReason, port_owner,
 };
 use nonic_engine::netdev::LocalAddress;
 use nonic_engine::socket::{Datagrams, RecvBatch, WireSocket};
@@ -497,7 +497,7 @@ fn a_line_closed_for_want_of_room_is_not_the_end_of_a_process() {
 fn every_process_of_a_user_has_a_socket_at_the_port() {
     let ports: Vec<Port> = (0..4).map(|_| Port::join(address(20), 0)).collect();
     for port in &ports {
-        assert_eq!(port.standing(), Standing::Joined);
+        assert_eq!(port.port_state(), PortState::Joined);
         assert_eq!(
             port.socket().expect("joined").local_addr(),
             address(20).with_port(4791)
@@ -537,18 +537,18 @@ fn what_is_sent_to_the_port_always_has_a_reader() {
 fn a_port_that_somebody_else_has_is_tried_slowly_and_when_it_may_be_free() {
     let other = WireSocket::bind(address(25).with_port(4791)).expect("the port is free");
     let mut port = Port::join(address(25), 0);
-    let taken = Standing::Retry {
+    let taken = PortState::Retry {
         reason: RetryReason::Taken,
     };
     for round in 0..3 {
-        assert_eq!(port.standing(), taken);
+        assert_eq!(port.port_state(), taken);
         assert_eq!(port.next_deadline_ns(), Some((round + 1) * SECOND));
         assert!(!port.poll((round + 1) * SECOND - 1), "not due yet");
         assert!(!port.poll((round + 1) * SECOND));
     }
     drop(other);
     assert!(port.try_again(3 * SECOND + 1));
-    assert_eq!(port.standing(), Standing::Joined);
+    assert_eq!(port.port_state(), PortState::Joined);
     assert!(!port.try_again(3 * SECOND + 2), "it has the port");
 }
 
@@ -583,16 +583,22 @@ fn an_address_that_is_not_ours_is_unavailable() {
     let elsewhere = LocalAddress::from(IpAddr::from([203, 0, 113, 1]));
     let port = Port::join(elsewhere, 0);
     let reason = RetryReason::Unavailable(std::io::ErrorKind::AddrNotAvailable);
-    assert_eq!(port.standing(), Standing::Retry { reason });
+    assert_eq!(port.port_state(), PortState::Retry { reason });
     assert_eq!(port.next_deadline_ns(), Some(SECOND));
 }
 
 #[test]
 fn one_can_look_who_has_the_port_without_taking_it() {
-    assert_eq!(occupant(address(29)).expect("it can be bound"), Occupant::Nobody);
+    assert_eq!(
+        port_owner(address(29)).expect("it can be bound"),
+        PortOwner::Nobody
+    );
     let _port = Port::join(address(29), 0);
     let uid = rustix::process::geteuid().as_raw();
-    assert_eq!(occupant(address(29)).expect("it is seen"), Occupant::User { uid });
+    assert_eq!(
+        port_owner(address(29)).expect("it is seen"),
+        PortOwner::User { uid }
+    );
 }
 
 #[test]
@@ -603,5 +609,5 @@ fn ipv6_addresses_have_ports_and_blocks_too() {
         claim.name().to_string(),
         format!("nonic/3/::1/block/{:03x}", claim.block().number())
     );
-    assert_eq!(Port::join(local, 0).standing(), Standing::Joined);
+    assert_eq!(Port::join(local, 0).port_state(), PortState::Joined);
 }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nonic_engine::host::{
-    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Occupant, Outbox, Port, occupant,
+    Block, BlockClaim, BlockName, Delivery, InboxBuffer, Message, Outbox, Port, PortOwner, port_owner,
 };
 use nonic_engine::netdev::LocalAddress;
 use nonic_engine::socket::{RecvBatch, WireSocket};
@@ -162,7 +162,10 @@ fn while_a_process_is_left_the_port_has_a_reader_whoever_was_killed() {
         assert_eq!(words, packet);
         assert!(children[name].take().is_some(), "the dead do not read");
     }
-    assert_eq!(occupant(address(1)).expect("it can be bound"), Occupant::Nobody);
+    assert_eq!(
+        port_owner(address(1)).expect("it can be bound"),
+        PortOwner::Nobody
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub(crate) fn of_open(error: &OpenError) -> Errno {
     match error {
         OpenError::NotFound { .. } | OpenError::NoAddress(_) => libc::ENODEV,
         OpenError::TooManyFiles { .. } => libc::EMFILE,
+        OpenError::Setting(_) => libc::EINVAL,
         OpenError::Io { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
         _ => libc::EBUSY,
     }

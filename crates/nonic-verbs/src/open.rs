@@ -6,8 +6,9 @@ use crate::{async_event, errors, operations};
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::{ibv_context, ibv_device};
-use nonic_engine::Device;
 use nonic_engine::os::descriptors::Identity;
+use nonic_engine::{Device, OpenError};
+use std::io::Write as _;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -33,7 +34,13 @@ fn new_identity() -> Result<(OwnedFd, Identity), Errno> {
 unsafe fn open(c_device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     // SAFETY: the caller's promise.
     let known = unsafe { verbs_device(c_device) }.ok_or(libc::EINVAL)?;
-    let device = Device::open(&known.netdev().name).map_err(|error| errors::of_open(&error))?;
+    let device = Device::open(&known.netdev().name).map_err(|error| {
+        if let OpenError::Setting(error) = &error {
+            // An error number cannot tell which of the variables is misspelt, and no program would say so.
+            let _ = writeln!(std::io::stderr(), "nonic: {error}");
+        }
+        errors::of_open(&error)
+    })?;
     async_event::make_blocking(&device)?;
     let (command, identity) = new_identity()?;
     let shared = Arc::new(Shared::new(device, identity));

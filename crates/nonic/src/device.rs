@@ -5,7 +5,7 @@
 
 use crate::cm_dispatcher::CmDispatcher;
 use nonic_core::{Counters, Event, PathMtu, PdId};
-use nonic_engine::host::Standing;
+use nonic_engine::host::PortState;
 use nonic_engine::netdev::{GidEntry, NetDevice};
 use nonic_engine::{LinkCounters, OpenError};
 use std::io;
@@ -74,8 +74,8 @@ impl Device {
 
     /// For each address, by GID index, whether this process has a socket at UDP port 4791, where packets of other hosts
     /// arrive. If another user has the port, that user's processes pass on what is for this one.
-    pub fn standings(&self) -> Vec<Standing> {
-        self.engine.standings()
+    pub fn port_states(&self) -> Vec<PortState> {
+        self.engine.port_states()
     }
 
     /// What happened so far: in the NIC, and at its sockets.

@@ -64,7 +64,7 @@ pub use memory::{MemoryError, ParseRemoteSliceError};
 pub use nonic_core::{
     AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
 };
-pub use nonic_engine::host::{Occupant, RetryReason, Standing, occupant};
+pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
 pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{LinkCounters, OpenError};
 pub use nonic_wire::cm::RejectReason;

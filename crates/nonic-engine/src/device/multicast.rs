@@ -17,10 +17,13 @@ impl Device {
             ));
         }
         // A group is of the interface, not of one of its addresses: the first link takes what is sent to it.
-        match turn.presence_mut(0) {
+        let joined = match turn.presence_mut(0) {
             Some(presence) => presence.join(group),
             None => Err(io::ErrorKind::NotConnected.into()),
-        }
+        };
+        joined.inspect_err(|_| {
+            turn.nic.detach_multicast(qpn, group);
+        })
     }
 
     /// Removes a queue pair from a group. Answers whether it was a member.

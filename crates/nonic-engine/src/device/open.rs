@@ -131,6 +131,12 @@ impl Device {
             drivers.push(Driver::new(shard, poller, opening.clock).map_err(io)?);
         }
         let threads: io::Result<Vec<_>> = drivers.iter().map(|driver| driver.spawn(&netdev.name)).collect();
+        let threads = threads.inspect_err(|_| {
+            // Those that did start would keep their sockets.
+            for driver in &drivers {
+                driver.stop();
+            }
+        });
         let threads = Mutex::new(threads.map_err(io)?);
         let Opening {
             config, keys, common, ..
@@ -195,6 +201,7 @@ impl<'a> Opening<'a> {
                 map,
                 listeners: Arc::new(Listeners::default()),
                 events: Arc::new(Channel::new()?),
+                failed: Arc::default(),
             },
             capture: capture.transpose()?.map(Arc::new),
             clock: Clock::new(),

@@ -1,7 +1,7 @@
 //! What a device has seen and what it holds: counters, and how a program shows that it left nothing behind.
 
 use super::{Device, Inner};
-use crate::host::Standing;
+use crate::host::PortState;
 use crate::link::LinkCounters;
 use nonic_core::cm::CmUsage;
 use nonic_core::{Counters, Usage};
@@ -29,9 +29,9 @@ impl Device {
     }
 
     /// For each address, in the order of the GID table, whether this process has a socket at port 4791.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn port_states(&self) -> Vec<PortState> {
         let turn = self.inner.home();
-        turn.presences().map(|presence| presence.standing()).collect()
+        turn.presences().map(|presence| presence.port_state()).collect()
     }
 
     /// What it holds at this moment. Looks at every queue pair: not for hot paths.
@@ -40,10 +40,11 @@ impl Device {
         for driver in &self.inner.drivers {
             nic += driver.turn().nic.usage();
         }
+        let connections = self.inner.common.connections.with(|cm| cm.usage());
         let listeners = self.inner.common.listeners.read();
         DeviceUsage {
             nic,
-            connections: self.inner.common.connections.with(|cm| cm.usage()),
+            connections,
             memory_keys: self.inner.keys.len(),
             completion_queues: listeners.unwrap_or_else(PoisonError::into_inner).len(),
         }

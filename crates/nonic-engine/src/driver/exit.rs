@@ -68,32 +68,37 @@ pub(crate) fn take_leave(connections: &ConnectionManager, drivers: &[Arc<Driver>
         // One that is kept by a thread which never gives it back must not keep the others.
         turns.extend(driver.turn_until(deadline));
     }
-    if let Some(first) = turns.first_mut() {
-        end_connections(connections, first);
-    }
+    end_connections(connections, &mut turns);
     for turn in &mut turns {
         leave_ports(turn);
     }
 }
 
-fn end_connections(connections: &ConnectionManager, turn: &mut Turn<'_>) {
-    let now = turn.now();
+fn end_connections(connections: &ConnectionManager, turns: &mut [Turn<'_>]) {
+    let Some(now) = turns.first().map(|turn| turn.now()) else {
+        return;
+    };
     connections.with(|cm| cm.abandon_all(now));
-    drive(turn);
+    drive_all(turns);
     // With very many connections, one call does not send it all.
     let deadline = Instant::now() + PATIENCE;
-    while turn.is_behind() && Instant::now() < deadline {
-        drive(turn);
+    while turns.iter().any(|turn| turn.is_behind()) && Instant::now() < deadline {
+        drive_all(turns);
     }
     for pause in PAUSES {
-        let waiting = wait_for_answers(connections, turn, pause);
+        let waiting = wait_for_answers(connections, turns, pause);
         if waiting == 0 || waiting > FEW {
             return;
         }
-        let now = turn.now();
+        let now = turns[0].now();
         connections.with(|cm| cm.repeat_goodbyes(now));
-        drive(turn);
+        drive_all(turns);
     }
+}
+
+/// Answers may come to any shard.
+fn drive_all(turns: &mut [Turn<'_>]) -> bool {
+    turns.iter_mut().fold(false, |worked, turn| drive(turn) | worked)
 }
 
 fn drive(turn: &mut Turn<'_>) -> bool {
@@ -111,14 +116,14 @@ fn leave_ports(turn: &mut Turn<'_>) {
 }
 
 /// Hears answers for so long; how many have not come.
-fn wait_for_answers(connections: &ConnectionManager, turn: &mut Turn<'_>, pause: Duration) -> usize {
+fn wait_for_answers(connections: &ConnectionManager, turns: &mut [Turn<'_>], pause: Duration) -> usize {
     let deadline = Instant::now() + pause;
     loop {
         let waiting = connections.with(|cm| cm.unanswered_goodbyes());
         if waiting == 0 || waiting > FEW || Instant::now() >= deadline {
             return waiting;
         }
-        if !drive(turn) {
+        if !drive_all(turns) {
             std::thread::sleep(GLANCE);
         }
     }

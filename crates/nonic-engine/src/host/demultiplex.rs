@@ -5,7 +5,7 @@
 //! Nothing here is verified, and nothing here does I/O.
 
 use super::Block;
-use crate::link::{Datagrams, Deliver};
+use crate::link::datagrams::{Datagrams, Deliver};
 use nonic_core::management_datagram;
 use nonic_wire::cm::CmMad;
 use nonic_wire::mad::MAD_LEN;

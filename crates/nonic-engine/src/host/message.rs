@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use crate::link::datagrams::Datagrams;
 use crate::netdev::LocalAddress;
-use crate::socket::Datagrams;
 
 const VERSION: u8 = 3;
 const HANDOVER: u8 = 1;

@@ -75,7 +75,7 @@ pub use claim::{BlockClaim, ClaimError, ServiceClaim};
 pub use inbox::{Inbox, InboxBuffer};
 pub use message::Message;
 pub use outbox::{Delivery, Heard, Outbox};
-pub use port::{Occupant, Port, RetryReason, Standing, occupant};
+pub use port::{Port, PortOwner, PortState, RetryReason, port_owner};
 
 /// The upper twelve bits of a queue pair number: the unit in which processes own them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -26,7 +26,7 @@ const SOON_NS: u64 = 1_000_000;
 
 /// Who has port 4791 of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupant {
+pub enum PortOwner {
     /// Nobody.
     Nobody,
     /// Processes of this user. If it is ours, we may join them.
@@ -39,9 +39,9 @@ pub enum Occupant {
 }
 
 /// Looks who has port 4791 of an address, by binding it for a moment and in the kernel's table of sockets.
-pub fn occupant(address: LocalAddress) -> io::Result<Occupant> {
+pub fn port_owner(address: LocalAddress) -> io::Result<PortOwner> {
     match WireSocket::bind(address.with_port(ROCE_PORT)) {
-        Ok(_) => Ok(Occupant::Nobody),
+        Ok(_) => Ok(PortOwner::Nobody),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let (table, name) = match address.ip {
                 IpAddr::V4(ip) => ("/proc/net/udp", words(&ip.octets())),
@@ -51,7 +51,7 @@ pub fn occupant(address: LocalAddress) -> io::Result<Occupant> {
                 &std::fs::read_to_string(table)?,
                 &format!("{name}:{ROCE_PORT:04X}"),
             );
-            Ok(uid.map_or(Occupant::Other, |uid| Occupant::User { uid }))
+            Ok(uid.map_or(PortOwner::Other, |uid| PortOwner::User { uid }))
         }
         Err(error) => Err(error),
     }
@@ -97,7 +97,7 @@ enum State {
 
 /// Whether this process has a socket at the port, for people and tests to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum PortState {
     /// It has.
     Joined,
     /// It has not; another attempt is due, unless it left.
@@ -117,7 +117,7 @@ pub enum RetryReason {
 }
 
 impl Port {
-    /// Makes a first attempt, which cannot fail: see [`standing`](Self::standing) for what became of it.
+    /// Makes a first attempt, which cannot fail: see [`port_state`](Self::port_state) for what became of it.
     pub fn join(address: LocalAddress, now_ns: u64) -> Self {
         let state = attempt(address, now_ns, RETRY_NS);
         Port { address, state }
@@ -169,11 +169,11 @@ impl Port {
     }
 
     /// Whether there is one, and if not, why.
-    pub fn standing(&self) -> Standing {
+    pub fn port_state(&self) -> PortState {
         match &self.state {
-            State::Joined(_) => Standing::Joined,
-            State::Retry { reason, .. } => Standing::Retry { reason: *reason },
-            State::Left => Standing::Retry {
+            State::Joined(_) => PortState::Joined,
+            State::Retry { reason, .. } => PortState::Retry { reason: *reason },
+            State::Left => PortState::Retry {
                 reason: RetryReason::Unavailable(io::ErrorKind::NotConnected),
             },
         }

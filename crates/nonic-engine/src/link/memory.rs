@@ -2,7 +2,7 @@
 
 use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
 use crate::host::demultiplex::{self, Owner};
-use crate::host::{Block, ClaimError, Standing};
+use crate::host::{Block, ClaimError, PortState};
 use crate::netdev::LocalAddress;
 use nonic_core::cm::ListenerId;
 use nonic_core::{Time, Transmit};
@@ -201,7 +201,7 @@ impl Presence for MemoryLink {
 
     fn retire(&mut self) {}
 
-    fn standing(&self) -> Standing {
-        Standing::Joined
+    fn port_state(&self) -> PortState {
+        PortState::Joined
     }
 }

@@ -13,6 +13,7 @@
 //! this trait, not behind it.
 
 mod counters;
+pub(crate) mod datagrams;
 pub(crate) mod faults;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod memory;
@@ -20,38 +21,15 @@ pub(crate) mod pcap;
 pub(crate) mod udp;
 
 pub use counters::LinkCounters;
+pub use datagrams::Datagrams;
+pub(crate) use datagrams::Deliver;
 
-use crate::host::{Block, ClaimError, Standing};
+use crate::host::{Block, ClaimError, PortState};
 use crate::netdev::LocalAddress;
 use nonic_core::cm::ListenerId;
 use nonic_core::{Time, Transmit};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-
-/// One or more datagrams from one sender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Datagrams<'a> {
-    /// Who sent them.
-    pub src: SocketAddr,
-    /// The address they were sent to: ours, or the group's on a multicast socket.
-    pub dst_ip: IpAddr,
-    /// The two ECN bits of the IP header of the (last) datagram.
-    pub ecn: u8,
-    /// The length of each datagram but the last, which may be shorter. Never zero.
-    pub stride: usize,
-    /// All of them, end to end.
-    pub bytes: &'a [u8],
-}
-
-impl<'a> Datagrams<'a> {
-    /// The datagrams one by one. An empty datagram yields nothing: it cannot be a packet.
-    pub fn segments(&self) -> std::slice::Chunks<'a, u8> {
-        self.bytes.chunks(self.stride)
-    }
-}
-
-/// What takes packets that have come for the NIC.
-pub(crate) type Deliver<'a> = dyn FnMut(&Datagrams<'_>) + 'a;
+use std::net::IpAddr;
 
 /// What a link has to look at for packets, numbered from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +127,7 @@ pub(crate) trait Presence {
     fn retire(&mut self);
 
     /// Whether we have a socket at the shared port.
-    fn standing(&self) -> Standing;
+    fn port_state(&self) -> PortState;
 
     /// Has the kernel refuse batches, as it does where it cannot segment.
     #[cfg(test)]

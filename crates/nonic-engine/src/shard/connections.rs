@@ -134,6 +134,13 @@ impl ConnectionManager {
         }
     }
 
+    /// Wakes all shards.
+    pub(crate) fn wake_all(&self) {
+        if let Some(wake) = self.wake.get() {
+            (0..self.map.shards()).for_each(wake);
+        }
+    }
+
     /// Whether there are queue pairs of a shard that are to fail.
     pub(crate) fn has_failing(&self, shard: usize) -> bool {
         self.failing[shard].any.load(Ordering::SeqCst)

@@ -36,6 +36,7 @@ use nonic_core::{
 use send_buffer::SendBuffer;
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ pub(crate) struct Common {
     pub(crate) map: Arc<ShardMap>,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) events: Arc<Channel<Event>>,
+    /// One of the shards has failed, and so the device has.
+    pub(crate) failed: Arc<AtomicBool>,
 }
 
 /// A NIC and its links.
@@ -97,6 +100,8 @@ pub(crate) struct Shard {
     in_doubt: bool,
     /// The device has failed and the program was not told yet.
     just_failed: bool,
+    /// It was this shard that failed first: it tells the program.
+    failed_first: bool,
 }
 
 /// How thoroughly to look for work.
@@ -120,6 +125,7 @@ impl Machine for Shard {
             || self.nic.has_management_to_send()
             || self.nic.has_unpublished()
             || self.just_failed
+            || self.must_fail()
             || self.common.connections.has_output()
             || self.common.connections.has_failing(self.index)
     }
@@ -160,6 +166,7 @@ impl Shard {
             held_bytes: 0,
             in_doubt: false,
             just_failed: false,
+            failed_first: false,
         }
     }
 
@@ -282,6 +289,9 @@ impl Shard {
 
     /// Sends what there is to send, then shows what completed. Whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
+        if self.must_fail() {
+            self.fail(now);
+        }
         let worked = self.transmit(now);
         self.hear_notices(now);
         self.deferred = false;
@@ -331,6 +341,15 @@ impl Shard {
         self.stalled = None;
         self.just_failed = !self.nic.has_failed();
         self.nic.fail(now);
+        if !self.common.failed.swap(true, Ordering::SeqCst) {
+            self.failed_first = true;
+            self.common.connections.wake_all();
+        }
+    }
+
+    /// Whether another shard of the device has failed.
+    fn must_fail(&self) -> bool {
+        self.common.failed.load(Ordering::Relaxed) && !self.nic.has_failed()
     }
 
     /// Shows what completed and passes on what else happened.
@@ -348,6 +367,7 @@ impl Shard {
                         listener.notify(cq);
                     }
                 }
+                Event::DeviceFatal if !self.failed_first => {}
                 other => self.common.events.push(other),
             }
         }

@@ -40,20 +40,18 @@ impl Side {
     }
 
     fn on(link: MemoryLink) -> Self {
+        Self::of_device(link, 0, common(1))
+    }
+
+    /// On a link, as one of the shards of a device.
+    fn of_device(link: MemoryLink, index: usize, common: Common) -> Self {
         let keys = Arc::new(KeyTable::new());
         let nic = Nic::new(
             NicConfig::default(),
             Arc::clone(&keys),
             Box::new(KernelEntropy::new()),
         );
-        let map = Arc::new(ShardMap::new(1));
-        let common = Common {
-            connections: Arc::new(ConnectionManager::new(Arc::clone(&map))),
-            map,
-            listeners: Arc::default(),
-            events: Arc::new(Channel::new().expect("a descriptor")),
-        };
-        let mut shard = Shard::new(nic, 0, common, false);
+        let mut shard = Shard::new(nic, index, common, false);
         shard.attach(Box::new(link.clone()));
         shard.claim_block().expect("nobody else is there");
         let pd = keys.alloc_pd();
@@ -164,6 +162,18 @@ impl Side {
                 .collect()
         };
         self.link.take_sent().into_iter().map(opcodes).collect()
+    }
+}
+
+/// What the shards of a device share.
+fn common(shards: usize) -> Common {
+    let map = Arc::new(ShardMap::new(shards));
+    Common {
+        connections: Arc::new(ConnectionManager::new(Arc::clone(&map))),
+        map,
+        listeners: Arc::default(),
+        events: Arc::new(Channel::new().expect("a descriptor")),
+        failed: Arc::default(),
     }
 }
 
@@ -396,4 +406,29 @@ fn a_lost_descriptor_fails_everything_once() {
         1,
         "what was counted stays"
     );
+}
+
+#[test]
+fn a_shard_that_fails_takes_its_device_with_it_and_the_program_is_told_once() {
+    let common = common(2);
+    let now = Time::from_ns(1);
+    let mut shards = [0, 1].map(|index| {
+        let link = MemoryLink::new(IPS[0].parse().expect("an address"));
+        let mut side = Side::of_device(link, index, common.clone());
+        side.connect(side.qpn, IPS[1].parse().expect("an address"), Qpn::new(0x777));
+        side.write(now, 64);
+        side
+    });
+    let [first, second] = &mut shards;
+    second.link.lose_descriptor();
+    second.shard.check_descriptors(now);
+    second.shard.flush(now);
+    assert!(first.shard.needs_flush(), "it has failed too");
+    first.shard.flush(now);
+    assert!(!first.shard.needs_flush());
+    for side in [first, second] {
+        assert_eq!(side.completed(), [Status::Flushed]);
+    }
+    let events: Vec<Event> = std::iter::from_fn(|| common.events.pop()).collect();
+    assert_eq!(events, [Event::DeviceFatal]);
 }

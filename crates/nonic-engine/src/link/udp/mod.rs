@@ -18,7 +18,7 @@ use crate::host::routes::Routes;
 use crate::host::survey::{Answer, Question, Steering, Step};
 use crate::host::{
     Block, BlockClaim, BlockName, ClaimError, Delivery, Heard, InboxBuffer, InboxName, Message, Outbox, Port,
-    ServiceClaim, ServiceName, Standing, steering,
+    PortState, ServiceClaim, ServiceName, steering,
 };
 use crate::netdev::{self, LocalAddress};
 use crate::os::descriptors;
@@ -503,8 +503,8 @@ impl Presence for UdpLink {
         self.port.leave();
     }
 
-    fn standing(&self) -> Standing {
-        self.port.standing()
+    fn port_state(&self) -> PortState {
+        self.port.port_state()
     }
 
     #[cfg(test)]

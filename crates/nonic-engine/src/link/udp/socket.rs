@@ -24,7 +24,7 @@ use crate::os::descriptors::InternalFd;
 use quinn_udp::{Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-pub use crate::link::Datagrams;
+pub use crate::link::datagrams::Datagrams;
 pub use batch::RecvBatch;
 pub use nonic_wire::ROCE_PORT;
 pub(crate) use options::{Credentials, grow_buffers, peer_credentials};

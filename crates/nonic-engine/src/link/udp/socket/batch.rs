@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use quinn_udp::{BATCH_SIZE, RecvMeta};
 
 use super::{WireSocket, single};
-use crate::link::Datagrams;
+use crate::link::datagrams::Datagrams;
 
 /// Room for the largest thing the kernel delivers at once: coalesced datagrams end below 64 KiB.
 const ENTRY_BYTES: usize = 64 * 1024;

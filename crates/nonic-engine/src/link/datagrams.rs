@@ -1,0 +1,28 @@
+//! What links bring: datagrams, by reference.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// One or more datagrams from one sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagrams<'a> {
+    /// Who sent them.
+    pub src: SocketAddr,
+    /// The address they were sent to: ours, or the group's on a multicast socket.
+    pub dst_ip: IpAddr,
+    /// The two ECN bits of the IP header of the (last) datagram.
+    pub ecn: u8,
+    /// The length of each datagram but the last, which may be shorter. Never zero.
+    pub stride: usize,
+    /// All of them, end to end.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Datagrams<'a> {
+    /// The datagrams one by one. An empty datagram yields nothing: it cannot be a packet.
+    pub fn segments(&self) -> std::slice::Chunks<'a, u8> {
+        self.bytes.chunks(self.stride)
+    }
+}
+
+/// What takes packets that have come for the NIC.
+pub(crate) type Deliver<'a> = dyn FnMut(&Datagrams<'_>) + 'a;
