@@ -26,6 +26,8 @@ pub mod memory;
 mod notify;
 pub mod os;
 mod shard;
+#[cfg(all(test, not(loom)))]
+mod testing;
 
 pub use config::{Config, FaultPlan};
 pub use device::{Device, DeviceUsage, ListenError, OpenError, RecvPoster, SendPoster};

@@ -5,10 +5,10 @@ use super::{Device, HOME, exit};
 use crate::memory::Pages;
 use crate::notify::Notify;
 use crate::socket::ROCE_PORT;
+use crate::testing::{exposed, reliable, steps_to_rts};
 use nonic_core::{
-    Access, AckTimeout, Arm, Completion, CompletionQueue, CqId, Data, KeySpec, Path, PathMtu, PdId, Psn,
-    QpAttributes, QpCapacity, QpInit, QpState, Qpn, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest,
-    Service, Sge, Status,
+    Arm, Completion, CompletionQueue, CqId, Data, Path, PathMtu, PdId, Psn, QpAttributes, QpState, Qpn,
+    RemoteAddress, SendFlags, SendOp, SendRequest, Sge, Status,
 };
 use nonic_wire::{Bth, Headers, Opcode, Packet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -49,16 +49,7 @@ impl Program {
         let pd = device.alloc_pd();
         let (tell, told) = mpsc::channel();
         let cq = device.create_cq(64, Some(Arc::new(Told(Mutex::new(tell)))));
-        let spec = KeySpec {
-            pd,
-            region: Arc::new(Pages::new(MEMORY).expect("memory")),
-            offset: 0,
-            length: MEMORY as u64,
-            iova: 0,
-            access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-            bound_qp: None,
-            invalidatable: false,
-        };
+        let spec = exposed(pd, Arc::new(Pages::new(MEMORY).expect("memory")), MEMORY);
         let key = device.register(spec).expect("registered").value();
         Program {
             device,
@@ -70,50 +61,16 @@ impl Program {
     }
 
     fn queue_pair(&self) -> Qpn {
-        let init = QpInit {
-            service: Service::Rc,
-            pd: self.pd,
-            send_cq: Arc::clone(&self.cq),
-            recv_cq: Arc::clone(&self.cq),
-            srq: None,
-            capacity: QpCapacity::default(),
-            signal_all: true,
-        };
+        let init = reliable(self.pd, &self.cq);
         self.device.create_qp(init).expect("a queue pair")
     }
 
     /// Takes a queue pair from RESET to RTS.
     fn connect(&self, qpn: Qpn, path: Path, peer: Qpn, timeout_exponent: u8) {
-        let set = |attributes| {
-            let changed = self.device.modify_qp(qpn, &attributes);
+        for step in steps_to_rts(path, peer, PathMtu::Mtu4096, timeout_exponent) {
+            let changed = self.device.modify_qp(qpn, &step);
             changed.expect("a legal transition");
-        };
-        set(QpAttributes {
-            state: Some(QpState::Init),
-            access: Some(Access::REMOTE_WRITE),
-            pkey_index: Some(0),
-            port: Some(1),
-            ..QpAttributes::default()
-        });
-        set(QpAttributes {
-            state: Some(QpState::Rtr),
-            path: Some(path),
-            path_mtu: Some(PathMtu::Mtu4096),
-            dest_qpn: Some(peer),
-            rq_psn: Some(Psn::new(7)),
-            max_dest_rd_atomic: Some(1),
-            min_rnr_timer: RnrTimer::from_code(12),
-            ..QpAttributes::default()
-        });
-        set(QpAttributes {
-            state: Some(QpState::Rts),
-            sq_psn: Some(Psn::new(7)),
-            timeout: AckTimeout::from_exponent(timeout_exponent),
-            retry_count: Some(2),
-            rnr_retry: Some(2),
-            max_rd_atomic: Some(1),
-            ..QpAttributes::default()
-        });
+        }
     }
 
     /// A queue pair in RTS whose peer never answers.

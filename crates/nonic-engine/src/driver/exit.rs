@@ -9,7 +9,7 @@
 //! It cannot help a process that is killed. It does nothing in a child of `fork`, whose devices are its parent's.
 
 use super::{Driver, Turn};
-use crate::driver::turn::Machine;
+use crate::driver::machine::Machine;
 use crate::shard::Effort;
 use crate::shard::connections::ConnectionManager;
 use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};

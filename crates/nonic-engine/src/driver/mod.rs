@@ -15,6 +15,7 @@
 //! is [`park`]; how a device and its process end is [`exit`].
 
 pub(crate) mod exit;
+pub(crate) mod machine;
 pub(crate) mod park;
 pub(crate) mod turn;
 

@@ -10,6 +10,7 @@
 //!
 //! The models at the end (`cargo xtask loom`) explore the turn itself, on a machine that has nothing but a timer.
 
+use super::machine::Machine;
 use super::park::{ParkProtocol, Wake};
 use crate::os::clock::Clock;
 #[cfg(loom)]
@@ -23,21 +24,6 @@ use std::time::{Duration, Instant};
 
 /// When packets wait for room in the kernel, go on after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
-
-/// What is driven in turns: a shard, or a model of one.
-pub(crate) trait Machine {
-    /// Whether something is to be sent or shown.
-    fn needs_flush(&self) -> bool;
-
-    /// Sends and shows it.
-    fn flush(&mut self, now: Time);
-
-    /// Whether packets wait to be sent: for room in the kernel, or because a flush had sent enough.
-    fn is_behind(&self) -> bool;
-
-    /// When it must be driven even if nothing happens.
-    fn next_timeout(&self) -> Option<Time>;
-}
 
 /// A machine, whose turn it is, and who sleeps.
 pub(crate) struct Turns<M, W> {

@@ -22,7 +22,7 @@ pub(crate) mod tests;
 
 pub use connections::ConnectionSink;
 
-use crate::driver::turn::Machine;
+use crate::driver::machine::Machine;
 use crate::host::demultiplex;
 use crate::host::{Block, ClaimError};
 use crate::link::{Datagrams, Link, LinkCounters, Notice, Presence};
@@ -96,6 +96,9 @@ pub(crate) struct Shard {
     /// Requests that wait for more to travel with, and how many bytes they have.
     held_posts: u32,
     held_bytes: u64,
+    /// When a link is to be looked at though nothing comes, unless somebody has used it since.
+    links_due: Option<Time>,
+    links_used: bool,
     /// An operation failed as it does on a descriptor that is not ours any more.
     in_doubt: bool,
     /// The device has failed and the program was not told yet.
@@ -139,9 +142,16 @@ impl Machine for Shard {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        let links = self.links.iter().filter_map(|link| link.next_timeout());
-        let timeouts = [self.nic.poll_timeout(), self.common.connections.next_timeout()];
-        timeouts.into_iter().flatten().chain(links).min()
+        let links = match self.links_used {
+            true => self.next_link_timeout(),
+            false => self.links_due,
+        };
+        let timeouts = [
+            self.nic.poll_timeout(),
+            self.common.connections.next_timeout(),
+            links,
+        ];
+        timeouts.into_iter().flatten().min()
     }
 }
 
@@ -164,6 +174,8 @@ impl Shard {
             deferred: false,
             held_posts: 0,
             held_bytes: 0,
+            links_due: None,
+            links_used: true,
             in_doubt: false,
             just_failed: false,
             failed_first: false,
@@ -177,6 +189,7 @@ impl Shard {
             port: link.presence().port(),
         });
         self.links.push(link);
+        self.links_used = true;
         self.limit_batches(self.links.len() - 1);
     }
 
@@ -234,11 +247,13 @@ impl Shard {
 
     /// The same, to change them.
     pub(crate) fn presences_mut(&mut self) -> impl Iterator<Item = &mut dyn Presence> {
+        self.links_used = true;
         self.links.iter_mut().map(|link| link.presence_mut())
     }
 
     /// The place of one of them.
     pub(crate) fn presence_mut(&mut self, gid_index: u8) -> Option<&mut dyn Presence> {
+        self.links_used = true;
         let link = self.links.get_mut(usize::from(gid_index))?;
         Some(link.presence_mut())
     }
@@ -256,6 +271,10 @@ impl Shard {
         })
     }
 
+    fn next_link_timeout(&self) -> Option<Time> {
+        self.links.iter().filter_map(|link| link.next_timeout()).min()
+    }
+
     /// Asks a link how many packets it takes at once. The answer may change after a send has failed.
     fn limit_batches(&mut self, index: usize) {
         let link = &self.links[index];
@@ -270,12 +289,18 @@ impl Shard {
             self.polled_at = now;
         }
         let mut worked = self.receive(now, self.hot);
-        if effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOURCE_INTERVAL) {
+        let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOURCE_INTERVAL);
+        if full {
             worked |= self.receive_elsewhere(now);
             for link in &mut self.links {
                 link.presence_mut().attend(now);
             }
         }
+        if full || worked || self.links_used {
+            self.links_due = self.next_link_timeout();
+            self.links_used = false;
+        }
+        self.hear_notices(now);
         self.nic.handle_timeout(now);
         self.common.connections.handle_timeout(now);
         let may_defer = self.may_defer && effort == (Effort::Light { backed: true });
@@ -293,7 +318,6 @@ impl Shard {
             self.fail(now);
         }
         let worked = self.transmit(now);
-        self.hear_notices(now);
         self.deferred = false;
         (self.held_posts, self.held_bytes) = (0, 0);
         if std::mem::take(&mut self.in_doubt) {
@@ -338,6 +362,7 @@ impl Shard {
     pub(crate) fn fail(&mut self, now: Time) {
         self.past = self.link_counters();
         self.links.clear();
+        self.links_due = None;
         self.stalled = None;
         self.just_failed = !self.nic.has_failed();
         self.nic.fail(now);

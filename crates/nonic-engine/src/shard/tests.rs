@@ -3,9 +3,10 @@
 use super::*;
 use crate::link::memory::MemoryLink;
 use crate::os::entropy::KernelEntropy;
+use crate::testing::{exposed, reliable, steps_to_rts};
 use nonic_core::{
-    Access, AckTimeout, CompletionQueue, Data, HeapRegion, KeySpec, KeyTable, NicConfig, Path, PathMtu, PdId,
-    Psn, QpCapacity, QpInit, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest, Service, Sge, Status,
+    CompletionQueue, Data, HeapRegion, KeyTable, NicConfig, Path, PathMtu, PdId, RemoteAddress, SendFlags,
+    SendOp, SendRequest, Sge, Status,
 };
 use nonic_wire::{Headers, Opcode};
 use std::net::{IpAddr, SocketAddr};
@@ -55,16 +56,7 @@ impl Side {
         shard.attach(Box::new(link.clone()));
         shard.claim_block().expect("nobody else is there");
         let pd = keys.alloc_pd();
-        let spec = KeySpec {
-            pd,
-            region: Arc::new(HeapRegion::zeroed(MEMORY)),
-            offset: 0,
-            length: MEMORY as u64,
-            iova: 0,
-            access: Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
-            bound_qp: None,
-            invalidatable: false,
-        };
+        let spec = exposed(pd, Arc::new(HeapRegion::zeroed(MEMORY)), MEMORY);
         let key = shard.nic.register(spec).expect("registered").value();
         let cq = Arc::new(CompletionQueue::new(CqId(1), 64));
         let mut side = Side {
@@ -81,49 +73,16 @@ impl Side {
     }
 
     fn queue_pair(&mut self) -> Qpn {
-        let init = QpInit {
-            service: Service::Rc,
-            pd: self.pd,
-            send_cq: Arc::clone(&self.cq),
-            recv_cq: Arc::clone(&self.cq),
-            srq: None,
-            capacity: QpCapacity::default(),
-            signal_all: true,
-        };
+        let init = reliable(self.pd, &self.cq);
         self.shard.nic.create_qp(init).expect("a queue pair")
     }
 
     fn connect(&mut self, qpn: Qpn, remote: IpAddr, peer: Qpn) {
-        let mut set = |attributes: QpAttributes| {
-            let changed = self.shard.nic.modify_qp(Time::ZERO, qpn, &attributes);
+        let path = Path { gid_index: 0, remote };
+        for step in steps_to_rts(path, peer, PathMtu::Mtu1024, 14) {
+            let changed = self.shard.nic.modify_qp(Time::ZERO, qpn, &step);
             changed.expect("a legal transition");
-        };
-        set(QpAttributes {
-            state: Some(QpState::Init),
-            access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ),
-            pkey_index: Some(0),
-            port: Some(1),
-            ..QpAttributes::default()
-        });
-        set(QpAttributes {
-            state: Some(QpState::Rtr),
-            path: Some(Path { gid_index: 0, remote }),
-            path_mtu: Some(PathMtu::Mtu1024),
-            dest_qpn: Some(peer),
-            rq_psn: Some(Psn::new(7)),
-            max_dest_rd_atomic: Some(4),
-            min_rnr_timer: RnrTimer::from_code(12),
-            ..QpAttributes::default()
-        });
-        set(QpAttributes {
-            state: Some(QpState::Rts),
-            sq_psn: Some(Psn::new(7)),
-            timeout: AckTimeout::from_exponent(14),
-            retry_count: Some(2),
-            rnr_retry: Some(2),
-            max_rd_atomic: Some(4),
-            ..QpAttributes::default()
-        });
+        }
     }
 
     fn write(&mut self, now: Time, length: u32) {

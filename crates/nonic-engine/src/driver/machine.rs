@@ -1,0 +1,18 @@
+//! What a turn needs to know of what is driven.
+
+use nonic_core::Time;
+
+/// What is driven in turns: a shard, or a model of one.
+pub(crate) trait Machine {
+    /// Whether something is to be sent or shown.
+    fn needs_flush(&self) -> bool;
+
+    /// Sends and shows it.
+    fn flush(&mut self, now: Time);
+
+    /// Whether packets wait to be sent: for room in the kernel, or because a flush had sent enough.
+    fn is_behind(&self) -> bool;
+
+    /// When it must be driven even if nothing happens.
+    fn next_timeout(&self) -> Option<Time>;
+}
