@@ -5,13 +5,20 @@ use super::protocol::Hello;
 use libc::c_int;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Requests that may wait for room. More are refused.
 const MAX_WAITING: usize = 1024;
 
+/// How long after it began to listen a socket accepts nobody. A connection has the options that its listener has when it is
+/// accepted, and some programs set them only after they began to listen: riostream says how much may be mapped then. With
+/// sockets of the kernel that works, since the options of a connection can be changed at any time.
+const SETTLING: Duration = Duration::from_millis(5);
+
 /// The connections of a socket that listens. `S` is the socket of one.
 pub(crate) struct Backlog<S> {
     identifier: Identifier,
+    since: Instant,
     limit: usize,
     /// Accepted, and not established yet.
     accepting: usize,
@@ -31,12 +38,18 @@ impl<S> Backlog<S> {
     pub(super) fn new(identifier: Identifier, backlog: c_int) -> Self {
         Backlog {
             identifier,
+            since: Instant::now(),
             limit: limit_of(backlog),
             accepting: 0,
             established: VecDeque::new(),
             waiting: VecDeque::new(),
             is_shut_down: false,
         }
+    }
+
+    /// For how much longer nobody is accepted.
+    pub(super) fn settles_for(&self) -> Duration {
+        SETTLING.saturating_sub(self.since.elapsed())
     }
 
     /// Whether another request may wait.

@@ -1,7 +1,7 @@
 //! Sockets that wait for connections.
 //!
 //! A request is accepted when it comes, by the service; the program takes what is established. Those for which the
-//! queue has no room wait unanswered until it has.
+//! queue has no room wait unanswered until it has, and so do those that come in the first moment.
 
 use super::backlog::Request;
 use super::identifier::Identifier;
@@ -33,6 +33,12 @@ impl StreamSocket {
             return;
         }
         listening.push(Request { identifier, hello });
+        let settles_for = listening.settles_for();
+        if !settles_for.is_zero() {
+            drop(state);
+            std::thread::sleep(settles_for);
+            state = self.lock();
+        }
         self.accept_waiting(state);
     }
 
