@@ -15,7 +15,7 @@ mod multicast;
 mod open;
 mod qp;
 mod statistics;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use connections::ListenError;
