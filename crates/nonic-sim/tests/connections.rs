@@ -30,3 +30,10 @@ fn a_seed_of_connections_is_the_same_run_every_time() {
         assert_eq!(first, second, "seed {seed}");
     }
 }
+
+/// In this one a request is repeated after the answer to it was given up: to the program it is a new one.
+#[test]
+fn a_seed_of_connections_that_once_failed_passes() {
+    let summary = run_many_of(Workload::Connections, 53_748, 1, 1, |_, _| true);
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+}

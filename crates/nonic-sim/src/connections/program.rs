@@ -369,8 +369,13 @@ impl Connections {
         let side = *self.side(host, id)?;
         self.hosts[host].sides.remove(&id);
         self.tally.unreachable += 1;
+        let life = self.hosts[host].life;
         let attempt = &mut self.attempts[side.attempt];
         attempt.ended = true;
+        if !side.active {
+            // Nothing is remembered of a request whose answer nobody took: when it is repeated, it is a new one.
+            attempt.seen.retain(|seen| *seen != life);
+        }
         if self.plan.is_quiet() {
             return Err(format!(
                 "attempt {} got no answer in a quiet network: {attempt:?}",
