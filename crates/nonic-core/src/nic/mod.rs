@@ -56,8 +56,8 @@ pub struct Nic {
     keys: Arc<KeyTable>,
     entropy: Box<dyn Entropy>,
     endpoints: Vec<Endpoint>,
-    /// Addresses whose sockets take shorter batches than others, and how many packets those may have.
-    batch_limits: Vec<(IpAddr, usize)>,
+    /// How many packets a batch may have, by the address it leaves from.
+    batch_limits: Vec<usize>,
     numbers: Numbers,
     qps: Slab<QueuePair>,
     by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
@@ -136,6 +136,7 @@ impl Nic {
     /// Adds one of the NIC's addresses; its index in the GID table.
     pub fn add_endpoint(&mut self, endpoint: Endpoint) -> u8 {
         self.endpoints.push(endpoint);
+        self.batch_limits.push(usize::MAX);
         (self.endpoints.len() - 1) as u8
     }
 

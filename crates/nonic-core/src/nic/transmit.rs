@@ -6,7 +6,6 @@ use crate::resources::NicResources;
 use crate::roce::emit::{Batch, Emit, Hop};
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, icrc};
-use std::net::IpAddr;
 
 /// The longest batch: what one UDP datagram, and so one GSO send, may carry over IPv6.
 pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
@@ -93,10 +92,11 @@ impl Nic {
         transmit
     }
 
-    /// Limits the packets in a batch from one of our addresses: its socket may not take as many as others do.
-    pub fn limit_batches(&mut self, source: IpAddr, max_segments: usize) {
-        self.batch_limits.retain(|(limited, _)| *limited != source);
-        self.batch_limits.push((source, max_segments));
+    /// Limits the packets in a batch from one of our addresses: what carries them may not take as many as for others.
+    pub fn limit_batches(&mut self, gid_index: u8, max_segments: usize) {
+        if let Some(limit) = self.batch_limits.get_mut(usize::from(gid_index)) {
+            *limit = max_segments;
+        }
     }
 
     /// Whether plain acknowledgements, and nothing else, are to be transmitted. They may wait a moment for
@@ -129,19 +129,13 @@ impl Nic {
         let in_turn = qp.in_turn;
         let mut transmit: Option<Transmit> = None;
         loop {
-            let batch = match &transmit {
-                None => Batch {
-                    max_len: capacity,
-                    in_turn,
-                    hop: None,
-                },
-                Some(so_far) => Batch {
-                    max_len: so_far.segment_size.min(capacity - so_far.len),
-                    in_turn,
-                    hop: Some(so_far.hop()),
-                },
+            let so_far = transmit.as_ref();
+            let start = so_far.map_or(0, |so_far| so_far.len);
+            let batch = Batch {
+                max_len: so_far.map_or(capacity, |so_far| so_far.segment_size.min(capacity - start)),
+                in_turn,
+                hop: so_far.map(Transmit::hop),
             };
-            let start = transmit.as_ref().map_or(0, |so_far| so_far.len);
             let (emitted, hop) = qp.emit(&mut resources, &batch, &mut buf[start..]);
             match emitted {
                 Emit::Packet(len) => {
@@ -157,8 +151,8 @@ impl Nic {
                     });
                     so_far.len += len;
                     so_far.segments += 1;
-                    let limited = || so_far.segments >= limit_of(&nic.batch_limits, hop.flow.src);
-                    if len < so_far.segment_size || so_far.segments >= max_segments || limited() {
+                    let limit = max_segments.min(nic.batch_limits[usize::from(hop.gid_index)]);
+                    if len < so_far.segment_size || so_far.segments >= limit {
                         return (transmit, After::More);
                     }
                 }
@@ -186,11 +180,6 @@ impl Nic {
             }
         }
     }
-}
-
-fn limit_of(limits: &[(IpAddr, usize)], source: IpAddr) -> usize {
-    let limit = limits.iter().find(|(limited, _)| *limited == source);
-    limit.map_or(usize::MAX, |(_, max_segments)| *max_segments)
 }
 
 /// How a queue pair stands after it was asked for packets.

@@ -277,9 +277,8 @@ impl Shard {
 
     /// Asks a link how many packets it takes at once. The answer may change after a send has failed.
     fn limit_batches(&mut self, index: usize) {
-        let link = &self.links[index];
         self.nic
-            .limit_batches(link.presence().address().ip, link.max_segments());
+            .limit_batches(index as u8, self.links[index].max_segments());
     }
 
     /// Looks for work and does it. Whether there was any.
