@@ -12,8 +12,9 @@
 //! timeout.
 //!
 //! Everybody, this file included, reaches the shard through a [`Turn`](turn::Turn). What the two sides know of each other
-//! is [`park`]; how a device and its process end is [`exit`].
+//! is [`park`]; whether a polling thread had better sleep is [`contention`]; how a device and its process end is [`exit`].
 
+mod contention;
 pub(crate) mod exit;
 pub(crate) mod machine;
 pub(crate) mod park;
@@ -22,8 +23,10 @@ pub(crate) mod turn;
 use crate::eventfd::EventFd;
 use crate::os::clock::Clock;
 use crate::os::poller::{Poller, timespec};
+use crate::os::scheduling::ask_for_short_slices;
 use crate::os::signals::with_signals_blocked;
 use crate::shard::{Effort, Shard};
+use contention::Contention;
 use nonic_core::Time;
 use park::Wake;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -42,6 +45,9 @@ const LONGEST_NAP: Duration = Duration::from_millis(1);
 const WATCHFUL: Duration = Duration::from_millis(10);
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
+/// How long it sleeps where others want the processor, unless a packet comes. What the program's other threads have for it
+/// waits so long.
+const CONTENDED_NAP: Duration = Duration::from_micros(100);
 
 /// How often the descriptors are checked by a thread that is awake anyway.
 const DESCRIPTOR_CHECK: Duration = Duration::from_secs(1);
@@ -90,6 +96,7 @@ pub(crate) struct Driver {
     poller: Arc<Poller>,
     /// Polls in a row that found nothing.
     idle: AtomicU32,
+    contention: Contention,
     stop: AtomicBool,
 }
 
@@ -116,6 +123,7 @@ impl Driver {
             turns: Turns::new(shard, wake, clock),
             poller,
             idle: AtomicU32::new(0),
+            contention: Contention::default(),
             stop: AtomicBool::new(false),
         }))
     }
@@ -147,10 +155,21 @@ impl Driver {
         if worked {
             self.idle.store(0, Ordering::Relaxed);
         } else if self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS_BEFORE_YIELD {
-            // With fewer processors than spinning threads, the peer may be waiting for this one.
-            std::thread::yield_now();
+            self.make_room();
         }
         worked
+    }
+
+    /// Lets others have the processor: with fewer of them than spinning threads, the peer may be waiting for this one.
+    fn make_room(&self) {
+        let at = self.turns.now();
+        if self.contention.is_known(at) {
+            // If the descriptors are lost, it does not sleep; the next turn finds out.
+            let _ = self.poller.wait(Some(CONTENDED_NAP));
+        } else {
+            std::thread::yield_now();
+            self.contention.yielded(at, self.turns.now());
+        }
     }
 
     fn drive_light(&self, mut turn: Turn<'_>) -> bool {
@@ -210,6 +229,8 @@ impl Driver {
     }
 
     fn run(&self) {
+        // Without, peers only wait longer while the program spins.
+        ask_for_short_slices();
         let mut nap = SHORTEST_NAP;
         let mut watchful_until = Time::ZERO;
         let mut check_at = Time::ZERO;

@@ -7,4 +7,5 @@ pub mod eventfd;
 pub mod netdev;
 pub mod pinning;
 pub(crate) mod poller;
+pub(crate) mod scheduling;
 pub(crate) mod signals;
