@@ -54,6 +54,15 @@ pub(crate) struct VethPair {
 
 impl VethPair {
     pub(crate) fn new() -> Result<Self> {
+        let veth_pair = Self::ipv6_only()?;
+        for (end, host) in [(&veth_pair.left, "1"), (&veth_pair.right, "2")] {
+            end.ip(&["addr", "add", &format!("10.77.0.{host}/24"), "dev", "veth"])?;
+        }
+        Ok(veth_pair)
+    }
+
+    /// Without addresses of IPv4, for programs that would rather use those.
+    pub(crate) fn ipv6_only() -> Result<Self> {
         let veth_pair = Self {
             left: Namespace::new()?,
             right: Namespace::new()?,
@@ -64,7 +73,6 @@ impl VethPair {
         ip(&arguments)?;
         for (end, host) in [(left, "1"), (right, "2")] {
             end.ip(&["link", "set", "veth", "mtu", "9000", "addrgenmode", "none", "up"])?;
-            end.ip(&["addr", "add", &format!("10.77.0.{host}/24"), "dev", "veth"])?;
             // Without `nodad` an address is unusable for a second or two.
             end.ip(&["addr", "add", &format!("fd77::{host}/64"), "dev", "veth", "nodad"])?;
             end.ip(&["addr", "add", &format!("fe80::{host}/64"), "dev", "veth", "nodad"])?;

@@ -13,6 +13,7 @@ mod lab;
 mod link;
 mod loom;
 mod mutants;
+mod programs;
 mod soak;
 mod tools;
 
@@ -44,6 +45,8 @@ enum Chore {
     Loom,
     /// Break the NIC on purpose and expect the simulator to notice.
     Mutants(mutants::Options),
+    /// Run UCX, libfabric, MPI and what else is built upon verbs on our libraries.
+    Programs(programs::Options),
     /// Do one thing for a long time and count what fails.
     Soak(soak::Options),
     /// Run rdma-core's examples, perftest and qperf on our library.
@@ -78,6 +81,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Lab(options) => lab::run(&options),
         Chore::Loom => loom::run(),
         Chore::Mutants(options) => mutants::run(&options),
+        Chore::Programs(options) => programs::run(&options),
         Chore::Soak(options) => soak::run(&options),
         Chore::Tools(options) => tools::run(&options),
         Chore::BarePeer { role } => bare::serve(role),

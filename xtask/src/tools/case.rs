@@ -92,23 +92,23 @@ impl Case {
 
 /// Both command lines, and how they belong together.
 #[derive(Clone, Debug)]
-pub(super) struct Connected {
-    pub(super) server: String,
-    pub(super) client: String,
-    pub(super) reached: Reached,
+pub(crate) struct Connected {
+    pub(crate) server: String,
+    pub(crate) client: String,
+    pub(crate) reached: Reached,
     /// How many clients the server gets, one after another.
-    pub(super) clients: usize,
+    pub(crate) clients: usize,
     /// The server ends by itself when its client has; if not, it is there for the next.
-    pub(super) server_ends: bool,
+    pub(crate) server_ends: bool,
     /// What the last client prints.
-    pub(super) prints: &'static str,
+    pub(crate) prints: &'static str,
     /// There is a file of so many bytes, and afterwards a copy that is the same.
-    pub(super) copied_bytes: Option<u64>,
+    pub(crate) copied_bytes: Option<u64>,
 }
 
 /// How a client reaches the server.
 #[derive(Copy, Clone, Debug)]
-pub(super) enum Reached {
+pub(crate) enum Reached {
     /// By the connection manager, at `{port}`.
     Port,
     /// By the connection manager, at a port the program has chosen.

@@ -2,8 +2,8 @@
 //!
 //! Their command lines differ from program to program, so each case has its own, with `{words}` for what depends on the
 //! place: `{to}` and `{from}` are the addresses of server and client, `{ethernet-to}` and `{ethernet-from}` those on an
-//! interface with multicast, `{group}` is a multicast group and `{port}` a port nobody uses. `{source}` and `{copy}` are
-//! files, if the case has any.
+//! interface with multicast, `{device}` is the device there, `{group}` a multicast group and `{port}` a port nobody uses.
+//! `{source}` and `{copy}` are files, if the case has any. A line may begin with variables, `NAME=value`, as in a shell.
 
 use super::case::{Connected, Reached};
 use super::files::Files;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Runs it.
-pub(super) fn run(topology: &Topology<'_>, nonic: &Path, case: &Connected) -> Result<()> {
+pub(crate) fn run(topology: &Topology<'_>, nonic: &Path, case: &Connected) -> Result<()> {
     let port = fresh_port();
     let files = case.copied_bytes.map(Files::new).transpose()?;
     let command = |run_as: &RunAs<'_>, line: &str| {
@@ -67,16 +67,28 @@ fn clients(count: usize, start: impl Fn() -> Result<Process>) -> Result<String> 
     Ok(printed)
 }
 
-fn command(topology: &Topology<'_>, nonic: &Path, run_as: &RunAs<'_>, line: &str, port: u16) -> Command {
+/// One side's command, with what depends on the place filled in.
+pub(crate) fn command(
+    topology: &Topology<'_>,
+    nonic: &Path,
+    run_as: &RunAs<'_>,
+    line: &str,
+    port: u16,
+) -> Command {
     let line = line
         .replace("{to}", topology.address)
         .replace("{from}", topology.client_address)
         .replace("{ethernet-to}", topology.ethernet[0])
         .replace("{ethernet-from}", topology.ethernet[1])
+        .replace("{device}", topology.device)
         .replace("{group}", &topology.group.to_string())
         .replace("{port}", &port.to_string());
-    let mut words = line.split_whitespace();
+    let mut words = line.split_whitespace().peekable();
+    let mut variables = Vec::new();
+    while let Some(variable) = words.next_if(|word| word.contains('=')) {
+        variables.extend(variable.split_once('='));
+    }
     let mut command = on_nonic(run_as, nonic, words.next().unwrap_or_default());
-    command.args(words);
+    command.args(words).envs(variables);
     command
 }

@@ -4,14 +4,13 @@
 //! fault was injected, and that what was lost was sent again: a run in which nothing happened proves nothing.
 
 use super::case::{Case, Shape};
+use super::counters::Counters;
 use super::process::Process;
 use super::topology::Topology;
 use super::{cm_cases, connected, pair};
 use crate::host::RunAs;
-use anyhow::{Context, Result, ensure};
-use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use anyhow::{Result, ensure};
+use std::path::Path;
 use std::time::Instant;
 
 /// What is done to every packet that either side receives.
@@ -117,65 +116,25 @@ impl Program {
                 Process::start(command.args(["perf", "--loopback"]).args(*options))?.finish()?;
             }
         }
-        counters.check().map(Some)
+        check(&counters).map(Some)
     }
 }
 
-/// The counters of everybody who took part, in a file that anybody may write to.
-struct Counters {
-    folder: PathBuf,
-}
-
-impl Counters {
-    fn new() -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("nonic-counters-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
-        Ok(Counters { folder })
+/// What was injected and repaired, as the counters tell.
+fn check(counters: &Counters) -> Result<String> {
+    let sums = counters.sums()?;
+    let mut told = Vec::new();
+    for name in INJECTED.iter().chain(&REPAIRED) {
+        let count = sums.get(*name).copied().unwrap_or(0);
+        ensure!(count > 0, "{name} is zero: {sums:?}");
+        told.push(format!("{name} {count}"));
     }
-
-    fn file(&self) -> PathBuf {
-        self.folder.join("counters")
-    }
-
-    fn check(&self) -> Result<String> {
-        let text = std::fs::read_to_string(self.file()).context("nobody wrote counters")?;
-        let sums = sums(&text);
-        let mut told = Vec::new();
-        for name in INJECTED.iter().chain(&REPAIRED) {
-            let count = sums.get(*name).copied().unwrap_or(0);
-            ensure!(count > 0, "{name} is zero: {text}");
-            told.push(format!("{name} {count}"));
-        }
-        Ok(told.join(", "))
-    }
-}
-
-impl Drop for Counters {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Lines of `name value`, added up by name.
-fn sums(text: &str) -> BTreeMap<&str, u64> {
-    let mut sums = BTreeMap::new();
-    for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
-        *sums.entry(name).or_default() += value.parse::<u64>().unwrap_or(0);
-    }
-    sums
+    Ok(told.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_of_several_processes_are_added_up() {
-        let sums = sums("sends 2\nreceives 5\nsends 3\n");
-        assert_eq!(sums.get("sends"), Some(&5));
-        assert_eq!(sums.get("receives"), Some(&5));
-    }
 
     #[test]
     fn a_run_in_which_nothing_was_injected_is_refused() {
@@ -185,8 +144,8 @@ mod tests {
             names.map(|name| format!("{name} {count}\n")).collect::<String>()
         };
         std::fs::write(counters.file(), lines(1)).expect("written");
-        assert!(counters.check().is_ok());
+        assert!(check(&counters).is_ok());
         std::fs::write(counters.file(), lines(0)).expect("written");
-        assert!(counters.check().is_err());
+        assert!(check(&counters).is_err());
     }
 }

@@ -6,13 +6,15 @@
 //! Read first: [`case`] (what a case is), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how),
 //! then [`topology`] (where).
 
-mod case;
+pub(crate) mod case;
 mod cases;
 mod cm_cases;
-mod connected;
+pub(crate) mod connected;
+pub(crate) mod counters;
+pub(crate) mod document;
 mod faulty;
 mod files;
-mod pair;
+pub(crate) mod pair;
 pub(crate) mod process;
 mod table;
 pub(crate) mod topology;
@@ -21,6 +23,7 @@ use crate::dist::{self, Dist};
 use crate::host::{Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, ensure};
 use case::{Case, Outcome, Shape};
+use document::Part;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use topology::{TOPOLOGIES, Topology};
@@ -101,13 +104,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         unexpected.extend(faulty::run(&topologies, &readable.nonic()));
     }
     println!(
-        "programs: {runs} runs, {bad} of them do not run, {} not as expected",
+        "tools: {runs} runs, {bad} of them do not run, {} not as expected",
         unexpected.len()
     );
     if options.only.is_empty() {
         // The document tells what every run shows, which these are not part of.
         outcomes.retain(|outcome| !outcome.case.takes_long);
-        document(&outcomes, options.write)?;
+        Part::Tools.document(&table::markdown(&outcomes), options.write)?;
     }
     ensure!(
         unexpected.is_empty(),
@@ -184,21 +187,6 @@ fn everything(
     Ok((outcomes, runs))
 }
 
-/// Writes the table, or compares it with what is written.
-fn document(outcomes: &[Outcome], write: bool) -> Result<()> {
-    let path = dist::workspace().join("docs/programs.md");
-    let text = table::markdown(outcomes);
-    if write {
-        return std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()));
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    ensure!(
-        written == text,
-        "docs/programs.md is not what was found; see `cargo xtask tools --write`"
-    );
-    Ok(())
-}
-
 /// A copy of what is installed that another user may read, wherever it was built.
 pub(crate) struct Readable {
     folder: PathBuf,
@@ -208,11 +196,8 @@ impl Readable {
     pub(crate) fn copy(dist: &Dist) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("nonic-tools-{}", std::process::id()));
         let readable = Self { folder };
-        for file in ["bin/nonic", "lib/libibverbs.so.1", "lib/librdmacm.so.1"] {
-            let to = readable.folder.join(file);
-            let parent = to.parent().context("a file is in a folder")?;
-            std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-            std::fs::copy(dist.root.join(file), &to).with_context(|| format!("cannot copy {file}"))?;
+        for folder in ["bin", "lib"] {
+            copy_folder(&dist.root.join(folder), &readable.folder.join(folder))?;
         }
         Ok(readable)
     }
@@ -226,6 +211,20 @@ impl Drop for Readable {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_folder(&from, &to)?;
+        } else {
+            std::fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -244,6 +243,9 @@ mod tests {
         };
         let cases = cases::all().into_iter().filter(|case| !case.takes_long);
         let outcomes: Vec<Outcome> = cases.map(outcome).collect();
-        document(&outcomes, false).expect("`cargo xtask tools --write` is due");
+        let text = table::markdown(&outcomes);
+        Part::Tools
+            .document(&text, false)
+            .expect("`cargo xtask tools --write` is due");
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn both(topology: &Topology<'_>, nonic: &Path, case: &Case) -> Result
 }
 
 /// Ports of cases that follow each other must not be in the way of each other.
-pub(super) fn fresh_port() -> u16 {
+pub(crate) fn fresh_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(20000);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -146,9 +146,9 @@ impl Process {
 }
 
 impl Process {
-    /// Ends it with the processes it started: fio's jobs would outlive it, and keep its pipes open.
+    /// Ends it with the processes it started: fio's jobs and mpirun's ranks would outlive it, and keep its pipes open.
     fn kill(&mut self) {
-        let started = children(self.child.id());
+        let started = descendants(&self.child.id().to_string());
         // It may have ended long ago.
         let _ = self.child.kill();
         for process in started {
@@ -164,11 +164,14 @@ impl Drop for Process {
     }
 }
 
-/// The processes that a process started, as far as they run.
-fn children(process: u32) -> Vec<String> {
+/// The processes that a process started, and those that these started, as far as they run.
+fn descendants(process: &str) -> Vec<String> {
     let path = format!("/proc/{process}/task/{process}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().map(str::to_owned).collect()
+    let children = text.split_whitespace();
+    children
+        .flat_map(|child| std::iter::once(child.to_owned()).chain(descendants(child)))
+        .collect()
 }
 
 fn read(from: Option<impl std::io::Read>) -> String {

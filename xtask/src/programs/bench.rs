@@ -1,0 +1,91 @@
+//! What a run of a case is given: the place, the command `nonic`, the wheels, and counters that tell whether nonic was used.
+
+use super::case::{Case, Shape};
+use super::wheels::Wheels;
+use crate::host::RunAs;
+use crate::tools::case::Connected;
+use crate::tools::connected;
+use crate::tools::counters::Counters;
+use crate::tools::pair::fresh_port;
+use crate::tools::process::Process;
+use crate::tools::topology::Topology;
+use anyhow::{Result, ensure};
+use std::path::Path;
+use std::process::Command;
+
+/// Where, and with what.
+pub(crate) struct Bench<'a> {
+    pub(crate) topology: Topology<'a>,
+    pub(crate) nonic: &'a Path,
+    pub(crate) wheels: Option<&'a Wheels>,
+}
+
+/// Runs a case; what its devices sent.
+pub(super) fn run(case: &Case, bench: &Bench<'_>) -> Result<u64> {
+    let counters = Counters::new()?;
+    let environment = [("NONIC_COUNTERS", counters.file().display().to_string())];
+    let counted = |run_as| RunAs {
+        environment: &environment,
+        ..run_as
+    };
+    let bench = Bench {
+        topology: Topology {
+            server: counted(bench.topology.server),
+            client: counted(bench.topology.client),
+            ..bench.topology
+        },
+        ..*bench
+    };
+    match &case.shape {
+        Shape::Alone { line, prints } => {
+            let printed = Process::start(&mut bench.client(line))?.finish()?;
+            for word in *prints {
+                ensure!(printed.contains(word), "it does not print {word:?}: {printed}");
+            }
+        }
+        Shape::Pair(pair) => {
+            let filled_in = Connected {
+                server: bench.fill_in(&pair.server),
+                client: bench.fill_in(&pair.client),
+                ..pair.clone()
+            };
+            connected::run(&bench.topology, bench.nonic, &filled_in)?;
+        }
+        Shape::Scripted(script) => script(&bench)?,
+    }
+    if case.moved_bytes == 0 {
+        return Ok(0);
+    }
+    let sent = counters.sums()?.get("tx_bytes").copied().unwrap_or(0);
+    ensure!(
+        sent >= case.moved_bytes,
+        "it went another way: nonic's devices sent {sent} bytes, and {} are what it moved",
+        case.moved_bytes
+    );
+    Ok(sent)
+}
+
+impl Bench<'_> {
+    /// A command on the host of servers.
+    pub(crate) fn server(&self, line: &str) -> Command {
+        self.command(&self.topology.server, line)
+    }
+
+    /// A command on the host of clients.
+    pub(crate) fn client(&self, line: &str) -> Command {
+        self.command(&self.topology.client, line)
+    }
+
+    fn command(&self, run_as: &RunAs<'_>, line: &str) -> Command {
+        let line = self.fill_in(line);
+        connected::command(&self.topology, self.nonic, run_as, &line, fresh_port())
+    }
+
+    /// A line with `{venv}`, the folder of the wheels.
+    fn fill_in(&self, line: &str) -> String {
+        match self.wheels {
+            Some(wheels) => line.replace("{venv}", &wheels.folder().display().to_string()),
+            None => line.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What people really run, on our libraries: UCX, libfabric, MPI and whatever else is built upon verbs.
+//!
+//! The second half of the tools' harness ([`crate::tools`]): those know verbs themselves, these choose a network, and would
+//! silently take another. So each run is counted: what nonic's devices sent must be what the program moved. Each is installed
+//! by name, unchanged, runs as nobody on one host and on two, and is given nothing that a user of hardware would not give it.
+//!
+//! Read first: [`case`] (what a case is), [`ucx`] (what they look like), then [`bench`] (how they are run).
+
+mod bench;
+mod case;
+mod place;
+mod table;
+mod ucx;
+mod wheels;
+
+use crate::dist::{self, Dist};
+use crate::host::{Sysctl, install, is_root};
+use crate::tools::Readable;
+use crate::tools::document::Part;
+use anyhow::{Result, ensure};
+use bench::Bench;
+use case::{Case, Place};
+use place::Hosts;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use wheels::Wheels;
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    build: dist::Options,
+    /// Only cases whose program or command line contains this; the documentation is then left alone.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Only what CI has time for; the documentation is then left alone.
+    #[arg(long)]
+    core: bool,
+    /// So many times, one after the other.
+    #[arg(long, default_value_t = 1)]
+    repeat: usize,
+    /// Write this part of docs/programs.md instead of comparing with it.
+    #[arg(long)]
+    write: bool,
+    /// Print which cases there are, and run none.
+    #[arg(long)]
+    list: bool,
+    /// Do not build; use this folder, as made by `dist`.
+    #[arg(long = "dist", value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// Every case of every program.
+fn all() -> Vec<Case> {
+    ucx::all()
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut cases = all();
+    cases.retain(|case| case.program.name.contains(&options.only) || case.line.contains(&options.only));
+    if options.core {
+        for case in &mut cases {
+            case.places = case.core.clone();
+        }
+        cases.retain(|case| !case.places.is_empty());
+    }
+    ensure!(!cases.is_empty(), "no case has that in its command line");
+    if options.list {
+        for case in &cases {
+            println!("{}: {}", case.program.name, case.line);
+        }
+        return Ok(());
+    }
+    ensure!(
+        is_root(),
+        "only root can make network namespaces and become another user"
+    );
+    let built = match &options.folder {
+        Some(root) => Dist { root: root.clone() },
+        None => Dist::build(&options.build)?,
+    };
+    let readable = Readable::copy(&built)?;
+    // Unreliable datagrams have no flow control: what the peer does not read in time must fit its socket buffer.
+    let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
+    let hosts = Hosts::new()?;
+    let mut tally = Tally::default();
+    for _ in 0..options.repeat {
+        everything(&cases, &hosts, &readable.nonic(), &mut tally)?;
+    }
+    println!(
+        "programs: {} passed, {} failed, {} known",
+        tally.passed,
+        tally.failed.len(),
+        tally.known
+    );
+    ensure!(
+        tally.failed.is_empty(),
+        "not as expected: {}",
+        tally.failed.join("; ")
+    );
+    if options.only.is_empty() && !options.core {
+        Part::Programs.document(&table::markdown(&cases), options.write)?;
+    }
+    Ok(())
+}
+
+/// How runs went.
+#[derive(Debug, Default)]
+struct Tally {
+    passed: usize,
+    failed: Vec<String>,
+    known: usize,
+}
+
+/// Runs every case wherever it runs, and says so.
+fn everything(cases: &[Case], hosts: &Hosts, nonic: &Path, tally: &mut Tally) -> Result<()> {
+    let total: usize = cases.iter().map(|case| case.places.len()).sum();
+    let mut runs = 0;
+    for case in cases {
+        install(case.program.packages)?;
+        let wheels = Wheels::install(case.program)?;
+        for place in &case.places {
+            runs += 1;
+            let bench = Bench {
+                topology: hosts.topology(*place),
+                nonic,
+                wheels: wheels.as_ref(),
+            };
+            let verdict = once(case, *place, &bench, tally);
+            println!("{runs}/{total} {} ({}): {verdict}", case.line, place.name());
+        }
+    }
+    Ok(())
+}
+
+/// Runs a case once, and says how it went.
+fn once(case: &Case, place: Place, bench: &Bench<'_>, tally: &mut Tally) -> String {
+    let started = Instant::now();
+    let result = bench::run(case, bench);
+    let seconds = started.elapsed().as_secs_f32();
+    let name = || format!("{} ({})", case.line, place.name());
+    match (result, case.is_known_to_fail(place)) {
+        (Ok(sent), false) => {
+            tally.passed += 1;
+            format!("ok ({seconds:.1} s, {:.1} MB sent)", sent as f64 / 1e6)
+        }
+        (Err(_), true) => {
+            tally.known += 1;
+            format!("does not run, as known ({seconds:.1} s)")
+        }
+        (Ok(_), true) => {
+            tally
+                .failed
+                .push(format!("{} runs: take it off the known failures", name()));
+            "FAILED: it runs, and is known not to".to_owned()
+        }
+        (Err(error), false) => {
+            tally.failed.push(format!("{} fails", name()));
+            format!("FAILED after {seconds:.1} s: {error:#}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of a run in which everything went as it is known to is the one in the repository.
+    #[test]
+    fn the_document_is_up_to_date() {
+        let text = table::markdown(&all());
+        Part::Programs
+            .document(&text, false)
+            .expect("`cargo xtask programs --write` is due");
+    }
+
+    #[test]
+    fn what_ci_runs_is_part_of_everything() {
+        for case in all() {
+            let is_run = |place| case.places.contains(place);
+            assert!(case.core.iter().all(is_run), "{}", case.line);
+        }
+    }
+}

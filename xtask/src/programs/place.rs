@@ -1,0 +1,39 @@
+//! Where cases run. Unlike the tools', both sides of "one host" use its Ethernet device: programs like these look for the
+//! network that leads to others, and leave loopback to shared memory.
+
+use super::case::Place;
+use crate::host::VethPair;
+use crate::tools::topology::{self, Topology};
+use anyhow::Result;
+
+/// Two hosts with both protocols, and two with nothing but IPv6, so that whoever prefers IPv4 must use it.
+pub(super) struct Hosts {
+    both: VethPair,
+    ipv6_only: VethPair,
+}
+
+impl Hosts {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            both: VethPair::new()?,
+            ipv6_only: VethPair::ipv6_only()?,
+        })
+    }
+
+    pub(super) fn topology(&self, place: Place) -> Topology<'_> {
+        let two_hosts = match place {
+            Place::OneHost | Place::TwoHosts => topology::all(&self.both)[1],
+            Place::OneHostIpv6 | Place::TwoHostsIpv6 => topology::all(&self.ipv6_only)[3],
+        };
+        let name = place.name();
+        match place {
+            Place::TwoHosts | Place::TwoHostsIpv6 => Topology { name, ..two_hosts },
+            Place::OneHost | Place::OneHostIpv6 => Topology {
+                name,
+                client_address: two_hosts.address,
+                client: two_hosts.server,
+                ..two_hosts
+            },
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the devices of all processes of a run did, from `NONIC_COUNTERS`: whether a program used nonic is counted, not assumed.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+/// The counters of everybody who took part, in a file that anybody may write to; gone when the value is.
+pub(crate) struct Counters {
+    folder: PathBuf,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("nonic-counters-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
+        Ok(Counters { folder })
+    }
+
+    /// What `NONIC_COUNTERS` is set to.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.join("counters")
+    }
+
+    /// Every counter, added up over all devices of all processes that have ended or closed theirs.
+    pub(crate) fn sums(&self) -> Result<BTreeMap<String, u64>> {
+        let text = std::fs::read_to_string(self.file()).context("nobody wrote counters")?;
+        Ok(sums(&text))
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Lines of `name value`, added up by name.
+fn sums(text: &str) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+        *sums.entry(name.to_owned()).or_default() += value.parse::<u64>().unwrap_or(0);
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_several_processes_are_added_up() {
+        let sums = sums("sends 2\nreceives 5\nsends 3\n");
+        assert_eq!(sums.get("sends"), Some(&5));
+        assert_eq!(sums.get("receives"), Some(&5));
+    }
+}
