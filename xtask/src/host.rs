@@ -3,15 +3,17 @@
 //! Namespaces are gone when their value is, however the chore ends. They need root; without it everything runs
 //! where we are, as who we are.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// A network namespace with its loopback switched on.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
+    machine: Option<Machine>,
 }
 
 impl Namespace {
@@ -20,14 +22,24 @@ impl Namespace {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nonic-x{}-{count}", std::process::id());
         ip(&["netns", "add", &name])?;
-        let namespace = Self { name };
+        let namespace = Self { name, machine: None };
         namespace.ip(&["link", "set", "lo", "up"])?;
         Ok(namespace)
     }
 
+    /// Gives it its own processes, shared memory and host name, too. Programs that find out by those that both sides are on
+    /// one machine would not use the network otherwise.
+    pub(crate) fn become_machine(&mut self) -> Result<()> {
+        self.machine = Some(Machine::start(&self.name)?);
+        Ok(())
+    }
+
     /// How `nsenter` is told of it.
-    fn flag(&self) -> String {
-        format!("--net=/run/netns/{}", self.name)
+    fn flags(&self) -> Vec<String> {
+        match &self.machine {
+            Some(machine) => machine.flags(),
+            None => vec![format!("--net=/run/netns/{}", self.name)],
+        }
     }
 
     /// Runs `ip` within it.
@@ -42,6 +54,70 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         // Its interfaces go with it. An error here must not hide the one that ended the chore.
         let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+/// A process that keeps namespaces of every kind for as long as the value lives.
+#[derive(Debug)]
+struct Machine {
+    unshare: Child,
+    /// The first process of the machine, which the others are entered by.
+    first: String,
+}
+
+impl Machine {
+    fn start(network: &str) -> Result<Self> {
+        // What is mounted here stays here. Its own `/dev/shm`, since names in there are the same on both machines.
+        let script =
+            format!("hostname {network}; mount -t tmpfs tmpfs /dev/shm -o mode=1777; exec sleep infinity");
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{network}"));
+        command.args(["unshare", "--ipc", "--uts", "--pid", "--mount", "--mount-proc"]);
+        command.args(["--fork", "--kill-child", "sh", "-c", &script]);
+        let unshare = command
+            .spawn()
+            .context("cannot start a machine's first process")?;
+        let mut machine = Self {
+            first: String::new(),
+            unshare,
+        };
+        machine.first = machine.wait_until_ready()?;
+        Ok(machine)
+    }
+
+    /// Its first process, once it has become `sleep`: all is done by then.
+    fn wait_until_ready(&mut self) -> Result<String> {
+        let parent = self.unshare.id();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            let path = format!("/proc/{parent}/task/{parent}/children");
+            let child = std::fs::read_to_string(path)
+                .unwrap_or_default()
+                .trim()
+                .to_owned();
+            let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+            if name.trim() == "sleep" {
+                return Ok(child);
+            }
+            let ended = self.unshare.try_wait()?;
+            ensure!(ended.is_none(), "a machine's first process ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("a machine's first process is never ready");
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let mut flags = vec![format!("--target={}", self.first)];
+        flags.extend(["--net", "--ipc", "--uts", "--pid", "--mount"].map(str::to_owned));
+        flags
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // With the first process of a machine the kernel ends all others.
+        let _ = self.unshare.kill();
+        let _ = self.unshare.wait();
     }
 }
 
@@ -95,9 +171,10 @@ impl RunAs<'_> {
         let mut words: Vec<&std::ffi::OsStr> = Vec::new();
         // Not `ip netns exec`: it gives a process its own mounts, and the kernel takes its time to free those of one
         // that was killed before it closes its sockets.
-        let enter = self.namespace.map(Namespace::flag);
-        if let Some(flag) = &enter {
-            words.extend(["nsenter", flag].map(std::ffi::OsStr::new));
+        let enter = self.namespace.map(Namespace::flags);
+        if let Some(flags) = &enter {
+            words.push("nsenter".as_ref());
+            words.extend(flags.iter().map(std::ffi::OsStr::new));
         }
         if self.as_nobody {
             let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];

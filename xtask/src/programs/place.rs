@@ -14,10 +14,15 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) fn new() -> Result<Self> {
-        Ok(Self {
+        let mut hosts = Self {
             both: VethPair::new()?,
             ipv6_only: VethPair::ipv6_only()?,
-        })
+        };
+        for pair in [&mut hosts.both, &mut hosts.ipv6_only] {
+            pair.left.become_machine()?;
+            pair.right.become_machine()?;
+        }
+        Ok(hosts)
     }
 
     pub(super) fn topology(&self, place: Place) -> Topology<'_> {

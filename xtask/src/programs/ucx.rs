@@ -1,4 +1,5 @@
-//! UCX: what `ucx_info` finds, and every test of `ucx_perftest` over both transports of verbs.
+//! UCX: what `ucx_info` finds, every test of `ucx_perftest` over both transports of verbs, and `io_demo`, which connects by
+//! the connection manager and verifies what it reads and writes.
 
 use super::case::{Case, Place, Program, Shape};
 use crate::tools::case::{Connected, Reached};
@@ -10,10 +11,72 @@ const UCX: Program = Program {
     wheels: &[],
 };
 
+/// UCP's tests, with how many bytes a turn moves.
+const UCP_TESTS: [(&str, u64); 15] = [
+    ("tag_lat", 8),
+    ("tag_bw", 65536),
+    ("tag_sync_lat", 8),
+    ("tag_sync_bw", 65536),
+    ("ucp_put_lat", 8),
+    ("ucp_put_bw", 65536),
+    ("ucp_get", 4096),
+    ("ucp_add", 8),
+    ("ucp_fadd", 8),
+    ("ucp_swap", 8),
+    ("ucp_cswap", 8),
+    ("stream_lat", 8),
+    ("stream_bw", 65536),
+    ("ucp_am_lat", 8),
+    ("ucp_am_bw", 65536),
+];
+
+/// UCT's tests over RC: the test, the layouts it is run with, and how many bytes a turn moves.
+const RC_TESTS: [(&str, &[&str], u64); 10] = [
+    ("am_lat", &["short", "bcopy", "zcopy"], 64),
+    ("am_bw", &["short", "shortiov"], 64),
+    ("am_bw", &["bcopy", "zcopy"], 4096),
+    ("put_lat", &["short", "bcopy", "zcopy"], 64),
+    ("put_bw", &["bcopy", "zcopy"], 4096),
+    ("get", &["bcopy", "zcopy"], 4096),
+    ("fadd", &["short"], 8),
+    ("swap", &["short"], 8),
+    ("cswap", &["short"], 8),
+    ("add_mr", &["short"], 8),
+];
+
+/// Over UD, whose messages are a packet: room for UCX's own header is needed, too.
+const UD_TESTS: [(&str, &[&str], u64); 3] = [
+    ("am_lat", &["short", "bcopy", "zcopy"], 64),
+    ("am_bw", &["short"], 64),
+    ("am_bw", &["bcopy", "zcopy"], 4000),
+];
+
+/// How often a test does what it does.
+const TURNS: u64 = 1000;
+
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
     let mut cases = vec![info()];
-    cases.push(perftest("-t tag_bw -n 2000 -s 65536", 2000 * 65536).core(&[Place::TwoHosts]));
+    for (test, bytes) in UCP_TESTS {
+        // With no choice given it takes shared memory within a host, as with hardware.
+        let default = ucp("", test, bytes).at(&[Place::TwoHosts, Place::TwoHostsIpv6]);
+        cases.push(default.core(&[Place::TwoHosts]));
+    }
+    for transport in ["rc", "ud"] {
+        for (test, bytes) in UCP_TESTS {
+            cases.push(ucp(transport, test, bytes).at(&Place::IPV4));
+        }
+    }
+    for (transport, tests) in [("rc_verbs", &RC_TESTS[..]), ("ud_verbs", &UD_TESTS[..])] {
+        for (test, layouts, bytes) in tests {
+            for layout in *layouts {
+                cases.push(uct(transport, test, layout, *bytes));
+            }
+        }
+    }
+    for interface in ["", " -A"] {
+        cases.push(io_demo(interface).core(&[Place::TwoHosts]));
+    }
     cases
 }
 
@@ -25,29 +88,67 @@ fn info() -> Case {
             line: "ucx_info -d".to_owned(),
             prints: &["Transport: rc_verbs", "Transport: ud_verbs"],
         },
-        places: vec![Place::OneHost],
+        places: Place::ALL.to_vec(),
         moved_bytes: 0,
         core: vec![Place::OneHost],
         known_failure: None,
     }
 }
 
-/// A test whose processes find each other by TCP, and choose the transport themselves.
-fn perftest(options: &str, moved_bytes: u64) -> Case {
+/// A test of the upper layer; which transports it may choose from is told by a variable.
+fn ucp(transports: &str, test: &str, bytes: u64) -> Case {
+    let variable = match transports {
+        "" => String::new(),
+        transports => format!("UCX_TLS={transports} "),
+    };
+    perftest(&variable, &format!("-t {test} -s {bytes}"), bytes)
+}
+
+/// A test of the lower layer, which has one transport of one device.
+fn uct(transport: &str, test: &str, layout: &str, bytes: u64) -> Case {
+    let options = format!("-d {{device}}:1 -x {transport} -t {test} -D {layout} -s {bytes}");
+    perftest("", &options, bytes).at(&Place::IPV4)
+}
+
+/// A test whose processes find each other by TCP.
+fn perftest(variables: &str, options: &str, bytes: u64) -> Case {
     Case {
         program: &UCX,
-        line: format!("ucx_perftest {options}"),
+        line: format!("{variables}ucx_perftest {options} -n {TURNS}"),
         shape: Shape::Pair(Connected {
-            server: "ucx_perftest -p {port}".to_owned(),
-            client: format!("ucx_perftest {{to}} -p {{port}} {options}"),
+            server: format!("{variables}ucx_perftest {{ipv6}} -p {{port}}"),
+            client: format!("{variables}ucx_perftest {{to}} {{ipv6}} -p {{port}} {options} -n {TURNS}"),
             reached: Reached::Tcp,
             clients: 1,
             server_ends: true,
             prints: "Final:",
             copied_bytes: None,
         }),
+        places: Vec::new(),
+        moved_bytes: TURNS * bytes,
+        core: Vec::new(),
+        known_failure: None,
+    }
+}
+
+/// Its server is there for the next client.
+fn io_demo(interface: &str) -> Case {
+    let options = format!("-q{interface} -o read,write -d 4096:65536");
+    Case {
+        program: &UCX,
+        line: format!("io_demo {options} -i {TURNS}"),
+        shape: Shape::Pair(Connected {
+            server: format!("io_demo -p {{port}} {options}"),
+            client: format!("io_demo {options} -i {TURNS} {{to}}:{{port}}"),
+            reached: Reached::Port,
+            clients: 1,
+            server_ends: false,
+            prints: "",
+            copied_bytes: None,
+        }),
         places: vec![Place::TwoHosts],
-        moved_bytes,
+        // A quarter at least is written by the client, whose counters these are: the server is ended before it tells its own.
+        moved_bytes: TURNS * 4096 / 4,
         core: Vec::new(),
         known_failure: None,
     }

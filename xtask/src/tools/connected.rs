@@ -2,7 +2,8 @@
 //!
 //! Their command lines differ from program to program, so each case has its own, with `{words}` for what depends on the
 //! place: `{to}` and `{from}` are the addresses of server and client, `{ethernet-to}` and `{ethernet-from}` those on an
-//! interface with multicast, `{device}` is the device there, `{group}` a multicast group and `{port}` a port nobody uses.
+//! interface with multicast, `{device}` is the device there, `{group}` a multicast group, `{port}` a port nobody uses and
+//! `{ipv6}` the option `-6` where that is needed.
 //! `{source}` and `{copy}` are files, if the case has any. A line may begin with variables, `NAME=value`, as in a shell.
 
 use super::case::{Connected, Reached};
@@ -81,6 +82,7 @@ pub(crate) fn command(
         .replace("{ethernet-to}", topology.ethernet[0])
         .replace("{ethernet-from}", topology.ethernet[1])
         .replace("{device}", topology.device)
+        .replace("{ipv6}", if topology.group.is_ipv6() { "-6" } else { "" })
         .replace("{group}", &topology.group.to_string())
         .replace("{port}", &port.to_string());
     let mut words = line.split_whitespace().peekable();
