@@ -3,7 +3,9 @@
 //! Namespaces are gone when their value is, however the chore ends. They need root; without it everything runs
 //! where we are, as who we are.
 
+use crate::confined::Confinement;
 use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -162,6 +164,8 @@ impl VethPair {
 pub(crate) struct RunAs<'a> {
     pub(crate) namespace: Option<&'a Namespace>,
     pub(crate) as_nobody: bool,
+    /// As a container's defaults leave it.
+    pub(crate) confinement: Option<&'a Confinement>,
     pub(crate) environment: &'a [(&'static str, String)],
 }
 
@@ -176,6 +180,8 @@ impl RunAs<'_> {
             words.push("nsenter".as_ref());
             words.extend(flags.iter().map(std::ffi::OsStr::new));
         }
+        let confine = self.confinement.map(Confinement::words).unwrap_or_default();
+        words.extend(confine.iter().map(OsString::as_os_str));
         if self.as_nobody {
             let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
             words.extend(become_nobody.map(std::ffi::OsStr::new));

@@ -5,6 +5,7 @@
 mod bare;
 mod bench;
 mod bench_verbs;
+mod confined;
 mod conformance;
 mod dist;
 mod host;

@@ -112,6 +112,7 @@ fn topologies(veth_pair: Option<&VethPair>) -> Vec<Topology<'_>> {
     let run_as = RunAs {
         namespace: veth_pair.map(|veth_pair| &veth_pair.left),
         as_nobody: false,
+        confinement: None,
         environment: &[],
     };
     let mut topologies = vec![Topology {

@@ -13,6 +13,7 @@ mod table;
 mod ucx;
 mod wheels;
 
+use crate::confined::Confinement;
 use crate::dist::{self, Dist};
 use crate::host::{Sysctl, install, is_root};
 use crate::tools::Readable;
@@ -39,6 +40,9 @@ pub(crate) struct Options {
     /// So many times, one after the other.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
+    /// As a container's defaults leave programs: no namespaces, no mounts, a `/dev` of their own.
+    #[arg(long)]
+    confined: bool,
     /// Write this part of docs/programs.md instead of comparing with it.
     #[arg(long)]
     write: bool,
@@ -83,9 +87,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // Unreliable datagrams have no flow control: what the peer does not read in time must fit its socket buffer.
     let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     let hosts = Hosts::new()?;
+    let confinement = options.confined.then(Confinement::new).transpose()?;
+    let given = Given {
+        nonic: &readable.nonic(),
+        confinement: confinement.as_ref(),
+    };
     let mut tally = Tally::default();
     for _ in 0..options.repeat {
-        everything(&cases, &hosts, &readable.nonic(), &mut tally)?;
+        everything(&cases, &hosts, &given, &mut tally)?;
     }
     println!(
         "programs: {} passed, {} failed, {} known",
@@ -104,6 +113,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// What every run has.
+struct Given<'a> {
+    nonic: &'a Path,
+    confinement: Option<&'a Confinement>,
+}
+
 /// How runs went.
 #[derive(Debug, Default)]
 struct Tally {
@@ -113,7 +128,7 @@ struct Tally {
 }
 
 /// Runs every case wherever it runs, and says so.
-fn everything(cases: &[Case], hosts: &Hosts, nonic: &Path, tally: &mut Tally) -> Result<()> {
+fn everything(cases: &[Case], hosts: &Hosts, given: &Given<'_>, tally: &mut Tally) -> Result<()> {
     let total: usize = cases.iter().map(|case| case.places.len()).sum();
     let mut runs = 0;
     for case in cases {
@@ -122,8 +137,8 @@ fn everything(cases: &[Case], hosts: &Hosts, nonic: &Path, tally: &mut Tally) ->
         for place in &case.places {
             runs += 1;
             let bench = Bench {
-                topology: hosts.topology(*place),
-                nonic,
+                topology: hosts.topology(*place, given.confinement),
+                nonic: given.nonic,
                 wheels: wheels.as_ref(),
             };
             let verdict = once(case, *place, &bench, tally);

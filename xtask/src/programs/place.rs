@@ -2,6 +2,7 @@
 //! network that leads to others, and leave loopback to shared memory.
 
 use super::case::Place;
+use crate::confined::Confinement;
 use crate::host::VethPair;
 use crate::tools::topology::{self, Topology};
 use anyhow::Result;
@@ -25,11 +26,14 @@ impl Hosts {
         Ok(hosts)
     }
 
-    pub(super) fn topology(&self, place: Place) -> Topology<'_> {
-        let two_hosts = match place {
+    pub(super) fn topology<'a>(&'a self, place: Place, confinement: Option<&'a Confinement>) -> Topology<'a> {
+        let mut two_hosts = match place {
             Place::OneHost | Place::TwoHosts => topology::all(&self.both)[1],
             Place::OneHostIpv6 | Place::TwoHostsIpv6 => topology::all(&self.ipv6_only)[3],
         };
+        for side in [&mut two_hosts.server, &mut two_hosts.client] {
+            side.confinement = confinement;
+        }
         let name = place.name();
         match place {
             Place::TwoHosts | Place::TwoHostsIpv6 => Topology { name, ..two_hosts },

@@ -30,6 +30,7 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
     let run_as = |namespace| RunAs {
         namespace: Some(namespace),
         as_nobody: true,
+        confinement: None,
         environment: &[],
     };
     let loopback = Topology {
