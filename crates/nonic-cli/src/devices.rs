@@ -17,9 +17,14 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
-    let devices = Device::list().context("cannot ask the kernel for its network interfaces")?;
+    let devices = Device::interfaces().context("cannot ask the kernel for its network interfaces")?;
+    let listed = Device::list().context("cannot list the devices")?;
+    let is_listed = |device: &NetDevice| listed.iter().any(|other| other.index == device.index);
     if json {
-        let devices: Vec<Value> = devices.iter().map(as_json).collect();
+        let devices: Vec<Value> = devices
+            .iter()
+            .map(|device| as_json(device, is_listed(device)))
+            .collect();
         return output::json(&json!({ "devices": devices, "limits": limits_as_json() }));
     }
     let mut table = output::table([
@@ -51,6 +56,15 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
         }
     }
     output::print_table(&table)?;
+    for device in devices
+        .iter()
+        .filter(|device| device.loopback && !is_listed(device))
+    {
+        output::line(format_args!(
+            "\n{} is not in the list that programs see; NONIC_LOOPBACK=on adds it, NONIC_LOOPBACK=only shows nothing else",
+            device.device_name()
+        ))?;
+    }
     if arguments.verbose {
         output::line("")?;
         for (name, value) in limits() {
@@ -77,7 +91,7 @@ fn port_state(entry: &GidEntry) -> String {
     }
 }
 
-fn as_json(device: &NetDevice) -> Value {
+fn as_json(device: &NetDevice, listed: bool) -> Value {
     let gids: Vec<Value> = device
         .gids
         .iter()
@@ -97,6 +111,7 @@ fn as_json(device: &NetDevice) -> Value {
         "netdev_index": device.index,
         "state": state(device),
         "loopback": device.loopback,
+        "listed": listed,
         "mtu": device.mtu,
         "path_mtu": device.path_mtu(),
         "gids": gids,

@@ -28,7 +28,7 @@ impl DeviceChoice {
         let Some(name) = &self.device else {
             return Ok(Ipv4Addr::LOCALHOST.into());
         };
-        let devices = Device::list()?;
+        let devices = Device::interfaces()?;
         let device = devices
             .iter()
             .find(|device| device.device_name() == *name || device.name == *name);
@@ -91,7 +91,7 @@ pub(crate) struct OpenDevices {
 impl OpenDevices {
     /// The device and the GID for a connection with this local address.
     pub(crate) fn find(&self, choice: &DeviceChoice, local: SocketAddr) -> Result<LocalGid> {
-        let devices = Device::list().context("cannot ask the kernel for its network interfaces")?;
+        let devices = Device::interfaces().context("cannot ask the kernel for its network interfaces")?;
         let name = match &choice.device {
             Some(name) => name.clone(),
             None => device_of(&devices, local)?.device_name(),
@@ -112,7 +112,7 @@ impl OpenDevices {
         if let Some(name) = &choice.device {
             return Ok(vec![self.open(name)?]);
         }
-        let devices = Device::list().context("cannot ask the kernel for its network interfaces")?;
+        let devices = Device::interfaces().context("cannot ask the kernel for its network interfaces")?;
         let opened = devices.iter().map(|device| self.open(&device.device_name()));
         let (opened, refused): (Vec<_>, Vec<_>) = opened.partition(Result::is_ok);
         match refused.into_iter().next() {
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn loopback_is_found_by_any_of_its_addresses() {
-        let devices = Device::list().expect("rtnetlink answers");
+        let devices = Device::interfaces().expect("rtnetlink answers");
         for text in ["127.0.0.1:1", "127.8.9.10:1", "[::ffff:127.0.0.1]:1"] {
             let device = device_of(&devices, text.parse().expect("a literal")).expect(text);
             assert!(device.loopback);

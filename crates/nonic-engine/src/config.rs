@@ -21,6 +21,8 @@ pub struct Config {
     pub prompt_acks: bool,
     /// Send to processes of this host over port 4791, as other hosts would.
     pub no_shortcut: bool,
+    /// Whether programs are shown loopback devices.
+    pub loopback: Loopback,
     /// How many shards: pipelines, each with sockets and a thread of its own.
     pub shards: usize,
     /// What is to be done to received packets.
@@ -38,6 +40,7 @@ impl Default for Config {
             single_packets: false,
             prompt_acks: false,
             no_shortcut: false,
+            loopback: Loopback::Auto,
             shards: 1,
             faults: None,
             pcap: None,
@@ -58,6 +61,7 @@ impl Config {
             single_packets: environment.is_unusual(&settings::GSO),
             prompt_acks: environment.is_unusual(&settings::PROMPT_ACKS),
             no_shortcut: environment.is_unusual(&settings::NO_SHORTCUT),
+            loopback: Loopback::from_settings(environment),
             shards: environment.number(&settings::SHARDS) as usize,
             faults: environment
                 .text(&settings::FAULTS)
@@ -66,6 +70,31 @@ impl Config {
             pcap: environment.file(&settings::PCAP).map(PathBuf::from),
             counters: environment.file(&settings::COUNTERS).map(PathBuf::from),
         })
+    }
+}
+
+/// Whether programs are shown loopback devices. What follows from it is decided in `device/listing.rs`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Loopback {
+    /// Where no other device reaches other hosts.
+    #[default]
+    Auto,
+    /// Always, after all others.
+    On,
+    /// Always, and no others.
+    Only,
+    /// Never.
+    Off,
+}
+
+impl Loopback {
+    fn from_settings(environment: &Environment) -> Self {
+        match environment.choice(&settings::LOOPBACK) {
+            "on" => Loopback::On,
+            "only" => Loopback::Only,
+            "off" => Loopback::Off,
+            _ => Loopback::Auto,
+        }
     }
 }
 
@@ -90,6 +119,9 @@ mod tests {
         assert!(with("NONIC_GSO", "off").single_packets);
         assert!(with("NONIC_PROMPT_ACKS", "on").prompt_acks);
         assert!(with("NONIC_NO_SHORTCUT", "1").no_shortcut);
+        assert_eq!(with("NONIC_LOOPBACK", "on").loopback, Loopback::On);
+        assert_eq!(with("NONIC_LOOPBACK", "only").loopback, Loopback::Only);
+        assert_eq!(with("NONIC_LOOPBACK", "off").loopback, Loopback::Off);
         assert_eq!(with("NONIC_SHARDS", "2").shards, 2);
         assert!(with("NONIC_FAULTS", "loss=1%").faults.is_some());
         assert_eq!(with("NONIC_PCAP", "file").pcap, Some("file".into()));

@@ -29,7 +29,7 @@ mod shard;
 #[cfg(all(test, not(loom)))]
 mod testing;
 
-pub use config::{Config, FaultPlan};
+pub use config::{Config, FaultPlan, Loopback};
 pub use device::{Device, DeviceUsage, ListenError, OpenError, RecvPoster, SendPoster};
 pub use link::udp::socket;
 pub use link::{Datagrams, LinkCounters};

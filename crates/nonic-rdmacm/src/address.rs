@@ -70,6 +70,10 @@ fn claim_port(id: &Id, local: SocketAddr, devices: &[&'static Device]) -> Result
 }
 
 /// Binds to an address: to a device if it is a particular one.
+///
+/// Loopback addresses belong to no particular one, as in the kernel: the port is claimed, and requests that come over
+/// loopback are heard of, but the program sees no device. Programs ask for one this way to learn of all devices (libfabric,
+/// Open MPI). Where nothing but loopback is listed there is only one device to mean, and the program sees it.
 pub(crate) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     if id.state().local.is_some() {
         return Err(libc::EINVAL);
@@ -80,9 +84,24 @@ pub(crate) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
         id.state().everywhere = devices;
         return Ok(());
     }
-    let device = Device::with_address(local.ip()).map_err(|_| libc::EADDRNOTAVAIL)?;
+    let device = device_at(local)?;
+    if local.ip().is_loopback() && device.has_company()? {
+        id.set_local(claim_port(id, local, &[device])?);
+        id.state().everywhere = vec![device];
+        return Ok(());
+    }
+    bind_to_device(id, local).map(drop)
+}
+
+/// Binds to the device of a particular address, also if that is loopback.
+pub(crate) fn bind_to_device(id: &Id, local: SocketAddr) -> Result<&'static Device, Errno> {
+    let device = device_at(local)?;
     id.bind(device, claim_port(id, local, &[device])?);
-    Ok(())
+    Ok(device)
+}
+
+fn device_at(local: SocketAddr) -> Result<&'static Device, Errno> {
+    Device::with_address(local.ip()).map_err(|_| libc::EADDRNOTAVAIL)
 }
 
 /// The port was ours to choose, and turned out to be taken: another one.

@@ -40,14 +40,45 @@ fn kinds(hints: Option<&rdma_addrinfo>) -> (c_int, c_int) {
     (port_space, qp_type)
 }
 
+/// Room for an entry, all zeros; NULL if there is none.
+fn new_entry() -> *mut rdma_addrinfo {
+    // SAFETY: calloc takes any numbers, and all zeros is an entry.
+    unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast()
+}
+
+/// The entry for programs that name nothing to look up: their hints, as they are. Those who bind to an address they have
+/// already (libfabric) find their own flags in it again.
+///
+/// # Safety
+///
+/// The addresses in the hints are as long as they say.
+unsafe fn same_as(hints: &rdma_addrinfo) -> *mut rdma_addrinfo {
+    let place = new_entry();
+    // SAFETY: NULL, or memory of that size.
+    let Some(entry) = (unsafe { place.as_mut() }) else {
+        return place;
+    };
+    entry.ai_flags = hints.ai_flags;
+    entry.ai_family = hints.ai_family;
+    entry.ai_qp_type = hints.ai_qp_type;
+    entry.ai_port_space = hints.ai_port_space;
+    // SAFETY: the caller's promise.
+    unsafe {
+        entry.ai_src_addr = copy(hints.ai_src_addr, hints.ai_src_len);
+        entry.ai_dst_addr = copy(hints.ai_dst_addr, hints.ai_dst_len);
+    }
+    entry.ai_src_len = hints.ai_src_len;
+    entry.ai_dst_len = hints.ai_dst_len;
+    place
+}
+
 /// One entry for each address found.
 ///
 /// # Safety
 ///
 /// The pointers are what the program and the C library gave.
 unsafe fn entry(found: &addrinfo, hints: Option<&rdma_addrinfo>, flags: c_int) -> *mut rdma_addrinfo {
-    // SAFETY: calloc takes any numbers, and all zeros is an entry.
-    let place = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();
+    let place = new_entry();
     // SAFETY: NULL, or memory of that size.
     let Some(entry) = (unsafe { place.as_mut() }) else {
         return place;
@@ -84,6 +115,17 @@ unsafe extern "C" fn rdma_getaddrinfo(
     }
     // SAFETY: the program passes its hints or NULL.
     let hints = unsafe { hints.as_ref() };
+    if let (Some(hints), true, true) = (hints, node.is_null(), service.is_null()) {
+        // SAFETY: the program's addresses are as long as it says, and it passes where to put the answer.
+        let same = unsafe {
+            *answer = same_as(hints);
+            *answer
+        };
+        return match same.is_null() {
+            true => errno::minus_one(Err(libc::ENOMEM)),
+            false => 0,
+        };
+    }
     let flags = hints.map_or(0, |hints| hints.ai_flags);
     // SAFETY: all zeros are hints.
     let mut wanted: addrinfo = unsafe { std::mem::zeroed() };
@@ -99,14 +141,6 @@ unsafe extern "C" fn rdma_getaddrinfo(
     }
     if let Some(hints) = hints {
         wanted.ai_family = hints.ai_family;
-    }
-    if let (Some(hints), true, true) = (hints, node.is_null(), service.is_null()) {
-        // Nothing to look up: the hints are the answer.
-        wanted.ai_addr = hints.ai_dst_addr;
-        wanted.ai_addrlen = hints.ai_dst_len;
-        // SAFETY: the program's addresses are as long as it says, and it passes where to put the answer.
-        unsafe { *answer = entry(&wanted, Some(hints), 0) };
-        return 0;
     }
     let mut found: *mut addrinfo = std::ptr::null_mut();
     // SAFETY: the program passes strings or NULL; the answer is freed below.

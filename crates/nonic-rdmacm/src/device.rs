@@ -11,7 +11,7 @@ use nonic_abi::fork::Birth;
 use nonic_abi::libibverbs::*;
 use nonic_abi::verbs::*;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A device in use.
@@ -76,19 +76,29 @@ impl Device {
         Self::open(c)
     }
 
-    /// All of them.
-    pub(crate) fn all() -> Result<Vec<&'static Device>, Errno> {
-        let mut count: c_int = 0;
-        // SAFETY: the number goes to our variable.
-        let list = errno::check_pointer(unsafe { ibv_get_device_list(&raw mut count) })?;
+    /// All that programs are shown.
+    fn listed() -> Result<Vec<&'static Device>, Errno> {
+        let listed = list()?.into_iter();
         // An interface may go away meanwhile; the others still count.
-        let devices = (0..count as usize)
-            // SAFETY: the list has that many entries.
-            .filter_map(|index| Self::open(unsafe { *list.add(index) }).ok())
-            .collect();
-        // SAFETY: the list is ours, and nothing of it is used any more.
-        unsafe { ibv_free_device_list(list) };
+        Ok(listed.filter_map(|c| Self::open(c).ok()).collect())
+    }
+
+    /// All at which requests may arrive: those that programs are shown, and loopback.
+    pub(crate) fn all() -> Result<Vec<&'static Device>, Errno> {
+        let mut devices = Self::listed()?;
+        for address in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
+            if let Ok(device) = Self::with_address(address)
+                && !devices.iter().any(|other| std::ptr::eq(*other, device))
+            {
+                devices.push(device);
+            }
+        }
         Ok(devices)
+    }
+
+    /// Whether programs are shown another device than this one.
+    pub(crate) fn has_company(&self) -> Result<bool, Errno> {
+        Ok(list()?.into_iter().any(|c| c != self.c))
     }
 
     fn open(c: *mut ibv_device) -> Result<&'static Device, Errno> {
@@ -271,6 +281,20 @@ fn take(events: &mut Vec<nonic_cm_event>, fits: impl Fn(&nonic_cm_event) -> bool
     taken
 }
 
+/// The devices that programs are shown.
+fn list() -> Result<Vec<*mut ibv_device>, Errno> {
+    let mut count: c_int = 0;
+    // SAFETY: the number goes to our variable.
+    let list = errno::check_pointer(unsafe { ibv_get_device_list(&raw mut count) })?;
+    // SAFETY: the list has that many entries; devices live as long as the process.
+    let devices = (0..count as usize)
+        .map(|index| unsafe { *list.add(index) })
+        .collect();
+    // SAFETY: the list is ours, and nothing of it is used any more.
+    unsafe { ibv_free_device_list(list) };
+    Ok(devices)
+}
+
 /// What the device calls with each event.
 unsafe extern "C" fn deliver(cookie: *mut c_void, event: *const nonic_cm_event) {
     // SAFETY: the cookie is a device, which lives for ever; the event lives during the call.
@@ -278,10 +302,10 @@ unsafe extern "C" fn deliver(cookie: *mut c_void, event: *const nonic_cm_event) 
     device.table().dispatch(device, event);
 }
 
-/// The contexts of all devices, ended by NULL.
+/// The contexts of all devices that programs are shown, ended by NULL.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
-    let devices = match Device::all() {
+    let devices = match Device::listed() {
         Ok(devices) => devices,
         Err(errno) => {
             errno::set(errno);

@@ -103,6 +103,16 @@ pub static NO_SHORTCUT: Setting = Setting {
     about: "`on` has processes of one host talk over port 4791, as different hosts do. A testing aid.",
 };
 
+/// Whether programs are shown loopback devices.
+pub static LOOPBACK: Setting = Setting {
+    name: "NONIC_LOOPBACK",
+    form: Form::Choice(&["auto", "on", "only", "off"]),
+    about: "Whether `roce_lo` is in the list of devices, of which many programs take the first or use all: `auto` lists it \
+            where no other device is up with an address that other hosts reach. `on` lists it as well, last, with the \
+            smallest path MTU of the devices listed. `only` lists nothing else: for both ends on one machine. Names and \
+            addresses given by a program find it always.",
+};
+
 /// What becomes of sockets that RDMA does not reach.
 pub static SOCKETS: Setting = Setting {
     name: "NONIC_SOCKETS",
@@ -119,10 +129,11 @@ pub static PRELOAD_CONFIG: Setting = Setting {
 };
 
 /// Every setting, in the order in which people look for them.
-pub static ALL: [&Setting; 10] = [
+pub static ALL: [&Setting; 11] = [
     &PCAP,
     &COUNTERS,
     &FAULTS,
+    &LOOPBACK,
     &ICRC,
     &GSO,
     &SHARDS,
@@ -234,13 +245,21 @@ impl Environment {
         self.text(setting).map(|name| name.replace("%p", &process))
     }
 
+    /// The word that was chosen, or the usual one; empty for a setting that is no choice.
+    pub fn choice(&self, setting: &Setting) -> &'static str {
+        let Form::Choice(words) = setting.form else {
+            return "";
+        };
+        let chosen = self.text(setting).and_then(|value| word(words, value));
+        chosen.or(words.first().copied()).unwrap_or_default()
+    }
+
     /// Whether a choice was made that is not the usual one.
     pub fn is_unusual(&self, setting: &Setting) -> bool {
         let Form::Choice(words) = setting.form else {
             return false;
         };
-        let chosen = self.text(setting).and_then(|value| word(words, value));
-        chosen.is_some_and(|chosen| Some(&chosen) != words.first())
+        Some(&self.choice(setting)) != words.first()
     }
 
     /// The number a setting says, or its usual one.
@@ -289,6 +308,7 @@ mod tests {
         let environment = of(&[("PATH", "/bin"), ("NONIC_ICRC", "")]).expect("nothing of ours");
         assert_eq!(environment, Environment::default());
         assert!(!environment.is_unusual(&ICRC));
+        assert_eq!(environment.choice(&LOOPBACK), "auto");
         assert_eq!(environment.number(&SHARDS), 1);
         assert_eq!(environment.file(&PCAP), None);
     }
@@ -300,12 +320,14 @@ mod tests {
             ("NONIC_GSO", "on"),
             ("NONIC_NO_SHORTCUT", "1"),
             ("NONIC_SHARDS", "2"),
+            ("NONIC_LOOPBACK", "0"),
             ("NONIC_PCAP", "a-%p.pcapng"),
         ];
         let environment = of(&said).expect("all known");
         assert!(environment.is_unusual(&ICRC));
         assert!(!environment.is_unusual(&GSO));
         assert!(environment.is_unusual(&NO_SHORTCUT));
+        assert_eq!(environment.choice(&LOOPBACK), "off");
         assert_eq!(environment.number(&SHARDS), 2);
         let file = format!("a-{}.pcapng", std::process::id());
         assert_eq!(environment.file(&PCAP), Some(file));

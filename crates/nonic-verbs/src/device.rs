@@ -1,4 +1,5 @@
-//! The list of devices: one per network interface that has an address.
+//! The list of devices: one per network interface that has an address. Which of them programs are shown is the engine's
+//! decision (its `device/listing.rs`).
 //!
 //! A device, once seen, lives as long as the process: programs keep pointers to it across calls of
 //! `ibv_get_device_list`, and there are only as many as interfaces. Read first: [`VerbsDevice`].
@@ -9,6 +10,7 @@ use nonic_abi::errno;
 use nonic_abi::verbs::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 use nonic_engine::Device;
 use nonic_engine::netdev::NetDevice;
+use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
@@ -70,17 +72,6 @@ pub(crate) unsafe fn verbs_device(device: *mut ibv_device) -> Option<&'static Ve
     unsafe { device.cast::<VerbsDevice>().as_ref() }
 }
 
-/// The device's 64-bit name, made of the interface's Ethernet address as an EUI-64.
-pub(crate) fn guid(netdev: &NetDevice) -> u64 {
-    let mac = netdev.mac.filter(|mac| *mac != [0; 6]);
-    // Loopback has no address of its own: the interface's index keeps it apart from its neighbours.
-    let m = mac.unwrap_or_else(|| {
-        let [_, _, high, low] = netdev.index.to_be_bytes();
-        [0, 0, 0, 0, high, low]
-    });
-    u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
-}
-
 /// Copies text into a C array, cutting what does not fit.
 pub(crate) fn copy_text(to: &mut [c_char], text: &str) {
     let room = to.len() - 1;
@@ -89,38 +80,38 @@ pub(crate) fn copy_text(to: &mut [c_char], text: &str) {
     }
 }
 
-/// The devices there are now.
+/// The devices that programs are shown now.
 fn list() -> std::io::Result<Vec<*mut ibv_device>> {
-    let interfaces = Device::list()?;
+    let listed = Device::list().inspect_err(|error| {
+        if error.kind() == ErrorKind::InvalidInput {
+            // An error number cannot tell which of the variables is misspelt, and no program would say so.
+            let _ = writeln!(std::io::stderr(), "nonic: {error}");
+        }
+    })?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Without an address there is nothing a program could do with a device, not even open it.
-    let usable = interfaces.into_iter().filter(|netdev| !netdev.gids.is_empty());
-    Ok(usable
-        .map(|netdev| match known.iter().find(|device| device.is(&netdev)) {
-            Some(device) => {
-                *device.netdev.lock().unwrap_or_else(PoisonError::into_inner) = netdev;
-                device.as_c()
-            }
-            None => {
-                let device: &'static VerbsDevice = Box::leak(Box::new(VerbsDevice::new(netdev)));
-                known.push(device);
-                device.as_c()
-            }
-        })
+    Ok(listed
+        .into_iter()
+        .map(|netdev| know(&mut known, netdev))
         .collect())
 }
 
-/// The device that has an address.
+/// The device of an interface: the same at each listing.
+fn know(known: &mut Vec<&'static VerbsDevice>, netdev: NetDevice) -> *mut ibv_device {
+    if let Some(device) = known.iter().find(|device| device.is(&netdev)) {
+        *device.netdev.lock().unwrap_or_else(PoisonError::into_inner) = netdev;
+        return device.as_c();
+    }
+    let device: &'static VerbsDevice = Box::leak(Box::new(VerbsDevice::new(netdev)));
+    known.push(device);
+    device.as_c()
+}
+
+/// The device that has an address, also one that programs are not shown: who names `127.0.0.1` means it.
 pub(crate) fn with_address(address: IpAddr) -> Option<*mut ibv_device> {
-    let mut listed = list().ok()?.into_iter();
-    listed.find(|device| {
-        // SAFETY: just listed.
-        let device = unsafe { verbs_device(*device) };
-        device.is_some_and(|device| {
-            let gids = device.netdev().gids;
-            gids.iter().any(|entry| entry.address.ip == address)
-        })
-    })
+    let mut interfaces = Device::interfaces().ok()?.into_iter();
+    let netdev = interfaces.find(|netdev| netdev.gids.iter().any(|entry| entry.address.ip == address))?;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(know(&mut known, netdev))
 }
 
 #[unsafe(no_mangle)]
@@ -130,7 +121,10 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
     let devices = match list() {
         Ok(devices) => devices,
         Err(error) => {
-            errno::set(error.raw_os_error().unwrap_or(libc::EIO));
+            errno::set(match error.kind() {
+                ErrorKind::InvalidInput => libc::EINVAL,
+                _ => error.raw_os_error().unwrap_or(libc::EIO),
+            });
             return std::ptr::null_mut();
         }
     };
@@ -168,14 +162,14 @@ unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_ch
 unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     // SAFETY: the program passes a device of the list.
     let device = unsafe { verbs_device(device) };
-    device.map_or(0, |device| guid(&device.netdev()).to_be())
+    device.map_or(0, |device| device.netdev().guid().to_be())
 }
 
+/// The kernel's number of the device: there is none. Programs take one for leave to ask the kernel about the device over
+/// NETLINK_RDMA, where it knows nothing of ours (UCX complains aloud of the answer).
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    // SAFETY: the program passes a device of the list.
-    let device = unsafe { verbs_device(device) };
-    device.map_or(-1, |device| device.netdev().index.cast_signed())
+extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    -1
 }
 
 /// A device that was listed before, by its interface.
@@ -188,24 +182,6 @@ pub(crate) fn find(interface: &str) -> Option<*mut ibv_device> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn loopback() -> NetDevice {
-        let devices = Device::list().expect("rtnetlink answers");
-        devices
-            .into_iter()
-            .find(|device| device.loopback)
-            .expect("a loopback interface")
-    }
-
-    #[test]
-    fn guids_are_made_of_the_ethernet_address_or_of_the_index() {
-        let mut netdev = loopback();
-        netdev.mac = Some([0x02, 0xfc, 0, 0, 0, 1]);
-        assert_eq!(guid(&netdev), 0x00fc_00ff_fe00_0001);
-        netdev.mac = Some([0; 6]);
-        netdev.index = 0x0102;
-        assert_eq!(guid(&netdev), 0x0200_00ff_fe00_0102);
-    }
 
     #[test]
     fn text_that_does_not_fit_is_cut_and_stays_terminated() {

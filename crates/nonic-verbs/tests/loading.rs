@@ -24,6 +24,7 @@ fn a_preloaded_library_serves_as_well() {
     let program = library.compile("never_heard_of_us", &["-libverbs"]);
     let output = std::process::Command::new(program)
         .env("LD_PRELOAD", library.path())
+        .env("NONIC_LOOPBACK", "only")
         .output()
         .expect("it starts");
     assert_eq!(succeeded(&output, "the program"), "arrived\n");

@@ -21,10 +21,17 @@ pub struct Device {
 }
 
 impl Device {
-    /// The devices of this host: one per network interface, named `roce_` and the interface's name.
+    /// The devices that programs are shown: one per network interface with an address, named `roce_` and the interface's
+    /// name. Whether `roce_lo` is among them depends on what else there is and on `NONIC_LOOPBACK`; it can be opened
+    /// always.
     #[doc(alias("ibv_get_device_list", "rdma_get_devices"))]
     pub fn list() -> io::Result<Vec<NetDevice>> {
         nonic_engine::Device::list()
+    }
+
+    /// All network interfaces of this host, also those that are not in the list of devices.
+    pub fn interfaces() -> io::Result<Vec<NetDevice>> {
+        nonic_engine::Device::interfaces()
     }
 
     /// Opens a device by name.

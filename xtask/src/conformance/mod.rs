@@ -86,9 +86,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let skips = Skips::read(&given("skipped.txt"))?;
     let _huge_pages = huge_pages();
     let veth_pair = if is_root() { Some(VethPair::new()?) } else { None };
+    // Where there is an Ethernet interface, programs are not shown `roce_lo` unless they ask for it.
+    let on_loopback = [("NONIC_LOOPBACK", "only".to_owned())];
     let mut differences = 0;
     for round in 1..=options.repeat {
-        for topology in topologies(veth_pair.as_ref()) {
+        for topology in topologies(veth_pair.as_ref(), &on_loopback) {
             if options
                 .place
                 .as_ref()
@@ -108,7 +110,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Loopback, and an Ethernet interface where we may make one.
-fn topologies(veth_pair: Option<&VethPair>) -> Vec<Topology<'_>> {
+fn topologies<'a>(
+    veth_pair: Option<&'a VethPair>,
+    on_loopback: &'a [(&'static str, String)],
+) -> Vec<Topology<'a>> {
     let run_as = RunAs {
         namespace: veth_pair.map(|veth_pair| &veth_pair.left),
         as_nobody: false,
@@ -117,7 +122,10 @@ fn topologies(veth_pair: Option<&VethPair>) -> Vec<Topology<'_>> {
     };
     let mut topologies = vec![Topology {
         name: "loopback",
-        run_as,
+        run_as: RunAs {
+            environment: on_loopback,
+            ..run_as
+        },
         arguments: &["--dev", "roce_lo"],
     }];
     if veth_pair.is_some() {

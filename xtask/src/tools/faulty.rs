@@ -92,10 +92,10 @@ impl Program {
     /// What was injected and repaired; `None` if it is not for this topology.
     fn run(&self, topology: &Topology<'_>, nonic: &Path) -> Result<Option<String>> {
         let counters = Counters::new()?;
-        let environment = [
-            ("NONIC_FAULTS", FAULTS.to_owned()),
-            ("NONIC_COUNTERS", counters.file().display().to_string()),
-        ];
+        // Both sides of a topology have the same.
+        let mut environment = topology.server.environment.to_vec();
+        environment.push(("NONIC_FAULTS", FAULTS.to_owned()));
+        environment.push(("NONIC_COUNTERS", counters.file().display().to_string()));
         let disturbed = |run_as| RunAs {
             environment: &environment,
             ..run_as

@@ -4,6 +4,7 @@ use crate::host::{RunAs, VethPair};
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// Where both sides are.
 #[derive(Copy, Clone, Debug)]
@@ -22,6 +23,9 @@ pub(crate) struct Topology<'a> {
     pub(crate) client: RunAs<'a>,
 }
 
+/// What loopback needs where there is an Ethernet interface as well: programs would not be shown `roce_lo`.
+static ON_LOOPBACK: LazyLock<[(&str, String); 1]> = LazyLock::new(|| [("NONIC_LOOPBACK", "only".to_owned())]);
+
 /// How many there are.
 pub(crate) const TOPOLOGIES: usize = 4;
 
@@ -33,6 +37,10 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
         confinement: None,
         environment: &[],
     };
+    let on_loopback = || RunAs {
+        environment: &*ON_LOOPBACK,
+        ..run_as(&veth_pair.right)
+    };
     let loopback = Topology {
         name: "loopback",
         device: "roce_lo",
@@ -41,8 +49,8 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
         ethernet: ["10.77.0.2", "10.77.0.2"],
         group: IpAddr::from([239, 1, 2, 3]),
         gid_index: 0,
-        server: run_as(&veth_pair.right),
-        client: run_as(&veth_pair.right),
+        server: on_loopback(),
+        client: on_loopback(),
     };
     let hosts = Topology {
         name: "two hosts",
@@ -52,6 +60,7 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
         ethernet: ["10.77.0.2", "10.77.0.1"],
         // The first is link-local.
         gid_index: 1,
+        server: run_as(&veth_pair.right),
         client: run_as(&veth_pair.left),
         ..loopback
     };
@@ -77,6 +86,10 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
 
 /// Both ends on the loopback of this very namespace, as whoever we are.
 pub(super) fn here() -> Topology<'static> {
+    let here = RunAs {
+        environment: &*ON_LOOPBACK,
+        ..RunAs::default()
+    };
     Topology {
         name: "loopback",
         device: "roce_lo",
@@ -85,8 +98,8 @@ pub(super) fn here() -> Topology<'static> {
         ethernet: ["127.0.0.1"; 2],
         group: IpAddr::from([239, 1, 2, 3]),
         gid_index: 0,
-        server: RunAs::default(),
-        client: RunAs::default(),
+        server: here,
+        client: here,
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod connections;
 mod cq;
+pub(crate) mod listing;
 mod memory;
 mod multicast;
 mod open;

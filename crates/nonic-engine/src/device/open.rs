@@ -1,6 +1,6 @@
 //! Opening a device: an address at a time, a shard at a time.
 
-use super::{Device, Inner};
+use super::{Device, Inner, listing};
 use crate::config::Config;
 use crate::driver::{Driver, exit};
 use crate::host::{Block, ClaimError};
@@ -83,11 +83,6 @@ impl OpenError {
 }
 
 impl Device {
-    /// The devices of this host: one per network interface.
-    pub fn list() -> io::Result<Vec<NetDevice>> {
-        crate::netdev::devices()
-    }
-
     /// Opens the device of this name (`roce_lo`, or the interface's name itself), as the environment says.
     pub fn open(name: &str) -> Result<Self, OpenError> {
         Self::open_with(name, &Config::from_environment()?)
@@ -95,12 +90,15 @@ impl Device {
 
     /// Opens the device of this name, whatever the environment says.
     pub fn open_with(name: &str, config: &Config) -> Result<Self, OpenError> {
-        let devices = Self::list().map_err(|error| OpenError::from_io(name, error))?;
+        let devices = Self::interfaces().map_err(|error| OpenError::from_io(name, error))?;
         let found = devices
             .iter()
             .find(|device| device.device_name() == name || device.name == name);
         match found {
-            Some(device) => Self::open_netdev_with(device.clone(), config),
+            Some(device) => {
+                let device = listing::as_shown(device, &devices, config.loopback);
+                Self::open_netdev_with(device, config)
+            }
             None => {
                 let available: Vec<String> = devices.iter().map(NetDevice::device_name).collect();
                 Err(OpenError::NotFound {
@@ -219,7 +217,7 @@ impl<'a> Opening<'a> {
         }
         let block = self.claim(&mut shard)?;
         let config = CmConfig {
-            ca_guid: guid_of(self.netdev),
+            ca_guid: self.netdev.guid(),
             id_block: Some(block.number()),
             max_unserved_retries: UNSERVED_RETRIES,
             ..CmConfig::default()
@@ -305,10 +303,4 @@ impl<'a> Opening<'a> {
         }
         Ok(link)
     }
-}
-
-/// The interface's hardware address as a 64-bit identifier.
-fn guid_of(netdev: &NetDevice) -> u64 {
-    let [a, b, c, d, e, f] = netdev.mac.unwrap_or_default();
-    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }

@@ -72,6 +72,17 @@ impl NetDevice {
         format!("roce_{}", self.name)
     }
 
+    /// The device's 64-bit name: the Ethernet address as an EUI-64, with the interface's index mixed into its middle.
+    ///
+    /// VLANs, bridges and the like share an address with the interface below them, and programs take two devices of the
+    /// same name for one.
+    pub fn guid(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.mac.unwrap_or_default();
+        let folded = (self.index ^ self.index >> 16) as u16;
+        let [high, low] = (0xfffe ^ folded).to_be_bytes();
+        u64::from_be_bytes([a ^ 2, b, c, high, low, d, e, f])
+    }
+
     /// The active path MTU of the device's port.
     pub fn path_mtu(&self) -> u16 {
         path_mtu_for(self.mtu)
@@ -235,6 +246,19 @@ mod tests {
     fn an_interface_too_small_for_any_packet_still_has_a_legal_path_mtu() {
         assert_eq!(path_mtu_for(0), 256);
         assert_eq!(path_mtu_for(68), 256);
+    }
+
+    #[test]
+    fn guids_differ_where_ethernet_addresses_do_not() {
+        let mut netdev = devices().expect("rtnetlink answers").remove(0);
+        netdev.mac = Some([0x02, 0xfc, 0, 0, 0, 1]);
+        netdev.index = 4;
+        assert_eq!(netdev.guid(), 0x00fc_00ff_fa00_0001);
+        netdev.index = 5;
+        assert_eq!(netdev.guid(), 0x00fc_00ff_fb00_0001);
+        netdev.mac = None;
+        netdev.index = 1;
+        assert_eq!(netdev.guid(), 0x0200_00ff_ff00_0000);
     }
 
     #[test]

@@ -447,6 +447,77 @@ static void endpoints(void)
     rdma_freeaddrinfo(info);
 }
 
+/* With nothing to look up, the hints are the answer. */
+static void hints_only(void)
+{
+    union address local = at(host, 7471);
+    struct rdma_addrinfo hints, *info = NULL;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_flags = RAI_PASSIVE;
+    hints.ai_family = local.sa.sa_family;
+    hints.ai_qp_type = IBV_QPT_UD;
+    hints.ai_port_space = RDMA_PS_UDP;
+    hints.ai_src_addr = &local.sa;
+    hints.ai_src_len = sizeof local;
+    EXPECT(rdma_getaddrinfo(NULL, NULL, &hints, &info) == 0);
+    EXPECT(info->ai_flags == RAI_PASSIVE && info->ai_family == local.sa.sa_family);
+    EXPECT(info->ai_qp_type == IBV_QPT_UD && info->ai_port_space == RDMA_PS_UDP);
+    EXPECT(info->ai_src_len == sizeof local && !memcmp(info->ai_src_addr, &local, sizeof local));
+    EXPECT(info->ai_dst_len == 0 && info->ai_dst_addr == NULL && info->ai_next == NULL);
+    rdma_freeaddrinfo(info);
+
+    hints.ai_flags = 0;
+    hints.ai_dst_addr = &local.sa;
+    hints.ai_dst_len = sizeof local;
+    EXPECT(rdma_getaddrinfo(NULL, NULL, &hints, &info) == 0);
+    EXPECT(info->ai_flags == 0 && info->ai_dst_len == sizeof local);
+    EXPECT(!memcmp(info->ai_dst_addr, &local, sizeof local) && info->ai_src_addr != info->ai_dst_addr);
+    rdma_freeaddrinfo(info);
+
+    /* Our end is the program's to choose if the lookup does not. */
+    EXPECT(rdma_getaddrinfo(host, "7471", &hints, &info) == 0);
+    EXPECT(info->ai_dst_len > 0 && info->ai_src_len == sizeof local);
+    rdma_freeaddrinfo(info);
+}
+
+/* Loopback is no particular device where there are others, as in the kernel; requests that come over it arrive. */
+static void bound_to_loopback(void)
+{
+    int count = 0;
+    struct ibv_context **list = rdma_get_devices(&count);
+    int alone = count == 1 && !strcmp(ibv_get_device_name(list[0]->device), "roce_lo");
+    for (int i = 0; !alone && i < count; i++)
+        EXPECT(strcmp(ibv_get_device_name(list[i]->device), "roce_lo") != 0);
+    rdma_free_devices(list);
+
+    struct rdma_cm_id *listener = new_id(channel), *other = new_id(channel), *client = new_id(channel);
+    EXPECT(bind_to(listener, host, 0) == 0);
+    EXPECT(alone ? listener->verbs != NULL : !listener->verbs && !listener->pd && !listener->port_num);
+    uint16_t port = ntohs(rdma_get_src_port(listener));
+    EXPECT(port != 0);
+    FAILS_WITH(EADDRINUSE, bind_to(other, host, port));
+    EXPECT(rdma_listen(listener, 1) == 0);
+
+    union address address = at(host, port);
+    EXPECT(rdma_resolve_addr(client, NULL, &address.sa, 1000) == 0);
+    take(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    EXPECT(client->verbs && !strcmp(ibv_get_device_name(client->verbs->device), "roce_lo"));
+    EXPECT(rdma_resolve_route(client, 1000) == 0);
+    take(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    struct ibv_qp_init_attr attr = small();
+    EXPECT(rdma_create_qp(client, NULL, &attr) == 0);
+    EXPECT(rdma_connect(client, NULL) == 0);
+    struct rdma_cm_event *request = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *server = request->id;
+    EXPECT(request->listen_id == listener && server->verbs == client->verbs);
+    EXPECT(rdma_ack_cm_event(request) == 0);
+    EXPECT(rdma_reject(server, NULL, 0) == 0);
+    take(channel, RDMA_CM_EVENT_REJECTED);
+    rdma_destroy_qp(client);
+    EXPECT(rdma_destroy_id(server) == 0 && rdma_destroy_id(client) == 0);
+    EXPECT(rdma_destroy_id(other) == 0 && rdma_destroy_id(listener) == 0);
+}
+
 static void devices(void)
 {
     int count = 0;
@@ -469,6 +540,8 @@ int main(int argc, char **argv)
     refusals();
     migration();
     endpoints();
+    hints_only();
+    bound_to_loopback();
     devices();
     nothing_is_left();
     rdma_destroy_event_channel(channel);

@@ -48,10 +48,11 @@ impl Library {
         self.folder.path()
     }
 
-    /// A command that finds it by `LD_LIBRARY_PATH`, and by nothing else.
+    /// A command that finds it by `LD_LIBRARY_PATH`, and by nothing else. It sees loopback, whatever else there is.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.folder.path());
+        command.env("NONIC_LOOPBACK", "only");
         command
     }
 

@@ -69,8 +69,7 @@ impl Port {
     pub(crate) fn new(local: SocketAddr, settings: &Settings) -> Result<Self, Errno> {
         let identifier = Identifier::without_events(RDMA_PS_UDP)?;
         let id = identifier.id();
-        address::bind(&id, local)?;
-        let device = id.device()?;
+        let device = address::bind_to_device(&id, local)?;
         let (slots, receives) = settings.datagram_queues(SLOT);
         let queue = CompletionQueue::new(device.context, u32::from(slots) + u32::from(receives))?;
         // SAFETY: all zeros are attributes.
