@@ -38,6 +38,8 @@ impl Dist {
             "nonic-rdmacm",
             "--package",
             "nonic-rspreload",
+            "--package",
+            "nonic-files",
         ]);
         if !options.debug {
             cargo.arg("--release");
@@ -70,6 +72,7 @@ impl Dist {
             &lib.join("librdmacm.so.1"),
         )?;
         replace(&built.join("librspreload.so"), &preloaded.join("librspreload.so"))?;
+        replace(&built.join("libnonic_files.so"), &lib.join("libnonic_files.so"))?;
         Ok(Self { root })
     }
 

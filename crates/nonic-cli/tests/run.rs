@@ -16,6 +16,7 @@ fn nonic(lib: &Path, arguments: &[&str]) -> Output {
     command
         .env("LD_LIBRARY_PATH", "/elsewhere")
         .env_remove("LD_PRELOAD")
+        .env_remove("OMPI_MCA_opal_common_ucx_devices")
         .env_remove("NONIC_PCAP");
     command.output().expect("nonic starts")
 }
@@ -71,10 +72,61 @@ fn sockets_are_carried_if_asked_for() {
     std::fs::write(preloaded.join("librspreload.so"), "").expect("a file can be written");
     let output = nonic(folder.path(), &words);
     let real = folder.path().canonicalize().expect("it exists");
-    let expected = format!("{}/rsocket/librspreload.so\n", real.display());
+    let expected = format!(
+        "{0}/rsocket/librspreload.so:{0}/libibverbs.so.1\n",
+        real.display()
+    );
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     let output = nonic(folder.path(), &words[1..]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "\n");
+    let expected = format!("{}/libibverbs.so.1\n", real.display());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn files_are_shown_unless_they_are_not_wanted() {
+    let folder = with_library();
+    let words = ["--", "sh", "-c", "echo $LD_PRELOAD; echo $NONIC_FILES"];
+    let output = nonic(folder.path(), &words);
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.contains("there is no libnonic_files.so in"), "{note}");
+    let output = nonic(folder.path(), &["--files=preload", "--", "true"]);
+    assert!(!output.status.success(), "it was asked for");
+
+    std::fs::write(folder.path().join("libnonic_files.so"), "").expect("a file can be written");
+    let output = nonic(folder.path(), &words);
+    let real = folder.path().canonicalize().expect("it exists");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (preloaded, files) = printed.split_once('\n').expect("two lines");
+    let expected = format!("{0}/libnonic_files.so:{0}/libibverbs.so.1", real.display());
+    assert_eq!(preloaded, expected);
+    let devices = Path::new(files.trim_end()).join("sys/class/infiniband");
+    assert!(devices.is_dir(), "{}", devices.display());
+
+    let mut off = vec!["--files=off"];
+    off.extend(words);
+    let output = nonic(folder.path(), &off);
+    let expected = format!("{}/libibverbs.so.1\n\n", real.display());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn what_the_user_has_said_of_other_programs_stays() {
+    let folder = with_library();
+    let said = "OMPI_MCA_opal_common_ucx_devices";
+    let script = format!("echo ${said}");
+    let words = ["--", "sh", "-c", &script];
+    assert_eq!(
+        String::from_utf8_lossy(&nonic(folder.path(), &words).stdout),
+        "any\n"
+    );
+    let script = format!("{said}=mlx5_0 exec \"$0\" \"$@\"");
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_nonic"), "run", "--lib"])
+        .arg(folder.path())
+        .args(words)
+        .output()
+        .expect("sh starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "mlx5_0\n");
 }
 
 #[test]

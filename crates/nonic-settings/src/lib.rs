@@ -128,6 +128,13 @@ pub static PRELOAD_CONFIG: Setting = Setting {
             `docs/sockets.md` for the format.",
 };
 
+/// Where the files of the devices are.
+pub static FILES: Setting = Setting {
+    name: "NONIC_FILES",
+    form: Form::File,
+    about: "Set by `nonic run`: the folder that stands for `/sys/class/infiniband` and `/dev/infiniband`; see `docs/files.md`.",
+};
+
 /// Every setting, in the order in which people look for them.
 pub static ALL: [&Setting; 11] = [
     &PCAP,
@@ -141,6 +148,7 @@ pub static ALL: [&Setting; 11] = [
     &NO_SHORTCUT,
     &SOCKETS,
     &PRELOAD_CONFIG,
+    &FILES,
 ];
 
 /// Why an environment is refused.

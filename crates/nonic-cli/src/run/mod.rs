@@ -1,21 +1,30 @@
 //! `nonic run`: any program that was built for RDMA hardware, on our libraries.
 //!
-//! The program is told by `LD_LIBRARY_PATH` where to find `libibverbs.so.1`, and takes this process's place: signals,
-//! exit code and terminal are its own. It refuses to guess: without its library beside it, it says so, since the
-//! program would otherwise quietly run on the system's library and find no device.
+//! The program is told by its environment where to find `libibverbs.so.1` ([`environment`]), sees the files of its devices
+//! where it looks for them ([`files`]), and takes this process's place: signals, exit code and terminal are its own. It
+//! refuses to guess: without its library beside it, it says so, since the program would otherwise quietly run on the
+//! system's library and find no device.
 //!
 //! With `--sockets` the program need not know RDMA at all: `LD_PRELOAD` puts a library in front that carries its TCP
 //! sockets (see docs/sockets.md).
 
+mod environment;
+mod files;
+
 use anyhow::{Context, Result, bail, ensure};
+use environment::{DEFAULTS, preloadable, with_first};
+use files::Files;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 /// Run a program on nonic
 ///
-/// The program needs no change and no special build: whatever was linked with libibverbs.so.1, or opens it, works. With
-/// --sockets, so do programs that know nothing but TCP.
+/// The program needs no change and no special build: whatever was linked with libibverbs.so.1, or opens it, works, also
+/// under another name, as Python wheels carry it. With --sockets, so do programs that know nothing but TCP.
+///
+/// The program is told by LD_LIBRARY_PATH, LD_PRELOAD and NONIC_FILES. Unless it is set already,
+/// OMPI_MCA_opal_common_ucx_devices=any has Open MPI use UCX without being asked.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "nonic run [OPTIONS] -- COMMAND...")]
 pub(crate) struct Arguments {
@@ -25,6 +34,9 @@ pub(crate) struct Arguments {
     /// Carry the program's TCP sockets over RDMA; the other side needs the same
     #[arg(long)]
     sockets: bool,
+    /// How the program sees /dev/infiniband and /sys/class/infiniband
+    #[arg(long, value_enum, default_value_t = Files::Auto, value_name = "HOW")]
+    files: Files,
     /// Where libibverbs.so.1 is [default: found from where this command is installed]
     #[arg(long, value_name = "DIR")]
     lib: Option<PathBuf>,
@@ -36,8 +48,11 @@ pub(crate) struct Arguments {
 /// The file a folder must hold to be the one.
 const LIBRARY: &str = "libibverbs.so.1";
 
+/// The one for connections, beside it.
+const CONNECTIONS: &str = "librdmacm.so.1";
+
 /// What carries sockets, beside it.
-const PRELOADED: &str = "rsocket/librspreload.so";
+const SOCKETS: &str = "rsocket/librspreload.so";
 
 /// Becomes the program. Answers only if that fails.
 pub(crate) fn main(arguments: &Arguments) -> Result<()> {
@@ -49,21 +64,33 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     };
     let (program, rest) = arguments.command.split_first().context("which command?")?;
     let mut command = std::process::Command::new(program);
-    command.args(rest).env(
-        "LD_LIBRARY_PATH",
-        searched_first(&lib, std::env::var_os("LD_LIBRARY_PATH")),
-    );
+    command.args(rest);
+    let mut preloaded = Vec::new();
     if arguments.sockets {
-        let preloaded = lib.join(PRELOADED);
-        ensure!(
-            preloaded.is_file(),
-            "there is no {PRELOADED} in {}",
-            lib.display()
-        );
-        command.env(
-            "LD_PRELOAD",
-            searched_first(&preloaded, std::env::var_os("LD_PRELOAD")),
-        );
+        let library = lib.join(SOCKETS);
+        ensure!(library.is_file(), "there is no {SOCKETS} in {}", lib.display());
+        preloaded.push(library);
+    }
+    let shown = files::show(arguments.files, program, &lib)?;
+    match &shown.folder {
+        Some(folder) => command.env("NONIC_FILES", folder),
+        None => command.env_remove("NONIC_FILES"),
+    };
+    preloaded.extend(shown.library);
+    // An installation may be without the second.
+    let ours = [LIBRARY, CONNECTIONS].map(|name| lib.join(name));
+    preloaded.extend(ours.into_iter().filter(|library| library.is_file()));
+    let preloaded: Vec<PathBuf> = preloaded.into_iter().map(preloadable).collect();
+    let list = |name: &str, first: &[PathBuf], separators: &[u8]| {
+        with_first(first, std::env::var_os(name).as_deref(), separators)
+    };
+    command
+        .env("LD_PRELOAD", list("LD_PRELOAD", &preloaded, b": "))
+        .env("LD_LIBRARY_PATH", list("LD_LIBRARY_PATH", &[lib], b":;"));
+    for (name, value) in DEFAULTS {
+        if std::env::var_os(name).is_none() {
+            command.env(name, value);
+        }
     }
     if let Some(pcap) = &arguments.pcap {
         let pcap = std::path::absolute(pcap).with_context(|| format!("cannot use {}", pcap.display()))?;
@@ -107,28 +134,9 @@ fn with_library(folder: &Path) -> Option<PathBuf> {
     folder.join(LIBRARY).is_file().then_some(folder)
 }
 
-/// A path of the loader's with an entry in front. An empty entry would mean the current folder, so none is left over.
-fn searched_first(first: &Path, before: Option<OsString>) -> OsString {
-    let mut path = first.as_os_str().to_owned();
-    if let Some(before) = before.filter(|before| !before.is_empty()) {
-        path.push(":");
-        path.push(before);
-    }
-    path
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn our_folder_is_searched_before_those_of_the_program() {
-        let folder = Path::new("/opt/nonic/lib");
-        let text = |before: Option<&str>| searched_first(folder, before.map(Into::into)).into_string();
-        assert_eq!(text(None).as_deref(), Ok("/opt/nonic/lib"));
-        assert_eq!(text(Some("")).as_deref(), Ok("/opt/nonic/lib"));
-        assert_eq!(text(Some("/a:/b")).as_deref(), Ok("/opt/nonic/lib:/a:/b"));
-    }
 
     #[test]
     fn libraries_are_beside_the_folder_of_the_command() {

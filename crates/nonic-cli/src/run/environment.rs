@@ -1,0 +1,69 @@
+//! What the program is told by its environment.
+//!
+//! The loader is told where our libraries are, twice. `LD_LIBRARY_PATH` serves those who ask for `libibverbs.so.1` by its
+//! name. `LD_PRELOAD` serves Python wheels that carry a library under a name of their own, such as
+//! `libibverbs-1de1263b.so.1`: what is loaded first is asked first for every function.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What programs are told if nobody has told them otherwise, and why; `nonic run --help` and docs/files.md list them.
+pub(crate) const DEFAULTS: [(&str, &str); 1] = [
+    // Open MPI takes UCX by itself only for devices whose driver is called mlx….
+    ("OMPI_MCA_opal_common_ucx_devices", "any"),
+];
+
+/// A list of the loader's with entries in front. None is in it twice, so that a program which runs a program on nonic
+/// does not make it longer. An empty entry would mean the current folder, so none is left over.
+pub(crate) fn with_first(first: &[PathBuf], before: Option<&OsStr>, separators: &[u8]) -> OsString {
+    let mut list = OsString::new();
+    let before = before.unwrap_or_default().as_bytes();
+    let before = before
+        .split(|byte| separators.contains(byte))
+        .map(OsStr::from_bytes)
+        .filter(|entry| !entry.is_empty() && !first.iter().any(|first| first == Path::new(entry)));
+    for entry in first.iter().map(|path| path.as_os_str()).chain(before) {
+        if !list.is_empty() {
+            list.push(":");
+        }
+        list.push(entry);
+    }
+    list
+}
+
+/// How the loader is told of a library. It takes spaces for the end of a name, and finds a bare one in `LD_LIBRARY_PATH`.
+pub(crate) fn preloadable(library: PathBuf) -> PathBuf {
+    let has_space = library.as_os_str().as_bytes().contains(&b' ');
+    match library.file_name().filter(|_| has_space) {
+        Some(name) => PathBuf::from(name),
+        None => library,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_entries_come_first_and_only_once() {
+        let ours = [PathBuf::from("/opt/nonic/lib")];
+        let text = |before: Option<&str>| {
+            let list = with_first(&ours, before.map(OsStr::new), b":");
+            list.into_string().expect("it is text")
+        };
+        assert_eq!(text(None), "/opt/nonic/lib");
+        assert_eq!(text(Some("")), "/opt/nonic/lib");
+        assert_eq!(text(Some("/a:/b")), "/opt/nonic/lib:/a:/b");
+        assert_eq!(text(Some("/a:/opt/nonic/lib::/b")), "/opt/nonic/lib:/a:/b");
+        let list = with_first(&ours, Some(OsStr::new("/a /b:/c")), b": ");
+        assert_eq!(list, "/opt/nonic/lib:/a:/b:/c");
+    }
+
+    #[test]
+    fn a_path_with_a_space_is_left_to_the_loader() {
+        let plain = PathBuf::from("/opt/lib/libx.so");
+        assert_eq!(preloadable(plain.clone()), plain);
+        assert_eq!(preloadable("/my lib/libx.so".into()), Path::new("libx.so"));
+    }
+}

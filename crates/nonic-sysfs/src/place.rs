@@ -1,0 +1,323 @@
+//! Where the folder is: one to a user, a network namespace and what is in it.
+//!
+//! Folders are named after their content and never changed: a program that runs keeps what it was started with, and any
+//! number of programs can be started at once. Each is written beside its place and renamed there when it is complete.
+//! Whatever lies at our place and belongs to somebody else is not used.
+//!
+//! Others may read it: a service started by root that becomes another user must still see it, and it says nothing that is
+//! not in `/sys/class/net` as well. Only the user who made it can write there.
+
+use crate::tree::{Node, Tree};
+use nonic_engine::Device;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// How many folders of one network namespace are kept; those used longest ago go first.
+const KEPT: usize = 32;
+/// Others than the owner may look.
+const MODE: u32 = 0o755;
+/// Where processes leave their counters, beside the folders of files.
+const COUNTERS: &str = "counters";
+
+/// Why there is no folder.
+#[derive(Debug)]
+pub struct PlaceError {
+    what: String,
+    error: io::Error,
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for PlaceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Makes the folder for the devices that there are now, or finds it; its real path.
+pub fn place() -> Result<PathBuf, PlaceError> {
+    let devices = Device::list().map_err(|error| failed("cannot list the network interfaces", error))?;
+    // As the C library lists them: without an address there is nothing a program could do with a device.
+    let devices: Vec<_> = devices
+        .into_iter()
+        .filter(|device| !device.gids.is_empty())
+        .collect();
+    let processors = std::fs::read_to_string("/sys/devices/system/cpu/present")
+        .ok()
+        .and_then(|text| last_number(&text))
+        .map_or_else(
+            || std::thread::available_parallelism().map_or(1, usize::from),
+            |last| last + 1,
+        );
+    let tree = Tree::of(&devices, processors);
+    let mut refused = None;
+    for base in bases() {
+        match place_below(&base, &tree) {
+            Ok(path) => return Ok(path),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        failed(
+            "there is no folder for temporary files",
+            io::ErrorKind::NotFound.into(),
+        )
+    }))
+}
+
+fn failed(what: impl Into<String>, error: io::Error) -> PlaceError {
+    PlaceError {
+        what: what.into(),
+        error,
+    }
+}
+
+/// Where a user may put files that need not stay, best first.
+fn bases() -> Vec<PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let own = own.filter(|path| path.is_absolute());
+    let user = rustix::process::geteuid().as_raw();
+    let temporary = [std::env::temp_dir(), "/tmp".into(), "/dev/shm".into()];
+    own.map(|path| path.join("nonic"))
+        .into_iter()
+        .chain(temporary.map(|path| path.join(format!("nonic-{user}"))))
+        .collect()
+}
+
+fn place_below(base: &Path, tree: &Tree) -> Result<PathBuf, PlaceError> {
+    let cannot = |error| failed(format!("cannot use {}", base.display()), error);
+    own_folder(base).map_err(cannot)?;
+    let base = base.canonicalize().map_err(cannot)?;
+    let namespace = base.join(namespace());
+    own_folder(&namespace).map_err(cannot)?;
+    own_folder(&namespace.join(COUNTERS)).map_err(cannot)?;
+    let place = namespace.join(format!("files-{:016x}", hash(tree)));
+    if !is_complete(&place, tree) {
+        write_at(&namespace, &place, tree).map_err(cannot)?;
+    }
+    // The folder's time is when it was used last.
+    touch(&place);
+    forget_old(&namespace, &place);
+    Ok(place)
+}
+
+/// A name for this network namespace, which no other has while it lives.
+fn namespace() -> String {
+    let found = std::fs::metadata("/proc/self/ns/net");
+    found.map_or_else(
+        |_| "net".to_owned(),
+        |namespace| format!("net-{:x}-{}", namespace.dev(), namespace.ino()),
+    )
+}
+
+fn hash(tree: &Tree) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tree.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Makes a folder, or finds that it is there and nobody else's.
+fn own_folder(path: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(MODE).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    let found = path.symlink_metadata()?;
+    let ours = found.uid() == rustix::process::geteuid().as_raw();
+    if found.is_dir() && ours && found.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let complaint = format!("{} is there already, and others can write to it", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, complaint))
+}
+
+/// Whether everything is at its place: whoever cleans up temporary files may have taken some of it.
+fn is_complete(place: &Path, tree: &Tree) -> bool {
+    tree.nodes().all(|(path, node)| {
+        let path = place.join(path);
+        match node {
+            Node::File(text) => std::fs::read(&path).is_ok_and(|found| found == text.as_bytes()),
+            Node::Link(target) => std::fs::read_link(&path).is_ok_and(|found| found == Path::new(target)),
+            Node::Folder => path.is_dir(),
+        }
+    })
+}
+
+/// Writes a folder beside its place and renames it there.
+fn write_at(namespace: &Path, place: &Path, tree: &Tree) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    // Containers that share a folder may have processes of one number.
+    let moment = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let beside = namespace.join(format!("unfinished-{}-{count}-{moment}", std::process::id()));
+    let written = write(&beside, tree).and_then(|()| match std::fs::rename(&beside, place) {
+        // Somebody was faster, or it is there and incomplete.
+        Err(_) if is_complete(place, tree) => Ok(()),
+        Err(_) => {
+            let _ = std::fs::remove_dir_all(place);
+            std::fs::rename(&beside, place).or_else(|error| match is_complete(place, tree) {
+                true => Ok(()),
+                false => Err(error),
+            })
+        }
+        renamed => renamed,
+    });
+    let _ = std::fs::remove_dir_all(&beside);
+    written
+}
+
+fn write(folder: &Path, tree: &Tree) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(MODE).create(folder)?;
+    symlink(Path::new("..").join(COUNTERS), folder.join(COUNTERS))?;
+    for (path, node) in tree.nodes() {
+        let path = folder.join(path);
+        if let Some(parent) = path.parent() {
+            builder.create(parent)?;
+        }
+        match node {
+            Node::File(text) => std::fs::write(&path, text)?,
+            Node::Link(target) => symlink(target, &path)?,
+            Node::Folder => builder.create(&path)?,
+        }
+    }
+    Ok(())
+}
+
+fn touch(place: &Path) {
+    let opened = rustix::fs::open(place, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let now = rustix::fs::Timespec {
+        tv_sec: 0,
+        tv_nsec: rustix::fs::UTIME_NOW,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    // It may be forgotten sooner; that is all.
+    let _ = opened.and_then(|folder| rustix::fs::futimens(folder, &times));
+}
+
+/// Removes what was used longest ago, if there is too much.
+fn forget_old(namespace: &Path, used: &Path) {
+    let Ok(entries) = std::fs::read_dir(namespace) else {
+        return;
+    };
+    let is_ours = |name: &OsStr| name.to_string_lossy().starts_with("files-");
+    let mut folders: Vec<(SystemTime, PathBuf)> = entries
+        .flatten()
+        .filter(|entry| is_ours(&entry.file_name()) && entry.path() != used)
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    folders.sort();
+    let surplus = (folders.len() + 1).saturating_sub(KEPT);
+    for (_, folder) in folders.into_iter().take(surplus) {
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}
+
+/// The last number of a text, as in `0-63`.
+fn last_number(text: &str) -> Option<usize> {
+    let text = text.trim_end();
+    let digits = text.rsplit(|letter: char| !letter.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a temporary folder")
+    }
+
+    #[test]
+    fn the_same_devices_have_the_same_folder() {
+        let folder = temporary();
+        let base = folder.path().join("nonic");
+        let tree = Tree::of(&[], 2);
+        let first = place_below(&base, &tree).expect("it can be written");
+        assert_eq!(place_below(&base, &tree).expect("it is there"), first);
+        let version = std::fs::read_to_string(first.join("sys/class/infiniband_verbs/abi_version"));
+        assert_eq!(version.expect("it is there"), "6\n");
+        assert!(first.join("counters").is_dir());
+        let other = place_below(&base, &Tree::default()).expect("it can be written");
+        assert_ne!(other, first);
+    }
+
+    #[test]
+    fn what_was_cleaned_away_comes_back() {
+        let folder = temporary();
+        let tree = Tree::of(&[], 2);
+        let place = place_below(folder.path(), &tree).expect("it can be written");
+        let file = place.join("sys/class/infiniband_verbs/abi_version");
+        std::fs::remove_file(&file).expect("it was there");
+        place_below(folder.path(), &tree).expect("it can be written");
+        assert!(file.is_file());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = temporary();
+        let base = folder.path().join("nonic");
+        std::fs::create_dir(&base).expect("a folder can be made");
+        std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+        let error = place_below(&base, &Tree::default()).expect_err("anybody can write there");
+        assert_eq!(error.error.kind(), io::ErrorKind::PermissionDenied);
+        std::fs::remove_dir(&base).expect("it is empty");
+        symlink(folder.path(), &base).expect("a link can be made");
+        place_below(&base, &Tree::default()).expect_err("a link leads elsewhere");
+    }
+
+    #[test]
+    fn many_start_at_once() {
+        let folder = temporary();
+        let tree = Tree::of(&[], 2);
+        std::thread::scope(|scope| {
+            let places: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| place_below(folder.path(), &tree)))
+                .collect();
+            for place in places {
+                let place = place
+                    .join()
+                    .expect("it does not panic")
+                    .expect("it can be written");
+                assert!(is_complete(&place, &tree));
+            }
+        });
+    }
+
+    #[test]
+    fn folders_are_not_kept_for_ever() {
+        let folder = temporary();
+        for processors in 0..KEPT + 5 {
+            let devices = [];
+            let mut tree = Tree::of(&devices, processors);
+            tree.line_for_tests(processors);
+            place_below(folder.path(), &tree).expect("it can be written");
+        }
+        let namespace = folder.path().join(namespace());
+        let left = std::fs::read_dir(namespace).expect("it is there").flatten();
+        let folders = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("files-"));
+        assert_eq!(folders.count(), KEPT);
+    }
+
+    #[test]
+    fn the_last_processor_counts() {
+        assert_eq!(last_number("0-63\n"), Some(63));
+        assert_eq!(last_number("0\n"), Some(0));
+        assert_eq!(last_number("none\n"), None);
+    }
+}
