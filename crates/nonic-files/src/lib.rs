@@ -19,6 +19,7 @@
 
 mod calls;
 mod counters;
+mod glob;
 mod next;
 mod redirect;
 mod stat;

@@ -3,6 +3,7 @@
 //! They are looked for by name, once, before `main` if possible: `dlsym` takes a lock. Older and newer C libraries lack
 //! some of them (`stat` came in 2.33, when `__xstat` went); what is missing is done by the system call it stands for.
 
+use crate::glob::{Glob, OnError};
 use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, dirent, mode_t, size_t, ssize_t};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -90,6 +91,7 @@ functions! {
     fn opendir = c"opendir"(Path) -> *mut DIR;
     fn scandir = c"scandir"(Path, *mut *mut *mut dirent, Filter, Compare) -> c_int;
     fn scandirat = c"scandirat"(c_int, Path, *mut *mut *mut dirent, Filter, Compare) -> c_int;
+    fn glob = c"glob"(Path, c_int, OnError, *mut Glob) -> c_int;
     fn readlink = c"readlink"(Path, *mut c_char, size_t) -> ssize_t;
     fn readlinkat = c"readlinkat"(c_int, Path, *mut c_char, size_t) -> ssize_t;
     fn readlink_checked = c"__readlink_chk"(Path, *mut c_char, size_t, size_t) -> ssize_t;

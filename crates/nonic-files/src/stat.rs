@@ -70,7 +70,7 @@ macro_rules! exported {
     ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty $body:block)*) => { $(
         $(#[$meta])*
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $answer {
+        pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $answer {
             // SAFETY: the program keeps to the contract of the function of this name, and so do we.
             unsafe { $body }
         }

@@ -15,6 +15,8 @@ pub mod counters;
 pub mod paths;
 
 #[cfg(feature = "generate")]
+pub mod mount;
+#[cfg(feature = "generate")]
 mod place;
 #[cfg(feature = "generate")]
 pub mod tree;

@@ -365,7 +365,7 @@ mod tests {
         expect("/sys/class/infiniband/../net/eth0", "/sys/class/net/eth0");
         expect(
             "/sys/class/infiniband/roce_x/device/net/x/../y",
-            "/sys/class/net/y",
+            "/sys/class/net/x/../y",
         );
         expect("/sys/class/infiniband/../../../../etc/passwd", "/etc/passwd");
         // Where that leads, only the kernel knows.

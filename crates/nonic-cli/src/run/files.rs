@@ -1,16 +1,20 @@
 //! How the program sees `/dev/infiniband` and `/sys/class/infiniband`: see docs/files.md.
 
+use super::program::bypasses_libc;
 use anyhow::{Context, Result, ensure};
+use nonic_sysfs::mount;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// What the user asks for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Files {
-    /// By a library in front of the C library
+    /// By a library in front of the C library; mounted for programs that do without one
     Auto,
     /// By a library in front of the C library
     Preload,
+    /// Mounted, in namespaces of the program's own
+    Mount,
     /// Not at all
     Off,
 }
@@ -28,26 +32,55 @@ pub(crate) struct Shown {
 const LIBRARY: &str = "libnonic_files.so";
 
 /// Makes the files, and has the program see them.
-pub(crate) fn show(files: Files, _program: &OsStr, lib: &Path) -> Result<Shown> {
-    if files == Files::Off {
-        return Ok(Shown::default());
-    }
-    let outcome = preloaded(lib);
-    match outcome {
-        Err(error) if files == Files::Auto => {
+pub(crate) fn show(files: Files, program: &OsStr, lib: &Path) -> Result<Shown> {
+    match files {
+        Files::Off => Ok(Shown::default()),
+        Files::Preload => preloaded(lib),
+        Files::Mount => mounted(lib),
+        Files::Auto => Ok(automatic(program, lib).unwrap_or_else(|error| {
             eprintln!("nonic: the program will see no files of its devices: {error:#}");
-            Ok(Shown::default())
-        }
-        outcome => outcome,
+            Shown::default()
+        })),
     }
+}
+
+/// The library reaches most programs, and needs nobody's leave.
+fn automatic(program: &OsStr, lib: &Path) -> Result<Shown> {
+    let shown = preloaded(lib)?;
+    let folder = shown.folder.as_deref().filter(|_| bypasses_libc(program));
+    if let Some(folder) = folder {
+        if mount::is_possible(folder) {
+            mount::mount(folder)?;
+        } else {
+            eprintln!(
+                "nonic: {} does not go through the C library and cannot have mounts of its own here: it will see no \
+                 files of its devices",
+                program.to_string_lossy()
+            );
+        }
+    }
+    Ok(shown)
 }
 
 fn preloaded(lib: &Path) -> Result<Shown> {
     let library = lib.join(LIBRARY);
     ensure!(library.is_file(), "there is no {LIBRARY} in {}", lib.display());
-    let folder = nonic_sysfs::place().context("cannot make the files of the devices")?;
     Ok(Shown {
-        folder: Some(folder),
+        folder: Some(place()?),
         library: Some(library),
     })
+}
+
+/// Programs that go through the C library get the library too, if there is one: it adds the counters up.
+fn mounted(lib: &Path) -> Result<Shown> {
+    let folder = place()?;
+    mount::mount(&folder)?;
+    Ok(Shown {
+        folder: Some(folder),
+        library: Some(lib.join(LIBRARY)).filter(|library| library.is_file()),
+    })
+}
+
+fn place() -> Result<PathBuf> {
+    nonic_sysfs::place().context("cannot make the files of the devices")
 }

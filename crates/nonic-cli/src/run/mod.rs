@@ -10,6 +10,7 @@
 
 mod environment;
 mod files;
+mod program;
 
 use anyhow::{Context, Result, bail, ensure};
 use environment::{DEFAULTS, preloadable, with_first};
