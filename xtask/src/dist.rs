@@ -1,6 +1,11 @@
 //! What is installed: `bin/nonic` and the libraries programs run on, under `nonic/` in the target folder.
+//!
+//! It is optimised and stripped; the debug symbols are beside ([`debug_symbols`]). There are the names that a linker and
+//! `dlopen` look for (`libibverbs.so`) and pkg-config's files, but no headers: those are rdma-core's (`libibverbs-dev`,
+//! `librdmacm-dev`), whose interface this is.
 
-use crate::link::link;
+use crate::debug_symbols;
+use crate::link::link_with;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,55 +29,45 @@ pub(crate) struct Dist {
 impl Dist {
     /// Builds it.
     pub(crate) fn build(options: &Options) -> Result<Self> {
-        let target = target_directory()?;
-        let profile = if options.debug { "debug" } else { "release" };
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--package",
-            "nonic-cli",
-            "--package",
-            "nonic-verbs",
-            "--package",
-            "nonic-rdmacm",
-            "--package",
-            "nonic-rspreload",
-            "--package",
-            "nonic-files",
-        ]);
-        if !options.debug {
-            cargo.arg("--release");
-        }
-        let status = cargo.status().context("cannot start cargo")?;
-        ensure!(status.success(), "it does not build");
+        Self::build_in(root(options)?, options, None)
+    }
 
-        let root = root(options)?;
+    /// Builds it in a folder. With a C compiler for the last step, that decides on which C library all of it needs.
+    pub(crate) fn build_in(root: PathBuf, options: &Options, compiler: Option<&Path>) -> Result<Self> {
+        let profile = if options.debug { "debug" } else { "release" };
+        cargo_build(options, &STATIC, compiler.is_none())?;
+        if let Some(compiler) = compiler {
+            // Only the last step of these differs, so nothing else is built again.
+            let linked = [
+                ("nonic-cli", "--bins"),
+                ("nonic-rspreload", "--lib"),
+                ("nonic-files", "--lib"),
+            ];
+            for (package, target) in linked {
+                cargo_link(options, package, target, compiler)?;
+            }
+        }
+
         let (bin, lib) = (root.join("bin"), root.join("lib"));
         // Apart from the others, as rdma-core has it: nobody loads it by accident.
         let preloaded = lib.join("rsocket");
         for folder in [&bin, &lib, &preloaded] {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        let built = target.join(profile);
-        replace(&built.join("nonic"), &bin.join("nonic"))?;
-        let verbs = lib.join("libibverbs.so.1");
-        link(
-            &built.join("libnonic_verbs.a"),
-            &workspace().join("crates/nonic-verbs/libibverbs.map"),
-            "libibverbs.so.1",
-            &[],
-            &verbs,
-        )?;
-        link(
-            &built.join("libnonic_rdmacm.a"),
-            &workspace().join("crates/nonic-rdmacm/librdmacm.map"),
-            "librdmacm.so.1",
-            &[&verbs],
-            &lib.join("librdmacm.so.1"),
-        )?;
-        replace(&built.join("librspreload.so"), &preloaded.join("librspreload.so"))?;
-        replace(&built.join("libnonic_files.so"), &lib.join("libnonic_files.so"))?;
+        let built = target_directory()?.join(profile);
+        let command = bin.join("nonic");
+        replace(&built.join("nonic"), &command)?;
+        let [verbs, rdmacm] = link_libraries(&built, &lib, compiler)?;
+        let rspreload = preloaded.join("librspreload.so");
+        replace(&built.join("librspreload.so"), &rspreload)?;
+        let files = lib.join("libnonic_files.so");
+        replace(&built.join("libnonic_files.so"), &files)?;
+        for_builders(&lib)?;
+        if !options.debug {
+            for file in [&command, &verbs, &rdmacm, &rspreload, &files] {
+                debug_symbols::split(file)?;
+            }
+        }
         Ok(Self { root })
     }
 
@@ -85,6 +80,112 @@ impl Dist {
     pub(crate) fn nonic(&self) -> PathBuf {
         self.root.join("bin/nonic")
     }
+}
+
+/// The packages whose output needs no linking, or is linked by us.
+const STATIC: [&str; 2] = ["nonic-verbs", "nonic-rdmacm"];
+
+/// Those that rustc links.
+const LINKED: [&str; 3] = ["nonic-cli", "nonic-rspreload", "nonic-files"];
+
+/// Builds the packages, and those that rustc links too if it should link them as always.
+fn cargo_build(options: &Options, packages: &[&str], and_linked: bool) -> Result<()> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet"]);
+    let linked = if and_linked { &LINKED[..] } else { &[] };
+    for package in packages.iter().chain(linked) {
+        cargo.args(["--package", package]);
+    }
+    if !options.debug {
+        cargo.arg("--release");
+    }
+    let status = cargo
+        .current_dir(workspace())
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "it does not build");
+    Ok(())
+}
+
+/// Builds one target of a package with another linker.
+fn cargo_link(options: &Options, package: &str, target: &str, linker: &Path) -> Result<()> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["rustc", "--quiet", "--package", package, target]);
+    if !options.debug {
+        cargo.arg("--release");
+    }
+    let status = cargo
+        .arg("--")
+        .arg("-C")
+        .arg(format!("linker={}", linker.display()))
+        .current_dir(workspace())
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(
+        status.success(),
+        "{package} does not build with {}",
+        linker.display()
+    );
+    Ok(())
+}
+
+/// Links the two libraries whose symbols have versions, from what cargo built, with the system's C compiler if no other.
+pub(crate) fn link_libraries(built: &Path, lib: &Path, compiler: Option<&Path>) -> Result<[PathBuf; 2]> {
+    let compiler = match compiler {
+        Some(compiler) => compiler.as_os_str().to_owned(),
+        None => std::env::var_os("CC").unwrap_or_else(|| "cc".into()),
+    };
+    let verbs = lib.join("libibverbs.so.1");
+    link_with(
+        &compiler,
+        &built.join("libnonic_verbs.a"),
+        &workspace().join("crates/nonic-verbs/libibverbs.map"),
+        "libibverbs.so.1",
+        &[],
+        &verbs,
+    )?;
+    let rdmacm = lib.join("librdmacm.so.1");
+    link_with(
+        &compiler,
+        &built.join("libnonic_rdmacm.a"),
+        &workspace().join("crates/nonic-rdmacm/librdmacm.map"),
+        "librdmacm.so.1",
+        &[&verbs],
+        &rdmacm,
+    )?;
+    Ok([verbs, rdmacm])
+}
+
+/// Adds what a linker and pkg-config look for. Some programs open libraries by the linker's name, too.
+fn for_builders(lib: &Path) -> Result<()> {
+    let pkgconfig = lib.join("pkgconfig");
+    std::fs::create_dir_all(&pkgconfig).with_context(|| format!("cannot make {}", pkgconfig.display()))?;
+    // The versions are those of rdma-core's own files, whose interface the libraries have.
+    for (name, version, needs, about) in [
+        ("ibverbs", "1.14.44", "", "RDMA with no NIC: verbs"),
+        (
+            "rdmacm",
+            "1.3.44",
+            "Requires: libibverbs\n",
+            "RDMA with no NIC: connections",
+        ),
+    ] {
+        let link = lib.join(format!("lib{name}.so"));
+        if !link.is_symlink() {
+            std::os::unix::fs::symlink(format!("lib{name}.so.1"), &link)
+                .with_context(|| format!("cannot make {}", link.display()))?;
+        }
+        let text = format!(
+            "libdir=${{pcfiledir}}/..\n\
+             Name: lib{name}\n\
+             Description: {about}\n\
+             Version: {version}\n\
+             {needs}\
+             Libs: -L${{libdir}} -l{name}\n"
+        );
+        std::fs::write(pkgconfig.join(format!("lib{name}.pc")), text)?;
+    }
+    Ok(())
 }
 
 /// Builds it and says where it is.

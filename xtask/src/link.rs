@@ -17,7 +17,7 @@
 //! in a frame that has nothing to undo (`nonic-verbs/src/cancel.rs`). A test compares what the libraries import with what
 //! is known of the C library, so that nothing is forgotten when they begin to call something else.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{Error, Result};
 use std::path::Path;
 use std::process::Command;
@@ -58,7 +58,24 @@ pub(crate) const CANCELLATION_POINTS: [&str; 29] = [
 /// Links `archive` to the shared object `output`, replacing it in one step: programs may be running on the old one.
 ///
 /// `needed` are shared objects it calls.
+#[allow(
+    dead_code,
+    reason = "the tests of both libraries call it, the chores the other"
+)]
 pub(crate) fn link(
+    archive: &Path,
+    version_script: &Path,
+    soname: &str,
+    needed: &[&Path],
+    output: &Path,
+) -> Result<()> {
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    link_with(&compiler, archive, version_script, soname, needed, output)
+}
+
+/// The same with a given C compiler, which decides on which C library the shared object needs.
+pub(crate) fn link_with(
+    compiler: &OsStr,
     archive: &Path,
     version_script: &Path,
     soname: &str,
@@ -69,7 +86,7 @@ pub(crate) fn link(
     let wrappers = output.with_extension("cancellation.c");
     std::fs::write(&wrappers, uncancelled())?;
     let script = option("-Wl,--version-script=", version_script);
-    let found = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+    let found = Command::new(compiler)
         .arg("-shared")
         .arg("-o")
         .arg(&unfinished)

@@ -7,6 +7,7 @@ mod bench;
 mod bench_verbs;
 mod confined;
 mod conformance;
+mod debug_symbols;
 mod dist;
 mod host;
 mod interop;
@@ -14,6 +15,7 @@ mod lab;
 mod link;
 mod loom;
 mod mutants;
+mod package;
 mod programs;
 mod soak;
 mod tools;
@@ -38,6 +40,8 @@ enum Chore {
     Conformance(conformance::Options),
     /// Build what is installed: the command and the libraries programs run on.
     Dist(dist::Options),
+    /// Install it from this checkout: the command, the libraries, manual pages and completions.
+    Install(package::InstallOptions),
     /// Run programs between nonic and Linux's own soft-RDMA driver.
     Interop(interop::Options),
     /// Boot guests that run Linux's own soft-RDMA driver, and run a command there.
@@ -46,6 +50,8 @@ enum Chore {
     Loom,
     /// Break the NIC on purpose and expect the simulator to notice.
     Mutants(mutants::Options),
+    /// Make what is released: a tarball, a Debian package and a Python wheel.
+    Package(package::Options),
     /// Run UCX, libfabric, MPI and what else is built upon verbs on our libraries.
     Programs(programs::Options),
     /// Do one thing for a long time and count what fails.
@@ -78,10 +84,12 @@ fn main() -> anyhow::Result<()> {
         } => bench_verbs::run(&options),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Dist(options) => dist::run(&options),
+        Chore::Install(options) => package::install(&options),
         Chore::Interop(options) => interop::run(&options),
         Chore::Lab(options) => lab::run(&options),
         Chore::Loom => loom::run(),
         Chore::Mutants(options) => mutants::run(&options),
+        Chore::Package(options) => package::run(&options),
         Chore::Programs(options) => programs::run(&options),
         Chore::Soak(options) => soak::run(&options),
         Chore::Tools(options) => tools::run(&options),

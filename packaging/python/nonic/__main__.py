@@ -1,0 +1,5 @@
+"""`python -m nonic run -- PROGRAM`."""
+
+from nonic import main
+
+main()
