@@ -8,7 +8,14 @@
 
 mod bench;
 mod case;
+mod ceph;
+mod crates;
+mod mooncake;
+mod nixl;
 mod place;
+mod qemu;
+mod scratch;
+mod sources;
 mod table;
 mod ucx;
 mod wheels;
@@ -56,7 +63,15 @@ pub(crate) struct Options {
 
 /// Every case of every program.
 fn all() -> Vec<Case> {
-    ucx::all()
+    [
+        ucx::all(),
+        mooncake::all(),
+        nixl::all(),
+        qemu::all(),
+        ceph::all(),
+        crates::all(),
+    ]
+    .concat()
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {

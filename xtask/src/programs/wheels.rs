@@ -21,7 +21,7 @@ impl Wheels {
         if program.wheels.is_empty() {
             return Ok(None);
         }
-        install(&[("/usr/lib/python3/dist-packages/venv", "python3-venv")])?;
+        install(&[("/usr/lib/python3.11/ensurepip", "python3-venv")])?;
         let name: String = program.name.chars().filter(char::is_ascii_alphanumeric).collect();
         let folder = std::env::temp_dir().join("nonic-wheels").join(name);
         let installed = folder.join("installed");
@@ -29,7 +29,8 @@ impl Wheels {
         if std::fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
             return Ok(Some(Self { folder }));
         }
-        run(Command::new("python3")
+        // Debian's: one that root has installed for itself would be nobody's.
+        run(Command::new("/usr/bin/python3")
             .args(["-m", "venv", "--clear"])
             .arg(&folder))?;
         let pip = folder.join("bin/pip");

@@ -1,0 +1,201 @@
+//! The Rust crates that speak verbs: their examples, and those of their tests that need a device.
+//!
+//! They are fetched from the registry by name and version, and built with the versions that they were published with. None of
+//! their code is here.
+
+use super::bench::Bench;
+use super::case::{Case, Place, Program, Shape};
+use super::scratch::pair;
+use super::sources::Sources;
+use crate::tools::pair::fresh_port;
+use crate::tools::process::{Process, Ready};
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+
+/// What their build scripts need: those make their bindings from headers.
+const BUILD_TOOLS: &[(&str, &str)] = &[
+    ("/usr/bin/cmake", "cmake"),
+    ("/usr/lib/llvm-14/lib/libclang.so.1", "libclang-14-dev"),
+    ("/usr/include/libnl3/netlink/netlink.h", "libnl-3-dev"),
+    ("/usr/include/libnl3/netlink/route/link.h", "libnl-route-3-dev"),
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
+];
+
+const SIDEWAY: Program = Program {
+    name: "sideway",
+    version: "0.4.3",
+    packages: BUILD_TOOLS,
+    wheels: &[],
+};
+
+const IBVERBS: Program = Program {
+    name: "ibverbs",
+    version: "0.9.2",
+    packages: BUILD_TOOLS,
+    wheels: &[],
+};
+
+const MUMMY: Program = Program {
+    name: "rdma-mummy-sys",
+    version: "0.2.6",
+    packages: BUILD_TOOLS,
+    wheels: &[],
+};
+
+/// Everything.
+pub(super) fn all() -> Vec<Case> {
+    let mut cases = sideway();
+    cases.push(case(&IBVERBS, "cargo run --example loopback", 80, loopback));
+    cases.push(
+        case(
+            &MUMMY,
+            "cargo run --example server, and client",
+            32,
+            server_and_client,
+        )
+        .at(&Place::IPV4),
+    );
+    cases
+}
+
+fn sideway() -> Vec<Case> {
+    let example = |name: &str, moved_bytes, script| {
+        let line = format!("cargo run --example {name}");
+        case(&SIDEWAY, &line, moved_bytes, script)
+    };
+    vec![
+        // Which devices there are, and what they say of themselves.
+        case(&SIDEWAY, "cargo test --lib", 0, |bench| {
+            tests(bench, &SIDEWAY, &["sideway"])
+        }),
+        case(
+            &SIDEWAY,
+            "cargo test --test test_atomic --test test_cq --test test_mr_and_cq --test test_post_send --test test_qp",
+            500,
+            |bench| {
+                let names = [
+                    "test_atomic",
+                    "test_cq",
+                    "test_mr_and_cq",
+                    "test_post_send",
+                    "test_qp",
+                ];
+                tests(bench, &SIDEWAY, &names)
+            },
+        ),
+        example("show_gids", 0, |bench| looks(bench, "show_gids")),
+        example("ibv_devinfo", 0, |bench| looks(bench, "ibv_devinfo")),
+        example("rc_pingpong", 2 << 20, |bench| ping_pong(bench, "rc_pingpong")).at(&Place::IPV4),
+        example("rc_pingpong_split", 2 << 20, |bench| {
+            ping_pong(bench, "rc_pingpong_split")
+        })
+        .at(&Place::IPV4),
+        example("cmtime", 1000, connection_times).at(&Place::IPV4),
+    ]
+}
+
+fn case(
+    program: &'static Program,
+    line: &str,
+    moved_bytes: u64,
+    script: fn(&Bench<'_>) -> Result<()>,
+) -> Case {
+    Case {
+        program,
+        line: line.to_owned(),
+        shape: Shape::Scripted(script),
+        places: vec![Place::OneHost],
+        moved_bytes,
+        core: Vec::new(),
+        known_failure: None,
+    }
+}
+
+/// Runs tests by the names of their binaries, and those of each one after the other: they give their completions
+/// milliseconds, which several at a time on a busy machine do not get.
+fn tests(bench: &Bench<'_>, program: &Program, names: &[&str]) -> Result<()> {
+    let sources = Sources::build(program)?;
+    for name in names {
+        let file = sources.test(name)?;
+        let line = format!("RUST_TEST_THREADS=1 RUST_BACKTRACE=0 {}", file.display());
+        let printed = Process::start(&mut bench.client(&line))?.finish();
+        let printed = printed.with_context(|| (*name).to_owned())?;
+        ensure!(printed.contains("test result: ok"), "{name}: {printed}");
+    }
+    Ok(())
+}
+
+/// An example that looks at the devices and ends.
+fn looks(bench: &Bench<'_>, name: &str) -> Result<()> {
+    let file = Sources::build(&SIDEWAY)?.example(name)?;
+    let printed = Process::start(&mut bench.client(&file.display().to_string()))?.finish()?;
+    let device = bench.topology.device;
+    ensure!(printed.contains(device), "it does not name {device}: {printed}");
+    Ok(())
+}
+
+fn ping_pong(bench: &Bench<'_>, name: &str) -> Result<()> {
+    let file = Sources::build(&SIDEWAY)?.example(name)?;
+    let port = fresh_port();
+    let gid = bench.topology.gid_index;
+    let line = format!("{} -d {{device}} -g {gid} -p {port}", file.display());
+    let printed = pair(
+        bench,
+        bench.server(&line),
+        bench.client(&format!("{line} {{to}}")),
+        port,
+    )?;
+    ensure!(printed.contains("1000 iters in"), "the client says: {printed}");
+    Ok(())
+}
+
+/// How long connections take. It prints a table of the steps.
+fn connection_times(bench: &Bench<'_>) -> Result<()> {
+    let file = Sources::build(&SIDEWAY)?.example("cmtime")?;
+    let printed = connected(bench, &file, "-b {to} -p {port}", "-b {from} -s {to} -p {port}")?;
+    ensure!(printed.contains("Disconnect"), "the client says: {printed}");
+    Ok(())
+}
+
+fn server_and_client(bench: &Bench<'_>) -> Result<()> {
+    let sources = Sources::build(&MUMMY)?;
+    let (server, client) = (sources.example("server")?, sources.example("client")?);
+    let port = fresh_port();
+    let server = format!("{} {{to}} {port}", server.display());
+    let client = format!("{} {{to}} {port}", client.display());
+    connected_by(bench, &server, &client, port)?;
+    Ok(())
+}
+
+fn loopback(bench: &Bench<'_>) -> Result<()> {
+    let file = Sources::build(&IBVERBS)?.example("loopback")?;
+    let printed = Process::start(&mut bench.client(&file.display().to_string()))?.finish()?;
+    let both = printed.contains("sent") && printed.contains("received");
+    ensure!(both, "it says: {printed}");
+    Ok(())
+}
+
+/// One program as server and as client of the connection manager; what the client printed.
+fn connected(bench: &Bench<'_>, program: &Path, server: &str, client: &str) -> Result<String> {
+    let port = fresh_port();
+    let line = |options: &str| {
+        let options = options.replace("{port}", &port.to_string());
+        format!("{} {options}", program.display())
+    };
+    connected_by(bench, &line(server), &line(client), port)
+}
+
+fn connected_by(bench: &Bench<'_>, server: &str, client: &str, port: u16) -> Result<String> {
+    let server = Process::start(&mut bench.server(server))?;
+    if let Err(error) = server.wait_until(Ready::Service(port), &bench.topology) {
+        bail!("the server: {error:#}: {}", server.stop());
+    }
+    match Process::start(&mut bench.client(client))?.finish() {
+        Err(error) => bail!("the client: {error:#}; the server: {}", server.stop()),
+        Ok(printed) => {
+            server.finish().context("the server")?;
+            Ok(printed)
+        }
+    }
+}
