@@ -136,7 +136,7 @@ pub static FILES: Setting = Setting {
 };
 
 /// Every setting, in the order in which people look for them.
-pub static ALL: [&Setting; 11] = [
+pub static ALL: [&Setting; 12] = [
     &PCAP,
     &COUNTERS,
     &FAULTS,
