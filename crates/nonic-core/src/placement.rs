@@ -3,13 +3,16 @@
 //! Nothing here knows the order of requests, how they are cut into packets or how a peer is answered. A transport says a
 //! [`Refused`] in its own words: RoCE's reliable services with a NAK, unreliable ones by dropping the message in silence.
 
-use crate::verbs::memory::{Access, Fault, Key, KeyError, KeyTable, PdId};
+use crate::verbs::memory::{Access, FENCE_KEY, Fault, Key, KeyError, KeyTable, PdId};
 use crate::verbs::work::{FlushRange, Placement};
 use nonic_wire::Qpn;
 use std::sync::Arc;
 
 /// The longest message there is.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// The longest READ that is taken for a fence.
+const MAX_FENCE: u32 = 8;
 
 /// Why a peer's request is not executed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -44,6 +47,13 @@ pub(crate) struct RemoteRange {
     pub(crate) va: u64,
     pub(crate) length: u32,
     pub(crate) rkey: u32,
+}
+
+impl RemoteRange {
+    /// Whether a READ of it asks for no memory, but only to be answered after everything before it (UCX).
+    fn is_fence(&self) -> bool {
+        self.rkey == FENCE_KEY && self.va == 0 && self.length <= MAX_FENCE
+    }
 }
 
 /// An atomic operation on a word.
@@ -102,8 +112,12 @@ impl PeerRights<'_> {
     /// Begins a READ. Whether the queue pair permits READs is for the caller to ask: a repeated one is answered if the first
     /// one was.
     pub(crate) fn read(&self, range: &RemoteRange) -> Result<OutboundRead, Refused> {
+        let key = match range.is_fence() {
+            true => None,
+            false => self.find(range, Access::REMOTE_READ)?,
+        };
         Ok(OutboundRead {
-            key: self.find(range, Access::REMOTE_READ)?,
+            key,
             va: range.va,
             left: range.length,
         })
@@ -210,7 +224,7 @@ impl InboundWrite {
 /// A READ being answered.
 #[derive(Debug)]
 pub(crate) struct OutboundRead {
-    /// `None` only for a READ of zero bytes, which needs no key.
+    /// `None` for a READ of zero bytes, which needs no key, and for a fence, which reads zeros.
     key: Option<Arc<Key>>,
     va: u64,
     /// Bytes not yet read.
@@ -220,9 +234,12 @@ pub(crate) struct OutboundRead {
 impl OutboundRead {
     /// Fills `out` with the next bytes, if the key still permits that.
     pub(crate) fn take(&mut self, out: &mut [u8]) -> Result<(), Refused> {
-        if let (Some(key), false) = (&self.key, out.is_empty()) {
-            let at = key.check(self.va, out.len() as u64, Access::REMOTE_READ)?;
-            key.region().read(at, out)?;
+        match &self.key {
+            Some(key) if !out.is_empty() => {
+                let at = key.check(self.va, out.len() as u64, Access::REMOTE_READ)?;
+                key.region().read(at, out)?;
+            }
+            _ => out.fill(0),
         }
         self.va = self.va.wrapping_add(out.len() as u64);
         self.left -= out.len() as u32;

@@ -354,6 +354,66 @@ fn an_unknown_key_is_an_access_error() {
     }
 }
 
+/// How UCX asks whether its earlier requests are done: where no memory is.
+const FENCE: Reth = Reth {
+    va: 0,
+    rkey: 0xff,
+    dma_len: 8,
+};
+
+#[test]
+fn the_fence_of_ucx_is_answered_with_zeros() {
+    let mut solo = Solo::rc();
+    solo.fill(0, &[7; 64]);
+    for (offset, dma_len) in [(0, 8), (1, 1), (2, 0)] {
+        solo.request_with(Opcode::RC_RDMA_READ_REQUEST, offset, &[], |headers| {
+            headers.reth = Reth { dma_len, ..FENCE };
+        });
+        let answers = sent!(solo, [RC_RDMA_READ_RESPONSE_ONLY]);
+        assert_eq!(answers[0].payload(), &[0; 8][..dma_len as usize]);
+    }
+    assert_eq!(solo.state(), QpState::Rts);
+}
+
+#[test]
+fn nothing_but_that_fence_is_answered_without_a_key() {
+    let others = [
+        Reth { dma_len: 9, ..FENCE },
+        Reth { va: 1, ..FENCE },
+        Reth { rkey: 0x1ff, ..FENCE },
+        Reth { rkey: 0, ..FENCE },
+    ];
+    for reth in others {
+        let mut solo = Solo::rc();
+        solo.request_with(Opcode::RC_RDMA_READ_REQUEST, 0, &[], |headers| {
+            headers.reth = reth
+        });
+        refused(&mut solo, ACCESS);
+    }
+    let mut solo = Solo::rc();
+    solo.request_with(Opcode::RC_RDMA_WRITE_ONLY, 0, &[1; 8], |headers| {
+        headers.reth = FENCE
+    });
+    refused(&mut solo, ACCESS);
+    let mut solo = Solo::new(&Setup {
+        access: Access::REMOTE_WRITE,
+        ..Setup::rc()
+    });
+    solo.request_with(Opcode::RC_RDMA_READ_REQUEST, 0, &[], |headers| {
+        headers.reth = FENCE
+    });
+    refused(&mut solo, INVALID);
+}
+
+#[test]
+fn the_key_of_that_fence_is_never_given_to_memory() {
+    let mut solo = Solo::rc();
+    let mut spec = None;
+    solo.register(|registered| spec = Some(registered.clone()));
+    let given = solo.keys().register_as(0xff, spec.expect("registered"));
+    assert!(given.expect("a valid range").is_none());
+}
+
 #[test]
 fn a_revoked_key_is_an_access_error() {
     for opcode in REMOTE {

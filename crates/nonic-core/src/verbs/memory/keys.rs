@@ -25,6 +25,11 @@ use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, PoisonError};
 
+/// The key that UCX names when it only wants to know that its earlier requests are done: it reads eight bytes at address 0
+/// with it, which devices that have no such key refuse. It is never given to memory, and a READ of it is answered with
+/// zeros ([`crate::placement`]).
+pub(crate) const FENCE_KEY: u32 = 0xff;
+
 /// What to register.
 #[derive(Clone)]
 pub struct KeySpec {
@@ -202,6 +207,9 @@ impl KeyTable {
 
     /// Registers memory under a key the caller chose; `None` if that key is in use.
     pub fn register_as(&self, value: u32, spec: KeySpec) -> Result<Option<Arc<Key>>, KeyError> {
+        if value == FENCE_KEY {
+            return Ok(None);
+        }
         let writes_remotely = spec
             .access
             .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
