@@ -38,3 +38,4 @@ mod port;
 mod qp;
 mod rsocket;
 mod srq;
+mod unsupported;

@@ -5,6 +5,7 @@
 //! - `dm`: device memory, which is heap;
 //! - `window`: memory windows.
 
+mod buffer;
 mod dm;
 mod mr;
 mod region;

@@ -1,0 +1,101 @@
+//! Buffers that a device allocates for a program (`ibv_alloc_buf`). Where hardware needs memory of a special kind, such as
+//! what an encrypted guest shares with its host, this is how to get it; any memory serves us.
+
+use super::mr::ibv_reg_mr;
+use crate::object::{argument, argument_mut, object};
+use crate::pd::Pd;
+use libc::{c_int, c_void, size_t};
+use nonic_abi::errno::{self, Errno};
+use nonic_abi::verbs::{ibv_mr, ibv_pd};
+
+/// What an `ibv_buf` pointer leads to. Programs only hand it back.
+pub(crate) struct Buffer {
+    start: *mut c_void,
+    length: size_t,
+}
+
+impl Buffer {
+    /// Whole pages of zeros.
+    fn new(length: size_t) -> Result<Self, Errno> {
+        let (read_write, private) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: new memory, wherever the kernel has room.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, read_write, private, -1, 0) };
+        match start {
+            libc::MAP_FAILED => Err(errno::last()),
+            start => Ok(Buffer { start, length }),
+        }
+    }
+
+    fn contains(&self, addr: *mut c_void, length: size_t) -> bool {
+        let offset = addr.addr().checked_sub(self.start.addr());
+        offset
+            .and_then(|offset| offset.checked_add(length))
+            .is_some_and(|end| end <= self.length)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the program gives the memory back.
+        unsafe { libc::munmap(self.start, self.length) };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_alloc_buf(c_pd: *mut ibv_pd, size: size_t, buffer: *mut *mut Buffer) -> *mut c_void {
+    // SAFETY: the program passes a live domain and where to put the answer.
+    let (pd, place) = unsafe { (object::<Pd>(c_pd), argument_mut(buffer)) };
+    errno::pointer(pd.and_then(|_| {
+        let place = place?;
+        let new = Buffer::new(size)?;
+        let start = new.start;
+        *place = Box::into_raw(Box::new(new));
+        Ok(start)
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_buf(buffer: *mut Buffer) {
+    if !buffer.is_null() {
+        // SAFETY: the program passes what `ibv_alloc_buf` gave it, once.
+        drop(unsafe { Box::from_raw(buffer) });
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_buf_mr(
+    pd: *mut ibv_pd,
+    buffer: *mut Buffer,
+    addr: *mut c_void,
+    length: size_t,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the program passes a live buffer.
+    match unsafe { argument(buffer) } {
+        // SAFETY: the program passes a live domain.
+        Ok(buffer) if buffer.contains(addr, length) => unsafe { ibv_reg_mr(pd, addr, length, access) },
+        _ => errno::pointer(Err(libc::EINVAL)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_pages_of_zeros_and_knows_its_end() {
+        let buffer = Buffer::new(5000).expect("memory");
+        assert!(buffer.start.addr().is_multiple_of(4096));
+        // SAFETY: just allocated, with at least so many bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer.start.cast::<u8>(), 5000) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        let at = |offset: usize| buffer.start.wrapping_byte_add(offset);
+        assert!(buffer.contains(at(0), 5000) && buffer.contains(at(4999), 1) && buffer.contains(at(5000), 0));
+        assert!(!buffer.contains(at(1), 5000) && !buffer.contains(at(1), usize::MAX));
+        assert!(!buffer.contains(buffer.start.wrapping_byte_sub(1), 1));
+        assert!(Buffer::new(0).is_err());
+    }
+}
