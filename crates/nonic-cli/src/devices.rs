@@ -48,8 +48,9 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
         if device.gids.is_empty() {
             table.add_row(head.iter().map(String::as_str).chain(["-", "no address", "-"]));
         }
-        for (index, entry) in device.gids.iter().enumerate() {
-            let tail = [index.to_string(), entry.address.to_string(), port_state(entry)];
+        for (position, entry) in device.gids.iter().enumerate() {
+            let indices: Vec<String> = indices(device, position).map(|index| index.to_string()).collect();
+            let tail = [indices.join(", "), entry.address.to_string(), port_state(entry)];
             table.add_row(head.iter().cloned().chain(tail));
             // Further addresses of the same device stand below the first.
             head = vec![String::new(); head.len()];
@@ -74,6 +75,13 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// Under which indices of the GID table an address stands.
+fn indices(device: &NetDevice, position: usize) -> impl Iterator<Item = usize> {
+    let table = nonic::verbs_gid_table(device.loopback, &device.gids).into_iter();
+    let at_position = table.enumerate().filter(move |(_, found)| *found == position);
+    at_position.map(|(index, _)| index)
+}
+
 fn state(device: &NetDevice) -> &'static str {
     match (device.up, device.link) {
         (true, LinkState::Up) => "up",
@@ -96,9 +104,9 @@ fn as_json(device: &NetDevice, listed: bool) -> Value {
         .gids
         .iter()
         .enumerate()
-        .map(|(index, entry)| {
+        .map(|(position, entry)| {
             json!({
-                "index": index,
+                "index": indices(device, position).next(),
                 "gid": entry.gid.to_string(),
                 "address": entry.address.to_string(),
                 "port_4791": port_as_json(entry),

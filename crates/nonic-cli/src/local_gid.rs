@@ -33,8 +33,11 @@ impl DeviceChoice {
             .iter()
             .find(|device| device.device_name() == *name || device.name == *name);
         // What is not there is complained about by whoever opens it.
-        let gids = device.map(|device| &device.gids[..]).unwrap_or_default();
-        let gid = gids.get(usize::from(self.gid_index.unwrap_or(0)));
+        let gid = device.and_then(|device| {
+            let table = nonic::verbs_gid_table(device.loopback, &device.gids);
+            let position = *table.get(usize::from(self.gid_index.unwrap_or(0)))?;
+            device.gids.get(position)
+        });
         Ok(gid.map_or(Ipv4Addr::LOCALHOST.into(), |gid| gid.address.ip))
     }
 
@@ -99,8 +102,10 @@ impl OpenDevices {
         let device = self.open(&name)?;
         let gids = device.gids();
         let gid_index = match choice.gid_index {
-            Some(index) if usize::from(index) < gids.len() => index,
-            Some(index) => bail!("{name} has no GID {index}; see `nonic devices`"),
+            Some(index) => match device.verbs_gid_table().get(usize::from(index)) {
+                Some(position) => u8::try_from(*position)?,
+                None => bail!("{name} has no GID {index}; see `nonic devices`"),
+            },
             None => gid_of(gids, local)
                 .with_context(|| format!("{name} has no address of the same kind as {}", local.ip()))?,
         };

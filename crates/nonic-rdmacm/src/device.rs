@@ -177,11 +177,14 @@ impl Device {
 
     /// All its addresses.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
-        (0..=u8::MAX)
+        let mut addresses: Vec<IpAddr> = (0..=u8::MAX)
             .map_while(|index| self.gid(index))
             .map(|gid| ip_of_gid(&gid))
             .filter(|address| !address.is_unspecified())
-            .collect()
+            .collect();
+        // The first may stand at two indices.
+        addresses.dedup();
+        addresses
     }
 
     fn gid(&self, index: u8) -> Option<[u8; 16]> {

@@ -41,13 +41,15 @@ unsafe impl Object for Ah {
 
 /// The route that attributes describe. On Ethernet there is no way without a GID.
 pub(crate) fn path(context: &Context, attr: &ibv_ah_attr) -> Result<Path, Errno> {
-    let gids = context.device().gids();
-    let own = gids.get(usize::from(attr.grh.sgid_index));
+    let device = context.device();
+    let table = device.verbs_gid_table();
+    let position = *table.get(usize::from(attr.grh.sgid_index)).ok_or(libc::EINVAL)?;
+    let own = device.gids().get(position);
     // SAFETY: every bit pattern is an array of bytes.
     let remote = Gid(unsafe { attr.grh.dgid.raw }).ip();
     match own {
         Some(own) if attr.is_global != 0 && own.address.ip.is_ipv4() == remote.is_ipv4() => Ok(Path {
-            gid_index: attr.grh.sgid_index,
+            gid_index: u8::try_from(position).map_err(|_| libc::EINVAL)?,
             remote,
         }),
         _ => Err(libc::EINVAL),
@@ -137,9 +139,13 @@ fn answer_route(context: &Context, wc: &ibv_wc, grh: Option<&ibv_grh>) -> Result
         None if destination.is_multicast() => family().ok_or(libc::EINVAL)?,
         None => return Err(libc::EINVAL),
     };
+    let table = context.device().verbs_gid_table();
+    let index = table.iter().position(|position| *position == index);
     let mut attr: ibv_ah_attr = zeroed();
     attr.grh.dgid.raw = Gid::from(source).0;
-    attr.grh.sgid_index = index as u8;
+    attr.grh.sgid_index = index
+        .and_then(|index| u8::try_from(index).ok())
+        .ok_or(libc::EINVAL)?;
     attr.grh.hop_limit = 64;
     attr.is_global = 1;
     attr.port_num = 1;

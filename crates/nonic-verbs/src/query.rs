@@ -202,7 +202,14 @@ unsafe extern "C" fn ibv_query_port(
 }
 
 fn gid_table_length(context: &Context) -> usize {
-    context.device().gids().len().max(MIN_GID_TABLE)
+    gid_table(context).len().max(MIN_GID_TABLE)
+}
+
+/// The addresses in the order of their indices.
+fn gid_table(context: &Context) -> Vec<&GidEntry> {
+    let device = context.device();
+    let table = device.verbs_gid_table().into_iter();
+    table.map(|position| &device.gids()[position]).collect()
 }
 
 /// The entry at an index; `ENODATA` for one that is empty.
@@ -211,7 +218,7 @@ fn find_gid(context: &Context, port: u32, index: u32) -> Result<&GidEntry, Errno
     if port != 1 || index >= gid_table_length(context) {
         return Err(libc::EINVAL);
     }
-    context.device().gids().get(index).ok_or(libc::ENODATA)
+    gid_table(context).get(index).copied().ok_or(libc::ENODATA)
 }
 
 #[unsafe(no_mangle)]
@@ -279,7 +286,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
     let Ok(context) = (unsafe { context(c_context) }) else {
         return -(libc::EINVAL as ssize_t);
     };
-    let gids = context.device().gids();
+    let gids = gid_table(context);
     let misuse = flags != 0 || entry_size < size_of::<ibv_gid_entry>();
     if misuse || max_entries < gids.len() || entries.is_null() {
         return -(libc::EINVAL as ssize_t);

@@ -58,6 +58,11 @@ impl Device {
         self.engine.gids()
     }
 
+    /// The GID table that verbs programs (`ibv_query_gid`) see: for each index the position in [`gids`](Self::gids).
+    pub fn verbs_gid_table(&self) -> Vec<usize> {
+        self.engine.verbs_gid_table()
+    }
+
     /// The GID index of one of its addresses.
     pub(crate) fn gid_index(&self, ip: IpAddr) -> Option<u8> {
         let index = self.gids().iter().position(|gid| gid.address.ip == ip)?;

@@ -227,14 +227,14 @@ pub use nonic_core::Status;
 #[doc(alias = "ibv_gid")]
 pub use nonic_engine::netdev::Gid;
 #[doc(inline)]
-#[doc(alias("ibv_gid_entry", "ibv_query_gid_ex"))]
-pub use nonic_engine::netdev::GidEntry;
-#[doc(inline)]
 #[doc(alias("ibv_port_state", "IBV_PORT_ACTIVE", "IBV_PORT_DOWN"))]
 pub use nonic_engine::netdev::LinkState;
 #[doc(inline)]
 #[doc(alias("ibv_device", "ibv_get_device_name"))]
 pub use nonic_engine::netdev::NetDevice;
+#[doc(inline)]
+#[doc(alias("ibv_gid_entry", "ibv_query_gid_ex"))]
+pub use nonic_engine::netdev::{GidEntry, verbs_gid_table};
 
 /// The Q_Key that all datagram programs on Linux's rdma_cm use; their requests do not carry it.
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;

@@ -75,6 +75,11 @@ impl Device {
         &self.inner.gids
     }
 
+    /// The GID table that verbs programs see: for each index the position in [`gids`](Self::gids).
+    pub fn verbs_gid_table(&self) -> Vec<usize> {
+        crate::netdev::verbs_gid_table(self.inner.netdev.loopback, &self.inner.gids)
+    }
+
     /// Its limits.
     pub fn config(&self) -> &NicConfig {
         &self.inner.config

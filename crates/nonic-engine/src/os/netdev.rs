@@ -209,6 +209,20 @@ pub fn gid_table_order(mut addresses: Vec<LocalAddress>) -> Vec<LocalAddress> {
     addresses
 }
 
+/// The GID table that verbs programs see: for each index, which of the interface's addresses stands there.
+///
+/// Linux RoCE devices have a link-local address at index 0, hence their first IPv4 address at 1, and programs have one of
+/// these numbers built in or as their default. An interface with IPv6 switched off, as containers have, has no link-local
+/// address: there its first address stands at both, so that either number leads to others. Not so on loopback, which never
+/// has a link-local address.
+pub fn verbs_gid_table(loopback: bool, gids: &[GidEntry]) -> Vec<usize> {
+    let link_local =
+        |entry: &GidEntry| matches!(entry.address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let doubled = !loopback && gids.first().is_some_and(|first| !link_local(first));
+    let first = doubled.then_some(0);
+    first.into_iter().chain(0..gids.len()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -277,6 +291,20 @@ mod tests {
         let kernel = ["2001:db8::2", "192.0.2.9", "fe80::1", "192.0.2.1", "2001:db8::1"].map(address);
         let table = ["fe80::1", "192.0.2.9", "192.0.2.1", "2001:db8::2", "2001:db8::1"].map(address);
         assert_eq!(gid_table_order(kernel.to_vec()), table);
+    }
+
+    #[test]
+    fn the_first_ipv4_address_is_at_index_1_with_and_without_ipv6() {
+        let table = |loopback, addresses: &[&str]| {
+            let address =
+                |text: &&str| LocalAddress::from(text.parse::<IpAddr>().expect("a literal address"));
+            let gids: Vec<GidEntry> = addresses.iter().map(address).map(GidEntry::from).collect();
+            verbs_gid_table(loopback, &gids)
+        };
+        assert_eq!(table(false, &["fe80::1", "192.0.2.1", "2001:db8::1"]), [0, 1, 2]);
+        assert_eq!(table(false, &["192.0.2.1", "192.0.2.2"]), [0, 0, 1]);
+        assert_eq!(table(true, &["127.0.0.1", "::1"]), [0, 1]);
+        assert!(table(false, &[]).is_empty());
     }
 
     #[test]
