@@ -174,3 +174,75 @@ fn a_command_that_was_installed_alone_says_how_to_get_the_library() {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+/// What processes count is in a file that others read: names of 32 bytes, each with its value behind it.
+#[test]
+fn what_a_program_counts_is_seen_by_others() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir(folder.path().join("counters")).expect("a folder can be made");
+    let output = Command::new(env!("CARGO_BIN_EXE_nonic"))
+        .args(["ping", "--loopback", "--count", "3"])
+        .env("NONIC_FILES", folder.path())
+        .output()
+        .expect("nonic starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut sent = 0;
+    for device in std::fs::read_dir(folder.path().join("counters")).expect("it is there") {
+        let device = device.expect("it can be read").path();
+        for file in std::fs::read_dir(device).expect("it is a folder") {
+            let content = std::fs::read(file.expect("it can be read").path()).expect("it can be read");
+            let slots = content.chunks_exact(40).map(|slot| slot.split_at(32));
+            let values = slots.filter(|(name, _)| name.starts_with(b"tx_packets\0"));
+            sent += values
+                .map(|(_, value)| u64::from_ne_bytes(value.try_into().expect("eight bytes")))
+                .sum::<u64>();
+        }
+    }
+    assert!(sent >= 6, "{sent} packets");
+}
+
+const STATIC: &str = r#"
+#include <stdio.h>
+#include <sys/stat.h>
+int main(void)
+{
+    struct stat found;
+    if (stat("/dev/infiniband/rdma_cm", &found) || !S_ISCHR(found.st_mode))
+        return 1;
+    if (stat("/dev/null", &found) || stat("/sys/class/net/lo/mtu", &found))
+        return 2;
+    return stat("/sys/class/infiniband_verbs/abi_version", &found) ? 3 : 0;
+}
+"#;
+
+#[test]
+fn a_static_program_has_the_files_mounted() {
+    let folder = with_library();
+    std::fs::write(folder.path().join("libnonic_files.so"), "").expect("a file can be written");
+    let (source, program) = (folder.path().join("static.c"), folder.path().join("static"));
+    std::fs::write(&source, STATIC).expect("a file can be written");
+    let compiled = Command::new("cc")
+        .args(["-static", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .status();
+    assert!(compiled.expect("cc starts").success());
+    let allowed = Command::new("unshare")
+        .args(["--user", "--mount", "true"])
+        .status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        eprintln!("NOT TESTED: this machine allows no user namespaces");
+        return;
+    }
+    let program = program.to_str().expect("it is text");
+    for files in ["--files=auto", "--files=mount"] {
+        let output = nonic(folder.path(), &[files, "--", program]);
+        assert_eq!(output.status.code(), Some(0), "{files}: {output:?}");
+    }
+    let output = nonic(folder.path(), &["--files=preload", "--", program]);
+    assert_eq!(output.status.code(), Some(1), "it does not ask the C library");
+}

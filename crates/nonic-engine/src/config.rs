@@ -31,6 +31,8 @@ pub struct Config {
     pub pcap: Option<PathBuf>,
     /// Where to write counters at the end.
     pub counters: Option<PathBuf>,
+    /// The folder in which other processes see counters.
+    pub files: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -45,6 +47,7 @@ impl Default for Config {
             faults: None,
             pcap: None,
             counters: None,
+            files: None,
         }
     }
 }
@@ -69,6 +72,7 @@ impl Config {
                 .transpose()?,
             pcap: environment.file(&settings::PCAP).map(PathBuf::from),
             counters: environment.file(&settings::COUNTERS).map(PathBuf::from),
+            files: environment.file(&settings::FILES).map(PathBuf::from),
         })
     }
 }
@@ -126,5 +130,6 @@ mod tests {
         assert!(with("NONIC_FAULTS", "loss=1%").faults.is_some());
         assert_eq!(with("NONIC_PCAP", "file").pcap, Some("file".into()));
         assert_eq!(with("NONIC_COUNTERS", "file").counters, Some("file".into()));
+        assert_eq!(with("NONIC_FILES", "folder").files, Some("folder".into()));
     }
 }

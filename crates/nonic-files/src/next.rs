@@ -4,7 +4,7 @@
 //! some of them (`stat` came in 2.33, when `__xstat` went); what is missing is done by the system call it stands for.
 
 use crate::glob::{Glob, OnError};
-use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, dirent, mode_t, size_t, ssize_t};
+use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, dirent, mode_t, off_t, size_t, ssize_t};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -88,6 +88,10 @@ functions! {
     fn openat_2 = c"__openat_2"(c_int, Path, c_int) -> c_int;
     fn fopen = c"fopen"(Path, Path) -> *mut FILE;
     fn freopen = c"freopen"(Path, Path, *mut FILE) -> *mut FILE;
+    fn read = c"read"(c_int, *mut c_void, size_t) -> ssize_t;
+    fn read_checked = c"__read_chk"(c_int, *mut c_void, size_t, size_t) -> ssize_t;
+    fn pread = c"pread"(c_int, *mut c_void, size_t, off_t) -> ssize_t;
+    fn pread_checked = c"__pread_chk"(c_int, *mut c_void, size_t, off_t, size_t) -> ssize_t;
     fn opendir = c"opendir"(Path) -> *mut DIR;
     fn scandir = c"scandir"(Path, *mut *mut *mut dirent, Filter, Compare) -> c_int;
     fn scandirat = c"scandirat"(c_int, Path, *mut *mut *mut dirent, Filter, Compare) -> c_int;

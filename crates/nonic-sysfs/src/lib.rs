@@ -22,4 +22,4 @@ mod place;
 pub mod tree;
 
 #[cfg(feature = "generate")]
-pub use place::{PlaceError, place};
+pub use place::{PlaceError, place, place_in};

@@ -47,20 +47,7 @@ impl std::error::Error for PlaceError {
 
 /// Makes the folder for the devices that there are now, or finds it; its real path.
 pub fn place() -> Result<PathBuf, PlaceError> {
-    let devices = Device::list().map_err(|error| failed("cannot list the network interfaces", error))?;
-    // As the C library lists them: without an address there is nothing a program could do with a device.
-    let devices: Vec<_> = devices
-        .into_iter()
-        .filter(|device| !device.gids.is_empty())
-        .collect();
-    let processors = std::fs::read_to_string("/sys/devices/system/cpu/present")
-        .ok()
-        .and_then(|text| last_number(&text))
-        .map_or_else(
-            || std::thread::available_parallelism().map_or(1, usize::from),
-            |last| last + 1,
-        );
-    let tree = Tree::of(&devices, processors);
+    let tree = tree()?;
     let mut refused = None;
     for base in bases() {
         match place_below(&base, &tree) {
@@ -74,6 +61,29 @@ pub fn place() -> Result<PathBuf, PlaceError> {
             io::ErrorKind::NotFound.into(),
         )
     }))
+}
+
+/// The same below a folder of the caller's.
+pub fn place_in(base: &Path) -> Result<PathBuf, PlaceError> {
+    place_below(base, &tree()?)
+}
+
+/// What there is to say of this host now.
+fn tree() -> Result<Tree, PlaceError> {
+    let devices = Device::list().map_err(|error| failed("cannot list the network interfaces", error))?;
+    // As the C library lists them: without an address there is nothing a program could do with a device.
+    let devices: Vec<_> = devices
+        .into_iter()
+        .filter(|device| !device.gids.is_empty())
+        .collect();
+    let processors = std::fs::read_to_string("/sys/devices/system/cpu/present")
+        .ok()
+        .and_then(|text| last_number(&text))
+        .map_or_else(
+            || std::thread::available_parallelism().map_or(1, usize::from),
+            |last| last + 1,
+        );
+    Ok(Tree::of(&devices, processors))
 }
 
 fn failed(what: impl Into<String>, error: io::Error) -> PlaceError {

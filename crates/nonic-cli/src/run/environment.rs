@@ -8,11 +8,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What programs are told if nobody has told them otherwise, and why; `nonic run --help` and docs/files.md list them.
-pub(crate) const DEFAULTS: [(&str, &str); 1] = [
-    // Open MPI takes UCX by itself only for devices whose driver is called mlx….
-    ("OMPI_MCA_opal_common_ucx_devices", "any"),
-];
+/// What programs are told if nobody has told them otherwise; `nonic run --help` and docs/files.md list them.
+pub(crate) fn defaults(verbs: &Path) -> [(&'static str, OsString); 2] {
+    [
+        // Open MPI takes UCX by itself only for devices whose driver is called mlx….
+        ("OMPI_MCA_opal_common_ucx_devices", "any".into()),
+        // NCCL and RCCL open the name without a number first, which is the system's library where it is for building with.
+        ("NCCL_IBVERBS_LIB", verbs.into()),
+    ]
+}
 
 /// A list of the loader's with entries in front. None is in it twice, so that a program which runs a program on nonic
 /// does not make it longer. An empty entry would mean the current folder, so none is left over.

@@ -13,7 +13,7 @@ mod files;
 mod program;
 
 use anyhow::{Context, Result, bail, ensure};
-use environment::{DEFAULTS, preloadable, with_first};
+use environment::{defaults, preloadable, with_first};
 use files::Files;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -24,8 +24,9 @@ use std::path::{Path, PathBuf};
 /// The program needs no change and no special build: whatever was linked with libibverbs.so.1, or opens it, works, also
 /// under another name, as Python wheels carry it. With --sockets, so do programs that know nothing but TCP.
 ///
-/// The program is told by LD_LIBRARY_PATH, LD_PRELOAD and NONIC_FILES. Unless it is set already,
-/// OMPI_MCA_opal_common_ucx_devices=any has Open MPI use UCX without being asked.
+/// The program is told by LD_LIBRARY_PATH, LD_PRELOAD and NONIC_FILES. Unless they are set already,
+/// OMPI_MCA_opal_common_ucx_devices=any has Open MPI use UCX without being asked, and NCCL_IBVERBS_LIB names our library to
+/// NCCL and RCCL.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "nonic run [OPTIONS] -- COMMAND...")]
 pub(crate) struct Arguments {
@@ -87,8 +88,11 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     };
     command
         .env("LD_PRELOAD", list("LD_PRELOAD", &preloaded, b": "))
-        .env("LD_LIBRARY_PATH", list("LD_LIBRARY_PATH", &[lib], b":;"));
-    for (name, value) in DEFAULTS {
+        .env(
+            "LD_LIBRARY_PATH",
+            list("LD_LIBRARY_PATH", std::slice::from_ref(&lib), b":;"),
+        );
+    for (name, value) in defaults(&lib.join(LIBRARY)) {
         if std::env::var_os(name).is_none() {
             command.env(name, value);
         }

@@ -15,6 +15,7 @@ use crate::os::entropy::KernelEntropy;
 use crate::os::poller::Poller;
 use crate::shard::connections::ConnectionManager;
 use crate::shard::map::ShardMap;
+use crate::shard::published::Published;
 use crate::shard::{Common, Listeners, Shard};
 use nonic_core::cm::{Cm, CmConfig};
 use nonic_core::{KeyTable, Nic, NicConfig, PathMtu};
@@ -244,7 +245,14 @@ impl<'a> Opening<'a> {
             Arc::clone(&self.keys),
             Box::new(KernelEntropy::new()),
         );
-        let shard = Shard::new(nic, index, self.common.clone(), self.settings.prompt_acks);
+        let mut shard = Shard::new(nic, index, self.common.clone(), self.settings.prompt_acks);
+        // Programs run as well if nobody sees what they count.
+        let files = self.settings.files.as_deref();
+        if let Some(published) =
+            files.and_then(|files| Published::open(files, &self.netdev.device_name()).ok())
+        {
+            shard.publish_to(published);
+        }
         Ok((shard, Arc::new(Poller::new()?)))
     }
 

@@ -62,9 +62,12 @@ impl Inner {
         sum
     }
 
-    /// Writes the counters, if somebody asked. The program is on its way out; a file that cannot be written is not
+    /// Shows the counters and writes them, if somebody asked. The program is on its way out; a file that cannot be written is not
     /// its business.
     pub(super) fn report_counters(&self) {
+        for driver in &self.drivers {
+            driver.turn().publish_counters();
+        }
         let Some(file) = &self.settings.counters else {
             return;
         };

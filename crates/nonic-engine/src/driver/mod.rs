@@ -242,7 +242,9 @@ impl Driver {
             } else if aside {
                 self.stand_aside(nap);
             } else {
-                let timeout = self.turn().end_asleep();
+                let mut turn = self.turn();
+                turn.publish_counters();
+                let timeout = turn.end_asleep();
                 self.sleep(timeout);
             }
             self.turns.park.woke();
@@ -270,6 +272,7 @@ impl Driver {
         let program_polls = turn.is_polled(at);
         let work = turn.drive(at, Effort::Full);
         turn.sync_links();
+        turn.publish_counters_when_due(at);
         Found {
             at,
             work,

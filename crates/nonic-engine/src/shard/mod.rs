@@ -16,6 +16,7 @@
 
 pub(crate) mod connections;
 pub(crate) mod map;
+pub(crate) mod published;
 mod send_buffer;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;
@@ -33,6 +34,7 @@ use map::ShardMap;
 use nonic_core::{
     Arrival, CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, QpAttributes, QpState, Qpn, Time, Transmit,
 };
+use published::Published;
 use send_buffer::SendBuffer;
 use std::collections::HashMap;
 use std::io;
@@ -78,6 +80,8 @@ pub(crate) struct Shard {
     links: Vec<Box<dyn Link>>,
     /// Counters of links that are gone.
     past: LinkCounters,
+    /// Where other processes see what was counted.
+    published: Option<Published>,
     out: SendBuffer,
     /// A batch there was no room for.
     stalled: Option<Transmit>,
@@ -164,6 +168,7 @@ impl Shard {
             common,
             links: Vec::new(),
             past: LinkCounters::default(),
+            published: None,
             out: SendBuffer::new(),
             stalled: None,
             unsent: false,
@@ -269,6 +274,36 @@ impl Shard {
             sum += link.counters();
             sum
         })
+    }
+
+    /// Other processes will see what is counted, there.
+    pub(crate) fn publish_to(&mut self, published: Published) {
+        self.published = Some(published);
+    }
+
+    /// Shows other processes what was counted, if it is time again.
+    pub(crate) fn publish_counters_when_due(&mut self, now: Time) {
+        if self
+            .published
+            .as_ref()
+            .is_some_and(|published| published.is_due(now))
+        {
+            self.add_to_published(Some(now));
+        }
+    }
+
+    /// Shows other processes what was counted.
+    pub(crate) fn publish_counters(&mut self) {
+        if self.published.is_some() {
+            self.add_to_published(None);
+        }
+    }
+
+    fn add_to_published(&mut self, now: Option<Time>) {
+        let link = self.link_counters();
+        if let Some(published) = &mut self.published {
+            published.publish(self.nic.counters(), &link, now);
+        }
     }
 
     fn next_link_timeout(&self) -> Option<Time> {
