@@ -71,11 +71,6 @@ pub fn place_in(base: &Path) -> Result<PathBuf, PlaceError> {
 /// What there is to say of this host now.
 fn tree() -> Result<Tree, PlaceError> {
     let devices = Device::list().map_err(|error| failed("cannot list the network interfaces", error))?;
-    // As the C library lists them: without an address there is nothing a program could do with a device.
-    let devices: Vec<_> = devices
-        .into_iter()
-        .filter(|device| !device.gids.is_empty())
-        .collect();
     let processors = std::fs::read_to_string("/sys/devices/system/cpu/present")
         .ok()
         .and_then(|text| last_number(&text))

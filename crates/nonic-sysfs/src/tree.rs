@@ -80,7 +80,7 @@ impl Tree {
             &format!("../../devices/nonic/{address}/infiniband/{name}"),
         );
         self.link(&format!("{folder}/device"), "../..");
-        let guid = guid_text(guid(device));
+        let guid = guid_text(device.guid());
         let lines = [
             ("node_guid", guid.as_str()),
             ("sys_image_guid", &guid),
@@ -191,15 +191,6 @@ pub fn pci_address(index: u32) -> String {
     format!("{domain:04x}:{bus:02x}:{:02x}.{}", index >> 3 & 0x1f, index & 7)
 }
 
-fn guid(device: &NetDevice) -> u64 {
-    let mac = device.mac.filter(|mac| *mac != [0; 6]);
-    let m = mac.unwrap_or_else(|| {
-        let [_, _, high, low] = device.index.to_be_bytes();
-        [0, 0, 0, 0, high, low]
-    });
-    u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
-}
-
 fn guid_text(guid: u64) -> String {
     groups(&guid.to_be_bytes())
 }
@@ -270,7 +261,7 @@ mod tests {
                 "→ ../../devices/nonic/f000:00:00.2/infiniband/roce_eth0",
             ),
             (&format!("{folder}/device"), "→ ../.."),
-            (&format!("{folder}/node_guid"), "0000:00ff:fe00:0007\n"),
+            (&format!("{folder}/node_guid"), "0000:00ff:fc00:0007\n"),
             (&format!("{folder}/ports/1/state"), "4: ACTIVE\n"),
             (
                 &format!("{folder}/ports/1/gids/0"),
