@@ -51,6 +51,7 @@ pub(super) fn run(case: &Case, bench: &Bench<'_>) -> Result<u64> {
             };
             connected::run(&bench.topology, bench.nonic, &filled_in)?;
         }
+        Shape::Launched(launch) => launch.run(&bench)?,
         Shape::Scripted(script) => script(&bench)?,
     }
     if case.moved_bytes == 0 {
@@ -82,7 +83,7 @@ impl Bench<'_> {
     }
 
     /// A line with `{venv}`, the folder of the wheels.
-    fn fill_in(&self, line: &str) -> String {
+    pub(super) fn fill_in(&self, line: &str) -> String {
         match self.wheels {
             Some(wheels) => line.replace("{venv}", &wheels.folder().display().to_string()),
             None => line.to_owned(),

@@ -1,6 +1,7 @@
 //! What a case is: a command, where it is run, what it must move, and why it is known to fail if it is.
 
 use super::bench::Bench;
+use super::launch::Launch;
 use crate::tools::case::Connected;
 use anyhow::Result;
 
@@ -26,6 +27,8 @@ pub(crate) enum Shape {
     },
     /// A server and its client.
     Pair(Connected),
+    /// Ranks of MPI.
+    Launched(Launch),
     /// Anything else: it says how it went.
     Scripted(fn(&Bench<'_>) -> Result<()>),
 }

@@ -10,7 +10,10 @@ mod bench;
 mod case;
 mod ceph;
 mod crates;
+mod launch;
+mod libfabric;
 mod mooncake;
+mod mpi;
 mod nixl;
 mod place;
 mod qemu;
@@ -65,6 +68,8 @@ pub(crate) struct Options {
 fn all() -> Vec<Case> {
     [
         ucx::all(),
+        libfabric::all(),
+        mpi::all(),
         mooncake::all(),
         nixl::all(),
         qemu::all(),
