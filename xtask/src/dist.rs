@@ -63,6 +63,8 @@ impl Dist {
         let files = lib.join("libnonic_files.so");
         replace(&built.join("libnonic_files.so"), &files)?;
         for_builders(&lib)?;
+        // For `nonic doctor`: a library cannot be asked for its version.
+        std::fs::write(lib.join("version"), concat!(env!("CARGO_PKG_VERSION"), "\n"))?;
         if !options.debug {
             for file in [&command, &verbs, &rdmacm, &rspreload, &files] {
                 debug_symbols::split(file)?;

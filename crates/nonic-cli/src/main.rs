@@ -12,6 +12,7 @@ mod arguments;
 mod client;
 mod conversation;
 mod devices;
+mod doctor;
 mod exchange;
 mod footprint;
 mod listeners;
@@ -47,6 +48,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Devices(devices::Arguments),
+    Doctor(doctor::Arguments),
     Ping(ping::Arguments),
     Perf(perf::Arguments),
     Run(run::Arguments),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Devices(arguments) => devices::run(&arguments, cli.json),
+        Command::Doctor(arguments) => doctor::run(&arguments, cli.json),
         Command::Ping(arguments) => ping::main(&arguments, cli.json),
         Command::Perf(arguments) => perf::main(&arguments, cli.json),
         Command::Run(arguments) => run::main(&arguments),
