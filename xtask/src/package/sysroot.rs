@@ -82,9 +82,11 @@ impl Sysroot {
             folder.join("libc.so"),
             format!("GROUP ( {at}/libc.so.6 {at}/libc_nonshared.a AS_NEEDED ( {at}/libld.so.2 ) )\n"),
         )?;
+        // What the system's libgcc_s needs of its own C library is found where the program runs, not here.
+        let options = "-Wl,--allow-shlib-undefined";
         // Last, because it says that all is there.
         let script = folder.join("cc.unfinished");
-        fs::write(&script, format!("#!/bin/sh\nexec cc -B{at}/ -L{at} \"$@\"\n"))?;
+        fs::write(&script, format!("#!/bin/sh\nexec cc -B{at}/ -L{at} {options} \"$@\"\n"))?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
         fs::rename(script, &sysroot.compiler)?;
         fs::remove_dir_all(cache)?;
