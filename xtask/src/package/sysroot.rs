@@ -86,7 +86,10 @@ impl Sysroot {
         let options = "-Wl,--allow-shlib-undefined";
         // Last, because it says that all is there.
         let script = folder.join("cc.unfinished");
-        fs::write(&script, format!("#!/bin/sh\nexec cc -B{at}/ -L{at} {options} \"$@\"\n"))?;
+        fs::write(
+            &script,
+            format!("#!/bin/sh\nexec cc -B{at}/ -L{at} {options} \"$@\"\n"),
+        )?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
         fs::rename(script, &sysroot.compiler)?;
         fs::remove_dir_all(cache)?;
