@@ -122,8 +122,8 @@ fn make(folder: &Path, made: &Made) -> Result<()> {
     same_interface(&tree, &trees.join("linked-here"))?;
 
     let started = Instant::now();
-    tar(&trees, &[&name], &made.tarball)?;
-    let symbols = ["bin", "lib/nonic", "lib/nonic/rsocket"].map(|folder| format!("{name}/{folder}/.debug/."));
+    tar(&trees, &["--exclude=.debug", &name], &made.tarball)?;
+    let symbols = ["bin", "lib/nonic", "lib/nonic/rsocket"].map(|folder| format!("{name}/{folder}/.debug"));
     tar(&trees, &symbols.each_ref().map(String::as_str), &made.symbols)?;
     deb::make(&tree, &trees.join("deb"), &made.deb)?;
     wheel::make(&tree, &sysroot, &trees.join("wheel"), &made.wheel)?;
@@ -176,31 +176,21 @@ pub(crate) fn install(options: &InstallOptions) -> Result<()> {
     Ok(())
 }
 
-/// Packs a folder so that the same files make the same bytes, whoever packs them.
+/// Packs folders so that the same files make the same bytes, whoever packs them. `--exclude=` may come before the names.
 fn tar(parent: &Path, names: &[&str], to: &Path) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args([
         "--create",
-        "--gzip",
-        "--sort=name",
-        "--owner=0",
-        "--group=0",
-        "--numeric-owner",
-    ])
-    // A folder of symbols is packed only where its name is given.
-    .args([
-        "--mtime=@0",
+        "--use-compress-program=gzip -9n",
         "--format=gnu",
-        "--anchored",
-        "--no-wildcards-match-slash",
-        "--exclude=*/.debug",
+        "--sort=name",
     ])
+    .args(["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"])
     .arg("--file")
     .arg(to)
     .arg("--directory")
     .arg(parent)
-    .args(names)
-    .env("GZIP", "-n");
+    .args(names);
     succeed(&mut tar)
 }
 
