@@ -1,12 +1,15 @@
 //! The Debian package: the tree under `/usr`, made with `dpkg-deb` and nothing else of Debian's.
 
 use super::tree::{Tree, copy_folder};
-use super::{VERSION, output, succeed, sysroot};
+use super::{VERSION, output, source_date, succeed, sysroot};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+
+/// Who answers for it.
+const MAINTAINER: &str = "The nonic developers <nonic@users.noreply.github.com>";
 
 /// Makes it, by way of a folder of its own.
 pub(super) fn make(tree: &Tree, folder: &Path, to: &Path) -> Result<()> {
@@ -25,7 +28,19 @@ pub(super) fn make(tree: &Tree, folder: &Path, to: &Path) -> Result<()> {
         fs::remove_file(documents.join(licence))?;
     }
     fs::write(documents.join("copyright"), copyright()?)?;
-    fs::rename(documents.join("CHANGELOG.md"), documents.join("changelog"))?;
+    // Debian's own kind of changelog, which points to ours.
+    let date = output(
+        Command::new("date")
+            .args(["-R", "-u", "-d", &format!("@{}", source_date())])
+            .env("LC_ALL", "C"),
+    )?;
+    fs::write(
+        documents.join("changelog"),
+        format!(
+            "nonic ({VERSION}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- {MAINTAINER}  {}\n",
+            date.trim()
+        ),
+    )?;
     let mut gzip = Command::new("gzip");
     gzip.args(["-9n"]).arg(documents.join("changelog"));
     for page in fs::read_dir(usr.join("share/man/man1"))? {
@@ -65,7 +80,7 @@ pub(super) fn make(tree: &Tree, folder: &Path, to: &Path) -> Result<()> {
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Zxz", "--build"])
             .args([folder, to])
-            .env("SOURCE_DATE_EPOCH", "0"),
+            .env("SOURCE_DATE_EPOCH", source_date().to_string()),
     )
 }
 
@@ -76,7 +91,7 @@ fn control(kilobytes: &str) -> String {
         "Package: nonic\n\
          Version: {VERSION}\n\
          Architecture: amd64\n\
-         Maintainer: The nonic developers <nonic@users.noreply.github.com>\n\
+         Maintainer: {MAINTAINER}\n\
          Installed-Size: {kilobytes}\n\
          Depends: libc6 (>= {glibc}), libgcc-s1 (>= 4.2)\n\
          Suggests: ibverbs-utils, perftest, rdmacm-utils\n\
@@ -111,7 +126,7 @@ fn copyright() -> Result<String> {
          Upstream-Name: nonic\n\
          Source: https://github.com/nonic-rdma/nonic\n\n\
          Files: *\n\
-         Copyright: The nonic contributors\n\
+         Copyright: 2026 the nonic contributors\n\
          License: Expat or Apache-2.0\n\n\
          License: Expat\n{mit}\n\
          License: Apache-2.0\n On Debian systems the text is in /usr/share/common-licenses/Apache-2.0.\n"

@@ -185,13 +185,24 @@ fn tar(parent: &Path, names: &[&str], to: &Path) -> Result<()> {
         "--format=gnu",
         "--sort=name",
     ])
-    .args(["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"])
+    .args(["--owner=0", "--group=0", "--numeric-owner"])
+    .arg(format!("--mtime=@{}", source_date()))
     .arg("--file")
     .arg(to)
     .arg("--directory")
     .arg(parent)
     .args(names);
     succeed(&mut tar)
+}
+
+/// Every file's date, in seconds since 1970: that of the last commit, so that the same source makes the same packages.
+fn source_date() -> u64 {
+    let mut git = Command::new("git");
+    git.args(["log", "-1", "--format=%ct"])
+        .current_dir(dist::workspace());
+    let date = output(&mut git).ok().and_then(|date| date.trim().parse().ok());
+    // A copy of the source without its history has no such date; this one is as good as any.
+    date.unwrap_or(1_700_000_000)
 }
 
 /// Runs a command that must succeed, and shows what it said if it did not.
