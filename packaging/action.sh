@@ -26,6 +26,6 @@ fi
 
 # Larger socket buffers are welcome where they can be had, which is on GitHub's own machines.
 if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-    sudo -n sysctl -q -w net.core.rmem_max=4194304 net.core.wmem_max=4194304 || true
+    sudo -n sysctl -q -w net.core.rmem_max=4194304 net.core.wmem_max=4194304 2>/dev/null || true
 fi
 "$prefix/bin/nonic" doctor
