@@ -32,8 +32,8 @@ fn needed_glibc(table: &str) -> (u32, u32) {
         .filter_map(|word| {
             let version = word.trim_matches(['(', ')']).strip_prefix("GLIBC_")?;
             let mut numbers = version.split('.').map(str::parse);
-            match (numbers.next()?, numbers.next()?) {
-                (Ok(major), Ok(minor)) => Some((major, minor)),
+            match (numbers.next(), numbers.next()) {
+                (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
                 // `GLIBC_PRIVATE` and whatever else is not a version belongs to one release only.
                 _ => Some((u32::MAX, 0)),
             }
