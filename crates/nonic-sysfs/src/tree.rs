@@ -6,7 +6,7 @@
 
 use crate::counters;
 use crate::paths::{DEVICES, PCI};
-use nonic_engine::netdev::{LinkState, NetDevice};
+use nonic_engine::netdev::{LinkState, NetDevice, verbs_gid_table};
 use std::fmt::Write as _;
 
 /// How many GIDs a device's table shows at least, those that are not there as zeros.
@@ -155,8 +155,9 @@ impl Tree {
         for (file, text) in lines {
             self.line(&format!("{folder}/{file}"), text);
         }
-        for index in 0..device.gids.len().max(MIN_GID_TABLE) {
-            let entry = device.gids.get(index);
+        let table = verbs_gid_table(device.loopback, &device.gids);
+        for index in 0..table.len().max(MIN_GID_TABLE) {
+            let entry = table.get(index).map(|place| &device.gids[*place]);
             let gid = entry.map_or([0; 16], |entry| entry.gid.0);
             self.line(&format!("{folder}/gids/{index}"), &groups(&gid));
             if entry.is_some() {

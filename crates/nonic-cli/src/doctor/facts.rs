@@ -2,6 +2,7 @@
 //!
 //! Nothing here is fatal but the list of interfaces: a file that is not there is a fact too.
 
+use crate::run::libraries_of;
 use anyhow::{Context, Result};
 use nonic::{Device, NetDevice, PortOwner};
 use std::fs;
@@ -113,13 +114,6 @@ fn device(device: &NetDevice) -> DeviceFacts {
         path_mtu: device.path_mtu(),
         addresses: addresses.collect(),
     }
-}
-
-/// As `nonic run` looks for them.
-fn libraries_of(command: &Path) -> Option<PathBuf> {
-    let prefix = command.parent()?.parent()?;
-    let mut folders = [prefix.join("lib/nonic"), prefix.join("lib")].into_iter();
-    folders.find(|folder| folder.join(LIBRARY).is_file())
 }
 
 /// Processes that we may look at and that have mapped a libibverbs out of a folder of nonic's which is not this one.

@@ -8,14 +8,23 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Machines with so few processors have none to spare for threads that only spin.
+const FEW_PROCESSORS: usize = 4;
+
 /// What programs are told if nobody has told them otherwise; `nonic run --help` and docs/files.md list them.
-pub(crate) fn defaults(verbs: &Path) -> [(&'static str, OsString); 2] {
-    [
+pub(crate) fn defaults(verbs: &Path, processors: usize) -> Vec<(&'static str, OsString)> {
+    let mut defaults = vec![
         // Open MPI takes UCX by itself only for devices whose driver is called mlx….
         ("OMPI_MCA_opal_common_ucx_devices", "any".into()),
         // NCCL and RCCL open the name without a number first, which is the system's library where it is for building with.
         ("NCCL_IBVERBS_LIB", verbs.into()),
-    ]
+    ];
+    if processors <= FEW_PROCESSORS {
+        // Mooncake's transfer engine has two threads per device that hand work to each other and spin all the time. Where
+        // they share a processor, each hand-over costs a slice of the scheduler's, 4 ms.
+        defaults.push(("MC_WORKERS_PER_CTX", "1".into()));
+    }
+    defaults
 }
 
 /// A list of the loader's with entries in front. None is in it twice, so that a program which runs a program on nonic
@@ -62,6 +71,15 @@ mod tests {
         assert_eq!(text(Some("/a:/opt/nonic/lib::/b")), "/opt/nonic/lib:/a:/b");
         let list = with_first(&ours, Some(OsStr::new("/a /b:/c")), b": ");
         assert_eq!(list, "/opt/nonic/lib:/a:/b:/c");
+    }
+
+    #[test]
+    fn threads_that_spin_are_kept_apart_where_processors_are_few() {
+        let has_it = |processors| {
+            let defaults = defaults(Path::new("/lib/libibverbs.so.1"), processors);
+            defaults.iter().any(|(name, _)| *name == "MC_WORKERS_PER_CTX")
+        };
+        assert!(has_it(2) && !has_it(32));
     }
 
     #[test]

@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 /// under another name, as Python wheels carry it. With --sockets, so do programs that know nothing but TCP.
 ///
 /// The program is told by LD_LIBRARY_PATH, LD_PRELOAD and NONIC_FILES. Unless they are set already,
-/// OMPI_MCA_opal_common_ucx_devices=any has Open MPI use UCX without being asked, and NCCL_IBVERBS_LIB names our library to
-/// NCCL and RCCL.
+/// OMPI_MCA_opal_common_ucx_devices=any has Open MPI use UCX without being asked, NCCL_IBVERBS_LIB names our library to
+/// NCCL and RCCL, and MC_WORKERS_PER_CTX=1 keeps Mooncake's threads out of each other's way on four processors or fewer.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "nonic run [OPTIONS] -- COMMAND...")]
 pub(crate) struct Arguments {
@@ -92,7 +92,8 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
             "LD_LIBRARY_PATH",
             list("LD_LIBRARY_PATH", std::slice::from_ref(&lib), b":;"),
         );
-    for (name, value) in defaults(&lib.join(LIBRARY)) {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    for (name, value) in defaults(&lib.join(LIBRARY), processors) {
         if std::env::var_os(name).is_none() {
             command.env(name, value);
         }
@@ -108,21 +109,23 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
 /// The folder of the libraries that were installed together with this command.
 fn installed() -> Result<PathBuf> {
     let command = std::env::current_exe().context("cannot tell where this command is installed")?;
-    let candidates = candidates(&command);
-    for folder in &candidates {
-        if let Some(folder) = with_library(folder) {
-            return Ok(folder);
-        }
+    if let Some(folder) = libraries_of(&command) {
+        return Ok(folder);
     }
-    let list: Vec<String> = candidates
+    let list: Vec<String> = candidates(&command)
         .iter()
         .map(|folder| folder.display().to_string())
         .collect();
     bail!(
-        "{LIBRARY} is not installed with this command (looked in {}); build both with `cargo xtask dist`, \
-         or say where it is with --lib",
+        "{LIBRARY} is not installed with this command (looked in {}); install both from a checkout with \
+         `cargo xtask install`, or say where it is with --lib",
         list.join(" and ")
     );
+}
+
+/// The folder of the libraries that were installed together with a command.
+pub(crate) fn libraries_of(command: &Path) -> Option<PathBuf> {
+    candidates(command).iter().find_map(|folder| with_library(folder))
 }
 
 /// `lib/nonic` comes first: in a folder shared with the system, `lib` may hold the system's own library.
