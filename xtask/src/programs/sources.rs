@@ -20,8 +20,7 @@ impl Sources {
     /// Fetches and builds it, as far as that is not done.
     pub(super) fn build(program: &Program) -> Result<Self> {
         let name = format!("{}-{}", program.name, program.version);
-        let all = std::env::temp_dir().join("nonic-crates");
-        let folder = all.join(&name);
+        let folder = std::env::temp_dir().join("nonic-crates").join(&name);
         if !folder.join("Cargo.toml").exists() {
             fetch(program, &name, &folder)?;
         }
@@ -29,7 +28,10 @@ impl Sources {
             let mut command = Command::new("timeout");
             command.args([BUILD_SECONDS, "cargo"]).args(arguments);
             command.args(["--locked", "--quiet", "--message-format=json-render-diagnostics"]);
-            command.arg("--target-dir").arg(all.join("target"));
+            // Each its own: examples of two crates may have the same name.
+            command.arg("--target-dir").arg(folder.join("target"));
+            // Those who deny warnings mean those of the compiler they had.
+            command.env("RUSTFLAGS", "--cap-lints=warn");
             // What cargo tells us about ourselves is not about them.
             for (variable, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_")) {
                 command.env_remove(variable);
