@@ -159,7 +159,7 @@ fn a_command_that_was_installed_alone_says_how_to_get_the_library() {
         .expect("it starts");
     assert!(!output.status.success());
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(complaint.contains("cargo xtask dist"), "{complaint}");
+    assert!(complaint.contains("cargo xtask install"), "{complaint}");
 
     let lib = folder.path().join("lib");
     std::fs::create_dir(&lib).expect("a folder can be made");
