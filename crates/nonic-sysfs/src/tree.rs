@@ -268,6 +268,11 @@ mod tests {
                 &format!("{folder}/ports/1/gids/0"),
                 "0000:0000:0000:0000:0000:ffff:c000:0201\n",
             ),
+            // Without a link-local address the first one stands at both indices that programs have built in.
+            (
+                &format!("{folder}/ports/1/gids/1"),
+                "0000:0000:0000:0000:0000:ffff:c000:0201\n",
+            ),
             (
                 &format!("{folder}/ports/1/gids/31"),
                 "0000:0000:0000:0000:0000:0000:0000:0000\n",
@@ -290,7 +295,7 @@ mod tests {
             assert_eq!(content(&tree, path).as_deref(), Some(text), "{path}");
         }
         assert_eq!(
-            content(&tree, &format!("{folder}/ports/1/gid_attrs/types/1")),
+            content(&tree, &format!("{folder}/ports/1/gid_attrs/types/2")),
             None
         );
     }
