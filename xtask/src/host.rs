@@ -7,7 +7,7 @@ use crate::confined::Confinement;
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -72,8 +72,11 @@ impl Machine {
         // What is mounted here stays here. Its own `/dev/shm`, since names in there are the same on both machines.
         let script =
             format!("hostname {network}; mount -t tmpfs tmpfs /dev/shm -o mode=1777; exec sleep infinity");
-        let mut command = Command::new("nsenter");
+        // It ends with us, even if we are killed, and holds no pipe open that somebody reads us by.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "nsenter"]);
         command.arg(format!("--net=/run/netns/{network}"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         command.args(["unshare", "--ipc", "--uts", "--pid", "--mount", "--mount-proc"]);
         command.args(["--fork", "--kill-child", "sh", "-c", &script]);
         let unshare = command

@@ -70,7 +70,14 @@ pub(super) fn all() -> Vec<Case> {
     for (transport, tests) in [("rc_verbs", &RC_TESTS[..]), ("ud_verbs", &UD_TESTS[..])] {
         for (test, layouts, bytes) in tests {
             for layout in *layouts {
-                cases.push(uct(transport, test, layout, *bytes));
+                let case = uct(transport, test, layout, *bytes);
+                cases.push(match *test {
+                    "swap" => case.except(
+                        &Place::IPV4,
+                        "verbs have fetch-and-add and compare-and-swap, and `rc_verbs` offers no more (`rc_verbs_iface.c`)",
+                    ),
+                    _ => case,
+                });
             }
         }
     }
