@@ -115,13 +115,13 @@ fn throughput(bench: &Bench<'_>, operation: &str, protocol: &str) -> Result<f64>
          --batch_size=8 --block_size=65536 --duration=2"
     );
     let program = format!("{PROGRAMS}/transfer_engine_bench {options}");
-    let home = scratch.folder().display();
+    let home = scratch.folder().display().to_string();
     let mut command = bench.server(&format!(
-        "HOME={home} sh {} {program} --mode=target --local_server_name={{to}}",
+        "HOME={home} sh {} {program} --mode=target --local_server_name={{to}} --log_dir={home}",
         wrapper.display()
     ));
     let target = Process::start(&mut command)?;
-    let port = match listening_port(&target, &log) {
+    let port = match listening_port(&target, &home, &log) {
         Ok(port) => port,
         Err(error) => bail!("the target: {error:#}: {}", target.stop()),
     };
@@ -141,15 +141,16 @@ fn throughput(bench: &Bench<'_>, operation: &str, protocol: &str) -> Result<f64>
         .with_context(|| format!("{number} is no throughput"))
 }
 
-/// The port that a target has found, once it has told.
-fn listening_port(target: &Process, log: &Path) -> Result<u16> {
+/// The port that a target has found, once it waits for initiators. It listens before it has registered its memory, and an
+/// initiator that comes that early finds a segment without buffers, and crashes.
+fn listening_port(target: &Process, home: &str, log: &Path) -> Result<u16> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let line = text.lines().find_map(|line| line.split_once("listening on "));
-        // Its line may be half written.
         if let Some((_, address)) = line
-            && text.contains(&format!("{address}\n"))
+            && text.contains("DRAM is used")
+            && sleeps(home)
         {
             let port = address.trim().rsplit(':').next().unwrap_or_default();
             return port.parse().with_context(|| format!("{address} has no port"));
@@ -158,4 +159,16 @@ fn listening_port(target: &Process, log: &Path) -> Result<u16> {
         std::thread::sleep(Duration::from_millis(20));
     }
     bail!("it never listens")
+}
+
+/// Whether the main thread of the target with that folder sleeps, as it does for a second at a time once all is ready.
+fn sleeps(home: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut folders = processes.map(|process| process.path());
+    let wanted = format!("--log_dir={home}");
+    folders.any(|folder| {
+        let read = |name: &str| std::fs::read(folder.join(name)).unwrap_or_default();
+        let is_target = String::from_utf8_lossy(&read("cmdline")).contains(&wanted);
+        is_target && String::from_utf8_lossy(&read("wchan")).contains("nanosleep")
+    })
 }
