@@ -30,7 +30,7 @@ pub(crate) enum Launcher {
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) launcher: Launcher,
-    /// Variables of the environment, as before a command in a shell.
+    /// Variables of the ranks' environment, each as `NAME=value`.
     pub(crate) variables: &'static str,
     pub(crate) options: &'static str,
     pub(crate) ranks: usize,
@@ -75,16 +75,30 @@ impl Launcher {
 impl Launch {
     /// The command as people give it, but for the hosts.
     pub(crate) fn line(&self) -> String {
-        let mut line = String::new();
-        for part in [self.variables, self.launcher.name(), self.options] {
-            if !part.is_empty() {
-                line += part;
-                line.push(' ');
-            }
-        }
+        let mut line = self.start("");
         // Writing to a string does not fail.
-        let _ = write!(line, "-n {} mpi_check", self.ranks);
+        let _ = write!(line, " -n {} mpi_check", self.ranks);
         line
+    }
+
+    /// The launcher, in a folder, and what it is told but for the hosts and the program.
+    fn start(&self, folder: &str) -> String {
+        let name = self.launcher.name();
+        let mut words = Vec::new();
+        if self.launcher == Launcher::Mpich {
+            words.extend(self.variables.split_whitespace().map(str::to_owned));
+            words.push(format!("{folder}{name}"));
+        } else {
+            // Unlike MPICH's, it gives ranks on other hosts those variables only that it is told of.
+            words.push(format!("{folder}{name}"));
+            words.extend(
+                self.variables
+                    .split_whitespace()
+                    .map(|variable| format!("-x {variable}")),
+            );
+        }
+        words.extend(self.options.split_whitespace().map(str::to_owned));
+        words.join(" ")
     }
 
     /// Runs it to its end.
@@ -93,13 +107,7 @@ impl Launch {
         self.compile(bench, &folder)?;
         let topology = &bench.topology;
         let is_one_host = topology.address == topology.client_address;
-        let commands = self.launcher.commands();
-        let mut line = format!(
-            "{} {commands}/{} {}",
-            self.variables,
-            self.launcher.name(),
-            self.options
-        );
+        let mut line = self.start(&format!("{}/", self.launcher.commands()));
         if is_one_host && self.launcher != Launcher::Mpich {
             line += " --oversubscribe";
         }
