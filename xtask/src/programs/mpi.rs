@@ -48,7 +48,7 @@ fn open_mpi() -> Vec<Case> {
         "--mca pml cm --mca mtl ofi --mca osc pt2pt",
     );
     vec![
-        // Not with IPv6: a host's name ends at its first colon in the lists of both launchers.
+        // Not with IPv6: in a list of hosts `mpirun` takes what is behind a colon for a number of slots.
         case("", ucx, 2).at(&[Place::TwoHosts]).core(&[Place::TwoHosts]),
         case("", ucx, 4).at(&[Place::TwoHosts]),
         case("", ucx, 8).at(&[Place::TwoHosts]),
@@ -80,7 +80,7 @@ fn mpich() -> Vec<Case> {
         case("", 8).at(&[Place::TwoHosts]),
         case("UCX_TLS=rc", 2).at(&[Place::TwoHosts]),
         case("UCX_TLS=ud", 2).at(&[Place::TwoHosts]),
-        // Without a provider's name MPICH rates `tcp;ofi_rxm` as high as `verbs;ofi_rxm`, and takes the former.
+        // Without a provider's name MPICH gives `tcp;ofi_rxm` and `verbs;ofi_rxm` the same score, and nonic was not used.
         case("MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=verbs", 2).at(&[Place::TwoHosts]),
         // It has a shared memory of its own, which is left out like this.
         case("MPIR_CVAR_NOLOCAL=1 UCX_TLS=rc", 2).at(&[Place::OneHost]),
