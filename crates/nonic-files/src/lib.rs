@@ -9,7 +9,7 @@
 //! descriptors, streams and folders that were opened are the C library's own. What does not go through the C library (a
 //! static program, Go) does not see the files this way; `nonic run` mounts them for those.
 //!
-//! Read first: [`redirect`] (what happens to a path), then `calls` (to which functions). `next` is how the C library's own
+//! Read first: `redirect` (what happens to a path), then `calls` (to which functions). `next` is how the C library's own
 //! are found.
 //!
 //! All functions are `C-unwind` and leave nothing to be undone: threads can be cancelled in `open`, and that unwinds.

@@ -4,7 +4,7 @@
 //! silently take another. So each run is counted: what nonic's devices sent must be what the program moved. Each is installed
 //! by name, unchanged, runs as nobody on one host and on two, and is given nothing that a user of hardware would not give it.
 //!
-//! Read first: [`case`] (what a case is), [`ucx`] (what they look like), then [`bench`] (how they are run).
+//! Read first: [`case`] (what a case is), [`ucx`] (what they look like), then [`mod@bench`] (how they are run).
 
 mod bench;
 mod case;
