@@ -66,6 +66,8 @@ fn cluster(bench: &Bench<'_>) -> Result<()> {
 
 fn benchmark(options: &str, client: &dyn Fn(&str) -> Result<String>) -> Result<()> {
     client(&format!("ceph {options} osd pool create bench 8")).context("ceph osd pool create")?;
+    // A new pool takes its time to be ready, and writing waits for it; the benchmark would have no time left.
+    client(&format!("rados {options} -p bench create first")).context("rados create")?;
     let rados = format!("rados {options} -p bench bench");
     let written =
         client(&format!("{rados} 2 write -b 65536 -t 4 --no-cleanup")).context("rados bench write")?;
