@@ -175,9 +175,9 @@ fn once(case: &Case, place: Place, bench: &Bench<'_>, tally: &mut Tally) -> Stri
     let seconds = started.elapsed().as_secs_f32();
     let name = || format!("{} ({})", case.line, place.name());
     match (result, case.is_known_to_fail(place)) {
-        (Ok(sent), false) => {
+        (Ok(moved), false) => {
             tally.passed += 1;
-            format!("ok ({seconds:.1} s, {:.1} MB sent)", sent as f64 / 1e6)
+            format!("ok ({seconds:.1} s, {:.1} MB moved)", moved as f64 / 1e6)
         }
         (Err(_), true) => {
             tally.known += 1;
