@@ -159,7 +159,8 @@ impl Monitor {
 
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value> {
         let request = json!({"execute": command, "arguments": arguments});
-        writeln!(self.socket, "{request}")?;
+        // In one piece: QEMU does as it is told at the last brace, and after `quit` nobody takes what follows.
+        self.socket.write_all(format!("{request}\n").as_bytes())?;
         // Greetings and events come in between.
         for line in &mut self.lines {
             let answer: Value = serde_json::from_str(&line?)?;
