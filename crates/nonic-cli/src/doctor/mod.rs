@@ -105,7 +105,7 @@ pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
     }
     match problems {
         0 if json => Ok(()),
-        0 => output::line(format_args!("programs can run; {better} things could be better")),
+        0 => output::line(format_args!("programs can run; could be better: {better}")),
         1 => bail!("1 problem stops programs from running"),
         more => bail!("{more} problems stop programs from running"),
     }
