@@ -111,6 +111,21 @@ fn everything_works_between_hosts_without_privileges() {
     }
 }
 
+/// Waits until so many bytes have come to a namespace by its cable.
+fn wait_for_bytes(namespace: &Namespace, wanted: u64) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let told = namespace.ask_ip(&["-s", "-j", "link", "show", "veth"]);
+        let told: serde_json::Value = serde_json::from_str(&told).expect("ip prints JSON");
+        let received = told[0]["stats64"]["rx"]["bytes"].as_u64().expect("a number");
+        if received >= wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "only {received} bytes came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_cable_that_is_cut_ends_a_reliable_run_with_the_reason() {
     if missing(Namespace::unavailable()) {
@@ -123,6 +138,8 @@ fn a_cable_that_is_cut_ends_a_reliable_run_with_the_reason() {
     let client = support::Client::start(&left, &["perf", &server.address, "--duration", "30s"]);
     let begun = server.next_event();
     assert_eq!(begun["event"], "client", "{begun}");
+    // While the two still agree on what to do, a cut cable has another reason.
+    wait_for_bytes(&cable.right, 1_000_000);
     cable.right.ip(&["link", "set", "veth", "down"]);
     let outcome = client.finish();
     assert!(!outcome.success);
