@@ -85,6 +85,24 @@ pub(crate) struct KnownFailure {
 }
 
 impl Case {
+    /// One that is run nowhere yet: [`Case::at`] says where, [`Case::core`] what of it is CI's.
+    pub(crate) fn new(
+        program: &'static Program,
+        line: impl Into<String>,
+        shape: Shape,
+        moved_bytes: u64,
+    ) -> Self {
+        Self {
+            program,
+            line: line.into(),
+            shape,
+            places: Vec::new(),
+            moved_bytes,
+            core: Vec::new(),
+            known_failure: None,
+        }
+    }
+
     pub(crate) fn is_known_to_fail(&self, place: Place) -> bool {
         let known = self.known_failure.as_ref();
         known.is_some_and(|known| known.places.contains(&place))

@@ -24,14 +24,8 @@ const PROGRAMS: &str = "{venv}/lib/python3.11/site-packages/mooncake";
 
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
-    let case = |line: &str, script, moved_bytes| Case {
-        program: &MOONCAKE,
-        line: line.to_owned(),
-        shape: Shape::Scripted(script),
-        places: Place::IPV4.to_vec(),
-        moved_bytes,
-        core: Vec::new(),
-        known_failure: None,
+    let case = |line: &str, script, moved_bytes| {
+        Case::new(&MOONCAKE, line, Shape::Scripted(script), moved_bytes).at(&Place::IPV4)
     };
     vec![
         case(

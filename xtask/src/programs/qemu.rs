@@ -27,14 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
-    let case = |line: &str, script, moved_bytes| Case {
-        program: &QEMU,
-        line: line.to_owned(),
-        shape: Shape::Scripted(script),
-        places: Place::IPV4.to_vec(),
-        moved_bytes,
-        core: Vec::new(),
-        known_failure: None,
+    let case = |line: &str, script, moved_bytes| {
+        Case::new(&QEMU, line, Shape::Scripted(script), moved_bytes).at(&Place::IPV4)
     };
     vec![
         case(

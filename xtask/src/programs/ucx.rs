@@ -119,44 +119,32 @@ fn uct(transport: &str, test: &str, layout: &str, bytes: u64) -> Case {
 
 /// A test whose processes find each other by TCP.
 fn perftest(variables: &str, options: &str, bytes: u64) -> Case {
-    Case {
-        program: &UCX,
-        line: format!("{variables}ucx_perftest {options} -n {TURNS}"),
-        shape: Shape::Pair(Connected {
-            server: format!("{variables}ucx_perftest {{ipv6}} -p {{port}}"),
-            client: format!("{variables}ucx_perftest {{to}} {{ipv6}} -p {{port}} {options} -n {TURNS}"),
-            reached: Reached::Tcp,
-            clients: 1,
-            server_ends: true,
-            prints: "Final:",
-            copied_bytes: None,
-        }),
-        places: Vec::new(),
-        moved_bytes: TURNS * bytes,
-        core: Vec::new(),
-        known_failure: None,
-    }
+    let pair = Connected {
+        server: format!("{variables}ucx_perftest {{ipv6}} -p {{port}}"),
+        client: format!("{variables}ucx_perftest {{to}} {{ipv6}} -p {{port}} {options} -n {TURNS}"),
+        reached: Reached::Tcp,
+        clients: 1,
+        server_ends: true,
+        prints: "Final:",
+        copied_bytes: None,
+    };
+    let line = format!("{variables}ucx_perftest {options} -n {TURNS}");
+    Case::new(&UCX, line, Shape::Pair(pair), TURNS * bytes)
 }
 
 /// Its server is there for the next client.
 fn io_demo(interface: &str) -> Case {
     let options = format!("-q{interface} -o read,write -d 4096:65536");
-    Case {
-        program: &UCX,
-        line: format!("io_demo {options} -i {TURNS}"),
-        shape: Shape::Pair(Connected {
-            server: format!("io_demo -p {{port}} {options}"),
-            client: format!("io_demo {options} -i {TURNS} {{to}}:{{port}}"),
-            reached: Reached::Port,
-            clients: 1,
-            server_ends: false,
-            prints: "",
-            copied_bytes: None,
-        }),
-        places: vec![Place::TwoHosts],
-        // A quarter at least is written by the client, whose counters these are: the server is ended before it tells its own.
-        moved_bytes: TURNS * 4096 / 4,
-        core: Vec::new(),
-        known_failure: None,
-    }
+    let pair = Connected {
+        server: format!("io_demo -p {{port}} {options}"),
+        client: format!("io_demo {options} -i {TURNS} {{to}}:{{port}}"),
+        reached: Reached::Port,
+        clients: 1,
+        server_ends: false,
+        prints: "",
+        copied_bytes: None,
+    };
+    let line = format!("io_demo {options} -i {TURNS}");
+    // A quarter at least is written by the client, whose counters these are: the server is ended before it tells its own.
+    Case::new(&UCX, line, Shape::Pair(pair), TURNS * 4096 / 4).at(&[Place::TwoHosts])
 }
