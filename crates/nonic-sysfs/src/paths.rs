@@ -161,6 +161,22 @@ pub fn seen<'a>(tree: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     path.strip_prefix(tree).filter(|rest| rest.first() == Some(&b'/'))
 }
 
+impl Room {
+    /// Goes where the link leads that was just read, `length` bytes of it: puts it before what is ahead. There is space
+    /// for it and a slash. Where what is ahead begins now.
+    fn follow(&mut self, length: usize, position: usize) -> usize {
+        if self.target.first() == Some(&b'/') {
+            self.path.cut(self.tree);
+        } else {
+            self.path.pop(self.tree);
+        }
+        let start = position - 1 - length;
+        self.ahead[position - 1] = b'/';
+        self.ahead[start..start + length].copy_from_slice(&self.target[..length]);
+        start
+    }
+}
+
 /// Finds out about a path.
 ///
 /// `read_link` answers what the link at a path says (the zero behind the path is included), or nothing if there is none.
@@ -220,15 +236,7 @@ pub fn rewrite(
         if links > MAX_LINKS || length + 1 > position {
             return Verdict::TooLong;
         }
-        if room.target.first() == Some(&b'/') {
-            room.path.cut(tree.len());
-        } else {
-            room.path.pop(tree.len());
-        }
-        position -= 1;
-        room.ahead[position] = b'/';
-        position -= length;
-        room.ahead[position..position + length].copy_from_slice(&room.target[..length]);
+        position = room.follow(length, position);
     }
     let here = &room.path.bytes[tree.len()..room.path.length];
     let ours = is_ours(here) || is_our_pci_device(here, &room.path, &mut room.target, &read_link);

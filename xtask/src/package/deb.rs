@@ -18,35 +18,7 @@ pub(super) fn make(tree: &Tree, folder: &Path, to: &Path) -> Result<()> {
     for symbols in ["bin/.debug", "lib/nonic/.debug", "lib/nonic/rsocket/.debug"] {
         fs::remove_dir_all(usr.join(symbols))?;
     }
-    // Debian has these three elsewhere, or compressed.
-    fs::rename(
-        usr.join("share/zsh/site-functions"),
-        usr.join("share/zsh/vendor-completions"),
-    )?;
-    let documents = usr.join("share/doc/nonic");
-    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        fs::remove_file(documents.join(licence))?;
-    }
-    fs::write(documents.join("copyright"), copyright()?)?;
-    // Debian's own kind of changelog, which points to ours.
-    let date = output(
-        Command::new("date")
-            .args(["-R", "-u", "-d", &format!("@{}", source_date())])
-            .env("LC_ALL", "C"),
-    )?;
-    fs::write(
-        documents.join("changelog"),
-        format!(
-            "nonic ({VERSION}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- {MAINTAINER}  {}\n",
-            date.trim()
-        ),
-    )?;
-    let mut gzip = Command::new("gzip");
-    gzip.args(["-9n"]).arg(documents.join("changelog"));
-    for page in fs::read_dir(usr.join("share/man/man1"))? {
-        gzip.arg(page?.path());
-    }
-    succeed(&mut gzip)?;
+    as_debian_has_it(&usr)?;
     // A shared object is not executable, and a folder is not writable for a group, whatever the builder's umask.
     succeed(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(folder))?;
     for file in tree.elf_files()? {
@@ -82,6 +54,38 @@ pub(super) fn make(tree: &Tree, folder: &Path, to: &Path) -> Result<()> {
             .args([folder, to])
             .env("SOURCE_DATE_EPOCH", source_date().to_string()),
     )
+}
+
+/// Debian has completions for zsh, licences and the changelog elsewhere, and compresses manual pages.
+fn as_debian_has_it(usr: &Path) -> Result<()> {
+    fs::rename(
+        usr.join("share/zsh/site-functions"),
+        usr.join("share/zsh/vendor-completions"),
+    )?;
+    let documents = usr.join("share/doc/nonic");
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        fs::remove_file(documents.join(licence))?;
+    }
+    fs::write(documents.join("copyright"), copyright()?)?;
+    // Debian's own kind of changelog, which points to ours.
+    let date = output(
+        Command::new("date")
+            .args(["-R", "-u", "-d", &format!("@{}", source_date())])
+            .env("LC_ALL", "C"),
+    )?;
+    fs::write(
+        documents.join("changelog"),
+        format!(
+            "nonic ({VERSION}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- {MAINTAINER}  {}\n",
+            date.trim()
+        ),
+    )?;
+    let mut gzip = Command::new("gzip");
+    gzip.args(["-9n"]).arg(documents.join("changelog"));
+    for page in fs::read_dir(usr.join("share/man/man1"))? {
+        gzip.arg(page?.path());
+    }
+    succeed(&mut gzip)
 }
 
 /// It neither replaces nor conflicts with rdma-core's packages: programs choose by `nonic run`.

@@ -22,15 +22,8 @@ const CLUSTER: &str = "3f0a8c9e-5d3b-4a57-9d0e-0a1b2c3d4e5f";
 
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
-    vec![Case {
-        program: &CEPH,
-        line: "ceph-mon, ceph-osd and rados bench with ms_type = async+rdma, objects compared".to_owned(),
-        shape: Shape::Scripted(cluster),
-        places: Place::IPV4.to_vec(),
-        moved_bytes: 8 << 20,
-        core: Vec::new(),
-        known_failure: None,
-    }]
+    let line = "ceph-mon, ceph-osd and rados bench with ms_type = async+rdma, objects compared";
+    vec![Case::new(&CEPH, line, Shape::Scripted(cluster), 8 << 20).at(&Place::IPV4)]
 }
 
 fn cluster(bench: &Bench<'_>) -> Result<()> {

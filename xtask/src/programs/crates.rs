@@ -145,15 +145,7 @@ fn case(
     moved_bytes: u64,
     script: fn(&Bench<'_>) -> Result<()>,
 ) -> Case {
-    Case {
-        program,
-        line: line.to_owned(),
-        shape: Shape::Scripted(script),
-        places: vec![Place::OneHost],
-        moved_bytes,
-        core: Vec::new(),
-        known_failure: None,
-    }
+    Case::new(program, line, Shape::Scripted(script), moved_bytes).at(&[Place::OneHost])
 }
 
 /// Runs tests by the names of their binaries, one after the other: they give their completions

@@ -107,13 +107,5 @@ fn case(
         options,
         ranks,
     };
-    Case {
-        program,
-        line: launch.line(),
-        shape: Shape::Launched(launch),
-        places: Vec::new(),
-        moved_bytes: CHECKED_BYTES,
-        core: Vec::new(),
-        known_failure: None,
-    }
+    Case::new(program, launch.line(), Shape::Launched(launch), CHECKED_BYTES)
 }

@@ -17,16 +17,10 @@ const NIXL: Program = Program {
 
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
-    vec![Case {
-        program: &NIXL,
-        line: "python: nixl_agent, READ and WRITE of 4 MiB by the UCX backend, verified".to_owned(),
-        shape: Shape::Scripted(read_and_write),
-        places: Place::IPV4.to_vec(),
-        // On one host UCX gives a part of each transfer to the kernel, which copies from process to process.
-        moved_bytes: 2 << 20,
-        core: vec![Place::TwoHosts],
-        known_failure: None,
-    }]
+    let line = "python: nixl_agent, READ and WRITE of 4 MiB by the UCX backend, verified";
+    // On one host UCX gives a part of each transfer to the kernel, which copies from process to process.
+    let case = Case::new(&NIXL, line, Shape::Scripted(read_and_write), 2 << 20);
+    vec![case.at(&Place::IPV4).core(&[Place::TwoHosts])]
 }
 
 fn read_and_write(bench: &Bench<'_>) -> Result<()> {
