@@ -1,0 +1,138 @@
+//! Direct access: WRITEs and READs that the requester executes itself, in the memory of a peer on the same host.
+//!
+//! The target's processor takes no part. Whoever can reach a peer's memory (`nonic-engine`, or a simulator) implements
+//! [`DirectAccess`] and gives it to the NIC; the core decides when it may be used:
+//!
+//! - The requester asks only while nothing of its queue pair is under way, so a request is executed in its place of the
+//!   sequence. Whatever is not plain — a wrong key or right, a queue pair in another state, memory that is not there — is
+//!   [`Direct::Refused`], and the request goes as packets, which then succeed or fail by the ordinary rules. So the direct
+//!   way reports no errors of its own.
+//! - The responder is told afterwards how far the sequence has gone ([`DirectAccess::executed`]), before it looks at any
+//!   packet of that queue pair. To it, it is as if it had executed the requests itself.
+//! - The responder's side publishes what peers may do ([`DirectAccess::publish`], [`KeyPublisher`]) and takes it back:
+//!   when taking back returns, no access that relied on it is under way.
+//!
+//! Nothing here touches memory.
+
+use crate::verbs::memory::{Access, Key, PdId, Region};
+use nonic_wire::{Psn, Qpn};
+use std::net::IpAddr;
+
+/// A way into the memory of peers on this host, and the way in for them.
+pub trait DirectAccess: Send {
+    /// Executes a piece of a request, if the target's queue pair and keys permit it and it expects that packet next.
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Direct;
+
+    /// What peers may do to one of our queue pairs from now on; `None` is nothing at all. When that returns, no access
+    /// that needed more than is permitted now is under way.
+    fn publish(&mut self, qpn: Qpn, target: Option<&Target>);
+
+    /// A published queue pair expects this packet next, and no message is in progress.
+    fn expect(&mut self, qpn: Qpn, psn: Psn);
+
+    /// What the peer of a published queue pair has executed by itself since this was last asked; `None` if nothing.
+    fn executed(&mut self, qpn: Qpn) -> Option<Progress>;
+}
+
+/// What became of a request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Direct {
+    /// It was executed.
+    Done,
+    /// It was not, or only in part: it has to go as packets.
+    Refused,
+}
+
+/// One of our queue pairs as a target of direct access.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Our address and the peer's.
+    pub local: IpAddr,
+    /// See `local`.
+    pub remote: IpAddr,
+    /// The peer's queue pair.
+    pub peer: Qpn,
+    /// The domain that keys must belong to.
+    pub pd: PdId,
+    /// What the queue pair permits.
+    pub access: Access,
+    /// The packet that is expected next.
+    pub expected: Psn,
+}
+
+/// How far a peer has gone by itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The packet that is to be expected next.
+    pub next: Psn,
+    /// How many messages were executed.
+    pub messages: u32,
+}
+
+/// A piece of a WRITE or READ to be executed in the memory of a peer.
+#[derive(Copy, Clone, Debug)]
+pub struct DirectRequest<'a> {
+    /// Our queue pair and its address.
+    pub own: Qpn,
+    /// See `own`.
+    pub local: IpAddr,
+    /// The peer's queue pair and its address.
+    pub target: Qpn,
+    /// See `target`.
+    pub remote: IpAddr,
+    /// The request's first packet, which the target must expect next.
+    pub psn: Psn,
+    /// With the last piece: the packet that follows the request. The target is told.
+    pub next: Option<Psn>,
+    /// What is done.
+    pub operation: DirectOperation,
+    /// Where this piece begins at the target.
+    pub va: u64,
+    /// The target's key.
+    pub rkey: u32,
+    /// Our own memory, as long as the piece.
+    pub bytes: LocalBytes<'a>,
+}
+
+/// What is done to the target's memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum DirectOperation {
+    /// Our bytes go there. The last ones must appear last: programs watch them.
+    Write,
+    /// Its bytes come here.
+    Read,
+}
+
+/// A stretch of our own memory: where a request's bytes come from or go to.
+#[derive(Copy, Clone, Debug)]
+pub struct LocalBytes<'a> {
+    pub(crate) payload: &'a crate::verbs::wqe::Payload,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+}
+
+/// One contiguous part of it.
+#[derive(Copy, Clone)]
+pub enum LocalPart<'a> {
+    /// Registered memory whose key permits the access at this moment.
+    Memory {
+        /// Where it is.
+        region: &'a dyn Region,
+        /// Where in the region it begins.
+        offset: usize,
+        /// How long it is.
+        length: usize,
+    },
+    /// Bytes that came with the request.
+    Inline(&'a [u8]),
+}
+
+/// Who is told of memory keys, so that peers can see them.
+pub trait KeyPublisher: Send + Sync {
+    /// A region's key lives from now on. Keys of memory windows are not told of.
+    fn publish(&self, key: &Key);
+
+    /// It has been revoked. Called before revocation returns, with no lock held; when this returns, no direct access
+    /// through it is under way. Whether that is so: a peer that has been stopped in the middle of one may not end it.
+    fn withdraw(&self, key: &Key) -> bool;
+}
