@@ -37,8 +37,8 @@ mod verbs;
 pub use counters::Counters;
 pub use entropy::{Entropy, SeededEntropy};
 pub use nic::{
-    Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, QpInit,
-    Transmit, Usage,
+    Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, Outlet, QpInit,
+    Room, Transmit, Usage,
 };
 pub use nonic_wire::{Psn, Qpn, Service};
 pub use qp::{
@@ -47,6 +47,7 @@ pub use qp::{
 };
 pub use queue_pair::PostError;
 pub use resources::Endpoint;
+pub use roce::emit::Hop;
 pub use roce::qp1::{ManagementDatagram, NotManagement, Route, management_datagram};
 pub use roce::window::WindowConfig;
 pub use roce::xrc::XrcDomain;

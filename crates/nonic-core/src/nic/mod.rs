@@ -25,7 +25,7 @@ mod xrc;
 pub use config::{CreateError, NicConfig, QpInit};
 pub use qp1::ManagementError;
 pub use receive::Arrival;
-pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Transmit};
+pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Outlet, Room, Transmit};
 
 use crate::counters::Counters;
 use crate::entropy::Entropy;

@@ -1,5 +1,6 @@
 //! What a NIC does for its queue pair 1: management datagrams in and out.
 
+use super::receive::Integrity;
 use super::transmit::Transmit;
 use super::{Nic, Sender};
 use crate::roce::emit::Hop;
@@ -87,13 +88,19 @@ impl Nic {
     }
 
     /// Takes a packet for queue pair 1.
-    pub(super) fn handle_management(&mut self, flow: &Flow, index: u16, bytes: &[u8], packet: &Packet<'_>) {
+    pub(super) fn handle_management(
+        &mut self,
+        flow: &Flow,
+        integrity: Integrity,
+        bytes: &[u8],
+        packet: &Packet<'_>,
+    ) {
         if packet.headers.bth.opcode.service() != Service::Ud {
             self.counters.rx_unclaimed += 1;
             return;
         }
         // Peers send any Identification, and a message is worth little until the identifiers in it fit.
-        if !self.verify(flow, index, true, bytes) {
+        if !self.verify(flow, integrity, true, bytes) {
             return;
         }
         let route = Route {

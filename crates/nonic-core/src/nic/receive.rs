@@ -23,23 +23,47 @@ pub struct Arrival {
     pub stride: usize,
 }
 
+/// What vouches for the bytes of a packet.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Integrity {
+    /// Its checksum, as the packet of this index in its batch.
+    Sealed(u16),
+    /// It never left the host's memory.
+    Host,
+}
+
+impl Arrival {
+    fn parts(&self) -> (Flow, usize) {
+        let flow = Flow {
+            src: self.src.ip(),
+            dst: self.dst,
+            src_port: self.src.port(),
+            // The port a packet was addressed to, whatever brought it here.
+            dst_port: ROCE_PORT,
+        };
+        (flow, self.stride.max(1))
+    }
+}
+
 impl Nic {
     /// Takes a datagram, or a batch of equal-sized ones as the kernel's GRO delivers them.
     pub fn handle_datagram(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
-        let flow = Flow {
-            src: arrival.src.ip(),
-            dst: arrival.dst,
-            src_port: arrival.src.port(),
-            // The port a packet was addressed to, whatever socket brought it here.
-            dst_port: ROCE_PORT,
-        };
-        let stride = arrival.stride.max(1);
+        let (flow, stride) = arrival.parts();
         for (index, packet) in bytes.chunks(stride).enumerate() {
-            self.handle_packet(now, &flow, index as u16, packet);
+            self.handle_packet(now, &flow, Integrity::Sealed(index as u16), packet);
         }
     }
 
-    fn handle_packet(&mut self, now: Time, flow: &Flow, index: u16, bytes: &[u8]) {
+    /// Takes a batch that came from a process of this host through memory. It has no checksums; in everything else it is
+    /// as trustworthy as the network.
+    pub fn handle_unsealed(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
+        let (flow, stride) = arrival.parts();
+        for packet in bytes.chunks(stride) {
+            self.handle_packet(now, &flow, Integrity::Host, packet);
+        }
+    }
+
+    fn handle_packet(&mut self, now: Time, flow: &Flow, integrity: Integrity, bytes: &[u8]) {
         self.counters.rx_packets += 1;
         self.counters.rx_bytes += bytes.len() as u64;
         let Ok(packet) = Packet::parse(bytes) else {
@@ -47,11 +71,11 @@ impl Nic {
             return;
         };
         if packet.headers.bth.dest_qp == Qpn::MULTICAST {
-            self.handle_multicast(now, flow, index, bytes, &packet);
+            self.handle_multicast(now, flow, integrity, bytes, &packet);
             return;
         }
         if packet.headers.bth.dest_qp == Qpn::GSI {
-            self.handle_management(flow, index, bytes, &packet);
+            self.handle_management(flow, integrity, bytes, &packet);
             return;
         }
         let slot = self.slot(packet.headers.bth.dest_qp);
@@ -60,12 +84,19 @@ impl Nic {
             return;
         };
         let lenient = self.config.lenient_icrc;
-        if self.verify(flow, index, lenient, bytes) && self.is_of_our_partition(&packet) {
+        if self.verify(flow, integrity, lenient, bytes) && self.is_of_our_partition(&packet) {
             self.deliver(now, slot, flow, &packet);
         }
     }
 
-    fn handle_multicast(&mut self, now: Time, flow: &Flow, index: u16, bytes: &[u8], packet: &Packet<'_>) {
+    fn handle_multicast(
+        &mut self,
+        now: Time,
+        flow: &Flow,
+        integrity: Integrity,
+        bytes: &[u8],
+        packet: &Packet<'_>,
+    ) {
         let datagram = packet.headers.bth.opcode.service() == Service::Ud;
         let members = self.groups.get(&flow.dst).map_or(0, Vec::len);
         if !datagram || members == 0 {
@@ -73,7 +104,7 @@ impl Nic {
             return;
         }
         let lenient = self.config.lenient_icrc;
-        if !self.verify(flow, index, lenient, bytes) || !self.is_of_our_partition(packet) {
+        if !self.verify(flow, integrity, lenient, bytes) || !self.is_of_our_partition(packet) {
             return;
         }
         for member in 0..members {
@@ -104,7 +135,10 @@ impl Nic {
 
     /// Checks the ICRC. Our own kind send Identification 0, or the index in the batch; others anything, which is accepted
     /// if `lenient`.
-    pub(super) fn verify(&mut self, flow: &Flow, index: u16, lenient: bool, bytes: &[u8]) -> bool {
+    pub(super) fn verify(&mut self, flow: &Flow, integrity: Integrity, lenient: bool, bytes: &[u8]) -> bool {
+        let Integrity::Sealed(index) = integrity else {
+            return true;
+        };
         match icrc::verify(flow, index, true, bytes) {
             Verdict::Verified => true,
             // Packets sent alone that the kernel merged on arrival; or a batch with one lost, twice or late.

@@ -12,6 +12,34 @@ pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
 /// The most packets in a batch: what a kernel cuts one GSO send into.
 pub const MAX_BATCH_PACKETS: usize = 64;
 
+/// Where packets are written on their way out.
+pub trait Outlet {
+    /// Room for a batch: to a queue pair of a peer, or, if that is not known before there are packets, to anybody. `None`
+    /// if there is no room for it now; it is asked again later.
+    fn room(&mut self, to: Option<&Hop>) -> Option<Room<'_>>;
+}
+
+/// Room for a batch of packets.
+#[derive(Debug)]
+pub struct Room<'a> {
+    /// At least as long as the largest packet.
+    pub bytes: &'a mut [u8],
+    /// Whether packets need a checksum there: whatever leaves the host does.
+    pub sealed: bool,
+}
+
+/// A buffer that takes everything.
+struct Buffer<'a>(&'a mut [u8]);
+
+impl Outlet for Buffer<'_> {
+    fn room(&mut self, _: Option<&Hop>) -> Option<Room<'_>> {
+        Some(Room {
+            bytes: self.0,
+            sealed: true,
+        })
+    }
+}
+
 /// A batch of packets to one peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
@@ -46,11 +74,34 @@ impl Nic {
     /// bytes, or `max_segments` times the largest packet), fewer where [`Nic::limit_batches`] says so. `None` when there
     /// is nothing to send.
     pub fn poll_transmit(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
+        self.poll_transmit_into(now, max_segments, &mut Buffer(buf))
+    }
+
+    /// The same for whoever has several places to write packets to. If queue pairs are [ready](Nic::ready_queue_pairs)
+    /// after it answered `None`, there was no room for their packets.
+    pub fn poll_transmit_into(
+        &mut self,
+        now: Time,
+        max_segments: usize,
+        outlet: &mut dyn Outlet,
+    ) -> Option<Transmit> {
         // Each queue pair gets one batch, then goes to the end of the line.
-        while let Some(sender) = self.ready.pop_front() {
+        let mut without_room = 0;
+        while without_room < self.ready.len()
+            && let Some(sender) = self.ready.pop_front()
+        {
+            let to = match sender {
+                Sender::QueuePair(slot) => self.qps[slot].roce.connected_hop(),
+                Sender::Qp1 => None,
+            };
+            let Some(room) = outlet.room(to.as_ref()) else {
+                self.ready.push_back(sender);
+                without_room += 1;
+                continue;
+            };
             let transmit = match sender {
-                Sender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, buf),
-                Sender::Qp1 => self.transmit_management(buf),
+                Sender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, room),
+                Sender::Qp1 => self.transmit_management(room.bytes),
             };
             if let Some(transmit) = transmit {
                 self.counters.tx_packets += transmit.segments as u64;
@@ -67,11 +118,11 @@ impl Nic {
         now: Time,
         slot: usize,
         max_segments: usize,
-        buf: &mut [u8],
+        room: Room<'_>,
     ) -> Option<Transmit> {
         self.qps[slot].ready = false;
         let before = self.qps[slot].in_flight();
-        let (transmit, after) = self.fill(now, slot, max_segments.max(1), buf);
+        let (transmit, after) = self.fill(now, slot, max_segments.max(1), room);
         self.qps[slot].end_batch();
         self.schedule_timers(slot);
         let waits = self.qps[slot].in_line || self.qps[slot].resting;
@@ -120,7 +171,7 @@ impl Nic {
         now: Time,
         slot: usize,
         max_segments: usize,
-        buf: &mut [u8],
+        Room { bytes: buf, sealed }: Room<'_>,
     ) -> (Option<Transmit>, After) {
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
@@ -140,7 +191,9 @@ impl Nic {
             match emitted {
                 Emit::Packet(len) => {
                     let index = transmit.as_ref().map_or(0, |so_far| so_far.segments);
-                    icrc::seal(&hop.flow, index as u16, &mut buf[start..start + len]);
+                    if sealed {
+                        icrc::seal(&hop.flow, index as u16, &mut buf[start..start + len]);
+                    }
                     let so_far = transmit.get_or_insert(Transmit {
                         flow: hop.flow,
                         gid_index: hop.gid_index,

@@ -53,6 +53,11 @@ impl RoceContext {
         }
     }
 
+    /// The same if there is one: datagrams go wherever each of them says.
+    pub(crate) fn connected_hop(&self) -> Option<Hop> {
+        (self.common.service != Service::Ud && self.path.is_some()).then(|| self.hop())
+    }
+
     pub(crate) fn peer<'a>(&self, nic: &'a mut NicResources<'_>) -> Option<&'a mut PeerWindow> {
         self.peer.map(|id| nic.peers.peer(id))
     }

@@ -36,9 +36,11 @@ pub(crate) struct Batch {
 
 /// Where a packet goes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Hop {
-    pub(crate) flow: Flow,
-    pub(crate) dest_qpn: Qpn,
+pub struct Hop {
+    /// From which address to which.
+    pub flow: Flow,
+    /// The queue pair it goes to.
+    pub dest_qpn: Qpn,
     /// Which of the NIC's addresses it leaves from.
-    pub(crate) gid_index: u8,
+    pub gid_index: u8,
 }
