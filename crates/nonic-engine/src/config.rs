@@ -21,6 +21,8 @@ pub struct Config {
     pub prompt_acks: bool,
     /// Send to processes of this host over port 4791, as other hosts would.
     pub no_shortcut: bool,
+    /// Send to processes of this user and host through memory.
+    pub lanes: bool,
     /// Whether programs are shown loopback devices.
     pub loopback: Loopback,
     /// How many shards: pipelines, each with sockets and a thread of its own.
@@ -42,6 +44,7 @@ impl Default for Config {
             single_packets: false,
             prompt_acks: false,
             no_shortcut: false,
+            lanes: true,
             loopback: Loopback::Auto,
             shards: 1,
             faults: None,
@@ -64,6 +67,7 @@ impl Config {
             single_packets: environment.is_unusual(&settings::GSO),
             prompt_acks: environment.is_unusual(&settings::PROMPT_ACKS),
             no_shortcut: environment.is_unusual(&settings::NO_SHORTCUT),
+            lanes: !environment.is_unusual(&settings::LANE),
             loopback: Loopback::from_settings(environment),
             shards: environment.number(&settings::SHARDS) as usize,
             faults: environment
@@ -123,6 +127,7 @@ mod tests {
         assert!(with("NONIC_GSO", "off").single_packets);
         assert!(with("NONIC_PROMPT_ACKS", "on").prompt_acks);
         assert!(with("NONIC_NO_SHORTCUT", "1").no_shortcut);
+        assert!(!with("NONIC_LANE", "off").lanes);
         assert_eq!(with("NONIC_LOOPBACK", "on").loopback, Loopback::On);
         assert_eq!(with("NONIC_LOOPBACK", "only").loopback, Loopback::Only);
         assert_eq!(with("NONIC_LOOPBACK", "off").loopback, Loopback::Off);

@@ -29,6 +29,7 @@ fn packets(bytes: &[u8]) -> Datagrams<'_> {
         ecn: 2,
         stride: 4112,
         bytes,
+        sealed: true,
     }
 }
 

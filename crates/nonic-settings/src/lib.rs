@@ -103,6 +103,22 @@ pub static NO_SHORTCUT: Setting = Setting {
     about: "`on` has processes of one host talk over port 4791, as different hosts do. A testing aid.",
 };
 
+/// Whether processes of one host send to each other through memory.
+pub static LANE: Setting = Setting {
+    name: "NONIC_LANE",
+    form: Form::Choice(&["on", "off"]),
+    about: "`off` has processes of one host and user send packets over UDP instead of through shared memory. With \
+            `NONIC_PCAP` or `NONIC_FAULTS` they do so anyway.",
+};
+
+/// Whether requests are executed in the memory of processes of this host.
+pub static DIRECT: Setting = Setting {
+    name: "NONIC_DIRECT",
+    form: Form::Choice(&["on", "off"]),
+    about: "`off` never lets the requester execute a WRITE or READ itself in the memory of a process of this host and user, \
+            nor others do so in ours: they go as packets.",
+};
+
 /// Whether programs are shown loopback devices.
 pub static LOOPBACK: Setting = Setting {
     name: "NONIC_LOOPBACK",
@@ -136,7 +152,7 @@ pub static FILES: Setting = Setting {
 };
 
 /// Every setting, in the order in which people look for them.
-pub static ALL: [&Setting; 12] = [
+pub static ALL: [&Setting; 14] = [
     &PCAP,
     &COUNTERS,
     &FAULTS,
@@ -145,6 +161,8 @@ pub static ALL: [&Setting; 12] = [
     &GSO,
     &SHARDS,
     &PROMPT_ACKS,
+    &LANE,
+    &DIRECT,
     &NO_SHORTCUT,
     &SOCKETS,
     &PRELOAD_CONFIG,

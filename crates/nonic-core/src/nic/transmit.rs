@@ -60,7 +60,8 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    fn hop(&self) -> Hop {
+    /// Where it goes.
+    pub fn hop(&self) -> Hop {
         Hop {
             flow: self.flow,
             dest_qpn: self.dest_qpn,

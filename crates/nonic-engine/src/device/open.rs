@@ -298,6 +298,8 @@ impl<'a> Opening<'a> {
             interface_index: self.netdev.index,
             single_packets: self.settings.single_packets,
             shortcut: !self.settings.no_shortcut,
+            // What is captured or harmed on purpose has to be on the wire.
+            lanes: self.settings.lanes && self.settings.faults.is_none() && self.capture.is_none(),
         };
         let now = self.clock.now();
         let udp = UdpLink::new(entry.address, &options, Arc::clone(poller), now)?;

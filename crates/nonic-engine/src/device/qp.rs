@@ -131,7 +131,8 @@ impl Device {
             let now = turn.now();
             turn.drive(now, Effort::Full);
             let presence = turn.presence_mut(path.gid_index);
-            let settled = presence.is_none_or(|presence| presence.way_is_settled(path.remote, peer.value()));
+            let settled =
+                presence.is_none_or(|presence| presence.way_is_settled(now, path.remote, peer.value()));
             if settled || Instant::now() >= deadline {
                 return;
             }

@@ -2,6 +2,7 @@
 //! [`Turn`](crate::driver::turn::Turn) is sent, and the background thread knows of its timers, when the turn ends.
 
 use super::{Device, HOME, exit};
+use crate::config::Config;
 use crate::memory::Pages;
 use crate::notify::Notify;
 use crate::socket::ROCE_PORT;
@@ -45,7 +46,11 @@ impl Notify for Told {
 
 impl Program {
     fn new() -> Self {
-        let device = Device::open("roce_lo").expect("loopback is there");
+        Self::with(&Config::default())
+    }
+
+    fn with(config: &Config) -> Self {
+        let device = Device::open_with("roce_lo", config).expect("loopback is there");
         let pd = device.alloc_pd();
         let (tell, told) = mpsc::channel();
         let cq = device.create_cq(64, Some(Arc::new(Told(Mutex::new(tell)))));
@@ -233,7 +238,10 @@ fn destroying_a_queue_pair_lets_those_go_that_waited_for_its_window() {
 #[test]
 fn an_address_that_takes_no_batches_does_not_slow_down_the_others() {
     const LENGTH: u32 = 16 * 4096;
-    let program = Program::new();
+    let program = Program::with(&Config {
+        lanes: false,
+        ..Config::default()
+    });
     let [v4, v6] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let [to_v4, to_v6] = [v4, v6].map(|remote| {
         let (from, to) = (program.queue_pair(), program.queue_pair());

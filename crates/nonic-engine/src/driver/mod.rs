@@ -20,6 +20,7 @@ pub(crate) mod machine;
 pub(crate) mod park;
 pub(crate) mod turn;
 
+use crate::driver::machine::Machine as _;
 use crate::eventfd::EventFd;
 use crate::os::clock::Clock;
 use crate::os::poller::{Poller, timespec};
@@ -164,8 +165,15 @@ impl Driver {
     fn make_room(&self) {
         let at = self.turns.now();
         if self.contention.is_known(at) {
-            // If the descriptors are lost, it does not sleep; the next turn finds out.
-            let _ = self.poller.wait(Some(CONTENDED_NAP));
+            let work = self.turns.try_take().is_some_and(|mut turn| {
+                let work = turn.fall_asleep();
+                turn.end_idle();
+                work
+            });
+            if !work {
+                // If the descriptors are lost, it does not sleep; the next turn finds out.
+                let _ = self.poller.wait(Some(CONTENDED_NAP));
+            }
         } else {
             std::thread::yield_now();
             self.contention.yielded(at, self.turns.now());
@@ -268,6 +276,7 @@ impl Driver {
     /// Everything the program's thread seldom gets to: all sockets and inboxes.
     fn serve(&self) -> Found {
         let mut turn = self.turn();
+        turn.wake();
         let at = turn.now();
         let program_polls = turn.is_polled(at);
         let work = turn.drive(at, Effort::Full);

@@ -113,7 +113,8 @@ impl<'a, M: Machine, W: Wake> Turn<'a, M, W> {
         let now = self.now();
         let timer = self.machine.next_timeout().map(|at| at.since(now));
         let stall = self.machine.is_behind().then_some(STALL_RETRY);
-        let timeout = [timer, stall].into_iter().flatten().min();
+        let work = self.machine.fall_asleep().then_some(Duration::ZERO);
+        let timeout = [timer, stall, work].into_iter().flatten().min();
         let until_ns = timeout.map_or(u64::MAX, |timeout| (now + timeout).as_ns());
         self.turns.park.fall_asleep(until_ns);
         timeout
@@ -185,6 +186,10 @@ mod models {
 
         fn next_timeout(&self) -> Option<Time> {
             self.due
+        }
+
+        fn fall_asleep(&mut self) -> bool {
+            false
         }
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn block_of(id: u32) -> Option<Block> {
     Block::new((id >> 20) as u16)
 }
 
-fn destination(packet: &[u8]) -> Option<Qpn> {
+pub(crate) fn destination(packet: &[u8]) -> Option<Qpn> {
     let qpn = packet.get(4..8)?;
     Some(Qpn::new(u32::from_be_bytes(qpn.try_into().ok()?) & 0xff_ffff))
 }
@@ -122,6 +122,7 @@ mod tests {
             ecn: 0,
             stride: packets[0].len(),
             bytes: &bytes,
+            sealed: true,
         };
         let (mut runs, mut ours) = (Vec::new(), Vec::new());
         sort(

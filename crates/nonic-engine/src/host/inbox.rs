@@ -12,17 +12,18 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags};
+use rustix::net::SocketFlags;
+use rustix::process::geteuid;
 
-use super::lines::{LineBudget, Senders, new_socket, send};
+use super::lines::{LineBudget, Senders, new_socket, receive, send};
 use super::message::{MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Message};
 use super::{InboxName, abstract_name};
 use crate::os::descriptors::InternalFd;
-use crate::socket::peer_credentials;
+use crate::socket::{Credentials, peer_credentials};
 
 /// How many unreadable messages and ended lines one [`Inbox::recv`] skips before it lets the caller do other work.
 const MAX_JUNK_PER_RECV: usize = 16;
@@ -52,6 +53,8 @@ pub struct Inbox {
     last: u64,
     /// A line has ended since somebody last asked.
     ended: bool,
+    /// Kept lines that have ended and nobody asked about yet.
+    ended_lines: Vec<u64>,
     /// Given up for a moment to turn away a newcomer for whom there is no descriptor: it would keep us awake.
     spare: Option<InternalFd>,
 }
@@ -61,6 +64,8 @@ struct Line {
     socket: InternalFd,
     /// The user it was admitted for, and the right to keep it; none for a guest's.
     place: Option<(u32, LineBudget)>,
+    /// Somebody wants to hear of its end.
+    kept: bool,
 }
 
 impl Inbox {
@@ -82,6 +87,7 @@ impl Inbox {
             guest: None,
             last: LISTENER,
             ended: false,
+            ended_lines: Vec::new(),
             spare,
         })
     }
@@ -96,11 +102,8 @@ impl Inbox {
             let Some((line, turn)) = self.next_line()? else {
                 return Ok(None);
             };
-            // TRUNC makes the kernel say how long the message was, not how much of it fitted.
-            let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
-            let received = rustix::io::retry_on_intr(|| {
-                rustix::net::recv(&self.lines[&line].socket, &mut buffer.bytes[..], flags)
-            });
+            buffer.fds.clear();
+            let received = receive(&self.lines[&line].socket, &mut buffer.bytes);
             self.turn = turn.checked_sub(1).map(|turn| (line, turn));
             let length = match received {
                 Err(Errno::AGAIN) => {
@@ -111,12 +114,15 @@ impl Inbox {
                 // written to us.
                 Err(Errno::CONNRESET) => continue,
                 // An empty message looks like the end, and nobody has a reason to send one.
-                Ok((_, 0)) | Err(_) => {
+                Ok((0, _)) | Err(_) => {
                     self.ended = true;
                     self.close(line);
                     continue;
                 }
-                Ok((_, length)) => length,
+                Ok((length, fds)) => {
+                    buffer.fds = fds;
+                    length
+                }
             };
             self.last = line;
             if buffer.bytes.get(..length).and_then(Message::decode).is_some() {
@@ -132,9 +138,32 @@ impl Inbox {
     /// Answers the last message, on the line that it came on. An answer that does not fit, or whose asker has left, is
     /// lost, as it would be on a wire.
     pub fn reply(&self, answer: &Message<'_>) {
+        self.reply_with(answer, &[]);
+    }
+
+    /// The same with descriptors.
+    pub(crate) fn reply_with(&self, answer: &Message<'_>, fds: &[BorrowedFd<'_>]) {
         if let Some(line) = self.lines.get(&self.last) {
-            let _ = send(&line.socket, answer);
+            let _ = send(&line.socket, answer, fds);
         }
+    }
+
+    /// The line that the last message came on has become more than a line: its end is remembered. Its number, and who is at
+    /// its other end; `None` if it is another user, or will be closed soon for want of a place.
+    pub(crate) fn keep_last(&mut self) -> Option<(u64, Credentials)> {
+        let line = self.lines.get_mut(&self.last)?;
+        let (uid, _) = line.place.as_ref()?;
+        if *uid != geteuid().as_raw() {
+            return None;
+        }
+        let who = peer_credentials(&line.socket).ok()?;
+        line.kept = true;
+        Some((self.last, who))
+    }
+
+    /// A kept line that has ended, if there is one.
+    pub(crate) fn take_ended_line(&mut self) -> Option<u64> {
+        self.ended_lines.pop()
     }
 
     /// Whether a sender has ended, or hung up, since this was last asked.
@@ -191,7 +220,14 @@ impl Inbox {
         if place.is_none() {
             self.guest = Some(self.latest);
         }
-        self.lines.insert(self.latest, Line { socket: line, place });
+        self.lines.insert(
+            self.latest,
+            Line {
+                socket: line,
+                place,
+                kept: false,
+            },
+        );
         self.turn = Some((self.latest, MESSAGES_PER_TURN));
         Ok(())
     }
@@ -217,7 +253,11 @@ impl Inbox {
     }
 
     fn close(&mut self, line: u64) {
-        if let Some(line) = self.lines.remove(&line) {
+        let number = line;
+        if let Some(line) = self.lines.remove(&number) {
+            if line.kept {
+                self.ended_lines.push(number);
+            }
             // A forked child may still have the descriptor: closing ours would not be enough.
             let _ = epoll::delete(&self.watch, &line.socket);
             if let Some((uid, _)) = line.place {
@@ -238,6 +278,8 @@ impl AsFd for Inbox {
 #[derive(Debug)]
 pub struct InboxBuffer {
     bytes: Box<[u8]>,
+    /// What came with the last message.
+    fds: Vec<OwnedFd>,
     junk: u64,
 }
 
@@ -246,8 +288,14 @@ impl InboxBuffer {
     pub fn new() -> Self {
         InboxBuffer {
             bytes: vec![0; MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES].into_boxed_slice(),
+            fds: Vec::new(),
             junk: 0,
         }
+    }
+
+    /// The descriptors that came with the last message.
+    pub(crate) fn take_fds(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
     }
 
     /// How many messages were dropped because they could not be read.

@@ -5,11 +5,16 @@
 //! to use up what the processes of this user need.
 
 use std::collections::HashMap;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::message::Message;
@@ -23,6 +28,9 @@ const LEAST: usize = 8;
 const PER_OTHER_USER: usize = 4;
 /// Lines that all other users together may have to one inbox.
 const ALL_OTHER_USERS: usize = 32;
+
+/// The most descriptors that come with a message. More are closed by the kernel.
+const MOST_DESCRIPTORS: usize = 2;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: LazyLock<usize> = LazyLock::new(|| {
@@ -91,15 +99,40 @@ pub(super) fn new_socket() -> rustix::io::Result<InternalFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map(InternalFd::from)
 }
 
-/// Writes a message to a line, without waiting for room.
-pub(super) fn send(line: &InternalFd, message: &Message<'_>) -> rustix::io::Result<()> {
+/// Writes a message to a line, without waiting for room, and descriptors with it.
+pub(super) fn send(
+    line: &InternalFd,
+    message: &Message<'_>,
+    fds: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
     let (header, payload) = message.encode();
     let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::io::retry_on_intr(|| {
-        rustix::net::sendmsg(line, &pieces, &mut SendAncillaryBuffer::default(), flags)
-    })
-    .map(drop)
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(rustix::io::Errno::INVAL);
+    }
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(line, &pieces, &mut ancillary, flags)).map(drop)
+}
+
+/// Reads a message from a line, without waiting: how long it was, which may be more than fitted, and the descriptors that
+/// came with it.
+pub(super) fn receive(line: &InternalFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+    // TRUNC makes the kernel say how long the message was, not how much of it fitted.
+    let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut pieces = [IoSliceMut::new(bytes)];
+    let received =
+        rustix::io::retry_on_intr(|| rustix::net::recvmsg(line, &mut pieces, &mut ancillary, flags))?;
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok((received.bytes, fds))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A message is a version byte, a kind byte and fixed fields, big-endian; a handover ends in its packets.
 //! Decoding refuses everything it does not know exactly, since anybody may write to an inbox.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::link::datagrams::Datagrams;
 use crate::netdev::LocalAddress;
@@ -12,6 +12,9 @@ const VERSION: u8 = 3;
 const HANDOVER: u8 = 1;
 const WHERE_ARE_YOU: u8 = 2;
 const I_AM: u8 = 3;
+const OFFER_LANE: u8 = 4;
+const LANE_TAKEN: u8 = 5;
+const LANE_REFUSED: u8 = 6;
 
 /// The longest fixed part, that of a handover.
 pub(super) const MAX_HEADER_BYTES: usize = 2 + 22 + 16 + 1 + 2;
@@ -32,6 +35,16 @@ pub enum Message<'a> {
         /// The owner's own UDP port, on the address of the name that was asked.
         udp_port: u16,
     },
+    /// Packets from this address and port to your block will come through memory, if you like
+    /// ([`crate::link::lane`]). With it come the descriptors of the memory and of an eventfd.
+    OfferLane {
+        /// Where they would come from otherwise.
+        from: SocketAddr,
+    },
+    /// I read that memory from now on. With it comes the descriptor of what I publish, if I do.
+    LaneTaken,
+    /// I would rather not.
+    LaneRefused,
 }
 
 impl<'a> Message<'a> {
@@ -47,6 +60,11 @@ impl<'a> Message<'a> {
             I_AM => Message::IAm {
                 udp_port: reader.u16()?,
             },
+            OFFER_LANE => Message::OfferLane {
+                from: reader.socket_address()?,
+            },
+            LANE_TAKEN => Message::LaneTaken,
+            LANE_REFUSED => Message::LaneRefused,
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -62,8 +80,7 @@ impl<'a> Message<'a> {
         match self {
             Message::Handover(datagrams) => {
                 header.put(&[HANDOVER]);
-                header.put_address(LocalAddress::from(datagrams.src));
-                header.put(&datagrams.src.port().to_be_bytes());
+                header.put_socket_address(datagrams.src);
                 header.put_ip(datagrams.dst_ip);
                 header.put(&[datagrams.ecn]);
                 // A stride beyond 16 bits cannot come from UDP; saturated, it still exceeds the length.
@@ -80,13 +97,25 @@ impl<'a> Message<'a> {
                 header.put(&udp_port.to_be_bytes());
                 (header, &[])
             }
+            Message::OfferLane { from } => {
+                header.put(&[OFFER_LANE]);
+                header.put_socket_address(*from);
+                (header, &[])
+            }
+            Message::LaneTaken => {
+                header.put(&[LANE_TAKEN]);
+                (header, &[])
+            }
+            Message::LaneRefused => {
+                header.put(&[LANE_REFUSED]);
+                (header, &[])
+            }
         }
     }
 }
 
 fn decode_handover(mut reader: Reader<'_>) -> Option<Message<'_>> {
-    let src = reader.address()?;
-    let src = src.with_port(reader.u16()?);
+    let src = reader.socket_address()?;
     let dst_ip = reader.ip()?;
     let ecn = reader.u8()?;
     let stride = usize::from(reader.u16()?);
@@ -101,6 +130,7 @@ fn decode_handover(mut reader: Reader<'_>) -> Option<Message<'_>> {
         ecn,
         stride,
         bytes,
+        sealed: true,
     }))
 }
 
@@ -130,9 +160,11 @@ impl Header {
         self.put(&ip.octets());
     }
 
-    fn put_address(&mut self, address: LocalAddress) {
-        self.put_ip(address.ip);
-        self.put(&address.scope_id.to_be_bytes());
+    fn put_socket_address(&mut self, address: SocketAddr) {
+        let LocalAddress { ip, scope_id } = address.into();
+        self.put_ip(ip);
+        self.put(&scope_id.to_be_bytes());
+        self.put(&address.port().to_be_bytes());
     }
 }
 
@@ -158,18 +190,17 @@ impl Reader<'_> {
             .map(|octets| Ipv6Addr::from(octets).to_canonical())
     }
 
-    fn address(&mut self) -> Option<LocalAddress> {
+    fn socket_address(&mut self) -> Option<SocketAddr> {
         let ip = self.ip()?;
         let scope_id = self.take().map(u32::from_be_bytes)?;
+        let port = self.u16()?;
         // An IPv4 address has no scope, so one that has is not ours.
-        (ip.is_ipv6() || scope_id == 0).then_some(LocalAddress { ip, scope_id })
+        (ip.is_ipv6() || scope_id == 0).then(|| LocalAddress { ip, scope_id }.with_port(port))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -196,7 +227,7 @@ mod tests {
     proptest! {
         #[test]
         fn anything_at_all_can_be_decoded_without_panic(
-            version in 1_u8..5, kind in 0_u8..5, rest in prop::collection::vec(any::<u8>(), 0..100),
+            version in 1_u8..5, kind in 0_u8..8, rest in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let bytes = [&[version, kind][..], &rest].concat();
             if let Some(message) = Message::decode(&bytes) {
@@ -205,8 +236,16 @@ mod tests {
         }
 
         #[test]
-        fn questions_and_answers_survive(udp_port: u16) {
-            for message in [Message::WhereAreYou, Message::IAm { udp_port }] {
+        fn questions_and_answers_survive(udp_port: u16, from in address()) {
+            let from = from.with_port(udp_port);
+            let messages = [
+                Message::WhereAreYou,
+                Message::IAm { udp_port },
+                Message::OfferLane { from },
+                Message::LaneTaken,
+                Message::LaneRefused,
+            ];
+            for message in messages {
                 let bytes = encoded(&message);
                 prop_assert_eq!(Message::decode(&bytes), Some(message));
                 prop_assert_eq!(Message::decode(&bytes[..bytes.len() - 1]), None);
@@ -221,7 +260,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 1..300),
         ) {
             prop_assume!(src.ip.is_ipv4() == dst.ip.is_ipv4());
-            let datagrams = Datagrams { src: src.with_port(port), dst_ip: dst.ip, ecn, stride, bytes: &bytes };
+            let datagrams = Datagrams { src: src.with_port(port), dst_ip: dst.ip, ecn, stride, bytes: &bytes, sealed: true };
             let message = Message::Handover(datagrams);
             let bytes = encoded(&message);
             prop_assert_eq!(Message::decode(&bytes), Some(message));
@@ -236,6 +275,7 @@ mod tests {
             ecn: 0,
             stride: 1,
             bytes: b"x",
+            sealed: true,
         };
         assert!(Message::decode(&encoded(&Message::Handover(good))).is_some());
         for bad in [

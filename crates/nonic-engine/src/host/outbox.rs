@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::process::geteuid;
 
-use super::lines::{LineBudget, new_socket, send};
+use super::lines::{LineBudget, new_socket, receive, send};
 use super::message::Message;
 use super::{InboxName, abstract_name};
 use crate::os::descriptors::InternalFd;
@@ -35,6 +35,8 @@ pub struct Outbox {
     latest: u64,
     /// Counts uses of lines: the line that was used longest ago makes room for another.
     uses: u64,
+    /// What came with the last answer.
+    fds: Vec<OwnedFd>,
     dropped: u64,
 }
 
@@ -48,6 +50,10 @@ struct Line {
     doubts: u8,
     /// Questions that were not answered yet. Nobody may say more than was asked: each answer wakes us.
     asked: u32,
+    /// A lane was offered, and that was not answered yet.
+    offered: bool,
+    /// A lane was taken. It ends with the line.
+    has_lane: bool,
     used: u64,
     _budget: LineBudget,
 }
@@ -74,6 +80,15 @@ pub enum Heard {
         /// Its own port, on the address of its name.
         udp_port: u16,
     },
+    /// What became of a lane that was offered. What came with the answer is in [`Outbox::take_fds`].
+    Lane {
+        /// Who answered.
+        who: InboxName,
+        /// Whether it was taken.
+        taken: bool,
+    },
+    /// The line that a lane hung on was closed, though its owner has not ended.
+    LaneEnded(InboxName),
     /// The process that owned the name has ended, or gave the name back.
     Gone(InboxName),
 }
@@ -86,23 +101,34 @@ impl Outbox {
             watch: epoll::create(CreateFlags::CLOEXEC)?.into(),
             latest: 0,
             uses: 0,
+            fds: Vec::new(),
             dropped: 0,
         })
     }
 
     /// Sends a message to the owner of a name. Errors are for what no peer can cause.
     pub fn post(&mut self, to: impl Into<InboxName>, message: &Message<'_>) -> io::Result<Delivery> {
+        self.post_with(to, message, &[])
+    }
+
+    /// The same with descriptors.
+    pub fn post_with(
+        &mut self,
+        to: impl Into<InboxName>,
+        message: &Message<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<Delivery> {
         let to = to.into();
         self.uses += 1;
         let line = self.lines.get_mut(&to);
-        let outcome = match line.map(|line| line.send(self.uses, message)) {
+        let outcome = match line.map(|line| line.send(self.uses, message, fds)) {
             Some(Err(error)) if error != Errno::AGAIN => {
                 // The owner of the name has ended, or closed the line. The name may have another owner by now.
                 self.hang_up(to);
-                self.open_and_send(to, message)
+                self.open_and_send(to, message, fds)
             }
             Some(outcome) => outcome,
-            None => self.open_and_send(to, message),
+            None => self.open_and_send(to, message, fds),
         };
         match outcome {
             Ok(()) => Ok(Delivery::Sent),
@@ -121,6 +147,22 @@ impl Outbox {
             ) => Ok(Delivery::Gone),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The descriptors that came with what was heard last.
+    pub(crate) fn take_fds(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
+    }
+
+    /// Whether we have a line to the owner of a name, and it is a process of our user.
+    pub(crate) fn is_of_our_user(&self, name: impl Into<InboxName>) -> bool {
+        self.owner(name)
+            .is_some_and(|owner| owner.uid == geteuid().as_raw())
+    }
+
+    /// Who owned the name when our line to it was opened.
+    pub(crate) fn owner(&self, name: impl Into<InboxName>) -> Option<Credentials> {
+        self.lines.get(&name.into())?.owner
     }
 
     /// How many messages were dropped because they did not fit.
@@ -143,14 +185,24 @@ impl Outbox {
             let (name, line) = self.lines.iter_mut().find(|(_, line)| line.number == number)?;
             let name = *name;
             match line.hear() {
-                Ok(Some(udp_port)) => return Some(Heard::IAm { who: name, udp_port }),
+                Ok(Some(Answer::Port(udp_port))) => return Some(Heard::IAm { who: name, udp_port }),
+                Ok(Some(Answer::Lane { taken, fds })) => {
+                    self.fds = fds;
+                    return Some(Heard::Lane { who: name, taken });
+                }
                 Ok(None) => {}
-                Err(LineEnd::Closed) => {
-                    if self.is_gone(name) {
-                        return Some(Heard::Gone(name));
+                Err(end) => {
+                    let had_lane = line.has_lane;
+                    let gone = match end {
+                        LineEnd::Closed => self.is_gone(name),
+                        LineEnd::Nonsense => self.hang_up(name).is_none(),
+                    };
+                    match (gone, had_lane) {
+                        (true, _) => return Some(Heard::Gone(name)),
+                        (false, true) => return Some(Heard::LaneEnded(name)),
+                        (false, false) => {}
                     }
                 }
-                Err(LineEnd::Nonsense) => drop(self.hang_up(name)),
             }
         }
     }
@@ -176,10 +228,15 @@ impl Outbox {
         }
     }
 
-    fn open_and_send(&mut self, to: InboxName, message: &Message<'_>) -> rustix::io::Result<()> {
+    fn open_and_send(
+        &mut self,
+        to: InboxName,
+        message: &Message<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> rustix::io::Result<()> {
         let socket = connect(to)?;
         grow_buffers(&socket, BUFFER_BYTES);
-        let outcome = send(&socket, message);
+        let outcome = send(&socket, message, fds);
         self.keep(to, socket, 0)?;
         if let Some(line) = self.lines.get_mut(&to) {
             line.count_question(message, outcome);
@@ -203,6 +260,8 @@ impl Outbox {
             number,
             doubts,
             asked: 0,
+            offered: false,
+            has_lane: false,
             used: self.uses,
             _budget: budget,
         };
@@ -210,9 +269,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Hangs up where the longest silence is.
+    /// Hangs up where the longest silence is, unless a lane hangs on it.
     fn make_room(&mut self) -> Option<LineBudget> {
-        let oldest = self.lines.iter().min_by_key(|(_, line)| line.used);
+        let lines = self.lines.iter().filter(|(_, line)| !line.has_lane);
+        let oldest = lines.min_by_key(|(_, line)| line.used);
         let name = *oldest?.0;
         self.hang_up(name);
         LineBudget::take()
@@ -233,6 +293,12 @@ impl AsFd for Outbox {
     }
 }
 
+/// What was answered.
+enum Answer {
+    Port(u16),
+    Lane { taken: bool, fds: Vec<OwnedFd> },
+}
+
 /// Why nothing more is heard on a line.
 enum LineEnd {
     Closed,
@@ -240,30 +306,43 @@ enum LineEnd {
 }
 
 impl Line {
-    fn send(&mut self, use_number: u64, message: &Message<'_>) -> rustix::io::Result<()> {
+    fn send(
+        &mut self,
+        use_number: u64,
+        message: &Message<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> rustix::io::Result<()> {
         self.used = use_number;
-        let outcome = send(&self.socket, message);
+        let outcome = send(&self.socket, message, fds);
         self.count_question(message, outcome);
         outcome
     }
 
     fn count_question(&mut self, message: &Message<'_>, outcome: rustix::io::Result<()>) {
-        if outcome.is_ok() && *message == Message::WhereAreYou {
-            self.asked = self.asked.saturating_add(1);
+        match (outcome, message) {
+            (Ok(()), Message::WhereAreYou) => self.asked = self.asked.saturating_add(1),
+            (Ok(()), Message::OfferLane { .. }) => self.offered = true,
+            _ => {}
         }
     }
 
     /// Reads one answer.
-    fn hear(&mut self) -> Result<Option<u16>, LineEnd> {
+    fn hear(&mut self) -> Result<Option<Answer>, LineEnd> {
         let mut bytes = [0; ANSWER_BYTES];
-        let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
-        let received = rustix::io::retry_on_intr(|| rustix::net::recv(&self.socket, &mut bytes[..], flags));
-        match received {
-            Ok((_, 0)) => Err(LineEnd::Closed),
-            Ok((_, length)) => match bytes.get(..length).and_then(Message::decode) {
+        match receive(&self.socket, &mut bytes) {
+            Ok((0, _)) => Err(LineEnd::Closed),
+            Ok((length, fds)) => match bytes.get(..length).and_then(Message::decode) {
                 Some(Message::IAm { udp_port }) if self.asked > 0 => {
                     self.asked -= 1;
-                    Ok(Some(udp_port))
+                    Ok(Some(Answer::Port(udp_port)))
+                }
+                Some(answer @ (Message::LaneTaken | Message::LaneRefused)) if self.offered => {
+                    self.offered = false;
+                    self.has_lane = answer == Message::LaneTaken;
+                    Ok(Some(Answer::Lane {
+                        taken: self.has_lane,
+                        fds,
+                    }))
                 }
                 _ => Err(LineEnd::Nonsense),
             },

@@ -6,6 +6,12 @@ nonic_core::counters! {
         sends,
         send_errors,
         receives,
+        /// Batches that went through memory to another process of this host.
+        lane_sends,
+        /// Those that were lost because nobody read them.
+        lane_drops,
+        /// Batches that came through memory.
+        lane_receives,
         /// Batches for other processes that came to our socket at port 4791 and were passed on.
         handed_over,
         /// Packets for queue pairs nobody on this host has.

@@ -15,6 +15,8 @@ pub struct Datagrams<'a> {
     pub stride: usize,
     /// All of them, end to end.
     pub bytes: &'a [u8],
+    /// Whether they have checksums: all do that came over a network.
+    pub sealed: bool,
 }
 
 impl<'a> Datagrams<'a> {

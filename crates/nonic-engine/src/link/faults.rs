@@ -146,6 +146,7 @@ fn datagrams(train: &Train, ecn: u8) -> Datagrams<'_> {
         ecn,
         stride: train.stride.max(1),
         bytes: &train.bytes,
+        sealed: true,
     }
 }
 

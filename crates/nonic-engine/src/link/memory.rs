@@ -93,6 +93,7 @@ impl Link for MemoryLink {
             ecn: 0,
             stride,
             bytes: &bytes,
+            sealed: true,
         };
         let neighbour = self.state().neighbour.clone();
         let pass_on = |owner, run: &Datagrams<'_>| match (owner, &neighbour) {
@@ -179,7 +180,7 @@ impl Presence for MemoryLink {
         false
     }
 
-    fn way_is_settled(&self, _: IpAddr, _: u32) -> bool {
+    fn way_is_settled(&self, _: Time, _: IpAddr, _: u32) -> bool {
         true
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Link`] is one local address with everything that brings packets to it and takes them away; a shard has one for each
 //! of the device's addresses. It works in batches, so that the dynamic call is nothing beside the system call it leads to.
-//! [`udp`] is the one that ships; [`pcap`] and [`faults`] are decorators of any link; tests have one in memory
+//! [`udp`] is the one that ships, with [lanes](lane) through memory beside its sockets; [`pcap`] and [`faults`] are decorators of any link; tests have one in memory
 //! (`memory.rs`). What is not about packets, such as claiming queue pair numbers on this host, is its [`Presence`], which
 //! decorators pass through.
 //!
@@ -15,6 +15,7 @@
 mod counters;
 pub(crate) mod datagrams;
 pub(crate) mod faults;
+pub(crate) mod lane;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod memory;
 pub(crate) mod pcap;
@@ -26,8 +27,9 @@ pub(crate) use datagrams::Deliver;
 
 use crate::host::{Block, ClaimError, PortState};
 use crate::netdev::LocalAddress;
+use lane::LaneRoom;
 use nonic_core::cm::ListenerId;
-use nonic_core::{Time, Transmit};
+use nonic_core::{Hop, Time, Transmit};
 use std::io;
 use std::net::IpAddr;
 
@@ -54,6 +56,27 @@ pub(crate) trait Link: Send {
 
     /// Sends a batch as a whole.
     fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()>;
+
+    /// Room for a batch in a [lane] to a peer.
+    fn room(&mut self, _: Time, _: &Hop) -> LaneRoom<'_> {
+        LaneRoom::NoLane
+    }
+
+    /// Sends the batch that was written to the room that was asked for last.
+    fn publish(&mut self, _: &Transmit) {}
+
+    /// Takes what came through lanes: packets without checksums. How many bytes.
+    fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) -> usize {
+        0
+    }
+
+    /// We are about to sleep: whoever sends on a lane must wake us. Whether something is there already.
+    fn fall_asleep(&mut self) -> bool {
+        false
+    }
+
+    /// We are awake.
+    fn wake(&mut self) {}
 
     /// When [`Link::receive`] or [`Presence::attend`] is needed though no descriptor says so.
     fn next_timeout(&self) -> Option<Time>;
@@ -105,7 +128,7 @@ pub(crate) trait Presence {
     fn find_way(&mut self, now: Time, remote: IpAddr, qpn: u32) -> bool;
 
     /// Whether the answer has come, or none will.
-    fn way_is_settled(&self, remote: IpAddr, qpn: u32) -> bool;
+    fn way_is_settled(&self, now: Time, remote: IpAddr, qpn: u32) -> bool;
 
     /// A peer is about to send to us. If it is on another host, the kernel should know that its packets are for this
     /// process.

@@ -8,4 +8,5 @@ pub mod netdev;
 pub mod pinning;
 pub(crate) mod poller;
 pub(crate) mod scheduling;
+pub(crate) mod shared_memory;
 pub(crate) mod signals;

@@ -24,17 +24,22 @@ impl Poller {
 
     /// Watches the descriptor that ends a sleep.
     pub(crate) fn watch_waker(&self, fd: impl AsFd) -> io::Result<()> {
-        self.add(fd, WAKER)
+        self.add(fd, WAKER, epoll::EventFlags::IN)
     }
 
     /// Watches a descriptor.
     pub(crate) fn watch(&self, fd: impl AsFd) -> io::Result<()> {
-        self.add(fd, OTHERS)
+        self.add(fd, OTHERS, epoll::EventFlags::IN)
     }
 
-    fn add(&self, fd: impl AsFd, name: u64) -> io::Result<()> {
+    /// Watches for a descriptor to become readable once more: nobody needs to read it.
+    pub(crate) fn watch_edges(&self, fd: impl AsFd) -> io::Result<()> {
+        self.add(fd, OTHERS, epoll::EventFlags::IN | epoll::EventFlags::ET)
+    }
+
+    fn add(&self, fd: impl AsFd, name: u64, flags: epoll::EventFlags) -> io::Result<()> {
         let name = epoll::EventData::new_u64(name);
-        match epoll::add(&self.epoll, fd, name, epoll::EventFlags::IN) {
+        match epoll::add(&self.epoll, fd, name, flags) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -16,6 +16,7 @@
 
 pub(crate) mod connections;
 pub(crate) mod map;
+mod outlet;
 pub(crate) mod published;
 mod send_buffer;
 #[cfg(all(test, not(loom)))]
@@ -34,6 +35,7 @@ use map::ShardMap;
 use nonic_core::{
     Arrival, CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, QpAttributes, QpState, Qpn, Time, Transmit,
 };
+use outlet::Place;
 use published::Published;
 use send_buffer::SendBuffer;
 use std::collections::HashMap;
@@ -48,6 +50,8 @@ const RECEIVES_PER_DRIVE: usize = 16;
 const SMALL_RECEIVE: usize = 4096;
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
+/// While packets come through lanes, sockets are looked at every so many calls.
+const SOCKET_INTERVAL: u32 = 16;
 /// A program that polls at all does so at least this often: it has completions to look at in between.
 const POLLING: Duration = Duration::from_micros(200);
 /// Batches sent per call beyond one for each queue pair with something to send.
@@ -89,6 +93,8 @@ pub(crate) struct Shard {
     unsent: bool,
     /// The link and its source that had packets last.
     hot: (usize, usize),
+    /// The last packets came through a lane, or left on one: sockets are looked at less often.
+    on_lanes: bool,
     /// How often it was driven; wraps.
     calls: u32,
     /// When the program last drove it by polling.
@@ -157,6 +163,11 @@ impl Machine for Shard {
         ];
         timeouts.into_iter().flatten().min()
     }
+
+    fn fall_asleep(&mut self) -> bool {
+        let links = self.links.iter_mut();
+        links.fold(false, |waiting, link| link.fall_asleep() | waiting)
+    }
 }
 
 impl Shard {
@@ -173,6 +184,7 @@ impl Shard {
             stalled: None,
             unsent: false,
             hot: (0, 0),
+            on_lanes: false,
             calls: 0,
             polled_at: Time::ZERO,
             may_defer: !prompt,
@@ -322,7 +334,10 @@ impl Shard {
         if effort != Effort::Full {
             self.polled_at = now;
         }
-        let mut worked = self.receive(now, self.hot);
+        let mut worked = self.receive_from_lanes(now);
+        if !self.on_lanes || effort == Effort::Full || self.calls.is_multiple_of(SOCKET_INTERVAL) {
+            worked |= self.receive(now, self.hot);
+        }
         let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOURCE_INTERVAL);
         if full {
             worked |= self.receive_elsewhere(now);
@@ -372,7 +387,9 @@ impl Shard {
         self.held_posts += 1;
         self.held_bytes += bytes;
         let full = self.held_posts >= HELD_POSTS || self.held_bytes >= HELD_BYTES;
-        if full || !self.may_defer || self.stalled.is_some() || !self.nic.awaits_answer(qpn) {
+        // On a lane, there is no system call to be saved.
+        let alone = self.on_lanes || !self.may_defer || self.stalled.is_some();
+        if full || alone || !self.nic.awaits_answer(qpn) {
             self.flush(now);
         }
     }
@@ -464,6 +481,27 @@ impl Shard {
         worked
     }
 
+    /// Takes what came through lanes.
+    fn receive_from_lanes(&mut self, now: Time) -> bool {
+        let Shard { nic, links, .. } = self;
+        let mut bytes = 0;
+        for link in links {
+            bytes += link.receive_from_lanes(&mut |datagrams| take(nic, now, datagrams));
+        }
+        if bytes > 0 {
+            self.on_lanes = true;
+            if self.nic.has_management() {
+                self.exchange_messages(now);
+            }
+        }
+        bytes > 0
+    }
+
+    /// Whoever slept on the descriptors is awake.
+    pub(crate) fn wake(&mut self) {
+        self.links.iter_mut().for_each(|link| link.wake());
+    }
+
     /// Takes what one source has.
     fn receive(&mut self, now: Time, (index, source): (usize, usize)) -> bool {
         let Shard { nic, links, .. } = self;
@@ -487,6 +525,7 @@ impl Shard {
         }
         if worked && source < link.sources().busy {
             self.hot = (index, source);
+            self.on_lanes = false;
         }
         if self.nic.has_management() {
             self.exchange_messages(now);
@@ -522,28 +561,40 @@ impl Shard {
             if self.stalled.is_some() {
                 break;
             }
-            let Some(transmit) = self.next_batch(now) else {
-                self.unsent = false;
+            let Some((transmit, place)) = self.next_batch(now) else {
+                // Whoever is still ready found no room in a lane.
+                self.unsent = self.nic.ready_queue_pairs() > 0;
                 break;
             };
-            self.send(now, &transmit);
+            match place {
+                Place::Buffer => self.send(now, &transmit),
+                Place::Lane(link) => {
+                    self.on_lanes = true;
+                    self.links[link].publish(&transmit);
+                }
+                Place::Nowhere => self.past.lane_drops += 1,
+            }
             worked = true;
         }
         worked
     }
 
-    /// Writes the next batch to the send buffer.
-    fn next_batch(&mut self, now: Time) -> Option<Transmit> {
-        let batch = self
-            .nic
-            .poll_transmit(now, MAX_BATCH_PACKETS, self.out.bytes_mut());
+    /// Writes the next batch; and where to.
+    fn next_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
+        let batch = self.write_batch(now);
         if batch.is_some() || !self.common.connections.has_output() {
             return batch;
         }
         // What the program asked of the connection manager, and what the NIC had no room for.
         self.exchange_messages(now);
-        self.nic
-            .poll_transmit(now, MAX_BATCH_PACKETS, self.out.bytes_mut())
+        self.write_batch(now)
+    }
+
+    fn write_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
+        let Shard { nic, links, out, .. } = self;
+        let mut outlet = outlet::ShardOutlet::new(now, links, out);
+        let transmit = nic.poll_transmit_into(now, MAX_BATCH_PACKETS, &mut outlet)?;
+        Some((transmit, outlet.place()))
     }
 
     /// Hands the connection manager what arrived for it, and the NIC what it has to say.
@@ -579,5 +630,8 @@ fn take(nic: &mut Nic, now: Time, datagrams: &Datagrams<'_>) {
         dst: datagrams.dst_ip,
         stride: datagrams.stride,
     };
-    nic.handle_datagram(now, &arrival, datagrams.bytes);
+    match datagrams.sealed {
+        true => nic.handle_datagram(now, &arrival, datagrams.bytes),
+        false => nic.handle_unsealed(now, &arrival, datagrams.bytes),
+    }
 }

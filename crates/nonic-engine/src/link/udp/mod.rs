@@ -10,14 +10,16 @@
 //!
 //! Packets that came to port 4791 and are for another process are handed over here; the NIC does not see them.
 
+mod neighbours;
 pub mod socket;
 
+use super::lane::{IncomingLanes, LaneRoom, OutgoingLanes};
 use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
 use crate::host::demultiplex::{self, Owner};
 use crate::host::routes::Routes;
 use crate::host::survey::{Answer, Question, Steering, Step};
 use crate::host::{
-    Block, BlockClaim, BlockName, ClaimError, Delivery, Heard, InboxBuffer, InboxName, Message, Outbox, Port,
+    Block, BlockClaim, BlockName, ClaimError, Delivery, InboxBuffer, InboxName, Message, Outbox, Port,
     PortState, ServiceClaim, ServiceName, steering,
 };
 use crate::netdev::{self, LocalAddress};
@@ -25,7 +27,7 @@ use crate::os::descriptors;
 use crate::os::entropy::KernelEntropy;
 use crate::os::poller::Poller;
 use nonic_core::cm::ListenerId;
-use nonic_core::{Entropy as _, Time, Transmit};
+use nonic_core::{Entropy as _, Hop, Qpn, Time, Transmit};
 use socket::{ROCE_PORT, RecvBatch, WireSocket};
 use std::collections::VecDeque;
 use std::io;
@@ -54,6 +56,8 @@ pub(crate) struct UdpLink {
     groups: Vec<(IpAddr, WireSocket)>,
     outbox: Outbox,
     routes: Routes,
+    outgoing: OutgoingLanes,
+    incoming: IncomingLanes,
     notices: VecDeque<Notice>,
     /// Whether every packet goes alone, though the kernel would take batches.
     single_packets: bool,
@@ -78,6 +82,8 @@ pub(crate) struct UdpOptions {
     pub(crate) single_packets: bool,
     /// Whether processes of this host are sent to directly.
     pub(crate) shortcut: bool,
+    /// Whether packets to and from them may go through memory.
+    pub(crate) lanes: bool,
 }
 
 impl UdpLink {
@@ -104,6 +110,8 @@ impl UdpLink {
             groups: Vec::new(),
             outbox: Outbox::new()?,
             routes: Routes::new(options.shortcut),
+            outgoing: OutgoingLanes::new(options.lanes),
+            incoming: IncomingLanes::new(address.ip, options.lanes),
             notices: VecDeque::new(),
             single_packets: options.single_packets,
             poller,
@@ -130,6 +138,8 @@ impl UdpLink {
             .chain(blocks)
             .chain(services)
             .chain(groups)
+            .chain(self.outgoing.fds())
+            .chain(self.incoming.fds())
     }
 
     /// Reads a socket once. How many bytes came.
@@ -199,68 +209,6 @@ impl UdpLink {
         self.services
             .iter()
             .any(|(_, claim)| claim.name().service_id == service_id)
-    }
-
-    /// What other processes of this host write. How many bytes of packets came, if anything did.
-    fn read_host(
-        &mut self,
-        now: Time,
-        buffer: &mut InboxBuffer,
-        deliver: &mut Deliver<'_>,
-    ) -> io::Result<usize> {
-        let mut heard = self.hear_answers(now);
-        let mut bytes = 0;
-        let udp_port = self.own.local_addr().port();
-        let blocks = self.claims.iter_mut().map(BlockClaim::inbox_mut);
-        let services = self.services.iter_mut().map(|(_, claim)| claim.inbox_mut());
-        for inbox in blocks.chain(services) {
-            for _ in 0..MESSAGES_PER_CALL {
-                let Ok(Some(message)) = inbox.recv(buffer) else {
-                    break;
-                };
-                heard = true;
-                match message {
-                    Message::Handover(datagrams) => {
-                        self.steering.stray();
-                        self.counters.handed_in += 1;
-                        bytes += datagrams.bytes.len();
-                        deliver(&datagrams);
-                    }
-                    // Only a block is asked; a service answers all the same.
-                    Message::WhereAreYou => inbox.reply(&Message::IAm { udp_port }),
-                    // Answers come on the line of the question.
-                    Message::IAm { .. } => {}
-                }
-            }
-        }
-        self.try_port_again(now);
-        if heard {
-            Ok(bytes)
-        } else {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
-    }
-
-    /// What the processes say that we have written to. Whether they said anything.
-    fn hear_answers(&mut self, now: Time) -> bool {
-        let mut worked = false;
-        for _ in 0..MESSAGES_PER_CALL {
-            let Some(heard) = self.outbox.poll() else { break };
-            worked = true;
-            match heard {
-                Heard::IAm {
-                    who: InboxName::Block(who),
-                    udp_port,
-                } => self.routes.answered(now, who, udp_port),
-                Heard::Gone(InboxName::Block(gone)) => self.notices.push_back(Notice::ProcessEnded {
-                    ip: gone.address.ip,
-                    block: gone.block,
-                }),
-                // Services are not asked anything, and own no connections.
-                _ => {}
-            }
-        }
-        worked
     }
 
     /// Tries for port 4791 once more if a process that wrote to us has ended: it may have been the last of the user that
@@ -335,6 +283,26 @@ impl UdpLink {
         }
     }
 
+    /// Datagrams are written before it is known where they go, so they are copied. Messages of the connection manager go the
+    /// ordinary way, where they find whom they are for.
+    fn send_on_lane(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> Option<io::Result<()>> {
+        if demultiplex::destination(bytes)? == Qpn::GSI {
+            return None;
+        }
+        match self.room(now, &transmit.hop()) {
+            LaneRoom::NoLane => return None,
+            LaneRoom::Full | LaneRoom::Lost => self.counters.lane_drops += 1,
+            LaneRoom::Room(room) => match room.get_mut(..bytes.len()) {
+                Some(room) => {
+                    room.copy_from_slice(bytes);
+                    self.publish(transmit);
+                }
+                None => self.counters.lane_drops += 1,
+            },
+        }
+        Some(Ok(()))
+    }
+
     fn destination(&mut self, now: Time, transmit: &Transmit) -> SocketAddr {
         let to = self.peer(transmit.flow.dst);
         let port = self
@@ -374,6 +342,9 @@ impl Link for UdpLink {
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+        if let Some(sent) = self.send_on_lane(now, transmit, bytes) {
+            return sent;
+        }
         let destination = self.destination(now, transmit);
         let segment_size = (transmit.segments > 1).then_some(transmit.segment_size);
         let sent = self.own.send(destination, bytes, segment_size);
@@ -383,6 +354,36 @@ impl Link for UdpLink {
             Err(_) => self.counters.send_errors += 1,
         }
         sent
+    }
+
+    #[inline]
+    fn room(&mut self, now: Time, to: &Hop) -> LaneRoom<'_> {
+        match Block::of_qpn(to.dest_qpn.value()) {
+            Some(block) => self.outgoing.room(now, to.flow.dst, block.number()),
+            None => LaneRoom::NoLane,
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, transmit: &Transmit) {
+        self.counters.lane_sends += 1;
+        self.outgoing.publish(transmit.len, transmit.segment_size);
+    }
+
+    #[inline]
+    fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) -> usize {
+        if self.incoming.is_empty() {
+            return 0;
+        }
+        self.incoming.receive(deliver)
+    }
+
+    fn fall_asleep(&mut self) -> bool {
+        self.incoming.fall_asleep()
+    }
+
+    fn wake(&mut self) {
+        self.incoming.wake();
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -467,8 +468,10 @@ impl Presence for UdpLink {
         self.routes.refresh(now, to, qpn, &mut self.outbox)
     }
 
-    fn way_is_settled(&self, remote: IpAddr, qpn: u32) -> bool {
-        self.routes.is_settled(self.peer(remote), qpn)
+    fn way_is_settled(&self, now: Time, remote: IpAddr, qpn: u32) -> bool {
+        let address = self.peer(remote);
+        let lane = Block::of_qpn(qpn).map(|block| BlockName { address, block });
+        self.routes.is_settled(address, qpn) && lane.is_none_or(|lane| self.outgoing.is_settled(now, lane))
     }
 
     fn expect_packets_from(&mut self, remote: IpAddr) {

@@ -45,6 +45,7 @@ impl RecvBatch {
             ecn: meta.ecn.map_or(0, |codepoint| codepoint as u8),
             stride: meta.stride.max(1),
             bytes: &bytes[..meta.len],
+            sealed: true,
         })
     }
 

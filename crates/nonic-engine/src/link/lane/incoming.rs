@@ -1,0 +1,165 @@
+//! The lanes that others send on to us.
+
+use super::MOST;
+use super::ring::{Batch, Broken, RingMemory, RingReader};
+use crate::host::Block;
+use crate::link::{Datagrams, Deliver};
+use crate::os::descriptors::InternalFd;
+use crate::os::poller::Poller;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Batches per lane and call, so that none of them can keep the caller.
+const BATCHES_PER_CALL: usize = 16;
+/// Up to this length, a batch is copied before it is looked at. Longer ones are read where they are: their headers are
+/// copied when they are parsed, their payload is copied to where it belongs.
+const COPIED: usize = 512;
+
+/// Lanes that end at an address.
+#[derive(Debug)]
+pub(crate) struct IncomingLanes {
+    lanes: Vec<IncomingLane>,
+    local: IpAddr,
+    enabled: bool,
+}
+
+#[derive(Debug)]
+struct IncomingLane {
+    ring: RingReader,
+    /// Who sends, by its own word.
+    from: SocketAddr,
+    /// The inbox and the line that it was offered on: it ends with that.
+    line: LaneLine,
+    bell: InternalFd,
+}
+
+/// The line that a lane was offered on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LaneLine {
+    /// Whose inbox.
+    pub(crate) block: Block,
+    /// Its number there.
+    pub(crate) number: u64,
+}
+
+impl IncomingLanes {
+    pub(crate) fn new(local: IpAddr, enabled: bool) -> Self {
+        IncomingLanes {
+            lanes: Vec::new(),
+            local,
+            enabled,
+        }
+    }
+
+    /// Takes a lane that was offered with these descriptors. Its memory, if that is possible.
+    pub(crate) fn take(
+        &mut self,
+        line: LaneLine,
+        from: SocketAddr,
+        fds: Vec<OwnedFd>,
+        poller: &Poller,
+    ) -> io::Result<Arc<RingMemory>> {
+        let [memory, bell] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
+        let known = self.lanes.iter().any(|lane| lane.line == line);
+        let families_agree = from.is_ipv4() == self.local.is_ipv4();
+        if !self.enabled || known || !families_agree || self.lanes.len() >= MOST {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let ring = RingReader::open(memory)?;
+        let bell = InternalFd::from(bell);
+        poller.watch_edges(&bell)?;
+        let memory = Arc::clone(ring.memory());
+        self.lanes.push(IncomingLane {
+            ring,
+            from,
+            line,
+            bell,
+        });
+        Ok(memory)
+    }
+
+    /// A line has ended: what is left in its lane is delivered, and the lane closed. Its memory.
+    pub(crate) fn ended(&mut self, line: LaneLine, deliver: &mut Deliver<'_>) -> Option<Arc<RingMemory>> {
+        let at = self.lanes.iter().position(|lane| lane.line == line)?;
+        let mut lane = self.lanes.swap_remove(at);
+        let local = self.local;
+        while let Ok(Some(_)) = lane.read(local, deliver) {}
+        Some(Arc::clone(lane.ring.memory()))
+    }
+
+    /// Whether there are any.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Delivers what has come. How many bytes.
+    #[inline]
+    pub(crate) fn receive(&mut self, deliver: &mut Deliver<'_>) -> usize {
+        let mut bytes = 0;
+        let mut broken = false;
+        for lane in &mut self.lanes {
+            for _ in 0..BATCHES_PER_CALL {
+                match lane.read(self.local, deliver) {
+                    Ok(Some(length)) => bytes += length,
+                    Ok(None) => break,
+                    Err(Broken) => {
+                        broken = true;
+                        break;
+                    }
+                }
+            }
+        }
+        if broken {
+            self.lanes.retain(|lane| !lane.ring.is_broken());
+        }
+        bytes
+    }
+
+    /// We are about to sleep: whoever writes must wake us. Whether something is there already.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        // All of them, though the first has something: waking up asks no questions.
+        self.lanes
+            .iter()
+            .fold(false, |waiting, lane| lane.ring.fall_asleep() | waiting)
+    }
+
+    /// We are awake.
+    pub(crate) fn wake(&self) {
+        self.lanes.iter().for_each(|lane| lane.ring.wake());
+    }
+
+    /// The descriptors that must stay ours.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.lanes.iter().map(|lane| lane.bell.as_fd())
+    }
+}
+
+impl IncomingLane {
+    /// Delivers one batch. How long it was.
+    #[inline]
+    fn read(&mut self, local: IpAddr, deliver: &mut Deliver<'_>) -> Result<Option<usize>, Broken> {
+        let from = self.from;
+        self.ring.read(|Batch { bytes, stride }| {
+            let mut copy = [0; COPIED];
+            let bytes = match copy.get_mut(..bytes.len()) {
+                Some(copy) => {
+                    copy.copy_from_slice(bytes);
+                    copy
+                }
+                None => bytes,
+            };
+            deliver(&Datagrams {
+                src: from,
+                dst_ip: local,
+                ecn: 0,
+                stride,
+                bytes,
+                sealed: false,
+            });
+            bytes.len()
+        })
+    }
+}

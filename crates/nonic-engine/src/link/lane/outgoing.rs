@@ -1,0 +1,198 @@
+//! The lanes that we send on.
+
+use super::ring::{Broken, RingMemory, RingWriter};
+use super::{CONSIDERATION, MOST, PATIENCE};
+use crate::host::{BlockName, Delivery, Message, Outbox};
+use crate::os::eventfd::EventFd;
+use nonic_core::Time;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// The lanes of an address, by where they lead.
+#[derive(Debug)]
+pub(crate) struct OutgoingLanes {
+    lanes: Vec<OutgoingLane>,
+    /// The one that was used last: most batches go where the one before went.
+    latest: usize,
+    /// Whether lanes are wanted at all.
+    enabled: bool,
+}
+
+#[derive(Debug)]
+struct OutgoingLane {
+    to: BlockName,
+    ring: RingWriter,
+    bell: EventFd,
+    state: State,
+    /// The ring is full, and its reader where it was.
+    full: Option<Standstill>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum State {
+    /// It was offered then, and there was no answer yet.
+    Offered(Time),
+    /// It is read.
+    Open,
+    /// It is not wanted, or broken. Kept so that it is not offered again.
+    Closed,
+}
+
+/// What there is for a batch.
+pub(crate) enum LaneRoom<'a> {
+    /// No lane leads there.
+    NoLane,
+    /// Room in a lane; [`OutgoingLanes::publish`] sends what is written there.
+    Room(&'a mut [u8]),
+    /// A lane leads there, and it is full.
+    Full,
+    /// A lane leads there that nobody reads: what is sent is lost.
+    Lost,
+}
+
+impl OutgoingLanes {
+    pub(crate) fn new(enabled: bool) -> Self {
+        OutgoingLanes {
+            lanes: Vec::new(),
+            latest: 0,
+            enabled,
+        }
+    }
+
+    /// Offers a lane to the owner of a block, unless that was done.
+    pub(crate) fn offer(&mut self, now: Time, to: BlockName, from: SocketAddr, outbox: &mut Outbox) {
+        if !self.enabled || self.lanes.len() >= MOST || self.find(to).is_some() {
+            return;
+        }
+        // Without memory or descriptors, packets go the way they went before.
+        let _ = self.try_offer(now, to, from, outbox);
+    }
+
+    fn try_offer(
+        &mut self,
+        now: Time,
+        to: BlockName,
+        from: SocketAddr,
+        outbox: &mut Outbox,
+    ) -> io::Result<()> {
+        if !outbox.is_of_our_user(to) {
+            return Ok(());
+        }
+        let (ring, memory) = RingWriter::create()?;
+        let bell = EventFd::internal()?;
+        let fds = [memory.as_fd(), bell.as_fd()];
+        if outbox.post_with(to, &Message::OfferLane { from }, &fds)? == Delivery::Sent {
+            self.lanes.push(OutgoingLane {
+                to,
+                ring,
+                bell,
+                state: State::Offered(now),
+                full: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// The owner of a block answered. The ring of the lane, if it is open now.
+    pub(crate) fn answered(&mut self, from: BlockName, taken: bool) -> Option<&Arc<RingMemory>> {
+        let at = self.find(from)?;
+        let lane = &mut self.lanes[at];
+        if !matches!(lane.state, State::Offered(_)) {
+            return None;
+        }
+        lane.state = if taken { State::Open } else { State::Closed };
+        taken.then(|| lane.ring.memory())
+    }
+
+    /// The lane to a block has ended, with its reader or without. Whether there was one.
+    pub(crate) fn ended(&mut self, to: BlockName) -> bool {
+        let before = self.lanes.len();
+        self.lanes.retain(|lane| lane.to != to);
+        self.latest = 0;
+        self.lanes.len() < before
+    }
+
+    /// Whether an offer was answered, or will not be.
+    pub(crate) fn is_settled(&self, now: Time, to: BlockName) -> bool {
+        let state = self.find(to).map(|at| self.lanes[at].state);
+        !matches!(state, Some(State::Offered(at)) if now.since(at) < CONSIDERATION)
+    }
+
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        self.lanes.iter().filter(|lane| lane.state == State::Open).count()
+    }
+
+    fn find(&self, to: BlockName) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.to == to)
+    }
+
+    /// Room for a batch to a block at an address.
+    #[inline]
+    pub(crate) fn room(&mut self, now: Time, ip: IpAddr, block: u16) -> LaneRoom<'_> {
+        let leads_there = |lane: &OutgoingLane| lane.to.block.number() == block && lane.to.address.ip == ip;
+        if !self.lanes.get(self.latest).is_some_and(leads_there) {
+            match self.lanes.iter().position(leads_there) {
+                Some(at) => self.latest = at,
+                None => return LaneRoom::NoLane,
+            }
+        }
+        let lane = &mut self.lanes[self.latest];
+        if lane.state != State::Open {
+            return LaneRoom::NoLane;
+        }
+        match lane.ring.has_room() {
+            Ok(true) => {
+                lane.full = None;
+                LaneRoom::Room(lane.ring.room())
+            }
+            Ok(false) => match lane.is_read(now) {
+                true => LaneRoom::Full,
+                false => LaneRoom::Lost,
+            },
+            Err(Broken) => {
+                lane.state = State::Closed;
+                LaneRoom::NoLane
+            }
+        }
+    }
+
+    /// Sends what was written to the room that was asked for last.
+    #[inline]
+    pub(crate) fn publish(&mut self, length: usize, stride: usize) {
+        let lane = &mut self.lanes[self.latest];
+        if lane.ring.publish(length, stride) {
+            // A bell that cannot be rung any more is found out by whoever checks descriptors.
+            let _ = lane.bell.signal();
+        }
+    }
+
+    /// The descriptors that must stay ours.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.lanes.iter().map(|lane| lane.bell.as_fd())
+    }
+}
+
+impl OutgoingLane {
+    /// Whether the reader of a full ring has gone on lately.
+    #[cold]
+    fn is_read(&mut self, now: Time) -> bool {
+        let position = self.ring.position_of_reader();
+        let anew = Standstill { since: now, position };
+        let standstill = self.full.get_or_insert(anew);
+        if standstill.position != position {
+            *standstill = anew;
+        }
+        now.since(standstill.since) < PATIENCE
+    }
+}
+
+/// A reader that does not go on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Standstill {
+    since: Time,
+    /// How far it was.
+    position: u64,
+}
