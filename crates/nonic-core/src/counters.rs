@@ -60,6 +60,12 @@ counters! {
         timeouts,
         /// Packets sent again.
         retransmitted_packets,
+        /// WRITEs executed in the memory of a peer on this host, without packets.
+        direct_writes,
+        /// READs likewise.
+        direct_reads,
+        /// Bytes that WRITEs and READs moved this way.
+        direct_bytes,
         /// Completions published.
         completions,
     }

@@ -12,9 +12,11 @@
 //! - The responder's side publishes what peers may do ([`DirectAccess::publish`], [`KeyPublisher`]) and takes it back:
 //!   when taking back returns, no access that relied on it is under way.
 //!
-//! Nothing here touches memory.
+//! Nothing here touches memory but [`LocalBytes::gather`] and [`LocalBytes::scatter`], which are for simulators. When the core
+//! asks, and why nothing is executed twice or out of order, is in `roce::rc::direct`.
 
 use crate::verbs::memory::{Access, Key, PdId, Region};
+use crate::verbs::wqe::Payload;
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
 
@@ -24,13 +26,14 @@ pub trait DirectAccess: Send {
     fn execute(&mut self, request: &DirectRequest<'_>) -> Direct;
 
     /// What peers may do to one of our queue pairs from now on; `None` is nothing at all. When that returns, no access
-    /// that needed more than is permitted now is under way.
+    /// that needed more than is permitted now is under way, and [`DirectAccess::executed`] tells of all there were.
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>);
 
     /// A published queue pair expects this packet next, and no message is in progress.
     fn expect(&mut self, qpn: Qpn, psn: Psn);
 
-    /// What the peer of a published queue pair has executed by itself since this was last asked; `None` if nothing.
+    /// What the peer of a queue pair that is published, or just was, has executed by itself since this was last asked; `None`
+    /// if nothing.
     fn executed(&mut self, qpn: Qpn) -> Option<Progress>;
 }
 
@@ -88,6 +91,9 @@ pub struct DirectRequest<'a> {
     pub operation: DirectOperation,
     /// Where this piece begins at the target.
     pub va: u64,
+    /// How many bytes of the request begin there: this piece and all that follow it. The target's key must permit all of
+    /// them, or none is touched.
+    pub left: u32,
     /// The target's key.
     pub rkey: u32,
     /// Our own memory, as long as the piece.
@@ -103,12 +109,84 @@ pub enum DirectOperation {
     Read,
 }
 
+impl DirectOperation {
+    /// The right that the target's queue pair and key must both give.
+    pub fn needs_there(self) -> Access {
+        match self {
+            DirectOperation::Write => Access::REMOTE_WRITE,
+            DirectOperation::Read => Access::REMOTE_READ,
+        }
+    }
+
+    /// The right that our own keys must give.
+    pub fn needs_here(self) -> Access {
+        match self {
+            DirectOperation::Write => Access::empty(),
+            DirectOperation::Read => Access::LOCAL_WRITE,
+        }
+    }
+}
+
 /// A stretch of our own memory: where a request's bytes come from or go to.
 #[derive(Copy, Clone, Debug)]
 pub struct LocalBytes<'a> {
-    pub(crate) payload: &'a crate::verbs::wqe::Payload,
+    pub(crate) payload: &'a Payload,
     pub(crate) offset: u64,
-    pub(crate) length: usize,
+    pub(crate) length: u32,
+}
+
+impl<'a> LocalBytes<'a> {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether there are none. The core never asks for that.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Visits its contiguous parts, in order. Answers whether the keys permit the operation at this moment: a READ writes
+    /// here. If not, parts before the one that does not may have been visited.
+    pub fn parts(&self, operation: DirectOperation, visit: &mut dyn FnMut(LocalPart<'a>)) -> bool {
+        match self.payload {
+            Payload::Memory(list) => list
+                .walk(
+                    self.offset,
+                    self.len(),
+                    operation.needs_here(),
+                    |key, offset, length| {
+                        visit(LocalPart::Memory {
+                            region: key.region(),
+                            offset,
+                            length,
+                        });
+                        Ok(())
+                    },
+                )
+                .is_ok(),
+            Payload::Inline(bytes) => {
+                let start = self.offset as usize;
+                let part = bytes.get(start..start + self.len());
+                // Posting refuses inline READs.
+                let Some(part) = part.filter(|_| operation == DirectOperation::Write) else {
+                    return false;
+                };
+                visit(LocalPart::Inline(part));
+                true
+            }
+        }
+    }
+
+    /// Copies its bytes to `out`, which is as long. Answers whether the keys permit it.
+    pub fn gather(&self, out: &mut [u8]) -> bool {
+        self.payload.gather(self.offset, out).is_ok()
+    }
+
+    /// Copies `data`, which is as long, there. Answers whether the keys permit it.
+    pub fn scatter(&self, data: &[u8]) -> bool {
+        self.payload.scatter(self.offset, data).is_ok()
+    }
 }
 
 /// One contiguous part of it.
@@ -129,7 +207,8 @@ pub enum LocalPart<'a> {
 
 /// Who is told of memory keys, so that peers can see them.
 pub trait KeyPublisher: Send + Sync {
-    /// A region's key lives from now on. Keys of memory windows are not told of.
+    /// A region's key lives from now on. Keys of memory windows, and those bound to a queue pair, are not told of. Must not
+    /// call the key table.
     fn publish(&self, key: &Key);
 
     /// It has been revoked. Called before revocation returns, with no lock held; when this returns, no direct access

@@ -12,6 +12,8 @@
 //! a peer may do to memory (`placement`). What RoCE makes of them is in `roce`; a queue pair (`queue_pair`) holds the machine of its
 //! service, and the [`Nic`] all of them.
 //!
+//! A peer on the same host may be reached without packets: [`DirectAccess`] says how, `roce::rc::direct` when.
+//!
 //! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs.
 //!
 //! Three kinds of trouble are kept apart: a peer's fault becomes a NAK or a completion [`Status`]; a caller's
@@ -21,6 +23,7 @@
 
 pub mod cm;
 mod counters;
+mod direct;
 mod entropy;
 pub mod link;
 mod nic;
@@ -35,6 +38,10 @@ mod timer;
 mod verbs;
 
 pub use counters::Counters;
+pub use direct::{
+    Direct, DirectAccess, DirectOperation, DirectRequest, KeyPublisher, LocalBytes, LocalPart, Progress,
+    Target,
+};
 pub use entropy::{Entropy, SeededEntropy};
 pub use nic::{
     Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, Outlet, QpInit,

@@ -1,6 +1,7 @@
 //! What the code of a queue pair may touch besides the queue pair itself. The NIC lends it for the time of one call.
 
 use crate::counters::Counters;
+use crate::direct::DirectAccess;
 use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
 use crate::time::Time;
@@ -23,6 +24,10 @@ pub(crate) struct NicResources<'a> {
     pub(crate) peers: &'a mut PeerTable,
     pub(crate) endpoints: &'a [Endpoint],
     pub(crate) xrc: &'a XrcTable,
+    /// The way into the memory of peers on this host, if there is one.
+    pub(crate) direct: Option<&'a mut (dyn DirectAccess + 'static)>,
+    /// The most bytes moved that way at once.
+    pub(crate) direct_piece: u32,
 }
 
 impl NicResources<'_> {

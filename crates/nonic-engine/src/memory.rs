@@ -93,6 +93,10 @@ impl Region for RawRegion {
         self.len
     }
 
+    fn address(&self) -> Option<usize> {
+        Some(self.start.addr().get())
+    }
+
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Fault> {
         let pointer = self.at(offset, out.len())?;
         // SAFETY: `at` checked the range; `out` is exclusively ours, so the two do not overlap.
@@ -174,6 +178,10 @@ impl Pages {
 impl Region for Pages {
     fn len(&self) -> usize {
         self.region.len()
+    }
+
+    fn address(&self) -> Option<usize> {
+        self.region.address()
     }
 
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Fault> {

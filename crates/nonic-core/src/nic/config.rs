@@ -28,6 +28,9 @@ pub struct NicConfig {
     pub max_inline_data: u32,
     /// READs and atomics outstanding per queue pair and direction, at most.
     pub max_rd_atomic: u8,
+    /// The most bytes that are moved into or out of the memory of a peer on this host at once: whoever has a longer message
+    /// lets others have their turn in between.
+    pub direct_piece: u32,
 }
 
 impl Default for NicConfig {
@@ -40,6 +43,7 @@ impl Default for NicConfig {
             max_sge: 32,
             max_inline_data: 1024,
             max_rd_atomic: 128,
+            direct_piece: 1 << 20,
         }
     }
 }

@@ -5,7 +5,9 @@
 //! - [`Nic::handle_datagram`], [`Nic::handle_timeout`], [`Nic::post_send`], [`Nic::send_management`], [`Nic::modify_qp`],
 //!   [`Nic::destroy_qp`] (others may have the window that it leaves) and [`Nic::fail`] may change every answer below.
 //!   Nothing else does, except [`Nic::poll_transmit`] itself, and [`Nic::publish`] if a completion queue overflows.
-//! - [`Nic::poll_transmit`] yields packets until it answers `None`.
+//! - [`Nic::poll_transmit`] yields packets until it answers `None`. It also executes what goes to peers on this host without
+//!   packets ([`Nic::set_direct`]), a part at a time: if [`Nic::ready_queue_pairs`] is not zero after `None`, there is more of
+//!   that to do, and it wants to be called again soon, after [`Nic::publish`] and whatever else is due.
 //! - [`Nic::publish`] makes completions visible. Call it *after* everything `poll_transmit` had to say is on
 //!   the wire: then a peer never waits for an acknowledgement of something this program has already seen
 //!   completed, even if the process ends in the next instant.
@@ -28,6 +30,7 @@ pub use receive::Arrival;
 pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Outlet, Room, Transmit};
 
 use crate::counters::Counters;
+use crate::direct::DirectAccess;
 use crate::entropy::Entropy;
 use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
 use crate::queue_pair::{PostError, QueuePair};
@@ -65,12 +68,16 @@ pub struct Nic {
     qp1: Qp1,
     /// Who may have something to send.
     ready: VecDeque<Sender>,
+    /// Of these, who has worked without a packet in the current call of [`Nic::poll_transmit`].
+    worked: VecDeque<Sender>,
     timers: TimerWheel,
     outbox: Vec<Pending>,
     events: VecDeque<Event>,
     counters: Counters,
     peers: PeerTable,
     xrc: XrcTable,
+    /// The way into the memory of peers on this host.
+    direct: Option<Box<dyn DirectAccess>>,
     generation: u32,
     /// What carries its packets is gone.
     failed: bool,
@@ -97,6 +104,8 @@ macro_rules! resources {
             peers: &mut $nic.peers,
             endpoints: &$nic.endpoints,
             xrc: &$nic.xrc,
+            direct: $nic.direct.as_deref_mut(),
+            direct_piece: $nic.config.direct_piece,
         }
     };
 }
@@ -117,12 +126,14 @@ impl Nic {
             groups: HashMap::new(),
             qp1: Qp1::default(),
             ready: VecDeque::new(),
+            worked: VecDeque::new(),
             timers: TimerWheel::new(),
             outbox: Vec::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             peers: PeerTable::default(),
             xrc: XrcTable::default(),
+            direct: None,
             generation: 0,
             failed: false,
         }
@@ -160,6 +171,17 @@ impl Nic {
     /// The memory keys, shared with the other shards of the device.
     pub fn keys(&self) -> &Arc<KeyTable> {
         &self.keys
+    }
+
+    /// Gives the NIC a way into the memory of peers on this host. Its queue pairs are published there, those that exist already
+    /// among them; that its keys are is the caller's to see to ([`KeyTable::publish_to`]).
+    pub fn set_direct(&mut self, direct: Box<dyn DirectAccess>) {
+        let nic = &mut *self;
+        nic.direct = Some(direct);
+        let mut resources = resources!(nic, Time::ZERO);
+        for (_, qp) in &mut nic.qps {
+            qp.publish_anew(&mut resources);
+        }
     }
 
     /// Registers memory under a fresh key.
@@ -282,6 +304,7 @@ impl Nic {
         } else {
             apply(&mut qp.roce, set);
             qp.start(to);
+            qp.publish(&mut resources);
             qp.report_drained(&mut resources);
         }
         self.touch(slot);
@@ -526,7 +549,8 @@ impl Nic {
         &self.counters
     }
 
-    /// How many queue pairs, queue pair 1 among them, wait for their turn in [`Nic::poll_transmit`].
+    /// How many queue pairs, queue pair 1 among them, wait for their turn in [`Nic::poll_transmit`]. If any do when that has
+    /// answered `None`, they have more to do without packets.
     pub fn ready_queue_pairs(&self) -> usize {
         self.ready.len()
     }

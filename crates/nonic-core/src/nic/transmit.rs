@@ -73,31 +73,38 @@ impl Transmit {
 impl Nic {
     /// Writes the next batch of at most `max_segments` packets to `buf` (of at least [`MAX_BATCH_LEN`]
     /// bytes, or `max_segments` times the largest packet), fewer where [`Nic::limit_batches`] says so. `None` when there
-    /// is nothing to send.
+    /// is nothing to send: then [`Nic::ready_queue_pairs`] tells whether there is more to do without packets.
     pub fn poll_transmit(&mut self, now: Time, max_segments: usize, buf: &mut [u8]) -> Option<Transmit> {
         self.poll_transmit_into(now, max_segments, &mut Buffer(buf))
     }
 
-    /// The same for whoever has several places to write packets to. If queue pairs are [ready](Nic::ready_queue_pairs)
-    /// after it answered `None`, there was no room for their packets.
+    /// The same for whoever has several places to write packets to. Queue pairs that are still
+    /// [ready](Nic::ready_queue_pairs) after it answered `None` have more to do without packets, or there was no room for
+    /// theirs.
     pub fn poll_transmit_into(
         &mut self,
         now: Time,
         max_segments: usize,
         outlet: &mut dyn Outlet,
     ) -> Option<Transmit> {
-        // Each queue pair gets one batch, then goes to the end of the line.
-        let mut without_room = 0;
-        while without_room < self.ready.len()
-            && let Some(sender) = self.ready.pop_front()
-        {
+        let transmit = self.next_batch(now, max_segments, outlet);
+        if !self.worked.is_empty() {
+            self.ready.append(&mut self.worked);
+        }
+        transmit
+    }
+
+    /// Each queue pair gets one batch, then goes to the end of the line. One that works without packets, or for whose
+    /// packets there is no room, has one turn per call, so a call ends, and everything that can be sent is sent before one
+    /// answers `None`.
+    fn next_batch(&mut self, now: Time, max_segments: usize, outlet: &mut dyn Outlet) -> Option<Transmit> {
+        while let Some(sender) = self.ready.pop_front() {
             let to = match sender {
                 Sender::QueuePair(slot) => self.qps[slot].roce.connected_hop(),
                 Sender::Qp1 => None,
             };
             let Some(room) = outlet.room(to.as_ref()) else {
-                self.ready.push_back(sender);
-                without_room += 1;
+                self.worked.push_back(sender);
                 continue;
             };
             let transmit = match sender {
@@ -136,6 +143,10 @@ impl Nic {
         if after == After::More && !self.qps[slot].ready {
             self.qps[slot].ready = true;
             self.ready.push_back(Sender::QueuePair(slot));
+        }
+        if after == After::Worked && !self.qps[slot].ready {
+            self.qps[slot].ready = true;
+            self.worked.push_back(Sender::QueuePair(slot));
         }
         if after == After::Failed {
             // What it had under way counts no more, and what is left to say is a refusal.
@@ -180,6 +191,7 @@ impl Nic {
         let capacity = buf.len().min(MAX_BATCH_LEN);
         let in_turn = qp.in_turn;
         let mut transmit: Option<Transmit> = None;
+        let mut turn = DirectTurn::new(nic.config.direct_piece);
         loop {
             let so_far = transmit.as_ref();
             let start = so_far.map_or(0, |so_far| so_far.len);
@@ -230,8 +242,60 @@ impl Nic {
                     }
                     return (transmit, After::Quiet);
                 }
+                // Answers do not wait for what can be done without packets.
+                Emit::Direct(_) if transmit.is_some() => return (transmit, After::More),
+                Emit::Direct(bytes) => match turn.spend(bytes) {
+                    Spent::Some => {}
+                    // Whoever is told that nothing is to be sent may publish completions: answers go first.
+                    Spent::All if qp.has_replies() => qp.begin_with_replies(),
+                    Spent::All if qp.send_queue_len() == 0 => return (None, After::Quiet),
+                    Spent::All | Spent::TooMuch => return (None, After::Worked),
+                },
                 Emit::Failed => return (transmit, After::Failed),
             }
+        }
+    }
+}
+
+/// What a queue pair may do without packets before it is another's turn: about as much as fills a large batch.
+struct DirectTurn {
+    requests: u32,
+    bytes: u32,
+    over: bool,
+}
+
+/// How much of it is left.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Spent {
+    /// There is more.
+    Some,
+    /// It has just ended.
+    All,
+    /// It was over before.
+    TooMuch,
+}
+
+impl DirectTurn {
+    /// Short requests that are executed in one turn, at most.
+    const REQUESTS: u32 = 64;
+
+    fn new(bytes: u32) -> Self {
+        DirectTurn {
+            requests: Self::REQUESTS,
+            bytes,
+            over: false,
+        }
+    }
+
+    fn spend(&mut self, bytes: u32) -> Spent {
+        self.requests = self.requests.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if self.requests > 0 && self.bytes > 0 {
+            Spent::Some
+        } else if std::mem::replace(&mut self.over, true) {
+            Spent::TooMuch
+        } else {
+            Spent::All
         }
     }
 }
@@ -241,6 +305,8 @@ impl Nic {
 enum After {
     /// It may have more.
     More,
+    /// It has done its part without a packet, and may have more.
+    Worked,
     /// It has nothing until something happens.
     Quiet,
     /// It failed.

@@ -1,9 +1,11 @@
 //! A queue pair: its attributes, and the transport machine that fits the service.
 
+mod direct;
 mod post;
 
 pub use post::PostError;
 
+use crate::direct::Target;
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -39,6 +41,8 @@ pub(crate) struct QueuePair {
     drain_reported: bool,
     /// The next batch begins with answers to the peer.
     replies_first: bool,
+    /// What its peer was told it may do by itself, if it is on this host. Boxed: few have one.
+    published: Option<Box<Target>>,
 }
 
 #[derive(Debug)]
@@ -85,6 +89,7 @@ impl QueuePair {
             scheduled,
             drain_reported: false,
             replies_first: false,
+            published: None,
         }
     }
 
@@ -142,7 +147,8 @@ impl QueuePair {
             nic.counters.rx_unclaimed += 1;
             return;
         }
-        if self.roce.common.state == QpState::Rtr && !self.roce.heard {
+        let first = self.roce.common.state == QpState::Rtr && !self.roce.heard;
+        if first {
             self.roce.heard = true;
             nic.events
                 .push_back(Event::CommunicationEstablished(self.roce.common.qpn));
@@ -159,6 +165,8 @@ impl QueuePair {
                 } else if roce.is_initiator() {
                     nic.counters.rx_unclaimed += 1;
                     Ok(())
+                } else if self.published.is_some() {
+                    responder.handle_published(roce, nic, packet)
                 } else {
                     responder.handle(roce, nic, packet)
                 }
@@ -168,6 +176,8 @@ impl QueuePair {
         };
         if let Err(Fatal) = result {
             self.enter_error(nic);
+        } else if first {
+            self.publish(nic);
         }
         self.report_drained(nic);
     }
@@ -198,6 +208,7 @@ impl QueuePair {
                     match requester.emit(roce, nic, batch, out) {
                         Emit::Packet(length) => Emit::Packet(length),
                         Emit::Failed => Emit::Failed,
+                        Emit::Direct(bytes) => Emit::Direct(bytes),
                         blocked => match responder.emit(roce, nic, batch, out) {
                             Emit::Idle => blocked,
                             other => other,
@@ -232,6 +243,7 @@ impl QueuePair {
             return;
         }
         self.roce.common.state = QpState::Error;
+        self.withdraw(nic);
         let roce = &self.roce;
         match &mut self.machine {
             Machine::Rc { requester, responder } => {
@@ -263,6 +275,7 @@ impl QueuePair {
 
     /// Back to a blank queue pair, without completions.
     pub(crate) fn reset(&mut self, nic: &mut NicResources<'_>) {
+        self.withdraw(nic);
         match &mut self.machine {
             Machine::Rc { requester, responder } => {
                 requester.forget(&self.roce, nic);
@@ -325,6 +338,11 @@ impl QueuePair {
     /// A batch of it is complete: whoever found no room begins the next one.
     pub(crate) fn end_batch(&mut self) {
         self.replies_first = self.has_replies();
+    }
+
+    /// Answers to the peer go before anything else from now on, until the batch ends.
+    pub(crate) fn begin_with_replies(&mut self) {
+        self.replies_first = true;
     }
 
     /// Whether it has nothing to send but plain acknowledgements.

@@ -19,6 +19,8 @@ pub(crate) enum Emit {
     Window(u32),
     /// There is something of this many bytes, but others wait for the window and it has its fair share.
     FairShare(u32),
+    /// So many bytes were moved into or out of the peer's memory without a packet. There may be more to do.
+    Direct(u32),
     /// The queue pair failed: flush it.
     Failed,
 }

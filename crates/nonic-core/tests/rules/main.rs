@@ -13,6 +13,8 @@ mod batch_limits;
 mod completion_queues;
 mod datagrams;
 mod device_failure;
+mod direct_access;
+mod direct_targets;
 mod draining;
 mod duplicates;
 mod extended_connections;

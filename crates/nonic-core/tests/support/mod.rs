@@ -4,6 +4,7 @@
 //!   asks for its packets and carries them.
 //! - [`Pair`] is two connected nodes. [`Pair::exchange`] carries everything faithfully,
 //!   [`Pair::exchange_with`] asks the test about each packet.
+//! - [`SharedHost`] lets nodes reach each other's memory without packets.
 //! - [`Solo`] is one node whose peer is the test itself, which writes packets by hand.
 //!
 //! Nothing here sleeps or reads a clock. A loop that does not end is a failure, not a hang.
@@ -17,6 +18,7 @@ mod bytes;
 mod node;
 mod pair;
 mod setup;
+mod shared_host;
 mod solo;
 mod wire;
 
@@ -24,6 +26,7 @@ pub use bytes::Bytes;
 pub use node::{Node, Remote};
 pub use pair::{Fate, Pair, Side};
 pub use setup::Setup;
+pub use shared_host::SharedHost;
 pub use solo::Solo;
 pub use wire::Wire;
 

@@ -95,7 +95,8 @@ impl Pair {
         let mut carried = 0;
         loop {
             let (from_a, from_b) = (self.a.transmit(), self.b.transmit());
-            if from_a.is_empty() && from_b.is_empty() {
+            let working = self.a.nic.ready_queue_pairs() + self.b.nic.ready_queue_pairs();
+            if from_a.is_empty() && from_b.is_empty() && working == 0 {
                 return carried;
             }
             carried += from_a.len() + from_b.len();

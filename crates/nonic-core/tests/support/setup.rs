@@ -33,6 +33,8 @@ pub struct Setup {
     /// Packets per batch that a node may transmit.
     pub max_segments: usize,
     pub srq: bool,
+    /// Bytes that go into a peer's memory at once.
+    pub direct_piece: u32,
 }
 
 impl Default for Setup {
@@ -65,6 +67,7 @@ impl Default for Setup {
             memory: 256 << 10,
             max_segments: 8,
             srq: false,
+            direct_piece: 1 << 20,
         }
     }
 }
@@ -92,6 +95,7 @@ impl Setup {
         NicConfig {
             window: self.window,
             lenient_icrc: self.lenient_icrc,
+            direct_piece: self.direct_piece,
             ..NicConfig::default()
         }
     }

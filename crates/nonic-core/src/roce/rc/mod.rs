@@ -5,6 +5,7 @@
 //! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our
 //! responder.
 
+mod direct;
 mod repeats;
 mod replies;
 mod requester;

@@ -15,7 +15,10 @@
 //! - Packets before `written_off` do not count in the window any more: the queue pair stalled with them under
 //!   way (`window.rs`). Going back makes everything count again.
 //! - Work completes strictly in order, from the front of the queue.
+//! - While nothing is under way, a WRITE or READ may be executed in the memory of a peer on this host, without packets
+//!   (`direct`).
 
+use super::direct::DirectProgress;
 use crate::qp::{QpState, RnrTimer};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -40,24 +43,24 @@ const ACK_REQUEST_INTERVAL: u32 = 16;
 /// The requester half.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    queue: VecDeque<RcRequest>,
+    pub(super) queue: VecDeque<RcRequest>,
     /// The first packet of the next request to be posted.
     tail: ExtendedPsn,
-    una: ExtendedPsn,
-    next: ExtendedPsn,
-    sent: ExtendedPsn,
+    pub(super) una: ExtendedPsn,
+    pub(super) next: ExtendedPsn,
+    pub(super) sent: ExtendedPsn,
     /// Index in the queue of the request that `next` lies in.
-    cursor: usize,
+    pub(super) cursor: usize,
     /// Requests under way that are answered each on its own: READs, atomics, ATOMIC_WRITEs and FLUSHes.
-    fetches: u32,
-    since_ack_request: u32,
+    pub(super) fetches: u32,
+    pub(super) since_ack_request: u32,
     /// One past the furthest packet that an answer was asked for since the last rewind.
-    asked: ExtendedPsn,
+    pub(super) asked: ExtendedPsn,
     retry_left: u8,
     rnr_left: u8,
     pub(crate) timers: RequesterTimers,
     /// The value of `una` for which a reported gap was already acted on.
-    rewound_at: Option<ExtendedPsn>,
+    pub(super) rewound_at: Option<ExtendedPsn>,
     /// Where a READ was last asked for again within a chunk: the answer may begin anew there.
     restarted_at: Option<ExtendedPsn>,
     /// Packets before this one are under way but count no more.
@@ -68,14 +71,16 @@ pub(crate) struct Requester {
     share: Share,
     /// A packet whose answer was asked for, and when: its round trip is being measured.
     measured: Option<(ExtendedPsn, Time)>,
+    /// How far the front request was executed without packets.
+    pub(super) direct: DirectProgress,
 }
 
 /// A request with the packets it takes.
 #[derive(Debug)]
-struct RcRequest {
-    wqe: SendWqe,
+pub(super) struct RcRequest {
+    pub(super) wqe: SendWqe,
     /// Its first packet. A READ takes the numbers of its responses.
-    first: ExtendedPsn,
+    pub(super) first: ExtendedPsn,
     /// How many packets it takes; zero for local operations.
     packets: u32,
     /// For READs: how many packets one request asks for, fixed when the first one is sent.
@@ -84,7 +89,7 @@ struct RcRequest {
 
 impl RcRequest {
     /// One past its last packet.
-    fn end(&self) -> ExtendedPsn {
+    pub(super) fn end(&self) -> ExtendedPsn {
         self.first + self.packets
     }
 
@@ -140,7 +145,9 @@ impl Requester {
     /// Whether nothing is under way and no request is half sent.
     pub(crate) fn is_drained(&self) -> bool {
         // `sent`, not `next`: what was taken back to be repeated is still under way.
-        self.una == self.sent && self.queue.front().is_none_or(|request| request.first == self.una)
+        self.una == self.sent
+            && self.queue.front().is_none_or(|request| request.first == self.una)
+            && !self.direct.is_begun()
     }
 
     pub(crate) fn post(&mut self, roce: &RoceContext, wqe: SendWqe) {
@@ -185,6 +192,11 @@ impl Requester {
             if request.wqe.op.is_answered() && self.fetches >= u32::from(roce.common.max_rd_atomic) {
                 return Emit::Idle;
             }
+            if index == 0
+                && let Some(bytes) = self.execute_directly(roce, nic)
+            {
+                return Emit::Direct(bytes);
+            }
             return self.emit_packet(roce, nic, index, batch, out);
         }
     }
@@ -192,7 +204,7 @@ impl Requester {
     /// A peer that did not answer in time is asked with one packet at a time until it does, one that was not
     /// ready until it is, and one that answers slowly until it has caught up. Otherwise a connection to a
     /// process that is gone or slow would keep the window to its host from all the others.
-    fn is_cautious(&self, roce: &RoceContext) -> bool {
+    pub(super) fn is_cautious(&self, roce: &RoceContext) -> bool {
         self.is_probing(roce) || self.una < self.cautious_until
     }
 
@@ -202,7 +214,8 @@ impl Requester {
 
     fn may_start(&self, roce: &RoceContext, request: &RcRequest) -> bool {
         let fenced = request.wqe.flags.contains(SendFlags::FENCE) && self.fetches > 0;
-        let draining = roce.common.state == QpState::Sqd && self.next == self.sent;
+        let begun = self.next < self.sent || (self.cursor == 0 && self.direct.is_begun());
+        let draining = roce.common.state == QpState::Sqd && !begun;
         !fenced && !draining
     }
 
@@ -526,10 +539,11 @@ impl Requester {
     }
 
     /// The front request is done.
-    fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         if let Some(request) = self.queue.pop_front() {
             roce.common.complete_send(nic, &request.wqe, Status::Success);
             self.cursor = self.cursor.saturating_sub(1);
+            self.direct = DirectProgress::default();
         }
     }
 
@@ -640,6 +654,7 @@ impl Requester {
         self.tail = self.una;
         self.sent = self.una;
         self.rewound_at = None;
+        self.direct = DirectProgress::default();
         self.rewind(roce, nic);
     }
 
@@ -649,7 +664,7 @@ impl Requester {
         self.timers.retransmit_at = patience.map(|patience| now + patience);
     }
 
-    fn reset_retries(&mut self, roce: &RoceContext) {
+    pub(super) fn reset_retries(&mut self, roce: &RoceContext) {
         self.retry_left = roce.retry_count;
         self.rnr_left = roce.rnr_retry;
     }

@@ -7,6 +7,7 @@
 //! - Nothing changes before everything about a packet has been checked; then bytes are placed; then the
 //!   answer is queued; then the completion. The engine sends answers before it publishes completions.
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
+//! - A peer on this host may have executed requests by itself. Whoever passes on a packet asks about that first (`direct`).
 
 use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
@@ -29,17 +30,17 @@ use std::sync::Arc;
 /// The responder half.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    expected: Psn,
+    pub(super) expected: Psn,
     /// Messages executed; 24 bits on the wire.
-    msn: u32,
+    pub(super) msn: u32,
     /// A gap or a missing receive has been reported and `expected` has not come since.
-    refused: bool,
+    pub(super) refused: bool,
     /// How often in a row `expected` came and found no receive.
-    not_ready: u8,
-    inbound: Inbound,
+    pub(super) not_ready: u8,
+    pub(super) inbound: Inbound,
     /// The latest READs and atomics, for duplicates.
     history: VecDeque<Executed>,
-    replies: Replies,
+    pub(super) replies: Replies,
     repeats: RepeatBudget,
     /// With XRC: the SRQ that the message in progress, or the latest one, is for.
     srq: Option<Arc<XrcSrq>>,
@@ -47,7 +48,7 @@ pub(crate) struct Responder {
 
 /// The message whose packets are arriving.
 #[derive(Debug)]
-enum Inbound {
+pub(super) enum Inbound {
     None,
     Send { wqe: RecvWqe, received: u32 },
     Write(InboundWrite),
@@ -88,6 +89,11 @@ impl Responder {
             expected: roce.rq_psn,
             ..Responder::new()
         };
+    }
+
+    /// The packet that is executed next.
+    pub(crate) fn expected(&self) -> Psn {
+        self.expected
     }
 
     pub(crate) fn has_replies(&self) -> bool {
@@ -157,7 +163,7 @@ impl Responder {
         }
     }
 
-    fn report_refusal(
+    pub(super) fn report_refusal(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,

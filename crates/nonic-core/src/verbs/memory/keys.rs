@@ -10,20 +10,24 @@
 //!
 //! A memory window's key is a key like any other, with the region's key as its parent: it works while both
 //! live. Which windows there are is in `window_table`, how they are bound in `windows`.
+//!
+//! Peers on this host may be shown the keys ([`KeyTable::publish_to`]). Then revocation also waits for the accesses that they
+//! make by themselves.
 
 use super::Region;
 use super::hasher::KeyHasher;
 use super::rights::{Access, KeyError, PdId};
 use super::window_table::WindowTable;
+use crate::direct::KeyPublisher;
 use crate::entropy::Entropy;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use nonic_wire::Qpn;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::BuildHasherDefault;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// The key that UCX names when it only wants to know that its earlier requests are done: it reads eight bytes at address 0
 /// with it, which devices that have no such key refuse. It is never given to memory, and a READ of it is answered with
@@ -60,6 +64,9 @@ pub struct Key {
     pub(super) parent: Option<Arc<Key>>,
     /// Windows bound to it.
     pub(super) windows: AtomicU32,
+    /// Whether peers on this host were told of it. Held while they are told, so that a key that is revoked meanwhile is
+    /// either not shown to them or withdrawn.
+    published: Mutex<bool>,
 }
 
 impl Key {
@@ -70,6 +77,7 @@ impl Key {
             live: AtomicBool::new(true),
             parent,
             windows: AtomicU32::new(0),
+            published: Mutex::new(false),
         }
     }
 
@@ -93,9 +101,24 @@ impl Key {
         self.spec.access
     }
 
+    /// The protection domain it belongs to.
+    pub fn pd(&self) -> PdId {
+        self.spec.pd
+    }
+
     /// The memory behind it.
     pub fn region(&self) -> &dyn Region {
         &*self.spec.region
+    }
+
+    /// The same, to be kept.
+    pub fn share_region(&self) -> Arc<dyn Region> {
+        Arc::clone(&self.spec.region)
+    }
+
+    /// Where in the region its range begins.
+    pub fn offset(&self) -> usize {
+        self.spec.offset
     }
 
     /// How many windows are bound to it at this moment.
@@ -106,6 +129,24 @@ impl Key {
     /// Whether it is a window's. Such a key is for peers; work requests cannot name it as an lkey.
     pub fn is_window(&self) -> bool {
         self.parent.is_some()
+    }
+
+    /// Shows it to peers on this host, unless it is one that they cannot use, has been shown or is revoked.
+    fn publish(&self, publisher: &dyn KeyPublisher) {
+        if self.is_window() || self.spec.bound_qp.is_some() {
+            return;
+        }
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*published && self.is_live() {
+            publisher.publish(self);
+            *published = true;
+        }
+    }
+
+    /// Takes a revoked key back from those it was shown to. Answers whether no access of theirs is under way.
+    fn withdraw(&self, publisher: &dyn KeyPublisher) -> bool {
+        let published = std::mem::take(&mut *self.published.lock().unwrap_or_else(PoisonError::into_inner));
+        !published || publisher.withdraw(self)
     }
 
     /// Whether it, and the region's key if it is a window's, have not been revoked.
@@ -151,6 +192,16 @@ impl fmt::Debug for Key {
 pub struct KeyTable {
     tables: RwLock<Tables>,
     next_pd: AtomicU32,
+    publisher: OnceLock<Publisher>,
+}
+
+/// Who is told of keys.
+struct Publisher(Arc<dyn KeyPublisher>);
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Publisher")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -192,6 +243,18 @@ impl KeyTable {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Tells `publisher` of every region's key, those that exist already among them. Answers whether nobody was told before:
+    /// there is one publisher for good.
+    pub fn publish_to(&self, publisher: Arc<dyn KeyPublisher>) -> bool {
+        if self.publisher.set(Publisher(Arc::clone(&publisher))).is_err() {
+            return false;
+        }
+        // A key that is registered from now on finds the publisher by itself.
+        let existing: Vec<Arc<Key>> = self.read().keys.values().map(Arc::clone).collect();
+        existing.iter().for_each(|key| key.publish(&*publisher));
+        true
+    }
+
     /// Registers memory under a new key.
     pub fn register(&self, spec: KeySpec, entropy: &mut dyn Entropy) -> Result<Arc<Key>, KeyError> {
         loop {
@@ -223,17 +286,25 @@ impl KeyTable {
         if !in_region || spec.iova.checked_add(spec.length).is_none() {
             return Err(KeyError::Bounds);
         }
+        let registered = self.insert(value, spec);
+        if let (Some(key), Some(Publisher(publisher))) = (&registered, self.publisher.get()) {
+            key.publish(&**publisher);
+        }
+        Ok(registered)
+    }
+
+    fn insert(&self, value: u32, spec: KeySpec) -> Option<Arc<Key>> {
         let mut tables = self.write();
         if tables.windows.contains(value >> 8) {
-            return Ok(None);
+            return None;
         }
-        Ok(match tables.keys.entry(value) {
+        match tables.keys.entry(value) {
             Entry::Occupied(_) => None,
             Entry::Vacant(slot) => {
                 let key = Arc::new(Key::new(value, spec, None));
                 Some(Arc::clone(slot.insert(key)))
             }
-        })
+        }
     }
 
     /// Finds a key for use by a queue pair of domain `pd`.
@@ -241,33 +312,53 @@ impl KeyTable {
         self.read().find(value, pd, qpn).map(Arc::clone)
     }
 
-    /// Revokes a key. Answers whether it was there. Windows bound to it die with it.
+    /// Revokes a key. Answers whether it was there. Windows bound to it die with it. For those who show their keys to nobody:
+    /// others ask [`KeyTable::try_revoke`], which also tells whether peers have let go of it.
     pub fn revoke(&self, value: u32) -> bool {
-        // What it was of may be freed with it, better not under the lock.
-        let removed = self.write().remove(value);
-        removed.is_some()
+        self.try_revoke(value) != Err(KeyError::Unknown)
     }
 
-    /// Revokes a key unless windows are bound to it, as a polite deregistration does.
+    /// Revokes a key. It is dead in any case, but a peer on this host that was stopped in the middle of an access may end
+    /// it later: [`KeyError::Busy`]. Windows bound to it die with it.
+    pub fn try_revoke(&self, value: u32) -> Result<(), KeyError> {
+        // What it was of may be freed with it, better not under the lock.
+        let removed = self.write().remove(value);
+        self.withdraw(removed)
+    }
+
+    /// Revokes a key as [`KeyTable::try_revoke`] does, unless windows are bound to it, as a polite deregistration does.
     pub fn revoke_unbound(&self, value: u32) -> Result<(), KeyError> {
-        let mut tables = self.write();
-        let key = tables.keys.get(&value).ok_or(KeyError::Unknown)?;
-        // Binding counts under the same lock, so the answer cannot age before the key is gone.
-        if key.bound_windows() > 0 {
-            return Err(KeyError::Bound);
-        }
-        tables.remove(value);
-        Ok(())
+        let removed = {
+            let mut tables = self.write();
+            let key = tables.keys.get(&value).ok_or(KeyError::Unknown)?;
+            // Binding counts under the same lock, so the answer cannot age before the key is gone.
+            if key.bound_windows() > 0 {
+                return Err(KeyError::Bound);
+            }
+            tables.remove(value)
+        };
+        self.withdraw(removed)
     }
 
     /// Revokes a key on behalf of a work request (LOCAL_INV) or a peer (SEND_WITH_INV).
     pub fn invalidate(&self, value: u32, pd: PdId, qpn: Qpn) -> Result<(), KeyError> {
-        let mut tables = self.write();
-        if !tables.find(value, pd, qpn)?.spec.invalidatable {
-            return Err(KeyError::NotInvalidatable);
+        let removed = {
+            let mut tables = self.write();
+            if !tables.find(value, pd, qpn)?.spec.invalidatable {
+                return Err(KeyError::NotInvalidatable);
+            }
+            tables.remove(value)
+        };
+        self.withdraw(removed)
+    }
+
+    /// A key was revoked: takes it back from those it was shown to. They may be waited for, so no lock is held.
+    fn withdraw(&self, removed: Option<Arc<Key>>) -> Result<(), KeyError> {
+        let key = removed.ok_or(KeyError::Unknown)?;
+        match self.publisher.get() {
+            Some(Publisher(publisher)) if !key.withdraw(&**publisher) => Err(KeyError::Busy),
+            _ => Ok(()),
         }
-        tables.remove(value);
-        Ok(())
     }
 
     /// How many keys are registered, those of bound windows among them.

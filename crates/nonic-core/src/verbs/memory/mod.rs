@@ -68,6 +68,12 @@ pub trait Region: Send + Sync {
         }
     }
 
+    /// Where it begins in this process's memory, if it is ordinary memory that the kernel can copy to and from on behalf
+    /// of another process.
+    fn address(&self) -> Option<usize> {
+        None
+    }
+
     /// Makes what was written to the range survive a loss of power. Ordinary memory cannot.
     fn persist(&self, _offset: usize, _length: usize) -> Result<(), Fault> {
         Err(Fault)

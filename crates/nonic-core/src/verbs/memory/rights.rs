@@ -63,6 +63,9 @@ pub enum KeyError {
     /// It is a window that is bound already, or a region that windows are bound to.
     #[error("memory windows are bound: invalidate or free them first")]
     Bound,
+    /// It is revoked, but a peer on this host was stopped in the middle of a direct access through it.
+    #[error("the memory key is revoked, but a stopped peer may not have ended its access")]
+    Busy,
     /// No number is free.
     #[error("no memory key is free")]
     Exhausted,

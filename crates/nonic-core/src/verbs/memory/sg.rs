@@ -106,12 +106,13 @@ impl SgList {
         })
     }
 
-    fn walk(
-        &self,
+    /// Visits the parts of a range, each with its key and its place in the key's region, if the keys permit the access now.
+    pub(crate) fn walk<'a>(
+        &'a self,
         offset: u64,
         length: usize,
         needed: Access,
-        mut copy: impl FnMut(&Key, usize, usize) -> Result<(), SgFault>,
+        mut visit: impl FnMut(&'a Key, usize, usize) -> Result<(), SgFault>,
     ) -> Result<(), SgFault> {
         if self.broken {
             return Err(SgFault::Protection);
@@ -131,7 +132,7 @@ impl SgList {
                 .key
                 .check(part.addr.wrapping_add(skip), here as u64, needed)
                 .map_err(|_| SgFault::Protection)?;
-            copy(&part.key, at, here)?;
+            visit(&part.key, at, here)?;
             left -= here;
             skip = 0;
         }

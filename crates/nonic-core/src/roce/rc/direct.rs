@@ -1,0 +1,182 @@
+//! Direct access: a reliable connection to a peer on the same host executes WRITEs and READs in the peer's memory, without
+//! packets. What makes that possible is behind [`crate::DirectAccess`]; here is when it may be used.
+//!
+//! Why every request is still executed exactly once and in order:
+//! - The requester asks only while nothing of its queue pair is under way: everything sent was acknowledged or answered
+//!   (`una` = `next` = `sent`), so all earlier requests were executed and are complete. Nothing later is sent before the
+//!   request is done, or was refused and has gone as packets. So fences are kept and READs see earlier WRITEs.
+//! - The target executes it only if it expects the request's first packet next. Afterwards both sides count the request's
+//!   packets and message as if they had travelled: the requester at once, the responder before it looks at another
+//!   packet. So sequence and message numbers agree, whichever way the next request goes.
+//! - A late packet of the requester's past lies before what the responder expects then: a duplicate as ever. It is
+//!   acknowledged, or answered from what is remembered of READs and atomics, which direct requests leave alone. The
+//!   answer lies before `una` and is ignored.
+//! - A request that is refused, at its first piece or at any later one, goes as packets from its beginning. Nobody was told
+//!   of its packets before the last piece, and a WRITE or READ may be done twice: the same bytes go to the same
+//!   place, before any later request.
+//! - A request that is begun is ended before the send queue counts as drained.
+//!
+//! A peer that does not tell the truth about what it executed breaks its own connection, and nothing else.
+
+use super::requester::Requester;
+use super::responder::{Inbound, Responder};
+use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
+use crate::placement::MAX_MESSAGE;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::Fatal;
+use crate::verbs::work::{SendOp, Status};
+use nonic_wire::{NakCode, Packet, Service, Syndrome};
+
+/// How far the request at the front of the send queue was executed without packets. Small, because every queue pair has one:
+/// the bytes done, and a bit above them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DirectProgress(u32);
+
+impl DirectProgress {
+    /// A message has at most so many bytes, and the last of them end it.
+    const REFUSED: u32 = MAX_MESSAGE;
+
+    /// So many bytes have been moved.
+    fn done(self) -> u32 {
+        self.0 & !Self::REFUSED
+    }
+
+    fn add(&mut self, bytes: u32) {
+        self.0 += bytes;
+    }
+
+    /// Whether the peer's memory, or ours, may show a part of it.
+    pub(super) fn is_begun(self) -> bool {
+        self.done() > 0
+    }
+
+    /// Whether it goes as packets, from its beginning.
+    fn is_refused(self) -> bool {
+        self.0 & Self::REFUSED != 0
+    }
+
+    fn refuse(&mut self) {
+        self.0 |= Self::REFUSED;
+    }
+}
+
+impl Requester {
+    /// Executes the next piece of the request at the cursor in the memory of the peer, if that may be done now. Answers how
+    /// many bytes it has; `None` if the request has to go as packets.
+    pub(super) fn execute_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<u32> {
+        let direct = nic.direct.as_deref_mut()?;
+        if self.direct.is_refused() || !self.is_quiescent(roce) {
+            return None;
+        }
+        let request = self.queue.front()?;
+        let (operation, remote) = match request.wqe.op {
+            SendOp::Write(remote) => (DirectOperation::Write, remote),
+            SendOp::Read(remote) => (DirectOperation::Read, remote),
+            _ => return None,
+        };
+        let left = request.wqe.length.checked_sub(self.direct.done())?;
+        if left == 0 || roce.common.service != Service::Rc {
+            return None;
+        }
+        let piece = left.min(nic.direct_piece.max(1));
+        let last = piece == left;
+        // As with packets: nothing is moved if a part of the request cannot be. The pieces check what they move.
+        let whole = last || self.direct.is_begun();
+        let permitted = whole || request.wqe.payload.check(operation.needs_here()).is_ok();
+        let executed = permitted
+            && direct.execute(&DirectRequest {
+                own: roce.common.qpn,
+                local: roce.flow.src,
+                target: roce.dest_qpn,
+                remote: roce.flow.dst,
+                psn: request.first.psn(),
+                next: last.then(|| request.end().psn()),
+                operation,
+                va: remote.va.wrapping_add(u64::from(self.direct.done())),
+                left,
+                rkey: remote.rkey,
+                bytes: LocalBytes {
+                    payload: &request.wqe.payload,
+                    offset: u64::from(self.direct.done()),
+                    length: piece,
+                },
+            }) == Direct::Done;
+        if !executed {
+            self.direct.refuse();
+            return None;
+        }
+        nic.counters.direct_bytes += u64::from(piece);
+        if !last {
+            self.direct.add(piece);
+            return Some(piece);
+        }
+        match operation {
+            DirectOperation::Write => nic.counters.direct_writes += 1,
+            DirectOperation::Read => nic.counters.direct_reads += 1,
+        }
+        self.executed_directly(roce, nic);
+        Some(piece)
+    }
+
+    /// Whether nothing is under way, and nothing keeps us from sending.
+    fn is_quiescent(&self, roce: &RoceContext) -> bool {
+        self.cursor == 0
+            && self.una == self.next
+            && self.next == self.sent
+            && self.fetches == 0
+            && !self.is_cautious(roce)
+    }
+
+    /// The front request is done, as if all its packets had been sent and answered.
+    fn executed_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        let Some(end) = self.queue.front().map(|request| request.end()) else {
+            return;
+        };
+        (self.una, self.next, self.sent, self.asked) = (end, end, end, end);
+        self.since_ack_request = 0;
+        self.rewound_at = None;
+        self.reset_retries(roce);
+        self.finish_front(roce, nic);
+    }
+}
+
+impl Responder {
+    /// Takes a packet from a requester that may also execute requests by itself.
+    pub(crate) fn handle_published(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        self.catch_up(roce, nic)?;
+        let before = self.expected;
+        self.handle(roce, nic, packet)?;
+        if self.expected != before
+            && let (Inbound::None, Some(direct)) = (&self.inbound, nic.direct.as_deref_mut())
+        {
+            direct.expect(roce.common.qpn, self.expected);
+        }
+        Ok(())
+    }
+
+    /// Takes note of what the peer has executed by itself.
+    pub(crate) fn catch_up(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
+        let direct = nic.direct.as_deref_mut();
+        let Some(progress) = direct.and_then(|direct| direct.executed(roce.common.qpn)) else {
+            return Ok(());
+        };
+        if !matches!(self.inbound, Inbound::None) {
+            // It does not send the rest of its message, so it is none of our kind.
+            let code = NakCode::InvalidRequest;
+            self.replies.refuse(self.expected, self.msn, Syndrome::nak(code));
+            self.report_refusal(roce, nic, code, Status::LocalQpOperation);
+            return Err(Fatal);
+        }
+        self.expected = progress.next;
+        self.msn = self.msn.wrapping_add(progress.messages) & 0xff_ffff;
+        self.refused = false;
+        self.not_ready = 0;
+        Ok(())
+    }
+}

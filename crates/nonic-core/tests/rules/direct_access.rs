@@ -1,0 +1,418 @@
+//! Direct access, the requester's side: what is executed in the memory of a peer on the same host, and when.
+
+use crate::support::{Pair, Setup, SharedHost, Solo, pattern, us};
+use crate::{completed, expect_nothing, post, received, recv, sent};
+use nonic_core::{
+    Access, CompletionOpcode, Data, Direct, Event, Psn, QpState, RemoteAddress, SendFlags, SendOp, Status,
+};
+use nonic_wire::Syndrome;
+
+/// Two nodes on one host.
+fn on_one_host(setup: &Setup) -> (Pair, SharedHost) {
+    let mut pair = Pair::new(setup);
+    let host = SharedHost::default();
+    host.join(&mut pair.a);
+    host.join(&mut pair.b);
+    (pair, host)
+}
+
+/// The same, with messages cut into pieces of 1000 bytes.
+fn in_pieces() -> (Pair, SharedHost) {
+    on_one_host(&Setup {
+        direct_piece: 1000,
+        ..Setup::rc()
+    })
+}
+
+#[test]
+fn a_write_and_a_read_need_no_packet() {
+    let (mut pair, _host) = on_one_host(&Setup::rc());
+    pair.a.fill(0, &pattern(1, 5000));
+    pair.b.fill(8000, &pattern(2, 3000));
+    let (there, from) = (pair.b.remote(100), pair.b.remote(8000));
+    post!(pair.a, 1, SendOp::Write(there), 0, 5000);
+    post!(pair.a, 2, SendOp::Read(from), 9000, 3000);
+    sent!(pair.a, []);
+    let done = completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(done[1].opcode, CompletionOpcode::Read);
+    assert_eq!(done[1].byte_len, 3000);
+    assert_eq!(pair.b.bytes(100, 5000), pattern(1, 5000));
+    assert_eq!(pair.a.bytes(9000, 3000), pattern(2, 3000));
+    let counters = pair.a.nic.counters();
+    assert_eq!(counters.direct_writes, 1);
+    assert_eq!(counters.direct_reads, 1);
+    assert_eq!(counters.direct_bytes, 8000);
+    assert_eq!(pair.a.nic.poll_timeout(), None, "no answer is waited for");
+    expect_nothing!(pair.b);
+}
+
+#[test]
+fn inline_data_goes_the_same_way() {
+    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let op = SendOp::Write(pair.b.remote(64));
+    pair.a
+        .post(1, op, Data::Inline(&pattern(3, 200)), SendFlags::empty())
+        .expect("posted");
+    sent!(pair.a, []);
+    assert_eq!(pair.b.bytes(64, 200), pattern(3, 200));
+}
+
+#[test]
+fn packets_go_on_where_the_direct_way_ended() {
+    let (mut pair, _host) = on_one_host(&Setup::rc());
+    recv!(pair.b, 9, 0, 64);
+    let (write, read) = (pair.b.remote(100), pair.b.remote(8000));
+    // Five packets and a message, three and a message.
+    post!(pair.a, 1, SendOp::Write(write), 0, 5000);
+    post!(pair.a, 2, SendOp::Read(read), 9000, 3000);
+    post!(pair.a, 3, SendOp::Send, 0, 64);
+    let [send] = &sent!(pair.a, [RC_SEND_ONLY])[..] else {
+        unreachable!()
+    };
+    assert_eq!(send.psn(), Psn::new(0x10_0000).add(8));
+    pair.b.receive(send);
+    let [ack] = &sent!(pair.b, [RC_ACKNOWLEDGE])[..] else {
+        unreachable!()
+    };
+    assert_eq!(ack.headers().aeth.msn, 3);
+    received!(pair.b, [(9, Status::Success)]);
+    pair.a.receive(ack);
+    // And the direct way goes on where the packet ended.
+    post!(pair.a, 4, SendOp::Write(write), 0, 8);
+    sent!(pair.a, []);
+    completed!(
+        pair.a,
+        [
+            (1, Status::Success),
+            (2, Status::Success),
+            (3, Status::Success),
+            (4, Status::Success)
+        ]
+    );
+}
+
+#[test]
+fn what_needs_the_targets_processor_goes_as_packets() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    let remote = pair.b.remote(64);
+    let ops = [
+        SendOp::Send,
+        SendOp::WriteWithImmediate(remote, 7),
+        SendOp::FetchAdd { remote, add: 1 },
+        SendOp::AtomicWrite(remote),
+    ];
+    for (id, op) in ops.into_iter().enumerate() {
+        recv!(pair.b, 1, 0, 64);
+        post!(pair.a, id as u64, op, 0, 8);
+        assert_eq!(pair.a.transmit().len(), 1, "{op:?}");
+        pair.a.go_to(QpState::Error);
+        let (a, b) = pair.connect_more();
+        (pair.a.qpn, pair.b.qpn) = (a, b);
+    }
+    // Nor is anything to be moved.
+    post!(pair.a, 9, SendOp::Write(remote), 0, 0);
+    sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
+    assert_eq!(host.pieces(), (0, 0));
+}
+
+#[test]
+fn nothing_goes_directly_while_a_packet_is_under_way() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    recv!(pair.b, 9, 0, 64);
+    let remote = pair.b.remote(100);
+    post!(pair.a, 1, SendOp::Send, 0, 64);
+    post!(pair.a, 2, SendOp::Write(remote), 0, 64);
+    sent!(pair.a, [RC_SEND_ONLY, RC_RDMA_WRITE_ONLY]);
+    assert_eq!(host.pieces(), (0, 0));
+    // The timer returns to the first of them: both are still under way.
+    pair.advance(us(70_000));
+    post!(pair.a, 3, SendOp::Write(remote), 0, 64);
+    pair.exchange();
+    completed!(
+        pair.a,
+        [(1, Status::Success), (2, Status::Success), (3, Status::Success)]
+    );
+    assert_eq!(host.pieces(), (0, 0));
+    post!(pair.a, 4, SendOp::Write(remote), 0, 64);
+    sent!(pair.a, []);
+    assert_eq!(host.pieces(), (1, 1));
+}
+
+#[test]
+fn nothing_goes_directly_while_the_peer_asks_for_quiet() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    post!(pair.a, 1, SendOp::Send, 0, 64);
+    let requests = sent!(pair.a, [RC_SEND_ONLY]);
+    pair.b.receive_all(&requests);
+    let refusal = pair.b.transmit();
+    pair.a.receive_all(&refusal);
+    let remote = pair.b.remote(100);
+    post!(pair.a, 2, SendOp::Write(remote), 0, 64);
+    sent!(pair.a, []);
+    assert_eq!(host.pieces(), (0, 0));
+    recv!(pair.b, 9, 0, 64);
+    pair.advance(us(700));
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn what_is_refused_goes_as_packets_with_the_ordinary_outcome() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    host.state().refuses_after = Some(0);
+    pair.a.fill(0, &pattern(1, 3000));
+    let remote = pair.b.remote(100);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 3000);
+    post!(pair.a, 2, SendOp::Read(remote), 8000, 3000);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.a.bytes(8000, 3000), pattern(1, 3000));
+    assert_eq!(
+        host.pieces(),
+        (1, 0),
+        "a request that is refused is not tried again"
+    );
+    // A wrong key is reported as ever.
+    host.state().refuses_after = None;
+    let wrong = RemoteAddress { rkey: 1, ..remote };
+    post!(pair.a, 3, SendOp::Write(wrong), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(3, Status::RemoteAccess)]);
+    assert_eq!(pair.b.events(), [Event::QpAccessError(pair.b.qpn)]);
+}
+
+#[test]
+fn a_request_refused_in_the_middle_goes_as_packets_from_its_beginning() {
+    for op in [SendOp::Write, SendOp::Read] {
+        let (mut pair, host) = in_pieces();
+        pair.a.fill(0, &pattern(1, 4096));
+        pair.b.fill(100, &pattern(1, 4096));
+        host.state().refuses_after = Some(2);
+        let remote = pair.b.remote(100);
+        post!(pair.a, 1, op(remote), 0, 4096);
+        post!(pair.a, 2, SendOp::Write(remote), 8192, 8);
+        assert_eq!(pair.a.transmit().len(), 0, "a piece is not the whole");
+        completed!(pair.a, []);
+        pair.exchange();
+        completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(host.pieces().1, 2);
+        assert_eq!(pair.a.nic.counters().direct_writes, 0);
+        assert_eq!(pair.a.bytes(8, 4088), pair.b.bytes(108, 4088));
+        assert_eq!(pair.b.bytes(108, 4088)[..], pattern(1, 4096)[8..]);
+    }
+}
+
+#[test]
+fn a_request_that_is_wrong_at_its_end_touches_nothing() {
+    let (mut pair, host) = in_pieces();
+    let key = pair.b.register(|spec| spec.length = 2000);
+    let outside = RemoteAddress {
+        rkey: key.value(),
+        ..pair.b.remote(0)
+    };
+    pair.a.fill(0, &pattern(1, 4000));
+    post!(pair.a, 1, SendOp::Write(outside), 0, 2001);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::RemoteAccess)]);
+    assert_eq!(pair.b.bytes(0, 2001), [0; 2001]);
+    assert_eq!(host.pieces(), (1, 0));
+    // The same with our own memory.
+    let (mut pair, host) = in_pieces();
+    let gone = pair.a.register(|_| {});
+    let sges = [
+        pair.a.sge(0, 1500),
+        nonic_core::Sge {
+            lkey: gone.value(),
+            ..pair.a.sge(4000, 1500)
+        },
+    ];
+    let remote = pair.b.remote(0);
+    pair.a.fill(0, &pattern(1, 1500));
+    pair.a
+        .post(1, SendOp::Write(remote), Data::Sges(&sges), SendFlags::SIGNALED)
+        .expect("posted");
+    assert!(pair.a.keys().revoke(gone.value()));
+    pair.exchange();
+    completed!(pair.a, [(1, Status::LocalProtection)]);
+    assert_eq!(pair.b.bytes(0, 1500), [0; 1500]);
+    assert_eq!(host.pieces(), (0, 0));
+}
+
+#[test]
+fn a_read_into_memory_that_may_not_be_written_fails_as_ever() {
+    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let key = pair.a.register(|spec| spec.access = Access::empty());
+    let sge = nonic_core::Sge {
+        lkey: key.value(),
+        ..pair.a.sge(0, 64)
+    };
+    pair.b.fill(0, &pattern(1, 64));
+    let remote = pair.b.remote(0);
+    pair.a
+        .post(1, SendOp::Read(remote), Data::Sges(&[sge]), SendFlags::SIGNALED)
+        .expect("posted");
+    pair.exchange();
+    completed!(pair.a, [(1, Status::LocalProtection)]);
+    assert_eq!(pair.a.bytes(0, 64), [0; 64]);
+}
+
+#[test]
+fn a_large_message_lets_others_have_their_turn() {
+    let (mut pair, host) = in_pieces();
+    let (second, _) = pair.connect_more();
+    let first = pair.a.qpn;
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 5000);
+    pair.a.qpn = second;
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    post!(pair.a, 3, SendOp::Write(remote), 0, 8);
+    sent!(pair.a, []);
+    let owners = |host: &SharedHost| -> Vec<_> { host.state().asked.iter().map(|(qpn, ..)| *qpn).collect() };
+    assert_eq!(owners(&host), [first, second, second]);
+    assert_eq!(pair.a.nic.ready_queue_pairs(), 1, "more is to be done");
+    completed!(pair.a, [(2, Status::Success), (3, Status::Success)]);
+    for piece in 2..=5 {
+        completed!(pair.a, []);
+        sent!(pair.a, []);
+        assert_eq!(owners(&host)[2..].len(), piece);
+    }
+    assert_eq!(pair.a.nic.ready_queue_pairs(), 0);
+    completed!(pair.a, [(1, Status::Success)]);
+}
+
+#[test]
+fn many_small_requests_are_done_in_one_call_but_not_without_limit() {
+    let (mut pair, host) = on_one_host(&Setup {
+        capacity: nonic_core::QpCapacity {
+            max_send_wr: 256,
+            ..Setup::rc().capacity
+        },
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    for id in 0..100 {
+        post!(pair.a, id, SendOp::Write(remote), 0, 64);
+    }
+    sent!(pair.a, []);
+    assert_eq!(host.pieces(), (64, 64));
+    assert_eq!(pair.a.nic.ready_queue_pairs(), 1);
+    sent!(pair.a, []);
+    assert_eq!(host.pieces(), (100, 100));
+    assert_eq!(pair.a.nic.ready_queue_pairs(), 0);
+    let done = pair.a.completions();
+    assert!(done.iter().map(|completion| completion.wr_id).eq(0..100));
+}
+
+#[test]
+fn answers_leave_before_a_call_says_that_nothing_is_to_be_sent() {
+    let (mut pair, _host) = in_pieces();
+    recv!(pair.a, 9, 0, 64);
+    post!(pair.b, 8, SendOp::Send, 0, 64);
+    let send = sent!(pair.b, [RC_SEND_ONLY]);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 5000);
+    pair.a.receive_all(&send);
+    sent!(pair.a, [RC_ACKNOWLEDGE]);
+    received!(pair.a, [(9, Status::Success)]);
+    assert_eq!(pair.a.nic.ready_queue_pairs(), 1);
+    completed!(pair.a, []);
+}
+
+#[test]
+fn a_draining_queue_ends_what_it_began_and_begins_nothing() {
+    for refused in [false, true] {
+        let (mut pair, host) = in_pieces();
+        pair.a.fill(0, &pattern(1, 3000));
+        let remote = pair.b.remote(0);
+        post!(pair.a, 1, SendOp::Write(remote), 0, 3000);
+        post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+        sent!(pair.a, []);
+        pair.a.go_to(QpState::Sqd);
+        assert_eq!(pair.a.events(), [], "a part of it is in the peer's memory");
+        host.state().refuses_after = refused.then_some(2);
+        pair.exchange();
+        completed!(pair.a, [(1, Status::Success)]);
+        assert_eq!(pair.a.events(), [Event::SqDrained(pair.a.qpn)]);
+        assert_eq!(pair.b.bytes(0, 3000), pattern(1, 3000));
+        assert_eq!(host.pieces(), if refused { (3, 2) } else { (3, 3) });
+        host.state().refuses_after = None;
+        pair.a.go_to(QpState::Rts);
+        pair.exchange();
+        completed!(pair.a, [(2, Status::Success)]);
+        assert_eq!(
+            host.state().asked.last().map(|(.., direct)| *direct),
+            Some(Direct::Done)
+        );
+    }
+}
+
+#[test]
+fn a_fenced_request_waits_for_a_read_that_went_as_packets() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    host.state().refuses_after = Some(0);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Read(remote), 0, 64);
+    let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
+    let sges = [pair.a.sge(0, 64)];
+    pair.a
+        .post(2, SendOp::Write(remote), Data::Sges(&sges), fenced)
+        .expect("posted");
+    let read = sent!(pair.a, [RC_RDMA_READ_REQUEST]);
+    host.state().refuses_after = None;
+    sent!(pair.a, []);
+    assert_eq!(host.pieces(), (1, 0));
+    pair.b.receive_all(&read);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(
+        host.pieces(),
+        (2, 1),
+        "then nothing is under way, and it goes directly"
+    );
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_packet_changes_nothing() {
+    let (mut pair, _host) = on_one_host(&Setup::rc());
+    pair.b.set_word(64, 5);
+    let remote = pair.b.remote(64);
+    post!(pair.a, 1, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+    let atomic = sent!(pair.a, [RC_FETCH_ADD]);
+    pair.b.receive_all(&atomic);
+    let answer = pair.b.transmit();
+    pair.a.receive_all(&answer);
+    post!(pair.a, 2, SendOp::Write(remote), 1024, 8);
+    sent!(pair.a, []);
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.b.word(64), 0);
+    // A copy of the request was late: it is answered from memory, and not executed again.
+    pair.b.receive_all(&atomic);
+    let again = sent!(pair.b, [RC_ATOMIC_ACKNOWLEDGE]);
+    assert_eq!(again[0].headers().atomic_original, 5);
+    assert_eq!(pair.b.word(64), 0);
+    pair.a.receive_all(&again);
+    expect_nothing!(pair.a);
+}
+
+#[test]
+fn a_connection_that_is_not_reliable_sends_packets() {
+    let (mut pair, host) = on_one_host(&Setup::uc());
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 64);
+    assert_eq!(pair.a.transmit().len(), 1);
+    assert_eq!(host.pieces(), (0, 0));
+    assert_eq!(host.published(&pair.b, pair.b.qpn), None);
+}
+
+#[test]
+fn an_unreachable_peer_gets_packets() {
+    let mut solo = Solo::rc();
+    let host = SharedHost::default();
+    host.join(&mut solo);
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 64);
+    sent!(solo, [RC_RDMA_WRITE_ONLY]);
+    solo.answer(0, Syndrome::ack());
+    completed!(solo, [(1, Status::Success)]);
+    assert_eq!(solo.nic.counters().direct_writes, 0);
+}

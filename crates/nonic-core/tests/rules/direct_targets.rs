@@ -1,0 +1,300 @@
+//! Direct access, the target's side: what is published, and taken back before anything ends that it relied on.
+
+use crate::support::{Pair, Setup, SharedHost, Solo, pattern};
+use crate::{completed, expect_nothing, post, received, recv, sent};
+use nonic_core::{
+    Access, Event, KeyError, Progress, Psn, QpAttributes, QpState, RemoteAddress, SendOp, Status, Target,
+};
+use nonic_wire::Opcode;
+
+fn on_one_host(setup: &Setup) -> (Pair, SharedHost) {
+    let mut pair = Pair::new(setup);
+    let host = SharedHost::default();
+    host.join(&mut pair.a);
+    host.join(&mut pair.b);
+    (pair, host)
+}
+
+#[test]
+fn a_connected_queue_pair_is_published_with_what_it_permits() {
+    let (pair, host) = on_one_host(&Setup::rc());
+    let expected = Target {
+        local: pair.b.ip,
+        remote: pair.a.ip,
+        peer: pair.a.qpn,
+        pd: pair.b.pd,
+        access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+        expected: Psn::new(0x10_0000),
+    };
+    assert_eq!(host.published(&pair.b, pair.b.qpn), Some(expected));
+}
+
+#[test]
+fn rights_that_change_are_published_anew() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 3000);
+    sent!(pair.a, []);
+    let rights = |access| QpAttributes {
+        state: Some(QpState::Rts),
+        access: Some(access),
+        ..QpAttributes::default()
+    };
+    let qpn = pair.b.qpn;
+    pair.b
+        .modify(qpn, &rights(Access::REMOTE_READ))
+        .expect("RTS to RTS");
+    let published = host.published(&pair.b, qpn).expect("READs are permitted");
+    assert_eq!(published.access, Access::REMOTE_READ);
+    assert_eq!(
+        published.expected,
+        Psn::new(0x10_0000).add(3),
+        "where the WRITE ended"
+    );
+    pair.b
+        .modify(qpn, &rights(Access::REMOTE_ATOMIC))
+        .expect("RTS to RTS");
+    assert_eq!(host.published(&pair.b, qpn), None);
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::RemoteInvalidRequest)]);
+}
+
+#[test]
+fn without_room_for_reads_they_are_refused_by_the_responder() {
+    let (mut pair, host) = on_one_host(&Setup {
+        max_dest_rd_atomic: 0,
+        ..Setup::rc()
+    });
+    let published = host.published(&pair.b, pair.b.qpn).expect("WRITEs are permitted");
+    assert_eq!(published.access, Access::REMOTE_WRITE);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 64);
+    sent!(pair.a, []);
+    post!(pair.a, 2, SendOp::Read(remote), 0, 64);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::RemoteInvalidRequest)]);
+}
+
+#[test]
+fn a_queue_pair_that_waits_to_be_heard_from_is_published_after_that() {
+    let setup = Setup::rc();
+    let mut pair = Pair {
+        a: crate::support::Node::new(1, &setup),
+        b: crate::support::Node::new(2, &setup),
+    };
+    let host = SharedHost::default();
+    host.join(&mut pair.a);
+    host.join(&mut pair.b);
+    let (a, b) = (pair.a.qpn, pair.b.qpn);
+    let remote_of = |ip, qpn, psn| crate::support::Remote {
+        ip,
+        qpn,
+        psn: Psn::new(psn),
+    };
+    let to_b = remote_of(pair.b.ip, b, setup.second_psn);
+    pair.a.connect(a, &to_b, Psn::new(setup.first_psn));
+    let to_rtr = setup.to_rtr(&remote_of(pair.a.ip, a, setup.first_psn));
+    pair.b.modify(b, &to_rtr).expect("INIT to RTR");
+    assert_eq!(host.published(&pair.b, b), None);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 2000);
+    let write = sent!(pair.a, [RC_RDMA_WRITE_FIRST, RC_RDMA_WRITE_LAST]);
+    // In the middle of a message, what is expected is no place to begin; at its end it is.
+    pair.b.receive(&write[0]);
+    assert_eq!(pair.b.events(), [Event::CommunicationEstablished(b)]);
+    assert!(host.published(&pair.b, b).is_some());
+    pair.b.receive(&write[1]);
+    pair.exchange();
+    post!(pair.a, 2, SendOp::Write(remote), 0, 2000);
+    sent!(pair.a, []);
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    expect_nothing!(pair.b);
+}
+
+#[test]
+fn the_end_of_a_queue_pair_withdraws_it() {
+    type End = fn(&mut Pair);
+    let ends: [(&str, End); 5] = [
+        ("error", |pair| pair.b.go_to(QpState::Error)),
+        ("reset", |pair| pair.b.go_to(QpState::Reset)),
+        ("destroy", |pair| assert!(pair.b.nic.destroy_qp(pair.b.qpn))),
+        ("failure of the device", |pair| pair.b.nic.fail(pair.b.now)),
+        ("refusal", |pair| {
+            let wrong = RemoteAddress { va: 0, rkey: 1 };
+            post!(pair.a, 1, SendOp::Write(wrong), 0, 8);
+            let packets = pair.a.transmit();
+            pair.b.receive_all(&packets);
+        }),
+    ];
+    for (name, end) in ends {
+        let (mut pair, host) = on_one_host(&Setup::rc());
+        let qpn = pair.b.qpn;
+        assert!(host.published(&pair.b, qpn).is_some(), "{name}");
+        end(&mut pair);
+        assert_eq!(host.published(&pair.b, qpn), None, "{name}");
+    }
+}
+
+#[test]
+fn a_queue_pair_that_begins_anew_is_published_anew() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 3000);
+    sent!(pair.a, []);
+    for node in [&mut pair.a, &mut pair.b] {
+        node.go_to(QpState::Reset);
+        let (qpn, to_init) = (node.qpn, node.setup.to_init());
+        node.modify(qpn, &to_init).expect("RESET to INIT");
+    }
+    let (a, b) = (pair.a.qpn, pair.b.qpn);
+    pair.connect(a, b);
+    let published = host.published(&pair.b, b).expect("connected");
+    assert_eq!(published.expected, Psn::new(0x10_0000));
+    post!(pair.a, 2, SendOp::Write(remote), 0, 3000);
+    sent!(pair.a, []);
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn keys_are_published_and_withdrawn_before_revocation_returns() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    // One that was registered before, and one after.
+    let (old, key) = (pair.b.key.clone(), pair.b.register(|_| {}));
+    assert!(host.has_key(&pair.b, old.value()) && host.has_key(&pair.b, key.value()));
+    let keys = pair.b.keys();
+    let remote = RemoteAddress {
+        rkey: key.value(),
+        ..pair.b.remote(0)
+    };
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    sent!(pair.a, []);
+    assert_eq!(keys.try_revoke(key.value()), Ok(()));
+    assert!(!host.has_key(&pair.b, key.value()));
+    assert_eq!(keys.try_revoke(key.value()), Err(KeyError::Unknown));
+    pair.a.fill(0, &pattern(1, 8));
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::RemoteAccess)]);
+    assert_eq!(pair.b.bytes(0, 8), [0; 8]);
+    // The polite way, and that of work requests.
+    let (polite, invalidated) = (pair.b.register(|_| {}), pair.b.register(|_| {}));
+    assert_eq!(keys.revoke_unbound(polite.value()), Ok(()));
+    assert_eq!(
+        keys.invalidate(invalidated.value(), pair.b.pd, pair.b.qpn),
+        Ok(())
+    );
+    assert!(!host.has_key(&pair.b, polite.value()) && !host.has_key(&pair.b, invalidated.value()));
+}
+
+#[test]
+fn a_key_that_a_stopped_peer_still_uses_is_dead_and_busy() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    host.state().stopped = true;
+    let keys = pair.b.keys();
+    let made: Vec<u32> = (0..4).map(|_| pair.b.register(|_| {}).value()).collect();
+    assert_eq!(keys.try_revoke(made[0]), Err(KeyError::Busy));
+    assert_eq!(keys.revoke_unbound(made[1]), Err(KeyError::Busy));
+    assert_eq!(
+        keys.invalidate(made[2], pair.b.pd, pair.b.qpn),
+        Err(KeyError::Busy)
+    );
+    assert!(keys.revoke(made[3]), "it was there");
+    for key in made {
+        assert!(!host.has_key(&pair.b, key));
+        assert!(keys.find(key, pair.b.pd, pair.b.qpn).is_err());
+    }
+}
+
+#[test]
+fn keys_for_one_queue_pair_are_not_published() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    let qpn = pair.b.qpn;
+    let key = pair.b.register(|spec| spec.bound_qp = Some(qpn));
+    assert!(!host.has_key(&pair.b, key.value()));
+    let remote = RemoteAddress {
+        rkey: key.value(),
+        ..pair.b.remote(0)
+    };
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    assert_eq!(pair.exchange(), 2, "a packet and its acknowledgement");
+    completed!(pair.a, [(1, Status::Success)]);
+    assert_eq!(pair.b.keys().try_revoke(key.value()), Ok(()));
+}
+
+#[test]
+fn a_key_of_another_domain_is_refused() {
+    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let other = pair.b.keys().alloc_pd();
+    let key = pair.b.register(|spec| spec.pd = other);
+    let remote = RemoteAddress {
+        rkey: key.value(),
+        ..pair.b.remote(0)
+    };
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::RemoteAccess)]);
+}
+
+#[test]
+fn what_the_peer_did_by_itself_is_asked_about_before_every_request_and_nothing_else() {
+    let (mut pair, host) = on_one_host(&Setup::rc());
+    recv!(pair.b, 9, 0, 64);
+    post!(pair.a, 1, SendOp::Send, 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    received!(pair.b, [(9, Status::Success)]);
+    assert_eq!(host.state().looked, 1);
+}
+
+#[test]
+fn progress_in_the_middle_of_a_message_ends_the_connection() {
+    for first in [Opcode::RC_SEND_FIRST, Opcode::RC_RDMA_WRITE_FIRST] {
+        let mut solo = Solo::rc();
+        let host = SharedHost::default();
+        host.join(&mut solo);
+        recv!(solo, 9, 0, 4096);
+        let there = solo.remote(8192);
+        solo.request_with(first, 0, &[7; 1024], |headers| {
+            headers.reth.va = there.va;
+            headers.reth.rkey = there.rkey;
+            headers.reth.dma_len = 2048;
+        });
+        let next = solo.peer.psn.add(100);
+        host.pretend(&solo, Progress { next, messages: 1 });
+        solo.request(Opcode::RC_SEND_MIDDLE, 1, &[7; 1024]);
+        assert_eq!(solo.state(), QpState::Error);
+        assert_eq!(host.published(&solo, solo.qpn), None);
+        let status = if first == Opcode::RC_SEND_FIRST {
+            Status::LocalQpOperation
+        } else {
+            Status::Flushed
+        };
+        received!(solo, [(9, status)]);
+        sent!(solo, [RC_ACKNOWLEDGE, RC_ACKNOWLEDGE]);
+    }
+}
+
+#[test]
+fn any_progress_that_a_peer_claims_is_survived() {
+    let claims = [
+        (0, 0),
+        (0xff_ffff, u32::MAX),
+        (0x7f_ffff, 1),
+        (5, 0xff_ffff),
+        (0x80_0000, 0x8000_0000),
+    ];
+    for (ahead, messages) in claims {
+        let mut solo = Solo::rc();
+        let host = SharedHost::default();
+        host.join(&mut solo);
+        let next = solo.peer.psn.add(ahead);
+        host.pretend(&solo, Progress { next, messages });
+        for index in [ahead, 0, 1, ahead.wrapping_add(1)] {
+            solo.request(Opcode::RC_RDMA_WRITE_LAST, index, &[1; 8]);
+            solo.request(Opcode::RC_RDMA_READ_REQUEST, index, &[]);
+        }
+        solo.transmit();
+        solo.events();
+    }
+}

@@ -1,0 +1,215 @@
+//! A host whose NICs reach each other's memory: what the engine does with the kernel's help, in a few lines.
+
+use super::Node;
+use nonic_core::{
+    Access, Direct, DirectAccess, DirectOperation, DirectRequest, Key, KeyPublisher, PdId, Progress, Psn,
+    Qpn, Region, Target,
+};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+#[derive(Clone, Default)]
+pub struct SharedHost(Arc<Mutex<State>>);
+
+#[derive(Default)]
+pub struct State {
+    /// What was published, by address and number.
+    pub targets: HashMap<(IpAddr, Qpn), Published>,
+    pub keys: HashMap<(IpAddr, u32), PublishedKey>,
+    /// Refuses whatever comes after so many pieces.
+    pub refuses_after: Option<usize>,
+    /// A peer was stopped in the middle of an access: whoever withdraws a key hears that it may go on.
+    pub stopped: bool,
+    /// What was asked for: piece by piece, with the queue pair that asked, and whether it was done.
+    pub asked: Vec<(Qpn, usize, Direct)>,
+    /// How often `executed` was asked.
+    pub looked: usize,
+}
+
+#[derive(Copy, Clone, Debug)]
+pub struct Published {
+    pub target: Target,
+    pub progress: Option<Progress>,
+    pub withdrawn: bool,
+}
+
+pub struct PublishedKey {
+    pub pd: PdId,
+    pub iova: u64,
+    pub length: u64,
+    pub offset: usize,
+    pub access: Access,
+    pub region: Arc<dyn Region>,
+}
+
+impl SharedHost {
+    /// The node's NIC and keys are reachable from now on.
+    pub fn join(&self, node: &mut Node) {
+        let way = Way {
+            host: self.clone(),
+            ip: node.ip,
+        };
+        assert!(node.keys().publish_to(Arc::new(way.clone())));
+        node.nic.set_direct(Box::new(way));
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no test panics while it holds the lock")
+    }
+
+    /// What a node's queue pair is published as.
+    pub fn published(&self, node: &Node, qpn: Qpn) -> Option<Target> {
+        let state = self.state();
+        let entry = state
+            .targets
+            .get(&(node.ip, qpn))
+            .filter(|entry| !entry.withdrawn);
+        entry.map(|entry| entry.target)
+    }
+
+    /// Whether a node's key is.
+    pub fn has_key(&self, node: &Node, key: u32) -> bool {
+        self.state().keys.contains_key(&(node.ip, key))
+    }
+
+    /// Pretends that the node's peer executed something.
+    pub fn pretend(&self, node: &Node, progress: Progress) {
+        let mut state = self.state();
+        let entry = state.targets.get_mut(&(node.ip, node.qpn)).expect("published");
+        entry.progress = Some(progress);
+    }
+
+    /// How many pieces were asked for, and how many of them were done.
+    pub fn pieces(&self) -> (usize, usize) {
+        let state = self.state();
+        let done = state
+            .asked
+            .iter()
+            .filter(|(_, _, direct)| *direct == Direct::Done);
+        (state.asked.len(), done.count())
+    }
+}
+
+#[derive(Clone)]
+struct Way {
+    host: SharedHost,
+    ip: IpAddr,
+}
+
+impl DirectAccess for Way {
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Direct {
+        assert_eq!(request.local, self.ip, "a NIC asks on its own behalf");
+        let mut state = self.host.state();
+        let direct = state.execute(request);
+        state.asked.push((request.own, request.bytes.len(), direct));
+        direct
+    }
+
+    fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {
+        let mut state = self.host.state();
+        let place = (self.ip, qpn);
+        match (target, state.targets.get_mut(&place)) {
+            (Some(target), _) => {
+                assert_eq!(target.local, self.ip, "a NIC publishes its own");
+                let entry = Published {
+                    target: *target,
+                    progress: None,
+                    withdrawn: false,
+                };
+                state.targets.insert(place, entry);
+            }
+            (None, Some(entry)) => {
+                assert!(!entry.withdrawn, "withdrawn twice");
+                entry.withdrawn = true;
+            }
+            (None, None) => panic!("withdrawn, but never published"),
+        }
+    }
+
+    fn expect(&mut self, qpn: Qpn, psn: Psn) {
+        let mut state = self.host.state();
+        let entry = state.targets.get_mut(&(self.ip, qpn)).expect("published");
+        assert!(!entry.withdrawn);
+        entry.target.expected = psn;
+    }
+
+    fn executed(&mut self, qpn: Qpn) -> Option<Progress> {
+        let mut state = self.host.state();
+        state.looked += 1;
+        state.targets.get_mut(&(self.ip, qpn))?.progress.take()
+    }
+}
+
+impl KeyPublisher for Way {
+    fn publish(&self, key: &Key) {
+        let published = PublishedKey {
+            pd: key.pd(),
+            iova: key.iova(),
+            length: key.length(),
+            offset: key.offset(),
+            access: key.access(),
+            region: key.share_region(),
+        };
+        let before = self.host.state().keys.insert((self.ip, key.value()), published);
+        assert!(before.is_none(), "published twice");
+    }
+
+    fn withdraw(&self, key: &Key) -> bool {
+        let mut state = self.host.state();
+        let withdrawn = state.keys.remove(&(self.ip, key.value()));
+        assert!(withdrawn.is_some(), "withdrawn, but never published");
+        assert!(
+            key.check(key.iova(), 0, Access::empty()).is_err(),
+            "withdrawn while it lives"
+        );
+        !state.stopped
+    }
+}
+
+impl State {
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Direct {
+        if self
+            .refuses_after
+            .is_some_and(|pieces| self.asked.len() >= pieces)
+        {
+            return Direct::Refused;
+        }
+        self.try_execute(request)
+            .map_or(Direct::Refused, |()| Direct::Done)
+    }
+
+    fn try_execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
+        let entry = self.targets.get_mut(&(request.remote, request.target))?;
+        let target = &mut entry.target;
+        let needed = request.operation.needs_there();
+        let ours = target.remote == request.local
+            && target.peer == request.own
+            && target.expected == request.psn
+            && target.access.contains(needed)
+            && !entry.withdrawn;
+        let key = self.keys.get(&(request.remote, request.rkey))?;
+        let start = request.va.checked_sub(key.iova)?;
+        let within = start.checked_add(u64::from(request.left))? <= key.length;
+        if !ours || !within || key.pd != target.pd || !key.access.contains(needed) {
+            return None;
+        }
+        let at = key.offset + start as usize;
+        let mut bytes = vec![0; request.bytes.len()];
+        let copied = match request.operation {
+            DirectOperation::Write => {
+                request.bytes.gather(&mut bytes) && key.region.write(at, &bytes).is_ok()
+            }
+            DirectOperation::Read => key.region.read(at, &mut bytes).is_ok() && request.bytes.scatter(&bytes),
+        };
+        if !copied {
+            return None;
+        }
+        if let Some(next) = request.next {
+            target.expected = next;
+            let messages = entry.progress.map_or(0, |progress| progress.messages) + 1;
+            entry.progress = Some(Progress { next, messages });
+        }
+        Some(())
+    }
+}
