@@ -23,6 +23,8 @@ pub struct Config {
     pub no_shortcut: bool,
     /// Send to processes of this user and host through memory.
     pub lanes: bool,
+    /// Execute WRITEs and READs in the memory of processes of this user and host, and let them do so in ours.
+    pub direct: bool,
     /// Whether programs are shown loopback devices.
     pub loopback: Loopback,
     /// How many shards: pipelines, each with sockets and a thread of its own.
@@ -45,6 +47,7 @@ impl Default for Config {
             prompt_acks: false,
             no_shortcut: false,
             lanes: true,
+            direct: true,
             loopback: Loopback::Auto,
             shards: 1,
             faults: None,
@@ -68,6 +71,7 @@ impl Config {
             prompt_acks: environment.is_unusual(&settings::PROMPT_ACKS),
             no_shortcut: environment.is_unusual(&settings::NO_SHORTCUT),
             lanes: !environment.is_unusual(&settings::LANE),
+            direct: !environment.is_unusual(&settings::DIRECT),
             loopback: Loopback::from_settings(environment),
             shards: environment.number(&settings::SHARDS) as usize,
             faults: environment
@@ -128,6 +132,7 @@ mod tests {
         assert!(with("NONIC_PROMPT_ACKS", "on").prompt_acks);
         assert!(with("NONIC_NO_SHORTCUT", "1").no_shortcut);
         assert!(!with("NONIC_LANE", "off").lanes);
+        assert!(!with("NONIC_DIRECT", "off").direct);
         assert_eq!(with("NONIC_LOOPBACK", "on").loopback, Loopback::On);
         assert_eq!(with("NONIC_LOOPBACK", "only").loopback, Loopback::Only);
         assert_eq!(with("NONIC_LOOPBACK", "off").loopback, Loopback::Off);

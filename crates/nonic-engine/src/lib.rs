@@ -10,7 +10,8 @@
 //! | [`Device`] | an open device: what the Rust API and the C libraries are built on |
 //! | `driver` | who drives a shard and when: turns, the background thread, the end of the process |
 //! | `shard` | the pipeline: links → NIC → completions; what the shards of a device have in common |
-//! | `link` | what carries packets: the trait, UDP, and captures and faults as decorators |
+//! | `link` | what carries packets: the trait, UDP, lanes through shared memory, and captures and faults as decorators |
+//! | `direct` | WRITEs and READs executed in the memory of processes of this host, without packets |
 //! | [`host`] | how processes of one host share UDP port 4791 without a daemon |
 //! | [`memory`] | registered memory, reached through the processor |
 //! | `notify` | channels and doorbells: how programs are told |
@@ -19,6 +20,7 @@
 
 mod config;
 mod device;
+mod direct;
 mod driver;
 pub mod host;
 mod link;

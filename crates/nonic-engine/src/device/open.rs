@@ -2,6 +2,7 @@
 
 use super::{Device, Inner, listing};
 use crate::config::Config;
+use crate::direct::{DirectLinks, Publication, ShardAccess};
 use crate::driver::{Driver, exit};
 use crate::host::{Block, ClaimError};
 use crate::link::Link;
@@ -18,7 +19,7 @@ use crate::shard::map::ShardMap;
 use crate::shard::published::Published;
 use crate::shard::{Common, Listeners, Shard};
 use nonic_core::cm::{Cm, CmConfig};
-use nonic_core::{KeyTable, Nic, NicConfig, PathMtu};
+use nonic_core::{KeyPublisher, KeyTable, Nic, NicConfig, PathMtu};
 use nonic_settings::SettingError;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
@@ -126,7 +127,7 @@ impl Device {
             shards.push(opening.shard(index, &gids)?);
         }
         let mut drivers = Vec::with_capacity(shards.len());
-        for (shard, poller) in shards {
+        for Undriven { shard, poller, .. } in shards {
             drivers.push(Driver::new(shard, poller, opening.clock).map_err(io)?);
         }
         let threads: io::Result<Vec<_>> = drivers.iter().map(|driver| driver.spawn(&netdev.name)).collect();
@@ -164,8 +165,19 @@ impl Device {
     }
 }
 
-/// A shard that nobody drives yet, and what watches its links.
-type Undriven = (Shard, Arc<Poller>);
+/// A shard that nobody drives yet.
+struct Undriven {
+    shard: Shard,
+    /// What watches its links.
+    poller: Arc<Poller>,
+    /// What its links tell of lanes.
+    direct: Option<DirectLinks>,
+}
+
+/// What is captured or harmed on purpose has to be on the wire.
+fn lanes(settings: &Config) -> bool {
+    settings.lanes && settings.faults.is_none() && settings.pcap.is_none()
+}
 
 /// A device that is being opened.
 struct Opening<'a> {
@@ -173,6 +185,8 @@ struct Opening<'a> {
     settings: &'a Config,
     config: NicConfig,
     keys: Arc<KeyTable>,
+    /// What processes of this host see of it, if they may access its memory.
+    publication: Option<Arc<Publication>>,
     common: Common,
     capture: Option<Arc<Capture>>,
     clock: Clock,
@@ -186,6 +200,13 @@ impl<'a> Opening<'a> {
                 io::Error::new(error.kind(), format!("NONIC_PCAP={}: {error}", file.display()))
             })
         });
+        let keys = Arc::new(KeyTable::new());
+        // Where the kernel does not offer what it takes, requests go as packets.
+        let publication = (lanes(settings) && settings.direct).then(|| Publication::new().ok());
+        let publication = publication.flatten().map(Arc::new);
+        if let Some(publication) = &publication {
+            keys.publish_to(Arc::clone(publication) as Arc<dyn KeyPublisher>);
+        }
         Ok(Opening {
             netdev,
             settings,
@@ -194,7 +215,8 @@ impl<'a> Opening<'a> {
                 lenient_icrc: !settings.strict_icrc,
                 ..NicConfig::default()
             },
-            keys: Arc::new(KeyTable::new()),
+            keys,
+            publication,
             common: Common {
                 connections: Arc::new(ConnectionManager::new(Arc::clone(&map))),
                 map,
@@ -211,12 +233,12 @@ impl<'a> Opening<'a> {
     /// port 4791 finds us by its first block.
     fn first_shard(&self) -> Result<(Undriven, Vec<GidEntry>), OpenError> {
         let io = |error| OpenError::from_io(&self.netdev.device_name(), error);
-        let (mut shard, poller) = self.bare_shard(0).map_err(io)?;
-        let gids = self.bind(&mut shard, &poller).map_err(io)?;
+        let mut undriven = self.bare_shard(0).map_err(io)?;
+        let gids = self.bind(&mut undriven).map_err(io)?;
         if gids.is_empty() {
             return Err(OpenError::NoAddress(self.netdev.device_name()));
         }
-        let block = self.claim(&mut shard)?;
+        let block = self.claim(&mut undriven.shard)?;
         let config = CmConfig {
             ca_guid: self.netdev.guid(),
             id_block: Some(block.number()),
@@ -225,26 +247,31 @@ impl<'a> Opening<'a> {
         };
         let cm = Cm::new(config, Box::new(KernelEntropy::new()));
         self.common.connections.install(cm);
-        Ok(((shard, poller), gids))
+        Ok((undriven, gids))
     }
 
     /// Another shard, at the same addresses.
     fn shard(&self, index: usize, gids: &[GidEntry]) -> Result<Undriven, OpenError> {
         let io = |error| OpenError::from_io(&self.netdev.device_name(), error);
-        let (mut shard, poller) = self.bare_shard(index).map_err(io)?;
+        let mut undriven = self.bare_shard(index).map_err(io)?;
         for (gid_index, entry) in gids.iter().enumerate() {
-            shard.attach(self.link(index, gid_index, entry, &poller).map_err(io)?);
+            let link = self.link(index, gid_index, entry, &undriven).map_err(io)?;
+            undriven.shard.attach(link);
         }
-        self.claim(&mut shard)?;
-        Ok((shard, poller))
+        self.claim(&mut undriven.shard)?;
+        Ok(undriven)
     }
 
     fn bare_shard(&self, index: usize) -> io::Result<Undriven> {
-        let nic = Nic::new(
+        let mut nic = Nic::new(
             self.config.clone(),
             Arc::clone(&self.keys),
             Box::new(KernelEntropy::new()),
         );
+        let direct = self.publication.as_ref().map(DirectLinks::new);
+        if let Some(direct) = &direct {
+            nic.set_direct(Box::new(ShardAccess::new(direct)));
+        }
         let mut shard = Shard::new(nic, index, self.common.clone(), self.settings.prompt_acks);
         // Programs run as well if nobody sees what they count.
         let files = self.settings.files.as_deref();
@@ -253,7 +280,11 @@ impl<'a> Opening<'a> {
         {
             shard.publish_to(published);
         }
-        Ok((shard, Arc::new(Poller::new()?)))
+        Ok(Undriven {
+            shard,
+            poller: Arc::new(Poller::new()?),
+            direct,
+        })
     }
 
     fn claim(&self, shard: &mut Shard) -> Result<Block, OpenError> {
@@ -264,13 +295,13 @@ impl<'a> Opening<'a> {
     }
 
     /// Binds every address of the interface that can be bound; in the order of the GID table.
-    fn bind(&self, shard: &mut Shard, poller: &Arc<Poller>) -> io::Result<Vec<GidEntry>> {
+    fn bind(&self, undriven: &mut Undriven) -> io::Result<Vec<GidEntry>> {
         let mut gids = Vec::new();
         let mut refused = None;
         for entry in &self.netdev.gids {
-            match self.link(0, gids.len(), entry, poller) {
+            match self.link(0, gids.len(), entry, undriven) {
                 Ok(link) => {
-                    shard.attach(link);
+                    undriven.shard.attach(link);
                     gids.push(*entry);
                 }
                 // An address that is still tentative, or was removed this moment.
@@ -292,14 +323,15 @@ impl<'a> Opening<'a> {
         shard: usize,
         gid_index: usize,
         entry: &GidEntry,
-        poller: &Arc<Poller>,
+        bare: &Undriven,
     ) -> io::Result<Box<dyn Link>> {
+        let Undriven { poller, direct, .. } = bare;
         let options = UdpOptions {
             interface_index: self.netdev.index,
             single_packets: self.settings.single_packets,
             shortcut: !self.settings.no_shortcut,
-            // What is captured or harmed on purpose has to be on the wire.
-            lanes: self.settings.lanes && self.settings.faults.is_none() && self.capture.is_none(),
+            lanes: lanes(self.settings),
+            direct: direct.clone(),
         };
         let now = self.clock.now();
         let udp = UdpLink::new(entry.address, &options, Arc::clone(poller), now)?;

@@ -40,6 +40,8 @@ pub enum Message<'a> {
     OfferLane {
         /// Where they would come from otherwise.
         from: SocketAddr,
+        /// The sender's own block, as far as queue pairs of it may access your memory.
+        block: u16,
     },
     /// I read that memory from now on. With it comes the descriptor of what I publish, if I do.
     LaneTaken,
@@ -62,6 +64,7 @@ impl<'a> Message<'a> {
             },
             OFFER_LANE => Message::OfferLane {
                 from: reader.socket_address()?,
+                block: reader.u16()?,
             },
             LANE_TAKEN => Message::LaneTaken,
             LANE_REFUSED => Message::LaneRefused,
@@ -97,9 +100,10 @@ impl<'a> Message<'a> {
                 header.put(&udp_port.to_be_bytes());
                 (header, &[])
             }
-            Message::OfferLane { from } => {
+            Message::OfferLane { from, block } => {
                 header.put(&[OFFER_LANE]);
                 header.put_socket_address(*from);
+                header.put(&block.to_be_bytes());
                 (header, &[])
             }
             Message::LaneTaken => {
@@ -241,7 +245,7 @@ mod tests {
             let messages = [
                 Message::WhereAreYou,
                 Message::IAm { udp_port },
-                Message::OfferLane { from },
+                Message::OfferLane { from, block: udp_port },
                 Message::LaneTaken,
                 Message::LaneRefused,
             ];

@@ -12,6 +12,10 @@ nonic_core::counters! {
         lane_drops,
         /// Batches that came through memory.
         lane_receives,
+        /// Processes of this host whose memory was found to be reached directly.
+        direct_peers,
+        /// Those to which there is a lane, and the kernel does not let us.
+        direct_forbidden,
         /// Batches for other processes that came to our socket at port 4791 and were passed on.
         handed_over,
         /// Packets for queue pairs nobody on this host has.

@@ -17,7 +17,7 @@ mod outgoing;
 pub(crate) mod ring;
 
 pub(crate) use incoming::{IncomingLanes, LaneLine};
-pub(crate) use outgoing::{LaneRoom, OutgoingLanes};
+pub(crate) use outgoing::{LaneRoom, LaneSource, OutgoingLanes};
 
 use std::time::Duration;
 

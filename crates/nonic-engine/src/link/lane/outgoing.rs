@@ -20,6 +20,15 @@ pub(crate) struct OutgoingLanes {
     enabled: bool,
 }
 
+/// Who offers a lane.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LaneSource {
+    /// Where its packets would come from otherwise.
+    pub(crate) address: SocketAddr,
+    /// The block that its queue pairs are in.
+    pub(crate) block: u16,
+}
+
 #[derive(Debug)]
 struct OutgoingLane {
     to: BlockName,
@@ -62,7 +71,7 @@ impl OutgoingLanes {
     }
 
     /// Offers a lane to the owner of a block, unless that was done.
-    pub(crate) fn offer(&mut self, now: Time, to: BlockName, from: SocketAddr, outbox: &mut Outbox) {
+    pub(crate) fn offer(&mut self, now: Time, to: BlockName, from: LaneSource, outbox: &mut Outbox) {
         if !self.enabled || self.lanes.len() >= MOST || self.find(to).is_some() {
             return;
         }
@@ -74,7 +83,7 @@ impl OutgoingLanes {
         &mut self,
         now: Time,
         to: BlockName,
-        from: SocketAddr,
+        LaneSource { address: from, block }: LaneSource,
         outbox: &mut Outbox,
     ) -> io::Result<()> {
         if !outbox.is_of_our_user(to) {
@@ -83,7 +92,7 @@ impl OutgoingLanes {
         let (ring, memory) = RingWriter::create()?;
         let bell = EventFd::internal()?;
         let fds = [memory.as_fd(), bell.as_fd()];
-        if outbox.post_with(to, &Message::OfferLane { from }, &fds)? == Delivery::Sent {
+        if outbox.post_with(to, &Message::OfferLane { from, block }, &fds)? == Delivery::Sent {
             self.lanes.push(OutgoingLane {
                 to,
                 ring,
@@ -118,11 +127,6 @@ impl OutgoingLanes {
     pub(crate) fn is_settled(&self, now: Time, to: BlockName) -> bool {
         let state = self.find(to).map(|at| self.lanes[at].state);
         !matches!(state, Some(State::Offered(at)) if now.since(at) < CONSIDERATION)
-    }
-
-    /// How many are open.
-    pub(crate) fn open(&self) -> usize {
-        self.lanes.iter().filter(|lane| lane.state == State::Open).count()
     }
 
     fn find(&self, to: BlockName) -> Option<usize> {

@@ -15,6 +15,7 @@ pub mod socket;
 
 use super::lane::{IncomingLanes, LaneRoom, OutgoingLanes};
 use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
+use crate::direct::DirectLinks;
 use crate::host::demultiplex::{self, Owner};
 use crate::host::routes::Routes;
 use crate::host::survey::{Answer, Question, Steering, Step};
@@ -58,6 +59,8 @@ pub(crate) struct UdpLink {
     routes: Routes,
     outgoing: OutgoingLanes,
     incoming: IncomingLanes,
+    /// Direct access to those that lanes lead to, and theirs to us.
+    direct: Option<DirectLinks>,
     notices: VecDeque<Notice>,
     /// Whether every packet goes alone, though the kernel would take batches.
     single_packets: bool,
@@ -84,6 +87,8 @@ pub(crate) struct UdpOptions {
     pub(crate) shortcut: bool,
     /// Whether packets to and from them may go through memory.
     pub(crate) lanes: bool,
+    /// Whether requests may be executed in their memory, and theirs in ours.
+    pub(crate) direct: Option<DirectLinks>,
 }
 
 impl UdpLink {
@@ -112,6 +117,7 @@ impl UdpLink {
             routes: Routes::new(options.shortcut),
             outgoing: OutgoingLanes::new(options.lanes),
             incoming: IncomingLanes::new(address.ip, options.lanes),
+            direct: options.direct.clone(),
             notices: VecDeque::new(),
             single_packets: options.single_packets,
             poller,

@@ -1,8 +1,9 @@
 //! What processes of this host say to each other about an address: where they listen, what they hand over, and lanes.
 
 use super::{MESSAGES_PER_CALL, UdpLink};
-use crate::host::{Heard, InboxBuffer, InboxName, Message};
-use crate::link::lane::LaneLine;
+use crate::direct::{IncomingAccess, Reached};
+use crate::host::{BlockName, Heard, InboxBuffer, InboxName, Message};
+use crate::link::lane::{LaneLine, LaneSource};
 use crate::link::{Deliver, Notice};
 use nonic_core::Time;
 use std::io;
@@ -41,18 +42,29 @@ impl UdpLink {
                     }
                     // Only a block is asked; a service answers all the same.
                     Message::WhereAreYou => inbox.reply(&Message::IAm { udp_port }),
-                    Message::OfferLane { from } => {
+                    Message::OfferLane { from, block: sender } => {
                         let fds = buffer.take_fds();
                         let taken = block.and_then(|block| {
                             let (number, who) = inbox.keep_last()?;
                             let line = LaneLine { block, number };
-                            let memory = self.incoming.take(line, from, fds, &self.poller).ok()?;
-                            Some((memory, who))
+                            let ring = self.incoming.take(line, from, fds, &self.poller).ok()?;
+                            Some((block, ring, who))
                         });
-                        match taken {
-                            Some(_) => inbox.reply(&Message::LaneTaken),
-                            None => inbox.reply(&Message::LaneRefused),
-                        }
+                        let Some((block, ring, who)) = taken else {
+                            inbox.reply(&Message::LaneRefused);
+                            continue;
+                        };
+                        let Some(direct) = &self.direct else {
+                            inbox.reply(&Message::LaneTaken);
+                            continue;
+                        };
+                        direct.publication.admit(IncomingAccess {
+                            block: block.number(),
+                            sender: (from.ip(), sender),
+                            ring,
+                            pid: who.pid,
+                        });
+                        inbox.reply_with(&Message::LaneTaken, &[direct.publication.fd()]);
                     }
                     // Answers come on the line of the question.
                     Message::IAm { .. } | Message::LaneTaken | Message::LaneRefused => {}
@@ -80,20 +92,19 @@ impl UdpLink {
                     udp_port,
                 } => {
                     self.routes.answered(now, who, udp_port);
-                    let from = self.own.local_addr();
+                    let from = LaneSource {
+                        address: self.own.local_addr(),
+                        block: self.claims.first().map_or(0, |claim| claim.block().number()),
+                    };
                     self.outgoing.offer(now, who, from, &mut self.outbox);
                 }
                 Heard::Lane {
                     who: InboxName::Block(who),
                     taken,
-                } => {
-                    self.outgoing.answered(who, taken);
-                }
-                Heard::LaneEnded(InboxName::Block(who)) => {
-                    self.outgoing.ended(who);
-                }
+                } => self.lane_answered(who, taken),
+                Heard::LaneEnded(InboxName::Block(who)) => self.lane_ended(who),
                 Heard::Gone(InboxName::Block(gone)) => {
-                    self.outgoing.ended(gone);
+                    self.lane_ended(gone);
                     self.notices.push_back(Notice::ProcessEnded {
                         ip: gone.address.ip,
                         block: gone.block,
@@ -106,12 +117,43 @@ impl UdpLink {
         worked
     }
 
+    /// The owner of a block has taken a lane of ours, or not.
+    fn lane_answered(&mut self, who: BlockName, taken: bool) {
+        let fds = self.outbox.take_fds();
+        let ring = self.outgoing.answered(who, taken);
+        let (Some(ring), Some(direct), Some(published)) = (ring, &self.direct, fds.first()) else {
+            return;
+        };
+        let pid = self.outbox.owner(who).and_then(|owner| owner.pid);
+        let reached = pid
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+            .and_then(|pid| Reached::find(published, pid, ring));
+        match reached {
+            Ok(reached) => {
+                self.counters.direct_peers += 1;
+                direct.peers.insert(who.address.ip, who.block.number(), reached);
+            }
+            Err(_) => self.counters.direct_forbidden += 1,
+        }
+    }
+
+    /// Nobody reads our lane to a block any more.
+    fn lane_ended(&mut self, to: BlockName) {
+        self.outgoing.ended(to);
+        if let Some(direct) = &self.direct {
+            direct.peers.remove(to.address.ip, to.block.number());
+        }
+    }
+
     /// Whoever sent on them has ended, or hung up.
     fn close_ended_lanes(&mut self, deliver: &mut Deliver<'_>) {
         for claim in &mut self.claims {
             let block = claim.block();
             while let Some(number) = claim.inbox_mut().take_ended_line() {
-                self.incoming.ended(LaneLine { block, number }, deliver);
+                let ring = self.incoming.ended(LaneLine { block, number }, deliver);
+                if let (Some(ring), Some(direct)) = (ring, &self.direct) {
+                    direct.publication.dismiss(&ring);
+                }
             }
         }
     }

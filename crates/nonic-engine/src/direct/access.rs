@@ -1,0 +1,112 @@
+//! Copying to and from another process, and whether the kernel lets us.
+
+use nonic_core::{DirectOperation, DirectRequest, LocalPart};
+use std::io;
+
+/// The most parts of our own memory that one access may have; requests with more go as packets.
+const PARTS: usize = 32;
+/// So many bytes at the end of a WRITE appear after all others: programs wait for the last one to change.
+const LAST: usize = 8;
+
+/// Why an access failed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Failed {
+    /// This one cannot be made.
+    Once,
+    /// None to this process can.
+    ForGood,
+}
+
+/// Executes a request at an address of another process.
+pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Result<(), Failed> {
+    let empty = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut ours = [empty; PARTS];
+    let mut parts = 0;
+    let mut reachable = true;
+    let permitted = request.bytes.parts(request.operation, &mut |part| {
+        let iov = match part {
+            LocalPart::Memory {
+                region,
+                offset,
+                length,
+            } => region.address().map(|start| libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(start + offset),
+                iov_len: length,
+            }),
+            LocalPart::Inline(bytes) => Some(libc::iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            }),
+        };
+        match (ours.get_mut(parts), iov) {
+            (Some(slot), Some(iov)) => *slot = iov,
+            _ => reachable = false,
+        }
+        parts += 1;
+    });
+    if !permitted || !reachable {
+        return Err(Failed::Once);
+    }
+    let length = request.bytes.len();
+    let theirs = |from: usize, length: usize| libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address as usize + from),
+        iov_len: length,
+    };
+    let split = match request.operation {
+        DirectOperation::Write if length > LAST => length - LAST,
+        _ => length,
+    };
+    // The kernel goes through them one after the other.
+    let theirs = [theirs(0, split), theirs(split, length - split)];
+    let pieces = if split < length { 2 } else { 1 };
+    let call = match request.operation {
+        DirectOperation::Write => libc::process_vm_writev,
+        DirectOperation::Read => libc::process_vm_readv,
+    };
+    // SAFETY: our parts are memory whose key permits what is done to it, for as long as the turn lasts in which this is
+    // called: revocation waits for that. Theirs are addresses in another process, which the kernel checks; that they may be
+    // written is for the caller to have found out.
+    let moved = unsafe { call(pid, ours.as_ptr(), parts as u64, theirs.as_ptr(), pieces, 0) };
+    if moved == length as isize {
+        return Ok(());
+    }
+    let errno = (moved < 0)
+        .then(|| io::Error::last_os_error().raw_os_error())
+        .flatten();
+    match errno {
+        Some(libc::EPERM | libc::ESRCH | libc::ENOSYS) => Err(Failed::ForGood),
+        _ => Err(Failed::Once),
+    }
+}
+
+/// Reads a word of another process.
+pub(super) fn peek(pid: i32, address: u64) -> io::Result<u64> {
+    let mut word = [0; 8];
+    let ours = libc::iovec {
+        iov_base: word.as_mut_ptr().cast(),
+        iov_len: word.len(),
+    };
+    let theirs = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address as usize),
+        iov_len: word.len(),
+    };
+    // SAFETY: eight bytes go to a variable of ours; the rest is the kernel's to check.
+    match unsafe { libc::process_vm_readv(pid, &ours, 1, &theirs, 1, 0) } {
+        8 => Ok(u64::from_ne_bytes(word)),
+        moved if moved < 0 => Err(io::Error::last_os_error()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Lets a process of our user access ours, where the kernel (Yama) otherwise lets only parents access their children. It
+/// remembers one such process; others then go as packets.
+pub(super) fn permit(pid: u32) {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    if scope.is_ok_and(|scope| scope.trim() == "1") {
+        // SAFETY: a number is given to the kernel. If it refuses, nothing has changed.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid), 0, 0, 0) };
+    }
+}

@@ -1,0 +1,88 @@
+//! Direct access between processes of one host: the requester's thread executes WRITEs and READs itself, in the memory of
+//! the target's process, by `process_vm_writev` and `process_vm_readv`. The target's processor takes no part.
+//!
+//! When that may be done is decided by the core ([`nonic_core::DirectAccess`]); here is how.
+//!
+//! - The target [publishes](publication) its keys and queue pairs in memory that others can only read. It gives it to
+//!   those whose lane it takes ([`crate::link::lane`]). The requester ([`requester`]) checks there what the responder would.
+//! - The lane's ring has two things that the requester writes and the target reads: the access that is under way, which
+//!   the target waits for before it gives memory back to its program ([`revocation`]); and for each queue pair how far it
+//!   was served ([`responder`]).
+//! - Whatever is unusual is refused, and goes as packets.
+//!
+//! Who may do it is the kernel's decision, each time: what a process could not do to another one anyway, it cannot do
+//! through this. Whether it is possible is found out once for each lane, by reading a random number that the target says is
+//! at an address of its: that also proves that the number of its process means the same to both.
+
+mod access;
+mod publication;
+mod requester;
+mod responder;
+mod revocation;
+
+pub(crate) use publication::Publication;
+pub(crate) use requester::{Peers, Reached};
+pub(crate) use revocation::IncomingAccess;
+
+use nonic_core::{Direct, DirectAccess, DirectRequest, Progress, Psn, Qpn, Target};
+use requester::Requester;
+use responder::Responder;
+use std::sync::Arc;
+
+/// What the links of a shard need to tell of lanes.
+#[derive(Clone, Debug)]
+pub(crate) struct DirectLinks {
+    /// What this device publishes.
+    pub(crate) publication: Arc<Publication>,
+    /// Whose memory the shard reaches.
+    pub(crate) peers: Arc<Peers>,
+}
+
+impl DirectLinks {
+    /// For another shard of a device.
+    pub(crate) fn new(publication: &Arc<Publication>) -> Self {
+        DirectLinks {
+            publication: Arc::clone(publication),
+            peers: Arc::default(),
+        }
+    }
+}
+
+/// Direct access of one shard, both ways.
+pub(crate) struct ShardAccess {
+    requester: Requester,
+    responder: Responder,
+}
+
+impl ShardAccess {
+    pub(crate) fn new(links: &DirectLinks) -> Self {
+        ShardAccess {
+            requester: Requester::new(Arc::clone(&links.peers)),
+            responder: Responder::new(Arc::clone(&links.publication)),
+        }
+    }
+}
+
+impl DirectAccess for ShardAccess {
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Direct {
+        match self.requester.execute(request) {
+            Some(()) => Direct::Done,
+            None => Direct::Refused,
+        }
+    }
+
+    fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {
+        match target {
+            Some(target) => self.responder.publish(qpn, target),
+            None => self.responder.withdraw(qpn),
+        }
+    }
+
+    fn expect(&mut self, qpn: Qpn, psn: Psn) {
+        self.responder.expect(qpn, psn);
+    }
+
+    fn executed(&mut self, qpn: Qpn) -> Option<Progress> {
+        self.responder.executed(qpn)
+    }
+}

@@ -1,0 +1,371 @@
+//! What a device publishes: its live keys, and its queue pairs as far as peers on this host need to know them.
+//!
+//! Two tables of entries of 64 bytes in one memfd, which nobody but us can write. An entry is found by its number: it is
+//! one of the [`PROBED`] entries from where the number hashes to, or it is not there and peers send packets. It lives while
+//! its first word, which is written last and cleared first, names it. Whoever reads the rest must have announced that
+//! first ([`super::revocation`]): an entry is used for something else only after everybody has ended who relied on it.
+
+use super::revocation::{Hazard, Incoming};
+use crate::os::descriptors::InternalFd;
+use crate::os::entropy::KernelEntropy;
+use crate::os::shared_memory::{Others, SharedMemory};
+use nonic_core::{Access, Entropy as _, Key, KeyPublisher, Psn, Qpn, Target};
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// "nonic", direct access and a version.
+const MAGIC: u64 = 0x6e6f_6e69_6344_0001;
+const NONCE: usize = 8;
+const NONCE_ADDRESS: usize = 16;
+const ENTRY: usize = 64;
+const QPS: usize = 4096;
+pub(super) const QP_COUNT: usize = 1 << 14;
+const KEYS: usize = QPS + QP_COUNT * ENTRY;
+const KEY_COUNT: usize = 1 << 16;
+const LEN: usize = KEYS + KEY_COUNT * ENTRY;
+/// How many entries are looked at for a number.
+const PROBED: usize = 8;
+/// In the first word of an entry, above the number that it is for.
+const LIVE: u64 = 1 << 32;
+
+// A ring has a note for each queue pair.
+const _: () = assert!(QP_COUNT == crate::link::lane::ring::NOTE_COUNT);
+
+/// What this device publishes.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    memory: SharedMemory,
+    fd: InternalFd,
+    /// Entries that cannot be used again yet: somebody may still rely on them. Held while one is filled.
+    retired: Mutex<HashSet<usize>>,
+    /// Who accesses us.
+    pub(super) incoming: Incoming,
+}
+
+impl Publication {
+    /// Publishes nothing yet.
+    pub(crate) fn new() -> io::Result<Self> {
+        let (memory, fd) = SharedMemory::create("nonic-published", LEN, Others::Read)?;
+        let mut entropy = KernelEntropy::new();
+        let nonce = u64::from(entropy.next_u32()) << 32 | u64::from(entropy.next_u32());
+        memory.word(NONCE).store(nonce, Ordering::Relaxed);
+        let address = memory.word(NONCE).as_ptr().addr() as u64;
+        memory.word(NONCE_ADDRESS).store(address, Ordering::Relaxed);
+        memory.word(0).store(MAGIC, Ordering::Release);
+        Ok(Publication {
+            memory,
+            fd: fd.into(),
+            retired: Mutex::default(),
+            incoming: Incoming::default(),
+        })
+    }
+
+    /// What is given to those who may see it.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Publishes a queue pair, under an epoch that it had not before. Where it is, if there is room.
+    pub(super) fn publish_qp(&self, qpn: Qpn, target: &Target, epoch: u32) -> Option<usize> {
+        let retired = self.retired();
+        let index = self.free(&qp_entries(qpn), |index| QPS + index * ENTRY, &retired)?;
+        let entry = QpEntry(self.word_at(QPS + index * ENTRY));
+        entry.fill(target, epoch);
+        entry.live().store(live_qp(qpn), Ordering::Release);
+        Some(index)
+    }
+
+    /// The queue pair at an entry expects this packet next.
+    #[inline]
+    pub(super) fn expect(&self, index: usize, psn: Psn) {
+        let entry = QpEntry(self.word_at(QPS + index * ENTRY));
+        entry
+            .word(QpEntry::EXPECTED)
+            .store(u64::from(psn.value()), Ordering::Release);
+    }
+
+    /// Takes a queue pair back. When this returns, no access by it is under way, unless a peer does not end one.
+    pub(super) fn withdraw_qp(&self, index: usize) {
+        self.withdraw_entry(QPS + index * ENTRY, Hazard::of_qp(index));
+    }
+
+    /// Whether nobody relies on the entry any more.
+    fn withdraw_entry(&self, offset: usize, hazard: Hazard) -> bool {
+        let mut retired = self.retired();
+        // Nobody takes the entry for something new before those have ended who use it.
+        retired.insert(offset);
+        drop(retired);
+        self.memory.word(offset).store(0, Ordering::Release);
+        // Who announces an access and then looks at the entry, and who clears the entry and then looks for accesses: one of
+        // them sees the other.
+        fence(Ordering::SeqCst);
+        let ended = self.incoming.wait_for(hazard);
+        if ended {
+            self.retired().remove(&offset);
+        }
+        ended
+    }
+
+    fn retired(&self) -> MutexGuard<'_, HashSet<usize>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An entry that is not in use, among these.
+    fn free(
+        &self,
+        among: &[usize; PROBED],
+        offset: impl Fn(usize) -> usize,
+        retired: &HashSet<usize>,
+    ) -> Option<usize> {
+        let is_free = |index: &usize| {
+            let offset = offset(*index);
+            self.memory.word(offset).load(Ordering::Relaxed) == 0 && !retired.contains(&offset)
+        };
+        among.iter().copied().find(is_free)
+    }
+
+    fn word_at(&self, offset: usize) -> &[AtomicU64; ENTRY / 8] {
+        words(&self.memory, offset)
+    }
+}
+
+impl KeyPublisher for Publication {
+    fn publish(&self, key: &Key) {
+        // What is not ordinary memory of this process cannot be accessed by others.
+        let Some(start) = key.region().address() else {
+            return;
+        };
+        let retired = self.retired();
+        let entries = key_entries(key.value());
+        let Some(index) = self.free(&entries, |index| KEYS + index * ENTRY, &retired) else {
+            return;
+        };
+        let entry = KeyEntry(self.word_at(KEYS + index * ENTRY));
+        entry.fill(key, start + key.offset());
+        entry.live().store(live_key(key.value()), Ordering::Release);
+    }
+
+    fn withdraw(&self, key: &Key) -> bool {
+        let published = key_entries(key.value()).into_iter().find(|index| {
+            let word = self.memory.word(KEYS + index * ENTRY);
+            word.load(Ordering::Relaxed) == live_key(key.value())
+        });
+        published.is_none_or(|index| self.withdraw_entry(KEYS + index * ENTRY, Hazard::of_key(index)))
+    }
+}
+
+/// What another process publishes.
+#[derive(Debug)]
+pub(crate) struct PublishedView {
+    memory: SharedMemory,
+}
+
+impl PublishedView {
+    /// What was received as such.
+    pub(crate) fn open(fd: impl AsFd) -> io::Result<Self> {
+        let memory = SharedMemory::of_another(fd, LEN, Others::Read)?;
+        match memory.word(0).load(Ordering::Acquire) {
+            MAGIC => Ok(PublishedView { memory }),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// A number, and where it is in the memory of its process.
+    pub(super) fn nonce(&self) -> (u64, u64) {
+        let [nonce, address] = [NONCE, NONCE_ADDRESS].map(|at| self.memory.word(at).load(Ordering::Relaxed));
+        (nonce, address)
+    }
+
+    /// Where a queue pair is, if it is published.
+    pub(super) fn find_qp(&self, qpn: Qpn) -> Option<usize> {
+        qp_entries(qpn).into_iter().find(|index| self.is_qp(*index, qpn))
+    }
+
+    /// Whether an entry is that of a queue pair. Ask again after the access was announced.
+    #[inline]
+    pub(super) fn is_qp(&self, index: usize, qpn: Qpn) -> bool {
+        self.qp(index).live().load(Ordering::Acquire) == live_qp(qpn)
+    }
+
+    /// The entry of a queue pair.
+    #[inline]
+    pub(super) fn qp(&self, index: usize) -> QpEntry<'_> {
+        QpEntry(words(&self.memory, QPS + (index % QP_COUNT) * ENTRY))
+    }
+
+    /// Where a key is, if it is published.
+    pub(super) fn find_key(&self, key: u32) -> Option<usize> {
+        key_entries(key)
+            .into_iter()
+            .find(|index| self.is_key(*index, key))
+    }
+
+    /// Whether an entry is that of a key. Ask again after the access was announced.
+    #[inline]
+    pub(super) fn is_key(&self, index: usize, key: u32) -> bool {
+        self.key(index).live().load(Ordering::Acquire) == live_key(key)
+    }
+
+    /// The entry of a key.
+    #[inline]
+    pub(super) fn key(&self, index: usize) -> KeyEntry<'_> {
+        KeyEntry(words(&self.memory, KEYS + (index % KEY_COUNT) * ENTRY))
+    }
+}
+
+#[inline]
+fn words(memory: &SharedMemory, offset: usize) -> &[AtomicU64; ENTRY / 8] {
+    let start = memory.bytes(offset, ENTRY).cast::<[AtomicU64; ENTRY / 8]>();
+    assert!(start.is_aligned());
+    // SAFETY: inside the mapping and aligned, as just checked; atomics may be shared with other processes.
+    unsafe { start.as_ref() }
+}
+
+fn live_qp(qpn: Qpn) -> u64 {
+    LIVE | u64::from(qpn.value())
+}
+
+fn live_key(key: u32) -> u64 {
+    LIVE | u64::from(key)
+}
+
+/// Numbers of one block are next to each other, so they do not collide.
+fn qp_entries(qpn: Qpn) -> [usize; PROBED] {
+    std::array::from_fn(|probe| (qpn.value() as usize).wrapping_add(probe) % QP_COUNT)
+}
+
+/// Keys are random.
+fn key_entries(key: u32) -> [usize; PROBED] {
+    std::array::from_fn(|probe| (key as usize).wrapping_add(probe) % KEY_COUNT)
+}
+
+/// A queue pair, as peers see it.
+#[derive(Copy, Clone)]
+pub(super) struct QpEntry<'a>(&'a [AtomicU64; ENTRY / 8]);
+
+impl QpEntry<'_> {
+    const EPOCH_AND_PEER: usize = 1;
+    const PD_AND_ACCESS: usize = 2;
+    const EXPECTED: usize = 3;
+    const REMOTE: usize = 4;
+    const LOCAL: usize = 6;
+
+    fn live(&self) -> &AtomicU64 {
+        &self.0[0]
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.0[at]
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        self.0[at].load(Ordering::Acquire)
+    }
+
+    fn fill(&self, target: &Target, epoch: u32) {
+        let put = |at: usize, value: u64| self.0[at].store(value, Ordering::Relaxed);
+        put(
+            Self::EPOCH_AND_PEER,
+            u64::from(epoch) << 32 | u64::from(target.peer.value()),
+        );
+        put(
+            Self::PD_AND_ACCESS,
+            u64::from(target.pd.value()) << 32 | u64::from(target.access.bits()),
+        );
+        put(Self::EXPECTED, u64::from(target.expected.value()));
+        for (at, ip) in [(Self::REMOTE, target.remote), (Self::LOCAL, target.local)] {
+            let [high, low] = halves(ip);
+            put(at, high);
+            put(at + 1, low);
+        }
+    }
+
+    /// Which life of the queue pair this is.
+    #[inline]
+    pub(super) fn epoch(&self) -> u32 {
+        (self.load(Self::EPOCH_AND_PEER) >> 32) as u32
+    }
+
+    /// Whether it is connected to a queue pair of ours, between these addresses.
+    #[inline]
+    pub(super) fn is_connected_to(&self, own: Qpn, ours: IpAddr, theirs: IpAddr) -> bool {
+        let address = |at| [self.load(at), self.load(at + 1)];
+        self.load(Self::EPOCH_AND_PEER) as u32 == own.value()
+            && address(Self::REMOTE) == halves(ours)
+            && address(Self::LOCAL) == halves(theirs)
+    }
+
+    /// Its protection domain.
+    #[inline]
+    pub(super) fn pd(&self) -> u32 {
+        (self.load(Self::PD_AND_ACCESS) >> 32) as u32
+    }
+
+    /// What it permits.
+    #[inline]
+    pub(super) fn access(&self) -> Access {
+        Access::from_bits_retain(self.load(Self::PD_AND_ACCESS) as u32)
+    }
+
+    /// The packet that it expects next, as far as packets go.
+    #[inline]
+    pub(super) fn expected(&self) -> Psn {
+        Psn::new(self.load(Self::EXPECTED) as u32)
+    }
+}
+
+/// A key, as peers see it.
+#[derive(Copy, Clone)]
+pub(super) struct KeyEntry<'a>(&'a [AtomicU64; ENTRY / 8]);
+
+impl KeyEntry<'_> {
+    const PD_AND_ACCESS: usize = 1;
+    const IOVA: usize = 2;
+    const LENGTH: usize = 3;
+    const ADDRESS: usize = 4;
+
+    fn live(&self) -> &AtomicU64 {
+        &self.0[0]
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        self.0[at].load(Ordering::Acquire)
+    }
+
+    fn fill(&self, key: &Key, address: usize) {
+        let put = |at: usize, value: u64| self.0[at].store(value, Ordering::Relaxed);
+        put(
+            Self::PD_AND_ACCESS,
+            u64::from(key.pd().value()) << 32 | u64::from(key.access().bits()),
+        );
+        put(Self::IOVA, key.iova());
+        put(Self::LENGTH, key.length());
+        put(Self::ADDRESS, address as u64);
+    }
+
+    /// The address in the memory of its process, if the key permits the access.
+    #[inline]
+    pub(super) fn check(&self, pd: u32, needed: Access, va: u64, length: u64) -> Option<u64> {
+        let rights = self.load(Self::PD_AND_ACCESS);
+        let permitted =
+            Access::from_bits_retain(rights as u32).contains(needed) && (rights >> 32) as u32 == pd;
+        let start = va.checked_sub(self.load(Self::IOVA))?;
+        let end = start.checked_add(length)?;
+        if !permitted || end > self.load(Self::LENGTH) {
+            return None;
+        }
+        self.load(Self::ADDRESS).checked_add(start)
+    }
+}
+
+fn halves(ip: IpAddr) -> [u64; 2] {
+    let bits = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}

@@ -1,0 +1,244 @@
+//! The requester's side: whose memory we reach, and executing requests there.
+
+use super::access::{self, Failed};
+use super::publication::PublishedView;
+use super::responder::Note;
+use super::revocation::Hazard;
+use crate::link::lane::ring::RingMemory;
+use nonic_core::{DirectRequest, Psn, Qpn};
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Keys of a peer that a queue pair remembers.
+const KEYS: usize = 8;
+
+/// A process whose memory we reach.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pid: i32,
+    view: PublishedView,
+    /// The ring of our lane to it.
+    ring: Arc<RingMemory>,
+    /// The kernel does not let us any more, or the lane has ended.
+    lost: AtomicBool,
+}
+
+impl Reached {
+    /// Finds out whether we reach the process that published this.
+    pub(crate) fn find(published: impl AsFd, pid: u32, ring: &Arc<RingMemory>) -> io::Result<Self> {
+        let view = PublishedView::open(published)?;
+        let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let (nonce, address) = view.nonce();
+        if access::peek(pid, address)? != nonce {
+            // The number means another process to us.
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Reached {
+            pid,
+            view,
+            ring: Arc::clone(ring),
+            lost: AtomicBool::new(false),
+        })
+    }
+}
+
+/// The processes whose memory a shard reaches, by the block that a lane leads to.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    peers: Mutex<HashMap<(IpAddr, u16), Arc<Reached>>>,
+    /// Changes when they do.
+    generation: AtomicU64,
+}
+
+impl Peers {
+    fn peers(&self) -> MutexGuard<'_, HashMap<(IpAddr, u16), Arc<Reached>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A process was found to be reached.
+    pub(crate) fn insert(&self, ip: IpAddr, block: u16, peer: Reached) {
+        self.peers().insert((ip, block), Arc::new(peer));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The lane to a process has ended.
+    pub(crate) fn remove(&self, ip: IpAddr, block: u16) {
+        if let Some(peer) = self.peers().remove(&(ip, block)) {
+            peer.lost.store(true, Ordering::Release);
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn find(&self, ip: IpAddr, qpn: Qpn) -> Option<Arc<Reached>> {
+        self.peers()
+            .get(&(ip, (qpn.value() >> 12) as u16))
+            .map(Arc::clone)
+    }
+}
+
+/// The requests of a shard.
+pub(super) struct Requester {
+    peers: Arc<Peers>,
+    generation: u64,
+    /// By our queue pair. `None`: its peer is not reached.
+    connections: HashMap<u32, Option<Connection>>,
+}
+
+/// A queue pair of ours and its peer.
+#[derive(Debug)]
+struct Connection {
+    peer: Arc<Reached>,
+    target: Qpn,
+    index: usize,
+    /// The life of the target that the following belongs to.
+    epoch: u32,
+    messages: u32,
+    /// The packet that the target expects after what we executed last.
+    next: Option<Psn>,
+    /// Keys of the peer and where they are published.
+    keys: [(u32, usize); KEYS],
+}
+
+impl Requester {
+    pub(super) fn new(peers: Arc<Peers>) -> Self {
+        Requester {
+            peers,
+            generation: 0,
+            connections: HashMap::new(),
+        }
+    }
+
+    /// Executes a request. `None` if that is not possible, or not finished.
+    #[inline]
+    pub(super) fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
+        let generation = self.peers.generation.load(Ordering::Acquire);
+        if generation != self.generation {
+            self.connections.clear();
+            self.generation = generation;
+        }
+        let known = self.connections.get_mut(&request.own.value());
+        match known {
+            Some(Some(connection)) if connection.target == request.target => connection.execute(request),
+            Some(None) => None,
+            _ => self.connect(request)?.execute(request),
+        }
+    }
+
+    #[cold]
+    fn connect(&mut self, request: &DirectRequest<'_>) -> Option<&mut Connection> {
+        let peer = self.peers.find(request.remote, request.target);
+        let Some(peer) = peer else {
+            self.connections.insert(request.own.value(), None);
+            return None;
+        };
+        // Not published yet, perhaps: it is asked again next time.
+        let index = peer.view.find_qp(request.target)?;
+        let connection = Connection {
+            target: request.target,
+            index,
+            epoch: 0,
+            messages: 0,
+            next: None,
+            keys: [(0, 0); KEYS],
+            peer,
+        };
+        let entry = self.connections.entry(request.own.value());
+        entry.insert_entry(Some(connection)).into_mut().as_mut()
+    }
+}
+
+impl Connection {
+    #[inline]
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
+        let peer = Arc::clone(&self.peer);
+        if peer.lost.load(Ordering::Relaxed) {
+            return None;
+        }
+        let key = self.find_key(request.rkey)?;
+        let announced = peer.ring.hazard();
+        announced.store(Hazard::new(self.index, key).to_word(), Ordering::Relaxed);
+        // See `revocation`.
+        fence(Ordering::SeqCst);
+        let done = self.execute_announced(&peer, request, key);
+        announced.store(Hazard::NONE.to_word(), Ordering::Release);
+        done
+    }
+
+    #[inline]
+    fn execute_announced(&mut self, peer: &Reached, request: &DirectRequest<'_>, key: usize) -> Option<()> {
+        if !peer.view.is_qp(self.index, request.target) {
+            self.look_again(peer);
+            return None;
+        }
+        let qp = peer.view.qp(self.index);
+        let epoch = qp.epoch();
+        if epoch != self.epoch {
+            self.begin(epoch);
+        }
+        let in_sequence = self.next == Some(request.psn) || qp.expected() == request.psn;
+        let needed = request.operation.needs_there();
+        if !in_sequence
+            || !qp.access().contains(needed)
+            || !qp.is_connected_to(request.own, request.local, request.remote)
+            || !peer.view.is_key(key, request.rkey)
+        {
+            return None;
+        }
+        let entry = peer.view.key(key);
+        let address = entry.check(qp.pd(), needed, request.va, u64::from(request.left))?;
+        match access::execute(peer.pid, request, address) {
+            Ok(()) => {}
+            Err(Failed::Once) => return None,
+            Err(Failed::ForGood) => {
+                peer.lost.store(true, Ordering::Release);
+                return None;
+            }
+        }
+        if let Some(next) = request.next {
+            self.messages = self.messages.wrapping_add(1);
+            self.next = Some(next);
+            let note = Note {
+                epoch: epoch as u16,
+                messages: self.messages,
+                next,
+            };
+            peer.ring
+                .note(self.index)
+                .store(note.to_word(), Ordering::Release);
+        }
+        Some(())
+    }
+
+    /// The target has another life than we knew, or we had forgotten what we knew: it goes on where the last note ends.
+    #[cold]
+    fn begin(&mut self, epoch: u32) {
+        let note = Note::from_word(self.peer.ring.note(self.index).load(Ordering::Relaxed));
+        let ours = note.epoch == epoch as u16;
+        self.epoch = epoch;
+        self.messages = if ours { note.messages } else { 0 };
+        self.next = ours.then_some(note.next);
+    }
+
+    /// The queue pair is not where it was: it may have been published anew.
+    #[cold]
+    fn look_again(&mut self, peer: &Reached) {
+        if let Some(index) = peer.view.find_qp(self.target) {
+            self.index = index;
+        }
+    }
+
+    #[inline]
+    fn find_key(&mut self, key: u32) -> Option<usize> {
+        let slot = &mut self.keys[key as usize % KEYS];
+        if slot.0 == key && self.peer.view.is_key(slot.1, key) {
+            return Some(slot.1);
+        }
+        let index = self.peer.view.find_key(key)?;
+        *slot = (key, index);
+        Some(index)
+    }
+}

@@ -1,0 +1,175 @@
+//! Taking back what peers may do: after that, no access of theirs is under way.
+//!
+//! A requester announces an access before it looks whether it may make it, and takes the announcement back when it has
+//! ended. The target first takes back what it published, then looks at the announcements. So either the requester sees that
+//! it may not, or the target sees that it does, and waits.
+//!
+//! A requester that was killed has ended its accesses when the kernel says so. One that was stopped in the middle of an
+//! access is waited for up to [`PATIENCE`]; then the program is told that its memory is busy.
+
+use crate::link::lane::ring::RingMemory;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a peer may take to end an access.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// An access of ordinary length ends within so many looks.
+const SPINS: u32 = 1000;
+
+/// What an access relies on: an entry of a queue pair and one of a key. None is zero.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Hazard(u64);
+
+impl Hazard {
+    /// No access is under way.
+    pub(super) const NONE: Hazard = Hazard(0);
+
+    /// An access by a queue pair through a key.
+    #[inline]
+    pub(super) fn new(qp: usize, key: usize) -> Self {
+        Hazard((qp as u64 + 1) << 32 | (key as u64 + 1))
+    }
+
+    /// All accesses by a queue pair.
+    pub(super) fn of_qp(index: usize) -> Self {
+        Hazard((index as u64 + 1) << 32)
+    }
+
+    /// All accesses through a key.
+    pub(super) fn of_key(index: usize) -> Self {
+        Hazard(index as u64 + 1)
+    }
+
+    /// As it stands in a ring.
+    #[inline]
+    pub(super) fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// Whether an access that was announced like this is one of these.
+    fn covers(self, announced: u64) -> bool {
+        let (qp, key) = (self.0 >> 32, self.0 & u64::from(u32::MAX));
+        let (announced_qp, announced_key) = (announced >> 32, announced & u64::from(u32::MAX));
+        (qp != 0 && qp == announced_qp) || (key != 0 && key == announced_key)
+    }
+}
+
+/// A lane whose sender may access our memory.
+#[derive(Debug)]
+pub(crate) struct IncomingAccess {
+    /// The block of ours that the lane leads to, and the block of the sender, at its address.
+    pub(crate) block: u16,
+    /// See `block`.
+    pub(crate) sender: (IpAddr, u16),
+    /// The lane's ring.
+    pub(crate) ring: Arc<RingMemory>,
+    /// The sender's process, if we see it.
+    pub(crate) pid: Option<u32>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    lanes: Mutex<Vec<IncomingAccess>>,
+    /// Changes when they do.
+    generation: AtomicU64,
+}
+
+impl Incoming {
+    fn lanes(&self) -> MutexGuard<'_, Vec<IncomingAccess>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The ring of the lane from a sender to one of our blocks.
+    pub(super) fn find(&self, block: u16, sender: (IpAddr, u16)) -> Option<Arc<RingMemory>> {
+        let lanes = self.lanes();
+        let lane = lanes
+            .iter()
+            .find(|lane| lane.block == block && lane.sender == sender)?;
+        Some(Arc::clone(&lane.ring))
+    }
+
+    /// Waits until no access is under way that relies on something. Whether that is so.
+    pub(super) fn wait_for(&self, hazard: Hazard) -> bool {
+        let busy: Vec<(Arc<RingMemory>, Option<u32>)> = self
+            .lanes()
+            .iter()
+            .filter(|lane| hazard.covers(lane.ring.hazard().load(Ordering::Acquire)))
+            .map(|lane| (Arc::clone(&lane.ring), lane.pid))
+            .collect();
+        // All of them, though one does not end.
+        busy.iter()
+            .fold(true, |ended, (ring, pid)| wait_for(ring, hazard, *pid) & ended)
+    }
+}
+
+impl super::Publication {
+    /// A lane was taken whose sender may access our memory.
+    pub(crate) fn admit(&self, access: IncomingAccess) {
+        if let Some(pid) = access.pid {
+            super::access::permit(pid);
+        }
+        self.incoming.lanes().push(access);
+        self.incoming.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// A lane has ended, with its sender or without.
+    pub(crate) fn dismiss(&self, ring: &Arc<RingMemory>) {
+        self.incoming
+            .lanes()
+            .retain(|lane| !Arc::ptr_eq(&lane.ring, ring));
+        self.incoming.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn wait_for(ring: &RingMemory, hazard: Hazard, pid: Option<u32>) -> bool {
+    let has_ended = || !hazard.covers(ring.hazard().load(Ordering::Acquire));
+    for _ in 0..SPINS {
+        if has_ended() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    let process = match pid.map(open) {
+        // It has ended.
+        Some(None) => return true,
+        Some(process) => process,
+        // It may be there though we cannot see it.
+        None => None,
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if has_ended() || process.as_ref().is_some_and(has_died) {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// `None` if there is no such process any more.
+fn open(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Whether all threads of a process have ended.
+fn has_died(process: &OwnedFd) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
