@@ -1,6 +1,8 @@
 //! The queue behind a channel that a program waits for: completion channels, and event channels of the connection manager.
 //!
-//! Its descriptor is readable exactly while the queue is not empty. It is in blocking mode until the program says
+//! Its descriptor is readable exactly while the queue is not empty, except while a thread attends to the queue that will
+//! look at it before it sleeps ([`EventQueue::attend`]): making the descriptor readable for it would be four system calls
+//! for nothing. It is in blocking mode until the program says
 //! otherwise, and whether a call may wait depends on that; so the queue itself never waits, and whoever does waits beside
 //! it.
 
@@ -29,6 +31,10 @@ struct Contents<T, D> {
     items: VecDeque<T>,
     /// `None` when the program has destroyed the channel.
     descriptor: Option<D>,
+    /// Whether the descriptor was made readable and not read by us since.
+    signalled: bool,
+    /// Threads that look at the queue before they sleep.
+    attended: u32,
 }
 
 impl<T, D: Descriptor> EventQueue<T, D> {
@@ -37,6 +43,8 @@ impl<T, D: Descriptor> EventQueue<T, D> {
         EventQueue(Mutex::new(Contents {
             items: VecDeque::new(),
             descriptor: Some(descriptor),
+            signalled: false,
+            attended: 0,
         }))
     }
 
@@ -44,11 +52,25 @@ impl<T, D: Descriptor> EventQueue<T, D> {
     pub fn push(&self, item: T) {
         let mut contents = self.lock();
         contents.items.push_back(item);
-        if contents.items.len() == 1
-            && let Some(fd) = contents.usable()
-        {
-            eventfd::signal(fd);
-        }
+        contents.announce();
+    }
+
+    /// A thread begins to attend: it is awake and will end that, having looked at the queue, before it sleeps. Whoever
+    /// polls the descriptor meanwhile is told when it does.
+    pub fn attend(&self) {
+        self.lock().attended += 1;
+    }
+
+    /// A thread attends no more.
+    pub fn unattend(&self) {
+        let mut contents = self.lock();
+        contents.attended -= 1;
+        contents.announce();
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.lock().items.is_empty()
     }
 
     /// The oldest item. It is shown to `taken` while nobody else can take it or take it out.
@@ -106,12 +128,25 @@ impl<T, D: Descriptor> Contents<T, D> {
         (!descriptor.is_lost()).then(|| descriptor.number())
     }
 
-    /// Makes the descriptor unreadable if nothing is left of what made it readable.
-    fn settle(&self) {
-        if self.items.is_empty()
+    /// Makes the descriptor readable if there is something to read that nobody attends to.
+    fn announce(&mut self) {
+        if !self.signalled
+            && self.attended == 0
+            && !self.items.is_empty()
             && let Some(fd) = self.usable()
         {
-            eventfd::drain(fd);
+            eventfd::signal(fd);
+            self.signalled = true;
+        }
+    }
+
+    /// Makes the descriptor unreadable if nothing is left of what made it readable.
+    fn settle(&mut self) {
+        if self.signalled && self.items.is_empty() {
+            self.signalled = false;
+            if let Some(fd) = self.usable() {
+                eventfd::drain(fd);
+            }
         }
     }
 }
@@ -168,6 +203,24 @@ mod tests {
         assert_eq!(queue.pop(|_| ()), None);
         queue.push(4);
         assert!(is_readable(&queue));
+    }
+
+    #[test]
+    fn whoever_attends_is_not_told_but_everybody_is_of_what_it_leaves() {
+        let queue = queue(false);
+        queue.attend();
+        assert!(queue.is_empty());
+        queue.push(1);
+        queue.push(2);
+        assert!(!queue.is_empty());
+        assert!(!is_readable(&queue));
+        assert_eq!(queue.pop(|_| ()), Some(1));
+        queue.unattend();
+        assert!(is_readable(&queue));
+        queue.attend();
+        assert_eq!(queue.pop(|_| ()), Some(2));
+        queue.unattend();
+        assert!(!is_readable(&queue));
     }
 
     #[test]

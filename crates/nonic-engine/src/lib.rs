@@ -32,7 +32,10 @@ mod shard;
 mod testing;
 
 pub use config::{Config, FaultPlan, Loopback};
-pub use device::{Device, DeviceUsage, ListenError, OpenError, RecvPoster, SendPoster};
+pub use device::{
+    Device, DeviceUsage, ListenError, MAX_WATCHED, OpenError, RecvPoster, SendPoster, Wait, Waits, Watched,
+    WeakDevice,
+};
 pub use link::udp::socket;
 pub use link::{Datagrams, LinkCounters};
 pub use notify::{Channel, Doorbell, Notify};

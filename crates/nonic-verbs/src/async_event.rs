@@ -100,7 +100,8 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: the program passes an open context and where to put the event.
-    cancel::until_done(move || cancel::step(unsafe { next_event(c_context, event) }))
+    let step = move |(): &mut ()| cancel::step(unsafe { next_event(c_context, event) });
+    cancel::until_done((), step, |(): &mut ()| ())
 }
 
 #[unsafe(no_mangle)]

@@ -10,6 +10,7 @@
 use libc::{c_int, nfds_t, pollfd};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::eventfd;
+use nonic_engine::MAX_WATCHED;
 use std::os::fd::RawFd;
 
 unsafe extern "C-unwind" {
@@ -23,36 +24,68 @@ unsafe extern "C-unwind" {
 pub(crate) enum Step {
     /// The answer to the program.
     Done(c_int),
-    /// There is nothing yet; the next step is due when this can be read.
-    Wait(RawFd),
+    /// There is nothing yet; the next step is due when one of these can be read.
+    Wait(Descriptors),
 }
 
-/// Takes steps until the last. Between them the thread may be cancelled.
+/// What a thread sleeps on.
+#[derive(Copy, Clone)]
+pub(crate) struct Descriptors {
+    fds: [pollfd; 1 + MAX_WATCHED],
+    count: usize,
+}
+
+impl Descriptors {
+    /// One that is the program's, and those through which something may come for it.
+    pub(crate) fn new(own: RawFd, others: &[RawFd]) -> Self {
+        let mut fds = [readable(-1); 1 + MAX_WATCHED];
+        let all = std::iter::once(&own).chain(others);
+        for (place, fd) in fds.iter_mut().zip(all) {
+            *place = readable(*fd);
+        }
+        Descriptors {
+            fds,
+            count: fds.len().min(1 + others.len()),
+        }
+    }
+}
+
+fn readable(fd: RawFd) -> pollfd {
+    pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// Takes steps until the last. Between them the thread may be cancelled. `state` is what a step leaves for the next;
+/// `interrupted` is called in place of one if a signal ends the wait.
 ///
-/// A step that is `Copy` owns nothing, so there is nothing to drop if that happens.
+/// What is `Copy` owns nothing, so there is nothing to drop if the thread is cancelled.
 #[inline(always)]
-pub(crate) fn until_done(step: impl Fn() -> Step + Copy) -> c_int {
+pub(crate) fn until_done<S: Copy>(
+    mut state: S,
+    step: impl Fn(&mut S) -> Step + Copy,
+    interrupted: impl Fn(&mut S) + Copy,
+) -> c_int {
     loop {
-        let fd = match shielded(&step) {
+        let mut descriptors = match shielded(&step, &mut state) {
             Step::Done(answer) => return answer,
-            Step::Wait(fd) => fd,
+            Step::Wait(descriptors) => descriptors,
         };
-        let mut readable = pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one structure of ours.
-        if unsafe { poll(&raw mut readable, 1, -1) } < 0 {
-            return -1;
+        // SAFETY: so many structures of ours.
+        if unsafe { poll(descriptors.fds.as_mut_ptr(), descriptors.count as nfds_t, -1) } < 0 {
+            let errno = errno::last();
+            shielded(&interrupted, &mut state);
+            return errno::minus_one(Err(errno));
         }
     }
 }
 
 /// A panic is a bug, and ends the process here as in every other verb: it must not unwind the program's frames.
 #[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
-extern "C" fn shielded<F: Fn() -> Step>(step: &F) -> Step {
-    step()
+extern "C" fn shielded<S, T, F: Fn(&mut S) -> T>(step: &F, state: &mut S) -> T {
+    step(state)
 }
 
 /// A step that takes something, or finds that the program must wait for the descriptor, unless that is non-blocking.
@@ -69,7 +102,7 @@ pub(crate) fn take<T>(fd: RawFd, take: impl FnOnce() -> Option<T>) -> Result<Res
 /// What a step comes to: nothing else to say, wait, or an error.
 pub(crate) fn step(result: Result<Result<(), RawFd>, Errno>) -> Step {
     match result {
-        Ok(Err(fd)) => Step::Wait(fd),
+        Ok(Err(fd)) => Step::Wait(Descriptors::new(fd, &[])),
         Ok(Ok(())) => Step::Done(0),
         Err(errno) => Step::Done(errno::minus_one(Err(errno))),
     }

@@ -12,8 +12,8 @@ use nonic_abi::fork::Birth;
 use nonic_abi::verbs::{ibv_comp_channel, ibv_context, ibv_cq};
 use nonic_abi::{event_queue, eventfd};
 use nonic_core::CqId;
-use nonic_engine::Notify;
 use nonic_engine::os::descriptors::InternalFd;
+use nonic_engine::{Device, Notify, Waits, WeakDevice};
 use std::cell::UnsafeCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -27,12 +27,25 @@ pub(crate) struct CompChannel {
     /// The number of the queue's descriptor.
     pub(crate) fd: RawFd,
     pub(crate) users: Users,
+    pub(crate) waits: Waits,
+    /// Not kept open: a program may close it before it destroys the channel.
+    pub(crate) device: WeakDevice,
     birth: Birth,
 }
 
 // SAFETY: `repr(C)`, and the C structure is first.
 unsafe impl Object for CompChannel {
     type C = ibv_comp_channel;
+}
+
+impl CompChannel {
+    /// The device whose completion queues it tells of, to be driven by a thread that waits: not in a child of `fork`.
+    pub(crate) fn driven_device(&self) -> Option<Device> {
+        match self.birth.is_elsewhere() {
+            true => None,
+            false => self.device.upgrade(),
+        }
+    }
 }
 
 /// The queue behind a channel: the completion queues that have something.
@@ -107,7 +120,7 @@ pub(crate) unsafe extern "C" fn nonic_create_internal_channel(
 unsafe fn create(c_context: *mut ibv_context, audience: Audience) -> *mut ibv_comp_channel {
     // SAFETY: the caller's promise.
     let context = unsafe { context(c_context) };
-    errno::pointer(context.and_then(|_| {
+    errno::pointer(context.and_then(|context| {
         let descriptor = ChannelFd::new(audience)?;
         let fd = descriptor.0.as_raw_fd();
         let c = ibv_comp_channel {
@@ -120,6 +133,8 @@ unsafe fn create(c_context: *mut ibv_context, audience: Audience) -> *mut ibv_co
             queue: Arc::new(EventQueue::new(descriptor)),
             fd,
             users: Users::default(),
+            waits: Waits::default(),
+            device: context.device().downgrade(),
             birth: Birth::now(),
         };
         Ok(channel.leak())

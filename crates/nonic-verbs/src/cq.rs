@@ -186,7 +186,11 @@ pub(crate) unsafe extern "C" fn req_notify_cq(c_cq: *mut ibv_cq, solicited_only:
         } else {
             Arm::Solicited
         };
-        cq.device.arm(&cq.queue, arm);
+        // SAFETY: the channel is set when the queue is made, never again, and kept from being destroyed by the queue.
+        match unsafe { object::<CompChannel>((*c_cq).channel) } {
+            Ok(channel) => cq.device.arm_to_wait(&cq.queue, arm, &channel.waits),
+            Err(_) => cq.device.arm(&cq.queue, arm),
+        }
     }))
 }
 

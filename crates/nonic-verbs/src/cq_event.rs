@@ -1,13 +1,13 @@
 //! Events of completion queues: taking them from a channel, and acknowledging them.
 
-use crate::cancel;
+use crate::cancel::{self, Descriptors, Step};
 use crate::channel::CompChannel;
 use crate::cq::Cq;
 use crate::object::object;
 use libc::{c_int, c_void};
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::{ibv_comp_channel, ibv_cq};
-use std::os::fd::RawFd;
+use nonic_engine::Wait;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// One step of [`ibv_get_cq_event`].
@@ -19,23 +19,69 @@ unsafe fn next_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
-) -> Result<Result<(), RawFd>, Errno> {
+    wait: &mut Wait,
+) -> Result<Option<Descriptors>, Errno> {
     // SAFETY: the caller's promise.
     let channel = unsafe { object::<CompChannel>(channel) }?;
-    let taken = cancel::take(channel.fd, || channel.queue.pop(report))?;
-    Ok(taken.map(|ready| {
-        let ready = ready.into_inner();
-        // SAFETY: the program passes where to put the answers; the queue waits for the acknowledgement before it
-        // goes away.
-        unsafe {
-            if !cq.is_null() {
-                *cq = ready;
-            }
-            if !cq_context.is_null() {
-                *cq_context = (*ready).cq_context;
-            }
+    let ready = match next_ready(channel, wait)? {
+        Ok(ready) => ready.into_inner(),
+        Err(descriptors) => return Ok(Some(descriptors)),
+    };
+    // SAFETY: the program passes where to put the answers; the queue waits for the acknowledgement before it
+    // goes away.
+    unsafe {
+        if !cq.is_null() {
+            *cq = ready;
         }
-    }))
+        if !cq_context.is_null() {
+            *cq_context = (*ready).cq_context;
+        }
+    }
+    Ok(None)
+}
+
+/// Takes an event, or drives the device until there is one or it is time to sleep: what on.
+fn next_ready(
+    channel: &CompChannel,
+    wait: &mut Wait,
+) -> Result<Result<AtomicPtr<ibv_cq>, Descriptors>, Errno> {
+    let first = cancel::take(channel.fd, || channel.queue.pop(report))?;
+    let Some(device) = channel.driven_device() else {
+        return Ok(first.map_err(|fd| Descriptors::new(fd, &[])));
+    };
+    if let Ok(ready) = first {
+        device.finish_wait(&channel.waits, wait);
+        return Ok(Ok(ready));
+    }
+    loop {
+        channel.queue.attend();
+        let watched = device.wait_step(&channel.waits, wait, || !channel.queue.is_empty());
+        let ready = channel.queue.pop(report);
+        // What is left, or comes from now on, makes the descriptor readable.
+        channel.queue.unattend();
+        match (ready, watched) {
+            (Some(ready), _) => {
+                device.end_wait(wait);
+                return Ok(Ok(ready));
+            }
+            (None, Some(watched)) => return Ok(Err(Descriptors::new(channel.fd, watched.fds()))),
+            // Another thread has taken what was there.
+            (None, None) => {}
+        }
+    }
+}
+
+/// A signal has ended the wait.
+///
+/// # Safety
+///
+/// The pointer is what the program passed.
+unsafe fn interrupted(channel: *mut ibv_comp_channel, wait: &mut Wait) {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { object::<CompChannel>(channel) };
+    if let Some(device) = channel.ok().and_then(CompChannel::driven_device) {
+        device.end_wait(wait);
+    }
 }
 
 /// An event is being taken. It is counted while the channel's queue is locked, so that a completion queue that is being
@@ -53,8 +99,17 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the program passes a live channel and where to put the answers.
-    cancel::until_done(move || cancel::step(unsafe { next_event(channel, cq, cq_context) }))
+    let step = move |wait: &mut Wait| {
+        // SAFETY: the program passes a live channel and where to put the answers.
+        match unsafe { next_event(channel, cq, cq_context, wait) } {
+            Ok(None) => Step::Done(0),
+            Ok(Some(descriptors)) => Step::Wait(descriptors),
+            Err(errno) => Step::Done(errno::minus_one(Err(errno))),
+        }
+    };
+    // SAFETY: as above.
+    let interrupted = move |wait: &mut Wait| unsafe { interrupted(channel, wait) };
+    cancel::until_done(Wait::default(), step, interrupted)
 }
 
 #[unsafe(no_mangle)]

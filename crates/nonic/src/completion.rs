@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::memory::{Buffers, Lease};
 use crate::outstanding::{Outstanding, WorkQueueId};
 use nonic_core::{Arm, CompletionOpcode, CqOverflow, Qpn, Status};
-use nonic_engine::Doorbell;
+use nonic_engine::{Doorbell, Waits};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::io;
@@ -13,9 +13,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-
-/// How long a waiting thread polls before it sleeps: longer than a round trip, shorter than a wake-up hurts.
-const SPIN: Duration = Duration::from_micros(50);
 
 /// A finished request, and its buffers back.
 #[derive(Debug)]
@@ -63,6 +60,7 @@ pub(crate) struct Shared {
     device: Device,
     pub(crate) core: Arc<nonic_core::CompletionQueue>,
     doorbell: Arc<Doorbell>,
+    waits: Waits,
     /// Requests under way, by the number the NIC knows them by.
     outstanding: Mutex<Outstanding>,
 }
@@ -85,6 +83,7 @@ impl CompletionQueue {
                 device: device.clone(),
                 core,
                 doorbell,
+                waits: Waits::default(),
                 outstanding,
             }),
         })
@@ -110,28 +109,29 @@ impl CompletionQueue {
             .poll(&self.shared.core, max, |completion| sink(self.finish(completion)))
     }
 
-    /// Waits for a completion, at most `timeout` (for ever without one). Polls briefly, then sleeps.
+    /// Waits for a completion, at most `timeout` (for ever without one). Drives the NIC meanwhile; sleeps unless completions
+    /// have come quickly of late.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Completion>, WaitError> {
-        let start = Instant::now();
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let Shared {
+            device,
+            core,
+            doorbell,
+            waits,
+            ..
+        } = &*self.shared;
         loop {
             if let Some(completion) = self.poll()? {
                 return Ok(Some(completion));
             }
-            let waited = start.elapsed();
-            if timeout.is_some_and(|timeout| waited >= timeout) {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            if waited < SPIN {
-                continue;
-            }
-            self.shared.device.engine.arm(&self.shared.core, Arm::Next);
+            device.engine.arm_to_wait(core, Arm::Next, waits);
             // What came before arming does not ring the doorbell.
-            if self.shared.core.is_empty() {
-                self.shared
-                    .doorbell
-                    .sleep(timeout.map(|timeout| timeout.saturating_sub(waited)));
-            }
+            device.engine.wait(waits, doorbell, left, || !core.is_empty())?;
         }
     }
 

@@ -18,14 +18,17 @@ mod qp;
 mod statistics;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod wait;
 
 pub use connections::ListenError;
 pub use open::OpenError;
 pub use qp::{RecvPoster, SendPoster};
 pub use statistics::DeviceUsage;
+pub use wait::{MAX_WATCHED, Wait, Waits, Watched, WeakDevice};
 
 use crate::config::Config;
 use crate::driver::exit::{self, Leave};
+use crate::driver::waiters::Waiters;
 use crate::driver::{Driver, Turn};
 use crate::netdev::{GidEntry, NetDevice};
 use crate::notify::Notify;
@@ -57,6 +60,8 @@ struct Inner {
     common: Common,
     /// One for each shard.
     drivers: Vec<Arc<Driver>>,
+    /// The program's threads that sleep until a completion comes.
+    waiters: Waiters,
     /// The shard that gets the next queue pair.
     next_shard: AtomicUsize,
     next_id: AtomicU32,

@@ -3,6 +3,7 @@
 use super::{Device, Inner, listing};
 use crate::config::Config;
 use crate::direct::{DirectLinks, Publication, ShardAccess};
+use crate::driver::waiters::Waiters;
 use crate::driver::{Driver, exit};
 use crate::host::{Block, ClaimError};
 use crate::link::Link;
@@ -154,6 +155,7 @@ impl Device {
             keys,
             common,
             drivers,
+            waiters: Waiters::default(),
             next_shard: AtomicUsize::new(0),
             next_id: AtomicU32::new(1),
             settings: settings.clone(),

@@ -1,59 +1,51 @@
 //! Who drives a shard, and when.
 //!
 //! While the program polls, its own thread drives ([`Driver::inline`]): an operation costs no hand-over
-//! between threads. While it does not, a background thread sleeps on every descriptor the shard has, and so
-//! serves peers without the program's help. Each shard has a [`Driver`] and a thread of its own. The two must not both wake for every packet, so the background
-//! thread keeps away while it sees the program polling, in naps that double from [`SHORTEST_NAP`] to
-//! [`LONGEST_NAP`]. A program about to sleep on a channel calls it back at once ([`Driver::resume`]). One that
-//! stops polling without a word, because it waits for bytes to change in memory, is noticed after a nap: then
-//! the background thread does not turn away for [`WATCHFUL`].
+//! between threads. While it does not, a [background] thread sleeps on every descriptor the shard has, and so
+//! serves peers without the program's help. Each shard has a [`Driver`] and a thread of its own. The two must not both wake
+//! for every packet, so the background thread keeps away while it sees the program polling. A program about to sleep on a
+//! channel calls it back at once ([`Driver::resume`]).
 //!
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.
 //!
 //! Everybody, this file included, reaches the shard through a [`Turn`](turn::Turn). What the two sides know of each other
-//! is [`park`]; whether a polling thread had better sleep is [`contention`]; how a device and its process end is [`exit`].
+//! is [`park`]; whether a polling thread had better sleep is [`contention`], and whether one that is about to sleep had better
+//! poll, [`spin`]; how a device and its process end is [`exit`].
 
+mod background;
 mod contention;
 pub(crate) mod exit;
 pub(crate) mod machine;
 pub(crate) mod park;
+pub(crate) mod spin;
 pub(crate) mod turn;
+pub(crate) mod waiters;
 
 use crate::driver::machine::Machine as _;
 use crate::eventfd::EventFd;
 use crate::os::clock::Clock;
-use crate::os::poller::{Poller, timespec};
-use crate::os::scheduling::ask_for_short_slices;
+use crate::os::poller::Poller;
 use crate::os::signals::with_signals_blocked;
 use crate::shard::{Effort, Shard};
 use contention::Contention;
 use nonic_core::Time;
 use park::Wake;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
+use spin::Spin;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use turn::Turns;
 
-/// How long the background thread keeps away before it first looks whether the program still polls.
-const SHORTEST_NAP: Duration = Duration::from_micros(50);
-/// How long it keeps away from a program that never does anything else.
-const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// How long it stays after packets had waited for it while the program did not poll.
-const WATCHFUL: Duration = Duration::from_millis(10);
 /// After so many polls in a row without work, a polling thread lets others have the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
+/// And again after so many more.
+const POLLS_PER_YIELD: u32 = 4;
 /// How long it sleeps where others want the processor, unless a packet comes. What the program's other threads have for it
 /// waits so long.
 const CONTENDED_NAP: Duration = Duration::from_micros(100);
-
-/// How often the descriptors are checked by a thread that is awake anyway.
-const DESCRIPTOR_CHECK: Duration = Duration::from_secs(1);
-/// How long the background thread sleeps when it has no descriptors left to sleep on.
-const FAILED_NAP: Duration = Duration::from_millis(100);
 
 /// A turn at a shard.
 pub(crate) type Turn<'a> = turn::Turn<'a, Shard, Waker>;
@@ -98,18 +90,9 @@ pub(crate) struct Driver {
     /// Polls in a row that found nothing.
     idle: AtomicU32,
     contention: Contention,
+    /// Whether the background thread had better look for packets before it sleeps.
+    spin: Spin,
     stop: AtomicBool,
-}
-
-/// What the background thread found when it looked.
-struct Found {
-    at: Time,
-    /// Packets or messages had been waiting.
-    work: bool,
-    /// The program polled a moment ago.
-    program_polls: bool,
-    /// There are no descriptors left to sleep on.
-    failed: bool,
 }
 
 impl Driver {
@@ -125,6 +108,7 @@ impl Driver {
             poller,
             idle: AtomicU32::new(0),
             contention: Contention::default(),
+            spin: Spin::default(),
             stop: AtomicBool::new(false),
         }))
     }
@@ -152,41 +136,114 @@ impl Driver {
     /// Drives from the program's own thread, if nobody else is at it. Whether there was work.
     pub(crate) fn inline(&self) -> bool {
         self.turns.park.polled();
-        let worked = self.turns.try_take().is_some_and(|turn| self.drive_light(turn));
-        if worked {
-            self.idle.store(0, Ordering::Relaxed);
-        } else if self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS_BEFORE_YIELD {
+        let turn = self.turns.try_take_spare();
+        let worked = turn.is_some_and(|turn| {
+            let backed = self.turns.park.is_aside();
+            self.glance(turn, Effort::Light { backed })
+        });
+        // Threads that count at the same time lose a count, which changes nothing.
+        let idle = if worked {
+            0
+        } else {
+            self.idle.load(Ordering::Relaxed) + 1
+        };
+        self.idle.store(idle, Ordering::Relaxed);
+        if idle > IDLE_POLLS_BEFORE_YIELD {
+            // Not with every poll from now on: a yield costs as much as a look.
+            self.idle
+                .store(IDLE_POLLS_BEFORE_YIELD - POLLS_PER_YIELD, Ordering::Relaxed);
             self.make_room();
         }
         worked
+    }
+
+    /// The same for a thread that waits. It says itself that it watches ([`Driver::watch_asleep`]).
+    pub(crate) fn glance_for_waiter(&self) -> bool {
+        let Some(turn) = self.turns.try_take_spare() else {
+            return false;
+        };
+        let backed = self.turns.park.is_aside();
+        self.glance(turn, Effort::Light { backed })
+    }
+
+    /// Drives thoroughly, for a thread that was woken and does not know what by. Whether there was work.
+    pub(crate) fn look_everywhere(&self) -> bool {
+        let mut turn = self.turn();
+        turn.wake();
+        let now = turn.now();
+        let worked = turn.drive(now, Effort::Full);
+        drop(turn);
+        if !worked && self.poller.is_lost() {
+            // It would be woken again and again.
+            self.fail();
+        }
+        worked
+    }
+
+    /// A thread of the program's is about to sleep on the descriptors. If it is `brisk`, it is back so soon that the
+    /// background thread keeps away. Whether there is something to do already.
+    #[must_use]
+    pub(crate) fn watch_asleep(&self, brisk: bool) -> bool {
+        let mut turn = self.turn();
+        turn.flush_deferred(|| self.turns.now());
+        let work = turn.fall_asleep();
+        drop(turn);
+        if brisk {
+            self.turns.park.watched();
+        }
+        work
+    }
+
+    /// What the shard's threads sleep on.
+    pub(crate) fn poller(&self) -> &Poller {
+        &self.poller
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Time {
+        self.turns.now()
+    }
+
+    /// Whether others want the processors.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.contention.is_known(self.turns.now())
     }
 
     /// Lets others have the processor: with fewer of them than spinning threads, the peer may be waiting for this one.
     fn make_room(&self) {
         let at = self.turns.now();
         if self.contention.is_known(at) {
-            let work = self.turns.try_take().is_some_and(|mut turn| {
-                let work = turn.fall_asleep();
-                turn.end_idle();
-                work
-            });
-            if !work {
-                // If the descriptors are lost, it does not sleep; the next turn finds out.
-                let _ = self.poller.wait(Some(CONTENDED_NAP));
-            }
+            self.nap();
         } else {
             std::thread::yield_now();
             self.contention.yielded(at, self.turns.now());
         }
     }
 
-    fn drive_light(&self, mut turn: Turn<'_>) -> bool {
-        let now = turn.now();
+    /// Sleeps until a packet comes, but not for long.
+    fn nap(&self) {
+        if let Some(mut turn) = self.turns.try_take() {
+            let work = turn.fall_asleep();
+            turn.end_idle();
+            if work {
+                return;
+            }
+        }
+        // If the descriptors are lost, it does not sleep; the next turn finds out.
+        let _ = self.poller.wait(Some(CONTENDED_NAP));
+        if let Some(mut turn) = self.turns.try_take() {
+            turn.wake();
+            turn.end_idle();
+        }
+    }
+
+    /// Looks for work where it is likely, and does it. Whether there was any.
+    fn glance(&self, mut turn: Turn<'_>, effort: Effort) -> bool {
         if self.wake().is_lost() {
+            let now = turn.now();
             turn.fail(now);
         }
-        let backed = self.turns.park.is_aside();
-        let worked = turn.drive(now, Effort::Light { backed });
+        let worked = turn.glance(|| self.turns.now(), effort);
         if !worked {
             turn.end_idle();
         }
@@ -234,92 +291,5 @@ impl Driver {
         let mut turn = self.turn();
         let now = turn.now();
         turn.fail(now);
-    }
-
-    fn run(&self) {
-        // Without, peers only wait longer while the program spins.
-        ask_for_short_slices();
-        let mut nap = SHORTEST_NAP;
-        let mut watchful_until = Time::ZERO;
-        let mut check_at = Time::ZERO;
-        let mut failed = false;
-        while !self.stop.load(Ordering::SeqCst) {
-            let aside = self.turns.park.program_polls() && self.turns.now() >= watchful_until;
-            if failed {
-                std::thread::sleep(FAILED_NAP);
-            } else if aside {
-                self.stand_aside(nap);
-            } else {
-                let mut turn = self.turn();
-                turn.publish_counters();
-                let timeout = turn.end_asleep();
-                self.sleep(timeout);
-            }
-            self.turns.park.woke();
-            let found = self.serve();
-            failed = found.failed;
-            if found.at >= check_at {
-                check_at = found.at + DESCRIPTOR_CHECK;
-                self.check_descriptors();
-            }
-            if found.program_polls {
-                nap = (2 * nap).min(LONGEST_NAP);
-            } else {
-                nap = SHORTEST_NAP;
-                if aside && found.work {
-                    watchful_until = found.at + WATCHFUL;
-                }
-            }
-        }
-    }
-
-    /// Everything the program's thread seldom gets to: all sockets and inboxes.
-    fn serve(&self) -> Found {
-        let mut turn = self.turn();
-        turn.wake();
-        let at = turn.now();
-        let program_polls = turn.is_polled(at);
-        let work = turn.drive(at, Effort::Full);
-        turn.sync_links();
-        turn.publish_counters_when_due(at);
-        Found {
-            at,
-            work,
-            program_polls,
-            failed: turn.nic.has_failed(),
-        }
-    }
-
-    /// Fails the device if it has lost a descriptor.
-    fn check_descriptors(&self) {
-        if self.poller.is_lost() || self.wake().fd.is_lost() {
-            return self.fail();
-        }
-        let mut turn = self.turn();
-        let now = turn.now();
-        turn.check_descriptors(now);
-    }
-
-    fn stand_aside(&self, nap: Duration) {
-        self.turns.park.set_aside(true);
-        let timeout = timespec(nap);
-        let _ = poll(&mut [PollFd::new(self.wake(), PollFlags::IN)], Some(&timeout));
-        self.wake().drain();
-        self.turns.park.set_aside(false);
-        if self.wake().is_lost() {
-            self.fail();
-        }
-    }
-
-    fn sleep(&self, timeout: Option<Duration>) {
-        // Which of the others is ready does not matter: `serve` looks at all of them.
-        match self.poller.wait(timeout) {
-            Ok(true) => self.wake().drain(),
-            Ok(false) => {}
-            Err(_) => return self.fail(),
-        }
-        if self.wake().is_lost() {
-            self.fail();
-        }
     }
 }

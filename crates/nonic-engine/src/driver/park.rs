@@ -50,6 +50,11 @@ impl<W: Wake> ParkProtocol<W> {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A thread of the program's sleeps on the descriptors itself and seldom for long, which is as good as polling.
+    pub(crate) fn watched(&self) {
+        self.polls.fetch_add(BUSY_POLLS, Ordering::Relaxed);
+    }
+
     /// The program is about to sleep and relies on the background thread from now on.
     pub(crate) fn call_back(&self) {
         self.polls.store(0, Ordering::Relaxed);
@@ -67,9 +72,14 @@ impl<W: Wake> ParkProtocol<W> {
         }
     }
 
-    /// For the background thread: whether the program polls so eagerly that it is better to keep away.
+    /// For the background thread: whether the program polls so eagerly that it is better to keep away. Counts anew.
     pub(crate) fn program_polls(&self) -> bool {
         self.polls.swap(0, Ordering::Relaxed) >= BUSY_POLLS
+    }
+
+    /// The same for a thread that only wants to know, and counts on.
+    pub(crate) fn seems_polled(&self) -> bool {
+        self.polls.load(Ordering::Relaxed) >= BUSY_POLLS
     }
 
     /// The background thread keeps away (`true`) or is back.

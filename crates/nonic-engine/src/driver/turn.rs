@@ -14,9 +14,13 @@ use super::machine::Machine;
 use super::park::{ParkProtocol, Wake};
 use crate::os::clock::Clock;
 #[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
+#[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
 use nonic_core::Time;
 use std::ops::{Deref, DerefMut};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
 use std::sync::{PoisonError, TryLockError};
@@ -28,6 +32,8 @@ const STALL_RETRY: Duration = Duration::from_micros(100);
 /// A machine, whose turn it is, and who sleeps.
 pub(crate) struct Turns<M, W> {
     machine: Mutex<M>,
+    /// How many threads wait for a turn.
+    waiting: AtomicU32,
     pub(super) park: ParkProtocol<W>,
     clock: Clock,
 }
@@ -36,6 +42,7 @@ impl<M: Machine, W: Wake> Turns<M, W> {
     pub(super) fn new(machine: M, wake: W, clock: Clock) -> Self {
         Turns {
             machine: Mutex::new(machine),
+            waiting: AtomicU32::new(0),
             park: ParkProtocol::new(wake),
             clock,
         }
@@ -43,9 +50,23 @@ impl<M: Machine, W: Wake> Turns<M, W> {
 
     /// Takes a turn. Waits for whoever has one.
     pub(crate) fn take(&self) -> Turn<'_, M, W> {
+        if let Some(turn) = self.try_take() {
+            return turn;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         // A panic while driving is a bug that has been reported by then; the machine stays usable enough to be destroyed.
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         Turn::new(self, machine)
+    }
+
+    /// Takes a turn unless somebody has one or waits for one: for who takes turns again and again, and would otherwise
+    /// have it back before a thread that waits has woken up.
+    pub(crate) fn try_take_spare(&self) -> Option<Turn<'_, M, W>> {
+        match self.waiting.load(Ordering::Relaxed) {
+            0 => self.try_take(),
+            _ => None,
+        }
     }
 
     /// Takes a turn unless somebody has one.

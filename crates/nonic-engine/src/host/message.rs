@@ -36,14 +36,15 @@ pub enum Message<'a> {
         udp_port: u16,
     },
     /// Packets from this address and port to your block will come through memory, if you like
-    /// ([`crate::link::lane`]). With it come the descriptors of the memory and of an eventfd.
+    /// ([`crate::link::lane`]). With it comes the descriptor of the memory.
     OfferLane {
         /// Where they would come from otherwise.
         from: SocketAddr,
         /// The sender's own block, as far as queue pairs of it may access your memory.
         block: u16,
     },
-    /// I read that memory from now on. With it comes the descriptor of what I publish, if I do.
+    /// I read that memory from now on. With it come the descriptors of an eventfd that wakes me, and of what I publish, if
+    /// I do.
     LaneTaken,
     /// I would rather not.
     LaneRefused,

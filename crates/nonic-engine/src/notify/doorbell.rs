@@ -5,10 +5,13 @@
 
 use super::channel::Notify;
 use crate::eventfd::EventFd;
+use crate::os::poller::timespec;
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use nonic_core::CqId;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
+use std::os::fd::BorrowedFd;
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{OnceLock, PoisonError};
@@ -22,12 +25,17 @@ pub struct Doorbell {
     rung: Condvar,
     /// Made when somebody first asks for it.
     fd: OnceLock<EventFd>,
+    /// The same for threads that sleep on other descriptors as well. Nobody else sees it, so it is only signalled
+    /// while one of them sleeps.
+    bedside: OnceLock<EventFd>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     rung: bool,
     wakers: Vec<Waker>,
+    /// Threads that sleep on other descriptors as well.
+    beside: u32,
 }
 
 impl Doorbell {
@@ -51,6 +59,33 @@ impl Doorbell {
         state.rung = false;
     }
 
+    /// Sleeps until the bell rings or one of `others` is readable, at most `timeout`. May end early.
+    pub fn sleep_beside(&self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        let bedside = made_once(&self.bedside)?;
+        {
+            let mut state = self.lock();
+            if std::mem::take(&mut state.rung) {
+                return Ok(());
+            }
+            state.beside += 1;
+        }
+        let bell = std::iter::once(PollFd::new(bedside, PollFlags::IN));
+        let others = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = bell.chain(others).collect();
+        let slept = poll(&mut fds, timeout.map(timespec).as_ref());
+        let mut state = self.lock();
+        state.beside -= 1;
+        state.rung = false;
+        // The last one up: those that sleep from now on have not been rung for. Under the lock, as ringing is.
+        if state.beside == 0 {
+            let _ = bedside.drain();
+        }
+        match slept {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Has `waker` woken at the next ring.
     pub fn subscribe(&self, waker: &Waker) {
         let mut state = self.lock();
@@ -61,11 +96,7 @@ impl Doorbell {
 
     /// A descriptor that is readable from a ring until it is drained.
     pub fn fd(&self) -> io::Result<&EventFd> {
-        if let Some(fd) = self.fd.get() {
-            return Ok(fd);
-        }
-        let fd = EventFd::new()?;
-        Ok(self.fd.get_or_init(|| fd))
+        made_once(&self.fd)
     }
 
     /// Everyone should look, for a reason other than a completion.
@@ -73,6 +104,11 @@ impl Doorbell {
         let wakers = {
             let mut state = self.lock();
             state.rung = true;
+            if state.beside > 0
+                && let Some(bedside) = self.bedside.get()
+            {
+                let _ = bedside.signal();
+            }
             std::mem::take(&mut state.wakers)
         };
         self.rung.notify_all();
@@ -85,6 +121,14 @@ impl Doorbell {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn made_once(place: &OnceLock<EventFd>) -> io::Result<&EventFd> {
+    if let Some(fd) = place.get() {
+        return Ok(fd);
+    }
+    let fd = EventFd::new()?;
+    Ok(place.get_or_init(|| fd))
 }
 
 impl Notify for Doorbell {

@@ -1,9 +1,9 @@
-//! What the background thread sleeps on: every descriptor whose readability means work.
+//! What the background thread, or a waiting thread of the program's, sleeps on: every descriptor whose readability means work.
 
 use super::descriptors::InternalFd;
 use rustix::event::{Timespec, epoll};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How it names the descriptor that ends a sleep, and everything else.
@@ -24,22 +24,17 @@ impl Poller {
 
     /// Watches the descriptor that ends a sleep.
     pub(crate) fn watch_waker(&self, fd: impl AsFd) -> io::Result<()> {
-        self.add(fd, WAKER, epoll::EventFlags::IN)
+        self.add(fd, WAKER)
     }
 
     /// Watches a descriptor.
     pub(crate) fn watch(&self, fd: impl AsFd) -> io::Result<()> {
-        self.add(fd, OTHERS, epoll::EventFlags::IN)
+        self.add(fd, OTHERS)
     }
 
-    /// Watches for a descriptor to become readable once more: nobody needs to read it.
-    pub(crate) fn watch_edges(&self, fd: impl AsFd) -> io::Result<()> {
-        self.add(fd, OTHERS, epoll::EventFlags::IN | epoll::EventFlags::ET)
-    }
-
-    fn add(&self, fd: impl AsFd, name: u64, flags: epoll::EventFlags) -> io::Result<()> {
+    fn add(&self, fd: impl AsFd, name: u64) -> io::Result<()> {
         let name = epoll::EventData::new_u64(name);
-        match epoll::add(&self.epoll, fd, name, flags) {
+        match epoll::add(&self.epoll, fd, name, epoll::EventFlags::IN) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -55,6 +50,11 @@ impl Poller {
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What can be polled in its place: readable while one of the descriptors is.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// Whether the program has closed it.

@@ -15,6 +15,7 @@
 //! them: memory keys, the connection manager ([`connections`]) and which shard has which queue pair ([`map`]).
 
 pub(crate) mod connections;
+mod glance;
 pub(crate) mod map;
 mod outlet;
 pub(crate) mod published;
@@ -42,7 +43,6 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 /// Receives per call and source, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
@@ -51,9 +51,7 @@ const SMALL_RECEIVE: usize = 4096;
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
 /// While packets come through lanes, sockets are looked at every so many calls.
-const SOCKET_INTERVAL: u32 = 16;
-/// A program that polls at all does so at least this often: it has completions to look at in between.
-const POLLING: Duration = Duration::from_micros(200);
+const SOCKET_INTERVAL: u32 = 64;
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// After so many posts, or bytes, requests are held back no longer: they fill a batch.
@@ -97,8 +95,8 @@ pub(crate) struct Shard {
     on_lanes: bool,
     /// How often it was driven; wraps.
     calls: u32,
-    /// When the program last drove it by polling.
-    polled_at: Time,
+    /// The time when the clock was last read for it.
+    clock_read: Time,
     /// Whether acknowledgements may wait for the program's next call at all.
     may_defer: bool,
     /// Acknowledgements wait for the next call.
@@ -125,6 +123,8 @@ pub(crate) enum Effort {
         /// Whether the background thread is sure to look soon, should the program not call again.
         backed: bool,
     },
+    /// The same for the background thread, which looks again and again before it sleeps.
+    Watch,
     /// Every source.
     Full,
 }
@@ -186,7 +186,7 @@ impl Shard {
             hot: (0, 0),
             on_lanes: false,
             calls: 0,
-            polled_at: Time::ZERO,
+            clock_read: Time::ZERO,
             may_defer: !prompt,
             deferred: false,
             held_posts: 0,
@@ -331,9 +331,7 @@ impl Shard {
     /// Looks for work and does it. Whether there was any.
     pub(crate) fn drive(&mut self, now: Time, effort: Effort) -> bool {
         self.calls = self.calls.wrapping_add(1);
-        if effort != Effort::Full {
-            self.polled_at = now;
-        }
+        self.clock_read = now;
         let mut worked = self.receive_from_lanes(now);
         if !self.on_lanes || effort == Effort::Full || self.calls.is_multiple_of(SOCKET_INTERVAL) {
             worked |= self.receive(now, self.hot);
@@ -345,6 +343,11 @@ impl Shard {
                 link.presence_mut().attend(now);
             }
         }
+        self.follow_up(now, effort, worked, full)
+    }
+
+    /// Does what follows from what was received, and what is due.
+    fn follow_up(&mut self, now: Time, effort: Effort, worked: bool, full: bool) -> bool {
         if full || worked || self.links_used {
             self.links_due = self.next_link_timeout();
             self.links_used = false;
@@ -462,11 +465,6 @@ impl Shard {
             // The program may have destroyed it already.
             let _ = self.nic.modify_qp(now, qpn, &failed);
         }
-    }
-
-    /// Whether the program polls at this moment.
-    pub(crate) fn is_polled(&self, now: Time) -> bool {
-        now.since(self.polled_at) < POLLING
     }
 
     fn receive_elsewhere(&mut self, now: Time) -> bool {

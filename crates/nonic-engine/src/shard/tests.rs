@@ -10,6 +10,7 @@ use nonic_core::{
 };
 use nonic_wire::{Headers, Opcode};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 const MEMORY: usize = 1 << 20;
 const LIGHT: Effort = Effort::Light { backed: true };

@@ -4,7 +4,7 @@ use super::MOST;
 use super::ring::{Batch, Broken, RingMemory, RingReader};
 use crate::host::Block;
 use crate::link::{Datagrams, Deliver};
-use crate::os::descriptors::InternalFd;
+use crate::os::eventfd::EventFd;
 use crate::os::poller::Poller;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +21,8 @@ const COPIED: usize = 512;
 #[derive(Debug)]
 pub(crate) struct IncomingLanes {
     lanes: Vec<IncomingLane>,
+    /// What senders wake us by; there is none before there is a lane.
+    bell: Option<EventFd>,
     local: IpAddr,
     enabled: bool,
 }
@@ -32,7 +34,6 @@ struct IncomingLane {
     from: SocketAddr,
     /// The inbox and the line that it was offered on: it ends with that.
     line: LaneLine,
-    bell: InternalFd,
 }
 
 /// The line that a lane was offered on.
@@ -48,6 +49,7 @@ impl IncomingLanes {
     pub(crate) fn new(local: IpAddr, enabled: bool) -> Self {
         IncomingLanes {
             lanes: Vec::new(),
+            bell: None,
             local,
             enabled,
         }
@@ -61,23 +63,26 @@ impl IncomingLanes {
         fds: Vec<OwnedFd>,
         poller: &Poller,
     ) -> io::Result<Arc<RingMemory>> {
-        let [memory, bell] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
+        let [memory] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
         let known = self.lanes.iter().any(|lane| lane.line == line);
         let families_agree = from.is_ipv4() == self.local.is_ipv4();
         if !self.enabled || known || !families_agree || self.lanes.len() >= MOST {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
+        if self.bell.is_none() {
+            let bell = EventFd::internal()?;
+            poller.watch(&bell)?;
+            self.bell = Some(bell);
+        }
         let ring = RingReader::open(memory)?;
-        let bell = InternalFd::from(bell);
-        poller.watch_edges(&bell)?;
         let memory = Arc::clone(ring.memory());
-        self.lanes.push(IncomingLane {
-            ring,
-            from,
-            line,
-            bell,
-        });
+        self.lanes.push(IncomingLane { ring, from, line });
         Ok(memory)
+    }
+
+    /// What senders wake us by.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.bell.as_ref().map(AsFd::as_fd)
     }
 
     /// A line has ended: what is left in its lane is delivered, and the lane closed. Its memory.
@@ -126,14 +131,16 @@ impl IncomingLanes {
             .fold(false, |waiting, lane| lane.ring.fall_asleep() | waiting)
     }
 
-    /// We are awake.
+    /// We are awake: nobody needs to wake us any more.
     pub(crate) fn wake(&self) {
+        if self.lanes.is_empty() {
+            return;
+        }
         self.lanes.iter().for_each(|lane| lane.ring.wake());
-    }
-
-    /// The descriptors that must stay ours.
-    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.lanes.iter().map(|lane| lane.bell.as_fd())
+        if let Some(bell) = &self.bell {
+            // One that is not ours any more is found out by whoever checks descriptors.
+            let _ = bell.drain();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::os::eventfd::EventFd;
 use nonic_core::Time;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The lanes of an address, by where they lead.
@@ -33,7 +33,8 @@ pub(crate) struct LaneSource {
 struct OutgoingLane {
     to: BlockName,
     ring: RingWriter,
-    bell: EventFd,
+    /// What wakes the reader; it comes with its answer.
+    bell: Option<EventFd>,
     state: State,
     /// The ring is full, and its reader where it was.
     full: Option<Standstill>,
@@ -90,13 +91,12 @@ impl OutgoingLanes {
             return Ok(());
         }
         let (ring, memory) = RingWriter::create()?;
-        let bell = EventFd::internal()?;
-        let fds = [memory.as_fd(), bell.as_fd()];
-        if outbox.post_with(to, &Message::OfferLane { from, block }, &fds)? == Delivery::Sent {
+        let offer = Message::OfferLane { from, block };
+        if outbox.post_with(to, &offer, &[memory.as_fd()])? == Delivery::Sent {
             self.lanes.push(OutgoingLane {
                 to,
                 ring,
-                bell,
+                bell: None,
                 state: State::Offered(now),
                 full: None,
             });
@@ -104,13 +104,15 @@ impl OutgoingLanes {
         Ok(())
     }
 
-    /// The owner of a block answered. The ring of the lane, if it is open now.
-    pub(crate) fn answered(&mut self, from: BlockName, taken: bool) -> Option<&Arc<RingMemory>> {
+    /// The owner of a block answered; if it took the lane, with what it is woken by. The ring, if the lane is open now.
+    pub(crate) fn answered(&mut self, from: BlockName, bell: Option<OwnedFd>) -> Option<&Arc<RingMemory>> {
         let at = self.find(from)?;
         let lane = &mut self.lanes[at];
         if !matches!(lane.state, State::Offered(_)) {
             return None;
         }
+        lane.bell = bell.map(EventFd::of_another);
+        let taken = lane.bell.is_some();
         lane.state = if taken { State::Open } else { State::Closed };
         taken.then(|| lane.ring.memory())
     }
@@ -167,15 +169,19 @@ impl OutgoingLanes {
     #[inline]
     pub(crate) fn publish(&mut self, length: usize, stride: usize) {
         let lane = &mut self.lanes[self.latest];
-        if lane.ring.publish(length, stride) {
+        if lane.ring.publish(length, stride)
+            && let Some(bell) = &lane.bell
+        {
             // A bell that cannot be rung any more is found out by whoever checks descriptors.
-            let _ = lane.bell.signal();
+            let _ = bell.signal();
         }
     }
 
     /// The descriptors that must stay ours.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.lanes.iter().map(|lane| lane.bell.as_fd())
+        self.lanes
+            .iter()
+            .filter_map(|lane| lane.bell.as_ref().map(AsFd::as_fd))
     }
 }
 

@@ -145,7 +145,7 @@ impl UdpLink {
             .chain(services)
             .chain(groups)
             .chain(self.outgoing.fds())
-            .chain(self.incoming.fds())
+            .chain(self.incoming.bell())
     }
 
     /// Reads a socket once. How many bytes came.

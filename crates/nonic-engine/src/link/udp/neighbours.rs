@@ -50,12 +50,12 @@ impl UdpLink {
                             let ring = self.incoming.take(line, from, fds, &self.poller).ok()?;
                             Some((block, ring, who))
                         });
-                        let Some((block, ring, who)) = taken else {
+                        let (Some((block, ring, who)), Some(bell)) = (taken, self.incoming.bell()) else {
                             inbox.reply(&Message::LaneRefused);
                             continue;
                         };
                         let Some(direct) = &self.direct else {
-                            inbox.reply(&Message::LaneTaken);
+                            inbox.reply_with(&Message::LaneTaken, &[bell]);
                             continue;
                         };
                         direct.publication.admit(IncomingAccess {
@@ -64,7 +64,7 @@ impl UdpLink {
                             ring,
                             pid: who.pid,
                         });
-                        inbox.reply_with(&Message::LaneTaken, &[direct.publication.fd()]);
+                        inbox.reply_with(&Message::LaneTaken, &[bell, direct.publication.fd()]);
                     }
                     // Answers come on the line of the question.
                     Message::IAm { .. } | Message::LaneTaken | Message::LaneRefused => {}
@@ -119,9 +119,10 @@ impl UdpLink {
 
     /// The owner of a block has taken a lane of ours, or not.
     fn lane_answered(&mut self, who: BlockName, taken: bool) {
-        let fds = self.outbox.take_fds();
-        let ring = self.outgoing.answered(who, taken);
-        let (Some(ring), Some(direct), Some(published)) = (ring, &self.direct, fds.first()) else {
+        let mut fds = self.outbox.take_fds().into_iter();
+        let bell = fds.next().filter(|_| taken);
+        let ring = self.outgoing.answered(who, bell);
+        let (Some(ring), Some(direct), Some(published)) = (ring, &self.direct, fds.next()) else {
             return;
         };
         let pid = self.outbox.owner(who).and_then(|owner| owner.pid);

@@ -1,0 +1,279 @@
+//! Waiting for completions: the thread that waits drives the NIC itself.
+//!
+//! Were it only to sleep until it is told, a packet would wake the background thread, and that the program's: two wake-ups,
+//! one after the other, each several times as long as the packet takes. So a thread that waits
+//!
+//! 1. looks for packets for a moment, if they have come quickly of late ([`Spin`]);
+//! 2. then sleeps on the descriptors of the shards and on its own at once, and drives when it is woken. While its waits are
+//!    short, the background thread keeps away as it does from a program that polls.
+//!
+//! Nothing is lost between looking and sleeping. What arrives stays readable in the shards' descriptors until somebody reads
+//! it. Whoever reads it, this thread or another, publishes the completions that follow, and so makes the thread's own
+//! descriptor readable, unless the thread is awake and will look at its queue before it sleeps. Timers are the
+//! background thread's business as ever: asleep it knows when they are due; keeping away it is back after a nap.
+//!
+//! It costs nothing to wait for long: a thread that finds nothing soon sleeps without a timeout. Several
+//! threads that wait do not all wake for each packet ([`Waiters`](crate::driver::waiters::Waiters)). Who waits with `epoll`
+//! on a descriptor of ours does not come here: there the background thread drives.
+//!
+//! Read first: [`Device::wait_step`].
+
+use super::{Device, Inner};
+use crate::driver::spin::Spin;
+use crate::driver::waiters::Role;
+use crate::notify::Doorbell;
+use nonic_core::{Arm, CompletionQueue, Time};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// A thread sleeps on the descriptors of so many shards at most; with more it leaves them to the background threads.
+pub const MAX_WATCHED: usize = 7;
+/// Looks for packets between two readings of the clock.
+const LOOKS: u32 = 4;
+
+/// What is known of the waits for one channel or queue.
+#[derive(Debug, Default)]
+pub struct Waits {
+    spin: Spin,
+    /// Threads have waited here.
+    seen: AtomicBool,
+    /// Whoever arms next will wait here, so that nobody else needs to watch.
+    expected: AtomicBool,
+}
+
+impl Waits {
+    /// What was waited for was there, or came. Whoever has waited here before will do so again.
+    fn ended(&self) {
+        if self.seen.load(Ordering::Relaxed) {
+            self.expected.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn began(&self) {
+        self.seen.store(true, Ordering::Relaxed);
+        self.expected.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How far one wait of one thread has come.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Wait {
+    /// When it began, or when the last packet came.
+    since: Option<Time>,
+    /// What the thread was while it slept, if it did.
+    role: Option<Role>,
+}
+
+/// What a thread is to sleep on beside its own descriptor: until one of them is readable, for as long as it likes.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Watched {
+    fds: [RawFd; MAX_WATCHED],
+    count: usize,
+}
+
+impl Watched {
+    /// The descriptors. They are open as long as the device is.
+    pub fn fds(&self) -> &[RawFd] {
+        &self.fds[..self.count]
+    }
+}
+
+/// A device that this does not keep open.
+#[derive(Clone, Debug)]
+pub struct WeakDevice(Weak<Inner>);
+
+impl WeakDevice {
+    /// The device, unless it is closed.
+    pub fn upgrade(&self) -> Option<Device> {
+        self.0.upgrade().map(|inner| Device { inner })
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// A handle that does not keep the device open.
+    pub fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.inner))
+    }
+
+    /// Asks for a notification for a thread that will probably wait for it in [`Device::wait_step`]; if it did not the last
+    /// time, makes sure that somebody else is awake to give it. Poll once more afterwards.
+    ///
+    /// If it waits elsewhere after all, the notification may be a nap of the background thread late, once.
+    pub fn arm_to_wait(&self, cq: &CompletionQueue, arm: Arm, waits: &Waits) {
+        match waits.expected.swap(false, Ordering::Relaxed) {
+            true => cq.arm(arm),
+            false => self.arm(cq, arm),
+        }
+    }
+
+    /// Goes on with a wait: drives until there is something, or until it is better to sleep. `None` if `ready` says so; else
+    /// what to sleep on, and then to call this again.
+    ///
+    /// Whoever makes `ready` true from now on must make a descriptor readable that the thread sleeps on as well. A wait
+    /// that is given up ends with [`Device::end_wait`].
+    pub fn wait_step(&self, waits: &Waits, wait: &mut Wait, ready: impl Fn() -> bool) -> Option<Watched> {
+        waits.began();
+        let slept = self.wake_up(wait);
+        if ready() {
+            self.note_wait(waits, wait);
+            return None;
+        }
+        if wait.since.is_none() {
+            wait.since = Some(self.now());
+        }
+        let mut worked = self.glance();
+        if slept && !worked && !ready() {
+            // What woke us is somewhere else.
+            worked = self.look_everywhere();
+        }
+        if worked {
+            self.note_wait(waits, wait);
+        }
+        if ready() || self.look_before_sleeping(waits, wait, &ready) {
+            return None;
+        }
+        Some(self.prepare_to_sleep(waits, wait))
+    }
+
+    /// What was waited for was there when the thread looked, before the first step or instead of the next.
+    pub fn finish_wait(&self, waits: &Waits, wait: &mut Wait) {
+        self.wake_up(wait);
+        if wait.since.is_some() {
+            self.note_wait(waits, wait);
+        }
+        waits.ended();
+    }
+
+    /// Gives up a wait.
+    pub fn end_wait(&self, wait: &mut Wait) {
+        self.wake_up(wait);
+    }
+
+    /// Waits until `ready` says so, whose coming true rings the doorbell; at most for `timeout`.
+    pub fn wait(
+        &self,
+        waits: &Waits,
+        doorbell: &Doorbell,
+        timeout: Option<Duration>,
+        ready: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut wait = Wait::default();
+        while let Some(watched) = self.wait_step(waits, &mut wait, &ready) {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let over = left.is_some_and(|left| left.is_zero());
+            let slept = match over {
+                true => Ok(()),
+                false => doorbell.sleep_beside(&self.pollers(&watched), left),
+            };
+            if over || slept.is_err() {
+                self.end_wait(&mut wait);
+                return slept;
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptors in `watched`, borrowed.
+    fn pollers(&self, watched: &Watched) -> Vec<BorrowedFd<'_>> {
+        let drivers = self.inner.drivers.iter().take(watched.count);
+        drivers.map(|driver| driver.poller().as_fd()).collect()
+    }
+
+    fn now(&self) -> Time {
+        self.inner.drivers[super::HOME].now()
+    }
+
+    /// The thread is awake. Whether it slept.
+    fn wake_up(&self, wait: &mut Wait) -> bool {
+        let Some(role) = wait.role.take() else {
+            return false;
+        };
+        if self.inner.waiters.leave(role) {
+            self.inner.drivers.iter().for_each(|driver| driver.resume());
+        }
+        true
+    }
+
+    /// Something came.
+    fn note_wait(&self, waits: &Waits, wait: &mut Wait) {
+        let now = self.now();
+        if let Some(since) = wait.since.replace(now) {
+            waits.spin.waited(now.since(since));
+        }
+    }
+
+    /// Drives every shard a little.
+    fn glance(&self) -> bool {
+        let drivers = self.inner.drivers.iter();
+        drivers.fold(false, |worked, driver| driver.glance_for_waiter() | worked)
+    }
+
+    fn look_everywhere(&self) -> bool {
+        let drivers = self.inner.drivers.iter();
+        drivers.fold(false, |worked, driver| driver.look_everywhere() | worked)
+    }
+
+    /// Looks for packets as long as they come quickly one after the other, unless another thread does. Whether `ready`.
+    fn look_before_sleeping(&self, waits: &Waits, wait: &mut Wait, ready: &impl Fn() -> bool) -> bool {
+        let home = &self.inner.drivers[super::HOME];
+        if self.inner.waiters.has_followers() || home.is_contended() {
+            return false;
+        }
+        while let Some(duration) = waits.spin.duration() {
+            let deadline = self.now() + duration;
+            loop {
+                let worked = (0..LOOKS).any(|_| self.glance());
+                let now = self.now();
+                if worked || ready() {
+                    waits.spin.paid_off();
+                    self.note_wait(waits, wait);
+                    if ready() {
+                        return true;
+                    }
+                    break;
+                }
+                if now >= deadline {
+                    waits.spin.was_in_vain();
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// What to sleep on. Everything that waits to be sent has been sent.
+    fn prepare_to_sleep(&self, waits: &Waits, wait: &mut Wait) -> Watched {
+        let drivers = &self.inner.drivers;
+        let failed = self.inner.common.failed.load(Ordering::Relaxed);
+        let role = match failed || drivers.len() > MAX_WATCHED {
+            true => None,
+            false => Some(self.inner.waiters.join()),
+        };
+        wait.role = role;
+        if role != Some(Role::Watcher) {
+            drivers.iter().for_each(|driver| driver.resume());
+            return Watched::default();
+        }
+        let brisk = waits.spin.is_brisk() && !self.inner.waiters.has_followers();
+        let mut watched = Watched::default();
+        for (driver, fd) in drivers.iter().zip(&mut watched.fds) {
+            // What is there already is on a lane, whose sender thought us awake: nothing would wake us.
+            if driver.watch_asleep(brisk) {
+                driver.nudge();
+            }
+            *fd = driver.poller().as_fd().as_raw_fd();
+        }
+        watched.count = drivers.len();
+        watched
+    }
+}

@@ -1,0 +1,257 @@
+//! The background thread: what it does while the program's threads do something else.
+//!
+//! It sleeps on every descriptor the shard has, and so serves peers without the program's help. While the program polls it
+//! keeps away, in naps that double from [`SHORTEST_NAP`] to [`LONGEST_NAP`]. At the end of each it counts the
+//! program's polls, which takes no turn and disturbs nobody, and if there were enough, naps on. A program that stops polling
+//! is so noticed after two naps. One that did because it waits for bytes to change in memory, which no poll
+//! would ever tell it of, is known by the packets that wait for somebody by then: from such a program the thread does not
+//! turn away for a while ([`Watchful`]).
+//!
+//! Before it sleeps on the descriptors it looks for packets for a moment, if they have come quickly one after the other
+//! ([`Spin`](super::spin::Spin)).
+
+use super::Driver;
+use crate::os::poller::timespec;
+use crate::os::scheduling::ask_for_short_slices;
+use crate::shard::Effort;
+use nonic_core::Time;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long it keeps away before it first counts polls.
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
+/// How long it keeps away from a program that never does anything but poll. What the program leaves undone when it
+/// stops waits twice as long.
+const LONGEST_NAP: Duration = Duration::from_micros(500);
+/// After so many naps it looks at everything, however eagerly the program polls: captures and counters are for others.
+const NAPS: u32 = 32;
+/// Looks for packets between two readings of the clock.
+const LOOKS: u32 = 4;
+
+/// How often the descriptors are checked by a thread that is awake anyway.
+const DESCRIPTOR_CHECK: Duration = Duration::from_secs(1);
+/// How long it sleeps when it has no descriptors left to sleep on.
+const FAILED_NAP: Duration = Duration::from_millis(100);
+
+/// What the background thread found when it looked.
+struct Found {
+    at: Time,
+    /// Packets or messages had been waiting.
+    work: bool,
+    /// There are no descriptors left to sleep on.
+    failed: bool,
+}
+
+/// How a time of keeping away ended.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Nap {
+    /// Somebody called.
+    Called,
+    /// The program still polls.
+    Polled,
+    /// It does not.
+    Unpolled,
+}
+
+/// For how long the thread stays although the program polls.
+///
+/// Packets had waited for it before. That may have been an accident: a polling program was not given its processor for a
+/// moment. So it does not stay for long at first, and longer each time that happens again as soon as it turns away.
+struct Watchful {
+    until: Time,
+    next: Duration,
+}
+
+impl Watchful {
+    const SHORTEST: Duration = Duration::from_millis(1);
+    const LONGEST: Duration = Duration::from_millis(64);
+
+    fn new() -> Self {
+        Watchful {
+            until: Time::ZERO,
+            next: Self::SHORTEST,
+        }
+    }
+
+    /// Packets had waited.
+    fn begin(&mut self, now: Time) {
+        self.until = now + self.next;
+        self.next = (2 * self.next).min(Self::LONGEST);
+    }
+
+    /// The program polls and does nothing else.
+    fn forget(&mut self) {
+        self.next = Self::SHORTEST;
+    }
+}
+
+impl Driver {
+    pub(super) fn run(&self) {
+        // Without, peers only wait longer while the program spins.
+        ask_for_short_slices();
+        let mut watchful = Watchful::new();
+        let mut check_at = Time::ZERO;
+        let mut worked_at = self.turns.now();
+        let mut failed = false;
+        while !self.stop.load(Ordering::SeqCst) {
+            let mut nap = None;
+            if failed {
+                std::thread::sleep(FAILED_NAP);
+            } else if self.turns.park.program_polls() && self.turns.now() >= watchful.until {
+                nap = Some(self.stand_aside(&mut watchful));
+            } else {
+                if self.look_before_sleeping(&mut worked_at) {
+                    continue;
+                }
+                let mut turn = self.turn();
+                turn.publish_counters();
+                let timeout = turn.end_asleep();
+                self.sleep(timeout);
+            }
+            self.turns.park.woke();
+            let found = self.serve();
+            failed = found.failed;
+            if found.at >= check_at {
+                check_at = found.at + DESCRIPTOR_CHECK;
+                self.check_descriptors();
+            }
+            if found.work {
+                match nap {
+                    None => self.spin.waited(found.at.since(worked_at)),
+                    Some(Nap::Unpolled) => watchful.begin(found.at),
+                    Some(Nap::Called | Nap::Polled) => {}
+                }
+                worked_at = found.at;
+            }
+        }
+    }
+
+    /// Everything the program's thread seldom gets to: all sockets and inboxes.
+    fn serve(&self) -> Found {
+        let mut turn = self.turn();
+        turn.wake();
+        let at = turn.now();
+        let work = turn.drive(at, Effort::Full);
+        turn.sync_links();
+        turn.publish_counters_when_due(at);
+        Found {
+            at,
+            work,
+            failed: turn.nic.has_failed(),
+        }
+    }
+
+    /// Keeps away while the program polls.
+    fn stand_aside(&self, watchful: &mut Watchful) -> Nap {
+        let mut nap = SHORTEST_NAP;
+        let mut outcome = Nap::Polled;
+        self.turns.park.set_aside(true);
+        for _ in 0..NAPS {
+            let timeout = timespec(nap);
+            let called = poll(&mut [PollFd::new(self.wake(), PollFlags::IN)], Some(&timeout));
+            if called != Ok(0) {
+                outcome = Nap::Called;
+                break;
+            }
+            if !self.turns.park.program_polls() {
+                outcome = Nap::Unpolled;
+                break;
+            }
+            if nap == LONGEST_NAP {
+                watchful.forget();
+            }
+            nap = (2 * nap).min(LONGEST_NAP);
+        }
+        if outcome == Nap::Called {
+            self.wake().drain();
+        }
+        self.turns.park.set_aside(false);
+        if self.wake().is_lost() {
+            self.fail();
+        }
+        outcome
+    }
+
+    /// Looks for packets as long as they come quickly one after the other. `worked_at` is when the last one came. Whether
+    /// there is a reason not to sleep: the program polls, or the end has come.
+    fn look_before_sleeping(&self, worked_at: &mut Time) -> bool {
+        while let Some(duration) = self.spin.duration() {
+            let started = self.turns.now();
+            let Some(found) = self.look_until(started + duration) else {
+                self.spin.was_in_vain();
+                return false;
+            };
+            self.spin.paid_off();
+            self.spin.waited(found.since(*worked_at));
+            *worked_at = found;
+            if self.turns.park.seems_polled() || self.stop.load(Ordering::SeqCst) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Looks for packets until one comes, and when that was.
+    fn look_until(&self, deadline: Time) -> Option<Time> {
+        loop {
+            let worked = (0..LOOKS).any(|_| {
+                std::hint::spin_loop();
+                self.turns
+                    .try_take_spare()
+                    .is_some_and(|turn| self.glance(turn, Effort::Watch))
+            });
+            let now = self.turns.now();
+            if worked {
+                return Some(now);
+            }
+            if now >= deadline {
+                return None;
+            }
+        }
+    }
+
+    /// Fails the device if it has lost a descriptor.
+    fn check_descriptors(&self) {
+        if self.poller.is_lost() || self.wake().fd.is_lost() {
+            return self.fail();
+        }
+        let mut turn = self.turn();
+        let now = turn.now();
+        turn.check_descriptors(now);
+    }
+
+    fn sleep(&self, timeout: Option<Duration>) {
+        // Which of the others is ready does not matter: `serve` looks at all of them.
+        match self.poller.wait(timeout) {
+            Ok(true) => self.wake().drain(),
+            Ok(false) => {}
+            Err(_) => return self.fail(),
+        }
+        if self.wake().is_lost() {
+            self.fail();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_neglected_again_is_watched_for_longer_until_it_polls() {
+        let mut watchful = Watchful::new();
+        let mut now = Time::ZERO;
+        let mut last = Duration::ZERO;
+        for _ in 0..10 {
+            watchful.begin(now);
+            let length = watchful.until.since(now);
+            assert!(length > last || length == Watchful::LONGEST);
+            (now, last) = (watchful.until, length);
+        }
+        assert_eq!(last, Watchful::LONGEST);
+        watchful.forget();
+        watchful.begin(now);
+        assert_eq!(watchful.until.since(now), Watchful::SHORTEST);
+    }
+}

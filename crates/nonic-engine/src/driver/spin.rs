@@ -1,0 +1,140 @@
+//! Whether a thread that is about to sleep had better look for a while first: learned from what came of it.
+//!
+//! Sleeping and being woken costs several microseconds on either side. Where the next packet comes sooner than that, who
+//! looks for it gains; where it does not, who looks has used a processor for nothing. So [`Spin`] remembers how long
+//! packets were waited for lately, asleep or not, and answers with a duration that is a small multiple of it, never more
+//! than [`LONGEST`]; and if they take longer than is worth it, with none at all. Who looked in vain looks less often: the
+//! next time, then every third time, and so on up to one in [`MAX_SKIPPED`]. That also keeps it from competing with those
+//! it waits for. Where they need the same processor, what it looks for never comes while it looks.
+//!
+//! A thread that waits once, and long, looks for [`LONGEST`] at most and sleeps.
+//!
+//! It reads no clock and does not look for anything itself.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Nobody looks for longer: several times what a wake-up costs.
+const LONGEST: Duration = Duration::from_micros(50);
+/// What is not found within this is not worth looking for, on the average.
+const WORTHWHILE_NS: u64 = 40_000;
+/// A single wait counts for no more than this.
+const LONGEST_COUNTED_NS: u64 = 200_000;
+/// Added to twice the usual wait, for the least a packet takes to come.
+const MARGIN_NS: u64 = 5_000;
+/// After so many looks in vain in a row, at least one of so many waits still begins with one.
+const MAX_SKIPPED: u32 = 255;
+
+/// What is known of the waits of one thread, or of the threads that wait for one thing.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    /// How long something was waited for lately, a moving average.
+    usual_ns: AtomicU64,
+    /// How many waits to let pass before looking again, now and the next time a look is in vain.
+    skip: AtomicU32,
+    next_skip: AtomicU32,
+}
+
+impl Default for Spin {
+    /// Nothing is known: no reason to look.
+    fn default() -> Self {
+        Spin {
+            usual_ns: AtomicU64::new(LONGEST_COUNTED_NS),
+            skip: AtomicU32::new(0),
+            next_skip: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Spin {
+    /// For how long to look before sleeping, if at all. Asked once for each wait.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        let usual_ns = self.usual_ns.load(Ordering::Relaxed);
+        if usual_ns > WORTHWHILE_NS {
+            return None;
+        }
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip > 0 {
+            self.skip.store(skip - 1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Duration::from_nanos(2 * usual_ns + MARGIN_NS).min(LONGEST))
+    }
+
+    /// Something came after so long, to a thread that looked or to one that slept.
+    pub(crate) fn waited(&self, duration: Duration) {
+        let wait_ns =
+            u64::try_from(duration.as_nanos()).map_or(LONGEST_COUNTED_NS, |ns| ns.min(LONGEST_COUNTED_NS));
+        let usual_ns = self.usual_ns.load(Ordering::Relaxed);
+        // Two threads that write at once lose one sample.
+        self.usual_ns
+            .store((7 * usual_ns + wait_ns) / 8, Ordering::Relaxed);
+    }
+
+    /// A look found something.
+    pub(crate) fn paid_off(&self) {
+        self.next_skip.store(0, Ordering::Relaxed);
+    }
+
+    /// A look found nothing.
+    pub(crate) fn was_in_vain(&self) {
+        let skip = self.next_skip.load(Ordering::Relaxed);
+        self.skip.store(skip, Ordering::Relaxed);
+        self.next_skip
+            .store((2 * skip + 1).min(MAX_SKIPPED), Ordering::Relaxed);
+    }
+
+    /// Whether what is waited for comes so soon that a thread which sleeps is hardly ever gone for long.
+    pub(crate) fn is_brisk(&self) -> bool {
+        self.usual_ns.load(Ordering::Relaxed) <= 2 * WORTHWHILE_NS
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_micros(8);
+    const LONG: Duration = Duration::from_millis(5);
+
+    fn after(waits: impl IntoIterator<Item = Duration>) -> Spin {
+        let spin = Spin::default();
+        waits.into_iter().for_each(|wait| spin.waited(wait));
+        spin
+    }
+
+    #[test]
+    fn who_knows_nothing_or_waits_long_does_not_look() {
+        assert_eq!(after([]).duration(), None);
+        assert_eq!(after([SHORT]).duration(), None, "once is not a habit");
+        let spin = after([SHORT; 30].into_iter().chain([LONG; 30]));
+        assert_eq!(spin.duration(), None);
+        assert!(!spin.is_brisk());
+    }
+
+    #[test]
+    fn short_waits_are_worth_a_look_that_is_not_much_longer() {
+        let spin = after([SHORT; 40]);
+        let duration = spin.duration().expect("worth it");
+        assert!(duration > 2 * SHORT && duration <= LONGEST, "{duration:?}");
+        spin.waited(LONG);
+        assert!(spin.duration().is_some(), "one pause changes nothing");
+    }
+
+    #[test]
+    fn looks_in_vain_become_rare_until_one_pays_off() {
+        let spin = after([SHORT; 40]);
+        let mut looks = 0;
+        for _ in 0..10_000 {
+            if spin.duration().is_some() {
+                looks += 1;
+                spin.was_in_vain();
+            }
+        }
+        assert!((8..60).contains(&looks), "{looks}");
+        spin.paid_off();
+        while spin.duration().is_none() {}
+        spin.was_in_vain();
+        assert!(spin.duration().is_some(), "one failure is forgiven");
+    }
+}
