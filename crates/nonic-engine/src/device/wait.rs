@@ -198,6 +198,9 @@ impl Device {
         let Some(role) = wait.role.take() else {
             return false;
         };
+        if role == Role::Watcher {
+            self.inner.drivers.iter().for_each(|driver| driver.watch_awake());
+        }
         if self.inner.waiters.leave(role) {
             self.inner.drivers.iter().for_each(|driver| driver.resume());
         }

@@ -96,6 +96,7 @@ impl Driver {
         let mut failed = false;
         while !self.stop.load(Ordering::SeqCst) {
             let mut nap = None;
+            let mut slept = false;
             if failed {
                 std::thread::sleep(FAILED_NAP);
             } else if self.turns.park.program_polls() && self.turns.now() >= watchful.until {
@@ -108,9 +109,10 @@ impl Driver {
                 turn.publish_counters();
                 let timeout = turn.end_asleep();
                 self.sleep(timeout);
+                slept = true;
             }
             self.turns.park.woke();
-            let found = self.serve();
+            let found = self.serve(slept);
             failed = found.failed;
             if found.at >= check_at {
                 check_at = found.at + DESCRIPTOR_CHECK;
@@ -128,9 +130,11 @@ impl Driver {
     }
 
     /// Everything the program's thread seldom gets to: all sockets and inboxes.
-    fn serve(&self) -> Found {
+    fn serve(&self, slept: bool) -> Found {
         let mut turn = self.turn();
-        turn.wake();
+        if slept {
+            turn.wake();
+        }
         let at = turn.now();
         let work = turn.drive(at, Effort::Full);
         turn.sync_links();

@@ -16,6 +16,7 @@ pub(crate) trait Machine {
     /// When it must be driven even if nothing happens.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Whoever drives it is about to sleep on its descriptors. Whether there is something to do already.
+    /// A thread is about to sleep on its descriptors; when it is awake again, it says so. Whether there is something to do
+    /// already.
     fn fall_asleep(&mut self) -> bool;
 }

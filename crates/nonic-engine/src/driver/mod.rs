@@ -169,7 +169,6 @@ impl Driver {
     /// Drives thoroughly, for a thread that was woken and does not know what by. Whether there was work.
     pub(crate) fn look_everywhere(&self) -> bool {
         let mut turn = self.turn();
-        turn.wake();
         let now = turn.now();
         let worked = turn.drive(now, Effort::Full);
         drop(turn);
@@ -192,6 +191,12 @@ impl Driver {
             self.turns.park.watched();
         }
         work
+    }
+
+    /// It is awake, and looks for packets next.
+    pub(crate) fn watch_awake(&self) {
+        let mut turn = self.turn();
+        turn.wake();
     }
 
     /// What the shard's threads sleep on.
@@ -222,19 +227,14 @@ impl Driver {
 
     /// Sleeps until a packet comes, but not for long.
     fn nap(&self) {
-        if let Some(mut turn) = self.turns.try_take() {
-            let work = turn.fall_asleep();
-            turn.end_idle();
-            if work {
-                return;
-            }
+        let mut turn = self.turn();
+        let work = turn.fall_asleep();
+        turn.end_idle();
+        if !work {
+            // If the descriptors are lost, it does not sleep; the next turn finds out.
+            let _ = self.poller.wait(Some(CONTENDED_NAP));
         }
-        // If the descriptors are lost, it does not sleep; the next turn finds out.
-        let _ = self.poller.wait(Some(CONTENDED_NAP));
-        if let Some(mut turn) = self.turns.try_take() {
-            turn.wake();
-            turn.end_idle();
-        }
+        self.watch_awake();
     }
 
     /// Looks for work where it is likely, and does it. Whether there was any.

@@ -70,13 +70,13 @@ pub(crate) trait Link: Send {
         0
     }
 
-    /// We are about to sleep: whoever sends on a lane must wake us. Whether something is there already.
+    /// A thread is about to sleep: whoever sends on a lane must wake it. Whether something is there already.
     fn fall_asleep(&mut self) -> bool {
         false
     }
 
-    /// We are awake.
-    fn wake(&mut self) {}
+    /// A thread is awake and will look for packets; others may still sleep.
+    fn wake(&mut self, _others_sleep: bool) {}
 
     /// When [`Link::receive`] or [`Presence::attend`] is needed though no descriptor says so.
     fn next_timeout(&self) -> Option<Time>;

@@ -93,6 +93,8 @@ pub(crate) struct Shard {
     hot: (usize, usize),
     /// The last packets came through a lane, or left on one: sockets are looked at less often.
     on_lanes: bool,
+    /// How many threads sleep on the descriptors, or are about to.
+    sleepers: u32,
     /// How often it was driven; wraps.
     calls: u32,
     /// The time when the clock was last read for it.
@@ -165,6 +167,7 @@ impl Machine for Shard {
     }
 
     fn fall_asleep(&mut self) -> bool {
+        self.sleepers += 1;
         let links = self.links.iter_mut();
         links.fold(false, |waiting, link| link.fall_asleep() | waiting)
     }
@@ -185,6 +188,7 @@ impl Shard {
             unsent: false,
             hot: (0, 0),
             on_lanes: false,
+            sleepers: 0,
             calls: 0,
             clock_read: Time::ZERO,
             may_defer: !prompt,
@@ -495,9 +499,11 @@ impl Shard {
         bytes > 0
     }
 
-    /// Whoever slept on the descriptors is awake.
+    /// A thread that slept on the descriptors is awake, and looks for packets next.
     pub(crate) fn wake(&mut self) {
-        self.links.iter_mut().for_each(|link| link.wake());
+        self.sleepers = self.sleepers.saturating_sub(1);
+        let others_sleep = self.sleepers > 0;
+        self.links.iter_mut().for_each(|link| link.wake(others_sleep));
     }
 
     /// Takes what one source has.

@@ -131,15 +131,21 @@ impl IncomingLanes {
             .fold(false, |waiting, lane| lane.ring.fall_asleep() | waiting)
     }
 
-    /// We are awake: nobody needs to wake us any more.
-    pub(crate) fn wake(&self) {
+    /// A thread that slept is awake and will look; others may still sleep, and must be woken by what comes later.
+    pub(crate) fn wake(&self, others_sleep: bool) {
         if self.lanes.is_empty() {
             return;
         }
-        self.lanes.iter().for_each(|lane| lane.ring.wake());
         if let Some(bell) = &self.bell {
             // One that is not ours any more is found out by whoever checks descriptors.
             let _ = bell.drain();
+        }
+        for lane in &self.lanes {
+            match others_sleep {
+                // What is there already, this thread finds.
+                true => drop(lane.ring.fall_asleep()),
+                false => lane.ring.wake(),
+            }
         }
     }
 }

@@ -388,8 +388,8 @@ impl Link for UdpLink {
         self.incoming.fall_asleep()
     }
 
-    fn wake(&mut self) {
-        self.incoming.wake();
+    fn wake(&mut self, others_sleep: bool) {
+        self.incoming.wake(others_sleep);
     }
 
     fn next_timeout(&self) -> Option<Time> {
