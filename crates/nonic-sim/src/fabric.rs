@@ -42,6 +42,8 @@ pub struct FabricConfig {
     pub poll_delay_ns: u64,
     /// How many datagrams a NIC handles before it transmits.
     pub handle_budget: usize,
+    /// How long a NIC pauses at most before it goes on with what it does without packets.
+    pub direct_pause_ns: u64,
 }
 
 impl Default for FabricConfig {
@@ -52,6 +54,7 @@ impl Default for FabricConfig {
             batching: Batching::Whole,
             poll_delay_ns: 0,
             handle_budget: 64,
+            direct_pause_ns: 1_000,
         }
     }
 }
@@ -310,6 +313,9 @@ impl<T> Fabric<T> {
         self.schedule_wake(station);
         if !self.stations[station].inbox.is_empty() {
             self.drive_in(station, 0);
+        } else if self.stations[station].nic.ready_queue_pairs() > 0 {
+            let pause_ns = self.prng.below(self.config.direct_pause_ns + 1);
+            self.drive_in(station, pause_ns);
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Two layers:
 //! - [`Fabric`] moves packets between any number of [`nonic_core::Nic`]s over [`Link`]s with [`Faults`], and
-//!   drives each as the real engine does. It is a library for tests of anything that runs on the core.
+//!   drives each as the real engine does. It is a library for tests of anything that runs on the core. With a
+//!   [`SharedHost`], NICs also reach each other's memory without packets.
 //! - [`run_seed`] draws a whole workload from a number, runs it and checks every completion and every byte
 //!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect; or, with
 //!   [`Workload::Shares`], measures what many processes at one address get. [`run_many`] does so for a range
@@ -15,6 +16,7 @@
 
 mod capture;
 mod connections;
+mod direct;
 mod fabric;
 mod link;
 mod run;
@@ -23,6 +25,7 @@ mod shares;
 mod world;
 
 pub use capture::Capture;
+pub use direct::{DirectProfile, SharedHost};
 pub use fabric::{Batching, Fabric, FabricConfig, Step};
 pub use link::{Link, LinkProfile};
 pub use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train};

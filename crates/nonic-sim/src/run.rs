@@ -2,6 +2,7 @@
 
 use crate::capture::Capture;
 use crate::connections::Connections;
+use crate::direct::SharedHost;
 use crate::fabric::Fabric;
 use crate::shares::Shares;
 use crate::world::World;
@@ -70,6 +71,8 @@ pub struct Report {
     pub failures: u64,
     /// Of these, for want of an answer.
     pub retries_exceeded: u64,
+    /// Requests executed in the memory of a peer, without packets.
+    pub direct: u64,
     /// What the links did to packets.
     pub faults: FaultCounts,
 }
@@ -166,6 +169,7 @@ impl Simulation for World {
             completions: self.completions,
             failures: self.failures,
             retries_exceeded: self.retries_exceeded,
+            direct: self.shared_host.as_ref().map_or(0, SharedHost::requests),
             ..fabric_report(seed, self.steps, &self.fabric)
         }
     }
@@ -347,6 +351,7 @@ impl Report {
         self.completions += other.completions;
         self.failures += other.failures;
         self.retries_exceeded += other.retries_exceeded;
+        self.direct += other.direct;
         self.faults.lost += other.faults.lost;
         self.faults.duplicated += other.faults.duplicated;
         self.faults.reordered += other.faults.reordered;

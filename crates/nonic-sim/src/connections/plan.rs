@@ -103,6 +103,7 @@ impl Plan {
                 ]),
                 poll_delay_ns: prng.below(5_000),
                 handle_budget: 64,
+                ..FabricConfig::default()
             },
             cm: CmConfig {
                 ca_guid: seed,

@@ -106,7 +106,7 @@ impl World {
                 let too_late = revoked_ns.is_some_and(|revoked_ns| op.posted_ns > revoked_ns);
                 // No bytes need no key; and nobody tells an unreliable sender.
                 let judged = qp.service == Service::Rc && op.length > 0;
-                op.expect == Expect::Success && !(too_late && judged)
+                op.expect == Expect::Success && !(too_late && judged) && !self.peer_had_ended(number, index)
             }
             Status::Flushed => self.error_is_explained(number),
             // A repeated READ with a key that was revoked meanwhile is not answered.
@@ -127,6 +127,15 @@ impl World {
                 op.expect
             ))
         }
+    }
+
+    /// Whether a request needs a peer that had ended when it was posted.
+    fn peer_had_ended(&self, number: usize, index: usize) -> bool {
+        let qp = &self.qps[number];
+        let op = &qp.ops[index];
+        let local = matches!(op.kind, Kind::LocalInvalidate { .. } | Kind::BindWindow { .. });
+        let ended_ns = qp.peer.and_then(|peer| self.qps[peer].ended_ns);
+        qp.service == Service::Rc && !local && ended_ns.is_some_and(|ended_ns| op.posted_ns > ended_ns)
     }
 
     /// Whether the queue pair may be in error.
@@ -288,8 +297,8 @@ impl World {
         let arena = &mut self.arenas[qp.arena];
         let actual = arena.read(buffer);
         let before = buffer.gather(&arena.image);
-        let mtu = qp.terms.mtu.bytes() as usize;
-        if is_overlay(&actual, &content.bytes(), &before, mtu) {
+        let unit = self.scenario.unit(qp.terms.mtu.bytes() as usize);
+        if is_overlay(&actual, &content.bytes(), &before, unit) {
             buffer.scatter(&mut arena.image, &actual);
         }
         // Otherwise the final comparison finds the difference.

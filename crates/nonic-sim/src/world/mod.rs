@@ -13,6 +13,7 @@ mod bad;
 mod completions;
 mod content;
 mod datagrams;
+mod direct;
 mod draw;
 mod events;
 mod finish;
@@ -25,6 +26,7 @@ mod scenario;
 mod setup;
 
 use crate::capture::Capture;
+use crate::direct::SharedHost;
 use crate::fabric::{Fabric, Step};
 use content::Arena;
 use model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Word};
@@ -45,6 +47,8 @@ const MAX_TIME_NS: u64 = 600_000_000_000;
 /// A run.
 pub(crate) struct World {
     pub(crate) fabric: Fabric<Mark>,
+    /// What makes NICs reach each other's memory, if they do.
+    pub(crate) shared_host: Option<SharedHost>,
     scenario: Scenario,
     prng: Prng,
     hosts: Vec<Host>,
@@ -73,14 +77,21 @@ impl World {
     /// The world of a seed, at time zero.
     pub(crate) fn draw(seed: u64) -> Self {
         let mut prng = Prng::new(seed);
-        let plan = Plan::draw(&mut prng);
+        let mut plan = Plan::draw(&mut prng);
+        plan.plan_direct(seed);
         World::new(plan, prng)
     }
 
     fn new(plan: Plan, mut prng: Prng) -> Self {
-        let fabric = Fabric::new(plan.scenario.fabric, prng.next_u64());
+        let mut config = plan.scenario.fabric;
+        let direct = plan.scenario.direct;
+        if let Some(direct) = direct {
+            config.direct_pause_ns = direct.pause_ns;
+        }
+        let fabric = Fabric::new(config, prng.next_u64());
         let mut world = World {
             fabric,
+            shared_host: direct.map(|direct| SharedHost::new(direct.profile, Prng::new(direct.seed))),
             scenario: plan.scenario,
             prng,
             hosts: plan.hosts,
@@ -268,8 +279,10 @@ impl World {
 
     /// A queue pair is gone, and whatever it had outstanding with it.
     fn forget(&mut self, number: usize) {
+        let now_ns = self.fabric.now().as_ns();
         let qp = &mut self.qps[number];
         qp.life = Life::Gone;
+        qp.ended_ns.get_or_insert(now_ns);
         qp.outstanding.clear();
         qp.waiting.clear();
     }
@@ -292,6 +305,9 @@ impl World {
         let modified = self.fabric.nic_mut(station).modify_qp(now, qpn, &set);
         modified.map_err(|error| format!("QP {number}: cannot go to {state}: {error}"))?;
         self.qps[number].life = life;
+        if life == Life::Error {
+            self.qps[number].ended_ns = Some(now.as_ns());
+        }
         self.fabric.kick(station);
         Ok(())
     }

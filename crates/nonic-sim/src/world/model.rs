@@ -5,7 +5,7 @@
 
 use super::content::{Content, Pieces};
 use nonic_core::{
-    Arm, CompletionQueue, PathMtu, PdId, Psn, Qpn, ReceiveQueue, RnrTimer, SendFlags, Service, Status,
+    Access, Arm, CompletionQueue, PathMtu, PdId, Psn, Qpn, ReceiveQueue, RnrTimer, SendFlags, Service, Status,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -347,6 +347,10 @@ pub(crate) struct Qp {
     pub(crate) blind: bool,
     /// Something the peer posted, or a receive of ours, may make the responder refuse and fail.
     pub(crate) may_be_refused: bool,
+    /// A right that its peer will miss.
+    pub(crate) withheld: Access,
+    /// When its program ended it, or its NIC died: nothing that is asked of it later succeeds.
+    pub(crate) ended_ns: Option<u64>,
     /// The first failure of the send queue.
     pub(crate) failed: Option<Status>,
     /// Packets disturbed on the way to and from the peer when a request was last seen to succeed.

@@ -4,7 +4,7 @@ use super::content::Arena;
 use super::model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Terms, Word};
 use super::scenario::Scenario;
 use nonic_core::link::Prng;
-use nonic_core::{Arm, PathMtu, Psn, Qpn, RnrTimer, Service};
+use nonic_core::{Access, Arm, PathMtu, Psn, Qpn, RnrTimer, Service};
 use std::collections::{BTreeSet, VecDeque};
 
 /// A plan, as it grows.
@@ -202,6 +202,8 @@ impl Plan {
             life: Life::Planned,
             blind: false,
             may_be_refused: false,
+            withheld: Access::empty(),
+            ended_ns: None,
             failed: None,
             disturbed_at_success: 0,
             posts_after_failure: 0,

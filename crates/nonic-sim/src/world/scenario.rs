@@ -1,5 +1,6 @@
 //! From a seed to a network: how many NICs, which links, which faults.
 
+use super::direct::DirectTerms;
 use crate::fabric::{Batching, FabricConfig};
 use crate::link::LinkProfile;
 use nonic_core::WindowConfig;
@@ -17,6 +18,8 @@ pub(crate) struct Scenario {
     pub(crate) window: WindowConfig,
     /// Nothing on the links disturbs packets (a queue may still overflow).
     pub(crate) calm: bool,
+    /// How NICs reach each other's memory, if they do.
+    pub(crate) direct: Option<DirectTerms>,
 }
 
 impl Scenario {
@@ -48,6 +51,7 @@ impl Scenario {
                 0
             },
             handle_budget: prng.pick(&[1, 4, 64]),
+            ..FabricConfig::default()
         };
         let max = prng.pick(&[4 << 10, 16 << 10, 64 << 10, 512 << 10]);
         let initial = (max >> prng.below(3)).max(1024);
@@ -58,7 +62,13 @@ impl Scenario {
             fabric,
             window: WindowConfig { initial, max },
             calm: faults.is_none(),
+            direct: None,
         }
+    }
+
+    /// A part of a message appears in units of this many bytes, if its packets have `mtu`.
+    pub(crate) fn unit(&self, mtu: usize) -> usize {
+        self.direct.map_or(mtu, |direct| mtu.min(direct.piece as usize))
     }
 
     /// The address of a station.

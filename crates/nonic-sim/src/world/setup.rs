@@ -25,6 +25,7 @@ impl World {
         let config = NicConfig {
             window: self.scenario.window,
             lenient_icrc: self.scenario.lenient_icrc,
+            direct_piece: self.scenario.direct.map_or(0, |direct| direct.piece),
             ..NicConfig::default()
         };
         let keys = Arc::new(KeyTable::new());
@@ -33,6 +34,9 @@ impl World {
             ip: host.ip,
             port: 49_152 + (host.seed % 16_384) as u16,
         });
+        if let Some(shared_host) = &self.shared_host {
+            shared_host.attach(&mut nic);
+        }
         nic
     }
 
@@ -267,7 +271,7 @@ impl World {
         let reliable = qp.service == Service::Rc;
         let init = QpAttributes {
             state: Some(QpState::Init),
-            access: Some(EVERYTHING - Access::LOCAL_WRITE - Access::MW_BIND),
+            access: Some(EVERYTHING - Access::LOCAL_WRITE - Access::MW_BIND - qp.withheld),
             pkey_index: Some(0),
             port: Some(1),
             ..QpAttributes::default()

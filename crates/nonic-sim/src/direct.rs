@@ -1,0 +1,252 @@
+//! Direct access in the simulator: NICs that reach each other's memory, as those of one host do.
+//!
+//! [`SharedHost`] keeps what NICs publish and moves bytes between their regions, checking what the engine's implementation
+//! must check: the target's queue pair, its peer, the packet it expects, rights, and the key's domain and range. It
+//! refuses at random besides, also in the middle of a request. What the kernel could do beside another thread is atomic
+//! here; what happens between two pieces of a request is up to the fabric's clock.
+//!
+//! Whoever breaks the contract of [`DirectAccess`] or [`KeyPublisher`] panics, and so fails the run.
+
+use nonic_core::link::Prng;
+use nonic_core::{
+    Access, Direct, DirectAccess, DirectOperation, DirectRequest, Key, KeyPublisher, Nic, PdId, Progress,
+    Psn, Qpn, Region, Target,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Which NICs reach each other, and how reliably.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct DirectProfile {
+    /// How many pairs of addresses reach each other, in percent.
+    pub reach_percent: u64,
+    /// How many pieces are refused for no reason, in percent.
+    pub refuse_percent: u64,
+}
+
+/// What NICs on one host know of each other.
+#[derive(Clone)]
+pub struct SharedHost(Arc<Mutex<State>>);
+
+struct State {
+    profile: DirectProfile,
+    prng: Prng,
+    /// Who reaches whom, as it was drawn at the first contact.
+    reach: BTreeMap<(IpAddr, IpAddr), bool>,
+    targets: HashMap<(IpAddr, Qpn), Published>,
+    /// By the NIC and the key.
+    keys: HashMap<(u64, u32), PublishedKey>,
+    attached: u64,
+    requests: u64,
+    bytes: Vec<u8>,
+}
+
+struct Published {
+    nic: u64,
+    target: Target,
+    progress: Option<Progress>,
+    withdrawn: bool,
+}
+
+struct PublishedKey {
+    pd: PdId,
+    iova: u64,
+    length: u64,
+    offset: usize,
+    access: Access,
+    region: Arc<dyn Region>,
+}
+
+impl SharedHost {
+    /// A host without NICs.
+    pub fn new(profile: DirectProfile, prng: Prng) -> Self {
+        SharedHost(Arc::new(Mutex::new(State {
+            profile,
+            prng,
+            reach: BTreeMap::new(),
+            targets: HashMap::new(),
+            keys: HashMap::new(),
+            attached: 0,
+            requests: 0,
+            bytes: Vec::new(),
+        })))
+    }
+
+    /// Others on the host reach this NIC, and it them, from now until it is dropped.
+    pub fn attach(&self, nic: &mut Nic) {
+        let number = {
+            let mut state = self.lock();
+            state.attached += 1;
+            state.attached
+        };
+        let keys = Arc::new(Keys {
+            host: self.clone(),
+            nic: number,
+        });
+        assert!(nic.keys().publish_to(keys), "a NIC is attached once");
+        nic.set_direct(Box::new(Attached {
+            host: self.clone(),
+            nic: number,
+            own: HashMap::new(),
+        }));
+    }
+
+    /// How many requests were executed without packets.
+    pub fn requests(&self) -> u64 {
+        self.lock().requests
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A NIC's way in and out.
+struct Attached {
+    host: SharedHost,
+    nic: u64,
+    /// At which address each of its queue pairs was published.
+    own: HashMap<Qpn, IpAddr>,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let mut state = self.host.lock();
+        state.targets.retain(|_, published| published.nic != self.nic);
+        state.keys.retain(|(nic, _), _| *nic != self.nic);
+    }
+}
+
+impl DirectAccess for Attached {
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Direct {
+        match self.host.lock().execute(request) {
+            Some(()) => Direct::Done,
+            None => Direct::Refused,
+        }
+    }
+
+    fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {
+        let mut state = self.host.lock();
+        let Some(target) = target else {
+            let published = self
+                .own
+                .get(&qpn)
+                .and_then(|ip| state.targets.get_mut(&(*ip, qpn)));
+            let published = published.expect("what is withdrawn was published");
+            assert!(!published.withdrawn, "withdrawn twice");
+            published.withdrawn = true;
+            return;
+        };
+        self.own.insert(qpn, target.local);
+        let published = Published {
+            nic: self.nic,
+            target: *target,
+            progress: None,
+            withdrawn: false,
+        };
+        state.targets.insert((target.local, qpn), published);
+    }
+
+    fn expect(&mut self, qpn: Qpn, psn: Psn) {
+        let mut state = self.host.lock();
+        let published = self
+            .own
+            .get(&qpn)
+            .and_then(|ip| state.targets.get_mut(&(*ip, qpn)));
+        let published = published.filter(|published| !published.withdrawn);
+        let published = published.expect("only what is published expects anything");
+        assert!(
+            published.progress.is_none(),
+            "the responder looked before it was told"
+        );
+        published.target.expected = psn;
+    }
+
+    fn executed(&mut self, qpn: Qpn) -> Option<Progress> {
+        let mut state = self.host.lock();
+        let place = (*self.own.get(&qpn)?, qpn);
+        state.targets.get_mut(&place)?.progress.take()
+    }
+}
+
+/// Who is told of a NIC's keys.
+struct Keys {
+    host: SharedHost,
+    nic: u64,
+}
+
+impl KeyPublisher for Keys {
+    fn publish(&self, key: &Key) {
+        let published = PublishedKey {
+            pd: key.pd(),
+            iova: key.iova(),
+            length: key.length(),
+            offset: key.offset(),
+            access: key.access(),
+            region: key.share_region(),
+        };
+        let before = self.host.lock().keys.insert((self.nic, key.value()), published);
+        assert!(before.is_none(), "a key is published once");
+    }
+
+    fn withdraw(&self, key: &Key) -> bool {
+        let withdrawn = self.host.lock().keys.remove(&(self.nic, key.value()));
+        assert!(withdrawn.is_some(), "what is withdrawn was published");
+        true
+    }
+}
+
+impl State {
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
+        let between = (
+            request.local.min(request.remote),
+            request.local.max(request.remote),
+        );
+        let reaches = match self.reach.get(&between) {
+            Some(reaches) => *reaches,
+            None => {
+                let reaches = self.prng.percent(self.profile.reach_percent);
+                self.reach.insert(between, reaches);
+                reaches
+            }
+        };
+        if !reaches || self.prng.percent(self.profile.refuse_percent) {
+            return None;
+        }
+        let published = self.targets.get_mut(&(request.remote, request.target))?;
+        let target = &mut published.target;
+        let needed = request.operation.needs_there();
+        let serves = !published.withdrawn
+            && target.remote == request.local
+            && target.peer == request.own
+            && target.expected == request.psn
+            && target.access.contains(needed);
+        let key = self.keys.get(&(published.nic, request.rkey))?;
+        let start = request.va.checked_sub(key.iova)?;
+        let covers = start.checked_add(u64::from(request.left))? <= key.length;
+        if !serves || !covers || key.pd != target.pd || !key.access.contains(needed) {
+            return None;
+        }
+        let at = key.offset + start as usize;
+        self.bytes.resize(request.bytes.len(), 0);
+        let moved = match request.operation {
+            DirectOperation::Write => {
+                request.bytes.gather(&mut self.bytes) && key.region.write(at, &self.bytes).is_ok()
+            }
+            DirectOperation::Read => {
+                key.region.read(at, &mut self.bytes).is_ok() && request.bytes.scatter(&self.bytes)
+            }
+        };
+        if !moved {
+            return None;
+        }
+        if let Some(next) = request.next {
+            target.expected = next;
+            let messages = published.progress.map_or(0, |progress| progress.messages) + 1;
+            published.progress = Some(Progress { next, messages });
+            self.requests += 1;
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Direct access in a run: which seeds have it, and queue pairs that do not permit everything, so that a way around the
+//! responder shows.
+//!
+//! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
+
+use super::model::{Bad, Expect, Kind};
+use super::plan::Plan;
+use crate::direct::DirectProfile;
+use nonic_core::link::Prng;
+use nonic_core::{Access, Service, Status};
+
+/// How the NICs of a run reach each other's memory.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct DirectTerms {
+    pub(crate) profile: DirectProfile,
+    /// The most bytes moved at once: a power of two, so that pieces and packets have common borders.
+    pub(crate) piece: u32,
+    /// The longest pause between two pieces.
+    pub(crate) pause_ns: u64,
+    pub(crate) seed: u64,
+}
+
+impl DirectTerms {
+    /// For a third of all seeds.
+    fn draw(prng: &mut Prng) -> Option<Self> {
+        if !prng.percent(33) {
+            return None;
+        }
+        Some(DirectTerms {
+            profile: DirectProfile {
+                reach_percent: prng.pick(&[100, 100, 60]),
+                refuse_percent: prng.pick(&[0, 0, 4, 25]),
+            },
+            piece: prng.pick(&[64, 256, 1024, 4096, 1 << 20]),
+            pause_ns: prng.pick(&[200, 2_000, 20_000]),
+            seed: prng.next_u64(),
+        })
+    }
+}
+
+impl Plan {
+    /// Adds direct access to the plan of a seed, if it has any.
+    pub(super) fn plan_direct(&mut self, seed: u64) {
+        let mut prng = Prng::new(seed ^ 0x6469_7265_6374);
+        self.scenario.direct = DirectTerms::draw(&mut prng);
+        let Some(direct) = self.scenario.direct else {
+            return;
+        };
+        for cell in &mut self.cells {
+            cell.mtu = cell.mtu.min(direct.piece as usize);
+        }
+        for number in 0..self.qps.len() {
+            // Whoever posts one burst after another always has packets under way.
+            if prng.percent(50) {
+                self.qps[number].pace_ns = prng.pick(&[30_000, 300_000]);
+            }
+            if prng.percent(8) {
+                let right = prng.pick(&[Access::REMOTE_WRITE, Access::REMOTE_READ]);
+                self.withhold(number, right);
+            }
+        }
+    }
+
+    /// A queue pair does not permit what its peer will ask for: the first such request is refused.
+    fn withhold(&mut self, number: usize, right: Access) {
+        let qp = &self.qps[number];
+        let (Service::Rc, None, Some(peer)) = (qp.service, qp.half, qp.peer) else {
+            return;
+        };
+        let mut ops = self.qps[peer].ops.iter_mut();
+        // One that fails by itself ends the connection before.
+        let first = ops.find(|op| matches!(op.expect, Expect::Local(_)) || needs(op.kind) == Some(right));
+        if let Some(refused) = first.filter(|op| !matches!(op.expect, Expect::Local(_))) {
+            refused.expect = Expect::Refused(Status::RemoteInvalidRequest);
+        }
+        self.qps[number].withheld = right;
+    }
+}
+
+/// The right that a queue pair must give for a request.
+fn needs(kind: Kind) -> Option<Access> {
+    match kind {
+        Kind::Write { .. }
+        | Kind::Bad(
+            Bad::WriteUnknownKey | Bad::WriteImmediateUnknownKey | Bad::WriteOutOfBounds | Bad::WriteReadOnly,
+        ) => Some(Access::REMOTE_WRITE),
+        Kind::ReadPool { .. }
+        | Kind::ReadCell { .. }
+        | Kind::Bad(Bad::ReadUnknownKey | Bad::ReadOutOfBounds) => Some(Access::REMOTE_READ),
+        _ => None,
+    }
+}
