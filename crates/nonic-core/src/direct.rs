@@ -9,13 +9,13 @@
 //!   way reports no errors of its own.
 //! - The responder is told afterwards how far the sequence has gone ([`DirectAccess::executed`]), before it looks at any
 //!   packet of that queue pair. To it, it is as if it had executed the requests itself.
-//! - The responder's side publishes what peers may do ([`DirectAccess::publish`], [`KeyPublisher`]) and takes it back:
+//! - The responder's side publishes what peers may do ([`DirectAccess::publish`], [`KeyPublisher`](crate::KeyPublisher)) and takes it back:
 //!   when taking back returns, no access that relied on it is under way.
 //!
 //! Nothing here touches memory but [`LocalBytes::gather`] and [`LocalBytes::scatter`], which are for simulators. When the core
 //! asks, and why nothing is executed twice or out of order, is in `roce::rc::direct`.
 
-use crate::verbs::memory::{Access, Key, PdId, Region};
+use crate::verbs::memory::{Access, PdId, Region};
 use crate::verbs::wqe::Payload;
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
@@ -203,15 +203,4 @@ pub enum LocalPart<'a> {
     },
     /// Bytes that came with the request.
     Inline(&'a [u8]),
-}
-
-/// Who is told of memory keys, so that peers can see them.
-pub trait KeyPublisher: Send + Sync {
-    /// A region's key lives from now on. Keys of memory windows, and those bound to a queue pair, are not told of. Must not
-    /// call the key table.
-    fn publish(&self, key: &Key);
-
-    /// It has been revoked. Called before revocation returns, with no lock held; when this returns, no direct access
-    /// through it is under way. Whether that is so: a peer that has been stopped in the middle of one may not end it.
-    fn withdraw(&self, key: &Key) -> bool;
 }

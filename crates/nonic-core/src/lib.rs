@@ -39,8 +39,7 @@ mod verbs;
 
 pub use counters::Counters;
 pub use direct::{
-    Direct, DirectAccess, DirectOperation, DirectRequest, KeyPublisher, LocalBytes, LocalPart, Progress,
-    Target,
+    Direct, DirectAccess, DirectOperation, DirectRequest, LocalBytes, LocalPart, Progress, Target,
 };
 pub use entropy::{Entropy, SeededEntropy};
 pub use nic::{
@@ -63,7 +62,8 @@ pub use verbs::cq::{Arm, CompletionQueue, CqId, CqOverflow};
 pub use verbs::event::Event;
 pub use verbs::memory;
 pub use verbs::memory::{
-    Access, Fault, HeapRegion, Key, KeyError, KeySpec, KeyTable, PdId, Region, Sge, WindowBind, WindowKind,
+    Access, Fault, HeapRegion, Key, KeyError, KeyPublisher, KeySpec, KeyTable, PdId, Region, Sge, WindowBind,
+    WindowKind,
 };
 pub use verbs::rq::{ReceiveQueue, RecvRefused, SrqId};
 pub use verbs::work::{

@@ -28,6 +28,8 @@ pub(crate) struct NicResources<'a> {
     pub(crate) direct: Option<&'a mut (dyn DirectAccess + 'static)>,
     /// The most bytes moved that way at once.
     pub(crate) direct_piece: u32,
+    /// A request of so many bytes is worth waiting for that.
+    pub(crate) direct_worth: u32,
 }
 
 impl NicResources<'_> {

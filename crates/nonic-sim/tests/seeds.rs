@@ -13,6 +13,7 @@ fn three_hundred_seeds_pass_every_check() {
     assert!(total.operations > 5_000, "{total:?}");
     assert!(total.completions > total.operations / 2, "{total:?}");
     assert!(total.failures > 100 && total.retries_exceeded > 0, "{total:?}");
+    assert!(total.direct > 500, "{total:?}");
     let faults = total.faults;
     assert!(
         faults.lost > 0 && faults.duplicated > 0 && faults.reordered > 0 && faults.corrupted > 0,

@@ -31,6 +31,9 @@ pub struct NicConfig {
     /// The most bytes that are moved into or out of the memory of a peer on this host at once: whoever has a longer message
     /// lets others have their turn in between.
     pub direct_piece: u32,
+    /// From so many bytes on, a request waits until everything before it is answered if it can then be executed in the memory
+    /// of a peer on this host: that is faster than packets by more than an answer takes.
+    pub direct_worth: u32,
 }
 
 impl Default for NicConfig {
@@ -44,6 +47,7 @@ impl Default for NicConfig {
             max_inline_data: 1024,
             max_rd_atomic: 128,
             direct_piece: 1 << 20,
+            direct_worth: 128 << 10,
         }
     }
 }

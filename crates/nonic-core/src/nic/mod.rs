@@ -106,6 +106,7 @@ macro_rules! resources {
             xrc: &$nic.xrc,
             direct: $nic.direct.as_deref_mut(),
             direct_piece: $nic.config.direct_piece,
+            direct_worth: $nic.config.direct_worth,
         }
     };
 }

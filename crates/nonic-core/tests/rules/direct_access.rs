@@ -139,6 +139,64 @@ fn nothing_goes_directly_while_a_packet_is_under_way() {
 }
 
 #[test]
+fn a_long_request_waits_for_the_direct_way_if_it_is_open() {
+    let (mut pair, host) = on_one_host(&Setup {
+        direct_worth: 2000,
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(100);
+    let mut ids = 0..;
+    // Nobody knows yet that the peer can be reached, so nothing waits.
+    for waits in [false, true] {
+        recv!(pair.b, 9, 0, 64);
+        for (op, length) in [
+            (SendOp::Send, 64),
+            (SendOp::Write(remote), 1999),
+            (SendOp::Write(remote), 2000),
+            (SendOp::Read(remote), 3000),
+        ] {
+            post!(pair.a, ids.next().expect("endless"), op, 0, length);
+        }
+        let packets = pair.a.transmit();
+        assert_eq!(packets.len(), if waits { 3 } else { 6 });
+        pair.b.receive_all(&packets);
+        pair.exchange();
+        assert_eq!(host.pieces(), if waits { (3, 3) } else { (0, 0) });
+        post!(pair.a, ids.next().expect("endless"), SendOp::Write(remote), 0, 8);
+        pair.exchange();
+        let done = pair.a.completions();
+        assert!(done.iter().all(|completion| completion.status == Status::Success));
+        assert_eq!(done.len(), 5);
+    }
+    // Once it has been refused, nothing waits for it.
+    host.state().refuses_after = Some(0);
+    post!(pair.a, 20, SendOp::Write(remote), 0, 8);
+    post!(pair.a, 21, SendOp::Write(remote), 0, 2000);
+    assert_eq!(pair.a.transmit().len(), 3);
+}
+
+#[test]
+fn a_request_that_waits_for_the_direct_way_survives_a_loss() {
+    let (mut pair, host) = on_one_host(&Setup {
+        direct_worth: 2000,
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(100);
+    recv!(pair.b, 9, 0, 64);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    post!(pair.a, 2, SendOp::Send, 0, 64);
+    post!(pair.a, 3, SendOp::Write(remote), 0, 2000);
+    sent!(pair.a, [RC_SEND_ONLY]);
+    pair.advance(us(70_000));
+    pair.exchange();
+    completed!(
+        pair.a,
+        [(1, Status::Success), (2, Status::Success), (3, Status::Success)]
+    );
+    assert_eq!(host.pieces(), (2, 2));
+}
+
+#[test]
 fn nothing_goes_directly_while_the_peer_asks_for_quiet() {
     let (mut pair, host) = on_one_host(&Setup::rc());
     post!(pair.a, 1, SendOp::Send, 0, 64);

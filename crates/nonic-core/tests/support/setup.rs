@@ -35,6 +35,8 @@ pub struct Setup {
     pub srq: bool,
     /// Bytes that go into a peer's memory at once.
     pub direct_piece: u32,
+    /// From so many bytes on, a request waits until they can.
+    pub direct_worth: u32,
 }
 
 impl Default for Setup {
@@ -68,6 +70,7 @@ impl Default for Setup {
             max_segments: 8,
             srq: false,
             direct_piece: 1 << 20,
+            direct_worth: 128 << 10,
         }
     }
 }
@@ -96,6 +99,7 @@ impl Setup {
             window: self.window,
             lenient_icrc: self.lenient_icrc,
             direct_piece: self.direct_piece,
+            direct_worth: self.direct_worth,
             ..NicConfig::default()
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct DirectTerms {
     pub(crate) profile: DirectProfile,
     /// The most bytes moved at once: a power of two, so that pieces and packets have common borders.
     pub(crate) piece: u32,
+    /// From so many bytes on, a request waits until it can be executed this way.
+    pub(crate) worth: u32,
     /// The longest pause between two pieces.
     pub(crate) pause_ns: u64,
     pub(crate) seed: u64,
@@ -32,6 +34,7 @@ impl DirectTerms {
                 refuse_percent: prng.pick(&[0, 0, 4, 25]),
             },
             piece: prng.pick(&[64, 256, 1024, 4096, 1 << 20]),
+            worth: prng.pick(&[1, 2_000, u32::MAX]),
             pause_ns: prng.pick(&[200, 2_000, 20_000]),
             seed: prng.next_u64(),
         })
@@ -41,7 +44,7 @@ impl DirectTerms {
 impl Plan {
     /// Adds direct access to the plan of a seed, if it has any.
     pub(super) fn plan_direct(&mut self, seed: u64) {
-        let mut prng = Prng::new(seed ^ 0x6469_7265_6374);
+        let mut prng = Prng::new(seed ^ 0x64_6972_6563_7400);
         self.scenario.direct = DirectTerms::draw(&mut prng);
         let Some(direct) = self.scenario.direct else {
             return;

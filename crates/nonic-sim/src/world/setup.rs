@@ -22,12 +22,14 @@ impl World {
     /// A NIC without queue pairs for a host.
     pub(super) fn new_nic(&self, host: usize) -> Nic {
         let host = &self.hosts[host];
-        let config = NicConfig {
+        let mut config = NicConfig {
             window: self.scenario.window,
             lenient_icrc: self.scenario.lenient_icrc,
-            direct_piece: self.scenario.direct.map_or(0, |direct| direct.piece),
             ..NicConfig::default()
         };
+        if let Some(direct) = &self.scenario.direct {
+            (config.direct_piece, config.direct_worth) = (direct.piece, direct.worth);
+        }
         let keys = Arc::new(KeyTable::new());
         let mut nic = Nic::new(config, keys, Box::new(SeededEntropy::new(host.seed)));
         nic.add_endpoint(Endpoint {

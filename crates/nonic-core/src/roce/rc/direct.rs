@@ -16,50 +16,19 @@
 //!   place, before any later request.
 //! - A request that is begun is ended before the send queue counts as drained.
 //!
+//! While direct access works, a long request waits for what is under way before it: it is faster afterwards by more than that
+//! takes. A short one goes as packets behind it.
+//!
 //! A peer that does not tell the truth about what it executed breaks its own connection, and nothing else.
 
-use super::requester::Requester;
+use super::requester::{RcRequest, Requester};
 use super::responder::{Inbound, Responder};
 use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
-use crate::placement::MAX_MESSAGE;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
 use crate::verbs::work::{SendOp, Status};
 use nonic_wire::{NakCode, Packet, Service, Syndrome};
-
-/// How far the request at the front of the send queue was executed without packets. Small, because every queue pair has one:
-/// the bytes done, and a bit above them.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct DirectProgress(u32);
-
-impl DirectProgress {
-    /// A message has at most so many bytes, and the last of them end it.
-    const REFUSED: u32 = MAX_MESSAGE;
-
-    /// So many bytes have been moved.
-    fn done(self) -> u32 {
-        self.0 & !Self::REFUSED
-    }
-
-    fn add(&mut self, bytes: u32) {
-        self.0 += bytes;
-    }
-
-    /// Whether the peer's memory, or ours, may show a part of it.
-    pub(super) fn is_begun(self) -> bool {
-        self.done() > 0
-    }
-
-    /// Whether it goes as packets, from its beginning.
-    fn is_refused(self) -> bool {
-        self.0 & Self::REFUSED != 0
-    }
-
-    fn refuse(&mut self) {
-        self.0 |= Self::REFUSED;
-    }
-}
 
 impl Requester {
     /// Executes the next piece of the request at the cursor in the memory of the peer, if that may be done now. Answers how
@@ -102,6 +71,7 @@ impl Requester {
                     length: piece,
                 },
             }) == Direct::Done;
+        self.direct_works = executed;
         if !executed {
             self.direct.refuse();
             return None;
@@ -117,6 +87,16 @@ impl Requester {
         }
         self.executed_directly(roce, nic);
         Some(piece)
+    }
+
+    /// Whether a request that could go as packets now is better executed directly when what is under way has been answered.
+    /// The last packet of every message asks for an answer, so one will come, or the timer that is set for it.
+    pub(super) fn waits_for_quiescence(&self, nic: &NicResources<'_>, request: &RcRequest) -> bool {
+        self.direct_works
+            && self.cursor > 0
+            && self.next == self.sent
+            && request.wqe.length >= nic.direct_worth
+            && matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_))
     }
 
     /// Whether nothing is under way, and nothing keeps us from sending.

@@ -6,6 +6,7 @@
 //! responder.
 
 mod direct;
+mod direct_progress;
 mod repeats;
 mod replies;
 mod requester;

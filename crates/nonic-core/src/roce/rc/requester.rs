@@ -18,7 +18,7 @@
 //! - While nothing is under way, a WRITE or READ may be executed in the memory of a peer on this host, without packets
 //!   (`direct`).
 
-use super::direct::DirectProgress;
+use super::direct_progress::DirectProgress;
 use crate::qp::{QpState, RnrTimer};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -73,6 +73,8 @@ pub(crate) struct Requester {
     measured: Option<(ExtendedPsn, Time)>,
     /// How far the front request was executed without packets.
     pub(super) direct: DirectProgress,
+    /// Whether the latest attempt to do without packets went well.
+    pub(super) direct_works: bool,
 }
 
 /// A request with the packets it takes.
@@ -190,6 +192,9 @@ impl Requester {
                 return Emit::Idle;
             }
             if request.wqe.op.is_answered() && self.fetches >= u32::from(roce.common.max_rd_atomic) {
+                return Emit::Idle;
+            }
+            if index == 0 && self.waits_for_quiescence(nic, request) {
                 return Emit::Idle;
             }
             if index == 0

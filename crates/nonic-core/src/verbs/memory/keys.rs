@@ -18,7 +18,6 @@ use super::Region;
 use super::hasher::KeyHasher;
 use super::rights::{Access, KeyError, PdId};
 use super::window_table::WindowTable;
-use crate::direct::KeyPublisher;
 use crate::entropy::Entropy;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -185,6 +184,17 @@ impl fmt::Debug for Key {
             .field("access", &self.spec.access)
             .finish_non_exhaustive()
     }
+}
+
+/// Who is told of memory keys, so that peers can see them.
+pub trait KeyPublisher: Send + Sync {
+    /// A region's key lives from now on. Keys of memory windows, and those bound to a queue pair, are not told of. Must not
+    /// call the key table.
+    fn publish(&self, key: &Key);
+
+    /// It has been revoked. Called before revocation returns, with no lock held; when this returns, no direct access
+    /// through it is under way. Whether that is so: a peer that has been stopped in the middle of one may not end it.
+    fn withdraw(&self, key: &Key) -> bool;
 }
 
 /// All keys of a device. Shared by its shards; reading does not block reading.
@@ -388,23 +398,78 @@ mod models {
     use loom::sync::Mutex;
     use loom::thread;
 
+    /// Registers the one key there is.
+    fn register(table: &KeyTable) -> Arc<Key> {
+        let spec = KeySpec {
+            pd: table.alloc_pd(),
+            region: Arc::new(HeapRegion::zeroed(8)),
+            offset: 0,
+            length: 8,
+            iova: 0,
+            access: Access::LOCAL_WRITE,
+            bound_qp: None,
+            invalidatable: false,
+        };
+        table.register_as(9, spec).unwrap().unwrap()
+    }
+
+    /// Whether peers see the key.
+    struct Shown(AtomicBool);
+
+    impl KeyPublisher for Shown {
+        fn publish(&self, _key: &Key) {
+            assert!(!self.0.swap(true, Ordering::SeqCst), "published twice");
+        }
+
+        fn withdraw(&self, _key: &Key) -> bool {
+            assert!(self.0.swap(false, Ordering::SeqCst), "withdrawn twice");
+            true
+        }
+    }
+
+    /// A key that is revoked while it is being shown to peers is not seen by them any more once revocation returned.
+    #[test]
+    fn a_key_revoked_while_it_is_published_does_not_stay_published() {
+        loom::model(|| {
+            let table = LoomArc::new(KeyTable::new());
+            let shown = Arc::new(Shown(AtomicBool::new(false)));
+            assert!(table.publish_to(shown.clone()));
+            let registering = {
+                let table = table.clone();
+                thread::spawn(move || drop(register(&table)))
+            };
+            let revoked = table.try_revoke(9).is_ok();
+            assert!(!revoked || !shown.0.load(Ordering::SeqCst));
+            registering.join().unwrap();
+            assert_eq!(shown.0.load(Ordering::SeqCst), !revoked);
+        });
+    }
+
+    /// A key that is registered while the publisher arrives is published once, and withdrawn.
+    #[test]
+    fn a_key_registered_while_the_publisher_arrives_is_published_once() {
+        loom::model(|| {
+            let table = LoomArc::new(KeyTable::new());
+            let shown = Arc::new(Shown(AtomicBool::new(false)));
+            let registering = {
+                let table = table.clone();
+                thread::spawn(move || drop(register(&table)))
+            };
+            assert!(table.publish_to(shown.clone()));
+            registering.join().unwrap();
+            assert!(shown.0.load(Ordering::SeqCst));
+            assert!(table.revoke(9));
+            assert!(!shown.0.load(Ordering::SeqCst));
+        });
+    }
+
     /// The engine's revocation: mark, then take and release the lock under which accesses are made. Once it
     /// returned, no access succeeds, not even by a holder of the key that checked it before.
     #[test]
     fn after_revocation_returned_no_access_succeeds() {
         loom::model(|| {
             let table = LoomArc::new(KeyTable::new());
-            let spec = KeySpec {
-                pd: table.alloc_pd(),
-                region: Arc::new(HeapRegion::zeroed(8)),
-                offset: 0,
-                length: 8,
-                iova: 0,
-                access: Access::LOCAL_WRITE,
-                bound_qp: None,
-                invalidatable: false,
-            };
-            let key = table.register_as(9, spec).unwrap().unwrap();
+            let key = register(&table);
             // Whether an access is under way: written only while the shard's lock is held.
             let shard = LoomArc::new(Mutex::new(false));
             let revoked = LoomArc::new(AtomicBool::new(false));

@@ -19,7 +19,7 @@ mod windows;
 pub(crate) use hasher::KeyHasher;
 pub use heap::HeapRegion;
 pub(crate) use keys::FENCE_KEY;
-pub use keys::{Key, KeySpec, KeyTable};
+pub use keys::{Key, KeyPublisher, KeySpec, KeyTable};
 pub use rights::{Access, KeyError, PdId};
 pub(crate) use sg::SgFault;
 pub use sg::{SgList, Sge};
