@@ -12,6 +12,9 @@
 //! descriptor readable, unless the thread is awake and will look at its queue before it sleeps. Timers are the
 //! background thread's business as ever: asleep it knows when they are due; keeping away it is back after a nap.
 //!
+//! While another thread of the program polls, that one drives, and one that waits is a bystander: it sleeps until it is
+//! told. Should the other stop polling, the background thread is back after two naps.
+//!
 //! It costs nothing to wait for long: a thread that finds nothing soon sleeps without a timeout. Several
 //! threads that wait do not all wake for each packet ([`Waiters`](crate::driver::waiters::Waiters)). Who waits with `epoll`
 //! on a descriptor of ours does not come here: there the background thread drives.
@@ -42,6 +45,8 @@ pub struct Waits {
     seen: AtomicBool,
     /// Whoever arms next will wait here, so that nobody else needs to watch.
     expected: AtomicBool,
+    /// Another thread polled during the last wait.
+    bystander: AtomicBool,
 }
 
 impl Waits {
@@ -63,6 +68,8 @@ impl Waits {
 pub struct Wait {
     /// When it began, or when the last packet came.
     since: Option<Time>,
+    /// The count of polls by then, or at the last step.
+    polls: u32,
     /// What the thread was while it slept, if it did.
     role: Option<Role>,
 }
@@ -122,16 +129,19 @@ impl Device {
     /// that is given up ends with [`Device::end_wait`].
     pub fn wait_step(&self, waits: &Waits, wait: &mut Wait, ready: impl Fn() -> bool) -> Option<Watched> {
         waits.began();
-        let slept = self.wake_up(wait);
+        let watched = self.wake_up(wait);
         if ready() {
-            self.note_wait(waits, wait);
+            self.finish_wait(waits, wait);
             return None;
         }
         if wait.since.is_none() {
             wait.since = Some(self.now());
+            wait.polls = self.polls();
+        } else {
+            self.look_for_others(waits, wait);
         }
         let mut worked = self.glance();
-        if slept && !worked && !ready() {
+        if watched && !worked && !ready() {
             // What woke us is somewhere else.
             worked = self.look_everywhere();
         }
@@ -148,6 +158,7 @@ impl Device {
     pub fn finish_wait(&self, waits: &Waits, wait: &mut Wait) {
         self.wake_up(wait);
         if wait.since.is_some() {
+            self.look_for_others(waits, wait);
             self.note_wait(waits, wait);
         }
         waits.ended();
@@ -193,7 +204,7 @@ impl Device {
         self.inner.drivers[super::HOME].now()
     }
 
-    /// The thread is awake. Whether it slept.
+    /// The thread is awake. Whether it watched while it slept.
     fn wake_up(&self, wait: &mut Wait) -> bool {
         let Some(role) = wait.role.take() else {
             return false;
@@ -204,7 +215,19 @@ impl Device {
         if self.inner.waiters.leave(role) {
             self.inner.drivers.iter().for_each(|driver| driver.resume());
         }
-        true
+        role == Role::Watcher
+    }
+
+    fn polls(&self) -> u32 {
+        self.inner.drivers[super::HOME].polls()
+    }
+
+    /// Finds out whether another thread has polled while this one slept.
+    fn look_for_others(&self, waits: &Waits, wait: &mut Wait) {
+        let home = &self.inner.drivers[super::HOME];
+        let polled = home.is_polled_since(wait.polls);
+        waits.bystander.store(polled, Ordering::Relaxed);
+        wait.polls = home.polls();
     }
 
     /// Something came.
@@ -229,7 +252,8 @@ impl Device {
     /// Looks for packets as long as they come quickly one after the other, unless another thread does. Whether `ready`.
     fn look_before_sleeping(&self, waits: &Waits, wait: &mut Wait, ready: &impl Fn() -> bool) -> bool {
         let home = &self.inner.drivers[super::HOME];
-        if self.inner.waiters.has_followers() || home.is_contended() {
+        let others = self.inner.waiters.has_followers() || waits.bystander.load(Ordering::Relaxed);
+        if others || home.is_contended() {
             return false;
         }
         while let Some(duration) = waits.spin.duration() {
@@ -254,9 +278,12 @@ impl Device {
         false
     }
 
-    /// What to sleep on. Everything that waits to be sent has been sent.
+    /// What to sleep on. Whoever relies on nobody else has sent what waited to be sent.
     fn prepare_to_sleep(&self, waits: &Waits, wait: &mut Wait) -> Watched {
         let drivers = &self.inner.drivers;
+        if waits.bystander.load(Ordering::Relaxed) {
+            return Watched::default();
+        }
         let failed = self.inner.common.failed.load(Ordering::Relaxed);
         let role = match failed || drivers.len() > MAX_WATCHED {
             true => None,

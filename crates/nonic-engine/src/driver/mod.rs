@@ -199,6 +199,16 @@ impl Driver {
         turn.wake();
     }
 
+    /// Where the count of the program's polls is.
+    pub(crate) fn polls(&self) -> u32 {
+        self.turns.park.polls()
+    }
+
+    /// Whether the program has polled eagerly since the count was this.
+    pub(crate) fn is_polled_since(&self, polls: u32) -> bool {
+        self.turns.park.is_polled_since(polls)
+    }
+
     /// What the shard's threads sleep on.
     pub(crate) fn poller(&self) -> &Poller {
         &self.poller

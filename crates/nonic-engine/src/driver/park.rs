@@ -27,8 +27,12 @@ pub(crate) trait Wake {
 #[derive(Debug)]
 pub(crate) struct ParkProtocol<W> {
     pub(crate) wake: W,
-    /// Polls by the program since the background thread last looked.
+    /// Polls by the program, ever; wraps.
     polls: AtomicU32,
+    /// What it was when the background thread last looked.
+    polls_seen: AtomicU32,
+    /// A thread of the program's has watched the descriptors since then.
+    watched: AtomicBool,
     /// The background thread keeps away from the sockets.
     aside: AtomicBool,
     /// Until when the background thread sleeps if nothing happens; zero while it is awake.
@@ -40,6 +44,8 @@ impl<W: Wake> ParkProtocol<W> {
         ParkProtocol {
             wake,
             polls: AtomicU32::new(0),
+            polls_seen: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
             aside: AtomicBool::new(false),
             asleep_until_ns: AtomicU64::new(0),
         }
@@ -52,12 +58,12 @@ impl<W: Wake> ParkProtocol<W> {
 
     /// A thread of the program's sleeps on the descriptors itself and seldom for long, which is as good as polling.
     pub(crate) fn watched(&self) {
-        self.polls.fetch_add(BUSY_POLLS, Ordering::Relaxed);
+        self.watched.store(true, Ordering::Relaxed);
     }
 
     /// The program is about to sleep and relies on the background thread from now on.
     pub(crate) fn call_back(&self) {
-        self.polls.store(0, Ordering::Relaxed);
+        self.look();
         if self.aside.load(Ordering::SeqCst) {
             self.wake.wake();
         }
@@ -74,12 +80,33 @@ impl<W: Wake> ParkProtocol<W> {
 
     /// For the background thread: whether the program polls so eagerly that it is better to keep away. Counts anew.
     pub(crate) fn program_polls(&self) -> bool {
-        self.polls.swap(0, Ordering::Relaxed) >= BUSY_POLLS
+        self.look() >= BUSY_POLLS
+    }
+
+    /// Polls since the last look. A thread that watches counts as one that polls.
+    fn look(&self) -> u32 {
+        let polls = self.polls.load(Ordering::Relaxed);
+        let seen = self.polls_seen.swap(polls, Ordering::Relaxed);
+        match self.watched.swap(false, Ordering::Relaxed) {
+            true => BUSY_POLLS,
+            false => polls.wrapping_sub(seen),
+        }
     }
 
     /// The same for a thread that only wants to know, and counts on.
     pub(crate) fn seems_polled(&self) -> bool {
-        self.polls.load(Ordering::Relaxed) >= BUSY_POLLS
+        let seen = self.polls_seen.load(Ordering::Relaxed);
+        self.watched.load(Ordering::Relaxed) || self.is_polled_since(seen)
+    }
+
+    /// Where the count of polls is.
+    pub(crate) fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// Whether the program has polled eagerly since the count was this.
+    pub(crate) fn is_polled_since(&self, polls: u32) -> bool {
+        self.polls().wrapping_sub(polls) >= BUSY_POLLS
     }
 
     /// The background thread keeps away (`true`) or is back.
