@@ -36,6 +36,8 @@ impl Device {
     ) -> Result<usize, CqOverflow> {
         let taken = cq.poll(max, &mut sink)?;
         if taken > 0 {
+            // It is back soon, and drives when it finds nothing.
+            self.inner.drivers.iter().for_each(|driver| driver.polled());
             return Ok(taken);
         }
         self.progress();

@@ -2,7 +2,7 @@
 //!
 //! It sleeps on every descriptor the shard has, and so serves peers without the program's help. While the program polls it
 //! keeps away, in naps that double from [`SHORTEST_NAP`] to [`LONGEST_NAP`]. At the end of each it counts the
-//! program's polls, which takes no turn and disturbs nobody, and if there were enough, naps on. A program that stops polling
+//! program's polls, which takes no turn and disturbs nobody, and if there were any, naps on. A program that stops polling
 //! is so noticed after two naps. One that did because it waits for bytes to change in memory, which no poll
 //! would ever tell it of, is known by the packets that wait for somebody by then: from such a program the thread does not
 //! turn away for a while ([`Watchful`]).
@@ -19,8 +19,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long it keeps away before it first counts polls.
-const SHORTEST_NAP: Duration = Duration::from_micros(50);
+/// How long it keeps away before it first counts polls. A program that polls at all does so at least this often: it has
+/// completions to look at and requests to post in between.
+const SHORTEST_NAP: Duration = Duration::from_micros(200);
 /// How long it keeps away from a program that never does anything but poll. What the program leaves undone when it
 /// stops waits twice as long.
 const LONGEST_NAP: Duration = Duration::from_micros(500);
@@ -158,7 +159,7 @@ impl Driver {
                 outcome = Nap::Called;
                 break;
             }
-            if !self.turns.park.program_polls() {
+            if !self.turns.park.program_polled() {
                 outcome = Nap::Unpolled;
                 break;
             }

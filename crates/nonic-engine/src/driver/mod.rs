@@ -136,7 +136,7 @@ impl Driver {
     /// Drives from the program's own thread, if nobody else is at it. Whether there was work.
     pub(crate) fn inline(&self) -> bool {
         self.turns.park.polled();
-        let turn = self.turns.try_take_spare();
+        let turn = self.turns.try_take();
         let worked = turn.is_some_and(|turn| {
             let backed = self.turns.park.is_aside();
             self.glance(turn, Effort::Light { backed })
@@ -197,6 +197,11 @@ impl Driver {
     pub(crate) fn watch_awake(&self) {
         let mut turn = self.turn();
         turn.wake();
+    }
+
+    /// The program polled and found completions that were there already.
+    pub(crate) fn polled(&self) {
+        self.turns.park.polled();
     }
 
     /// Where the count of the program's polls is.

@@ -4,7 +4,7 @@
 //! - a timer set while the background thread sleeps wakes it if it would oversleep it;
 //! - a program that goes to sleep while the background thread keeps away calls it back. There is one race in which the
 //!   program cannot know that the thread keeps away, because it is just about to; then the thread comes back by itself
-//!   after its nap.
+//!   after a nap.
 //!
 //! Nothing here takes a lock or waits.
 //!
@@ -15,7 +15,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Polls since the background thread last looked that count as a polling program.
+/// Polls since the background thread last looked that count as a polling program, which it leaves alone.
 const BUSY_POLLS: u32 = 8;
 
 /// Something that ends the background thread's sleep, now or as soon as it tries to sleep.
@@ -81,6 +81,11 @@ impl<W: Wake> ParkProtocol<W> {
     /// For the background thread: whether the program polls so eagerly that it is better to keep away. Counts anew.
     pub(crate) fn program_polls(&self) -> bool {
         self.look() >= BUSY_POLLS
+    }
+
+    /// The same while it keeps away: whether the program polls at all. Counts anew.
+    pub(crate) fn program_polled(&self) -> bool {
+        self.look() > 0
     }
 
     /// Polls since the last look. A thread that watches counts as one that polls.
