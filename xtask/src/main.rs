@@ -2,9 +2,7 @@
 //!
 //! The alias in `.cargo/config.toml` builds it optimised, since it also measures.
 
-mod bare;
 mod bench;
-mod bench_verbs;
 mod confined;
 mod conformance;
 mod debug_symbols;
@@ -31,11 +29,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Measure.
-    Bench {
-        #[command(subcommand)]
-        subject: Subject,
-    },
+    /// Measure nonic beside the bare machine and those one would use instead, taking turns.
+    Bench(bench::Options),
     /// Run rdma-core's own tests on our library.
     Conformance(conformance::Options),
     /// Build what is installed: the command and the libraries programs run on.
@@ -58,30 +53,14 @@ enum Chore {
     Soak(soak::Options),
     /// Run rdma-core's examples, perftest and qperf on our library.
     Tools(tools::Options),
-    /// The other side of a bare-socket measurement, started by it.
+    /// One side of a loop that `bench` measures with nothing of ours in it, started by it.
     #[command(hide = true)]
-    BarePeer {
-        #[arg(value_enum)]
-        role: bare::Role,
-    },
-}
-
-#[derive(Subcommand)]
-enum Subject {
-    /// nonic against bare UDP sockets on loopback, taking turns.
-    Bare(bench::Options),
-    /// perftest on our libibverbs against `nonic perf` and bare sockets: what the C library costs.
-    Verbs(bench_verbs::Options),
+    BareLoop(bench::bare::Side),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
-        Chore::Bench {
-            subject: Subject::Bare(options),
-        } => bench::run(options),
-        Chore::Bench {
-            subject: Subject::Verbs(options),
-        } => bench_verbs::run(&options),
+        Chore::Bench(options) => bench::run(&options),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Dist(options) => dist::run(&options),
         Chore::Install(options) => package::install(&options),
@@ -93,6 +72,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Programs(options) => programs::run(&options),
         Chore::Soak(options) => soak::run(&options),
         Chore::Tools(options) => tools::run(&options),
-        Chore::BarePeer { role } => bare::serve(role),
+        Chore::BareLoop(side) => bench::bare::run(&side),
     }
 }

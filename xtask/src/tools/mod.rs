@@ -50,20 +50,6 @@ pub(crate) struct Options {
     folder: Option<PathBuf>,
 }
 
-/// Runs a program of perftest with both ends on loopback; what its client printed.
-pub(crate) fn perftest(nonic: &Path, program: &'static str, options: Vec<&'static str>) -> Result<String> {
-    let case = Case {
-        shape: Shape::Pair,
-        program,
-        service: "RC",
-        options,
-        limits: Vec::new(),
-        takes_long: false,
-        known_failure: None,
-    };
-    pair::both(&topology::here(), nonic, &case)
-}
-
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(
         is_root(),

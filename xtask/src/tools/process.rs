@@ -52,7 +52,17 @@ impl Process {
 
     /// Waits until a client can reach it.
     pub(crate) fn wait_until(&self, ready: Ready, topology: &Topology<'_>) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        self.wait_until_within(ready, topology, PATIENCE)
+    }
+
+    /// The same with another patience.
+    pub(crate) fn wait_until_within(
+        &self,
+        ready: Ready,
+        topology: &Topology<'_>,
+        patience: Duration,
+    ) -> Result<()> {
+        let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if self.is(ready, topology) {
                 return Ok(());
@@ -112,8 +122,13 @@ impl Process {
     }
 
     /// What it printed, if it ended well and in time.
-    pub(crate) fn finish(mut self) -> Result<String> {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn finish(self) -> Result<String> {
+        self.finish_within(PATIENCE)
+    }
+
+    /// The same with another patience.
+    pub(crate) fn finish_within(mut self, patience: Duration) -> Result<String> {
+        let deadline = Instant::now() + patience;
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break Some(status);
@@ -125,7 +140,7 @@ impl Process {
         };
         let [out, err] = self.end();
         match status {
-            None => bail!("still runs after {PATIENCE:?}: {}", last_lines(&out, &err)),
+            None => bail!("still runs after {patience:?}: {}", last_lines(&out, &err)),
             Some(status) if !status.success() => bail!("{status}: {}", last_lines(&out, &err)),
             Some(_) => Ok(out + &err),
         }

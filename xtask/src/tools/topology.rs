@@ -85,7 +85,7 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
 }
 
 /// Both ends on the loopback of this very namespace, as whoever we are.
-pub(super) fn here() -> Topology<'static> {
+pub(crate) fn here() -> Topology<'static> {
     let here = RunAs {
         environment: &*ON_LOOPBACK,
         ..RunAs::default()
@@ -104,7 +104,7 @@ pub(super) fn here() -> Topology<'static> {
 }
 
 /// `nonic run -- program` as somebody, in a namespace.
-pub(super) fn on_nonic(run_as: &RunAs<'_>, nonic: &Path, program: &str) -> Command {
+pub(crate) fn on_nonic(run_as: &RunAs<'_>, nonic: &Path, program: &str) -> Command {
     let mut command = run_as.command(nonic);
     command.args(["run", "--", program]);
     command

@@ -1,0 +1,123 @@
+//! nonic beside the bare machine, and beside what one would use instead: the same work, in one run, taking turns.
+//!
+//! Shared machines swing by a factor of two within minutes, so single figures mean little. Every round measures all subjects
+//! of a comparison back to back, and each round begins with another one; what is reported is the median of the rounds' ratios,
+//! and their extremes. `--report` writes `docs/performance.md` and its plots. It judges but never fails for being slow: a
+//! machine that others use too would fail for nothing.
+//!
+//! Read first: [`rows`] (what is compared, and what must show), [`probe`] (who is measured), [`measure`] (how), [`bare`]
+//! (the yardsticks).
+
+pub(crate) mod bare;
+mod measure;
+mod parse;
+mod probe;
+mod rows;
+mod stats;
+mod table;
+mod verdict;
+
+use crate::dist::{self, Dist};
+use crate::host::{Sysctl, VethPair, is_root};
+use crate::tools::topology;
+use anyhow::{Result, ensure};
+use measure::{Absence, Bench};
+use rows::Comparison;
+use std::path::PathBuf;
+use std::time::Instant;
+use verdict::Found;
+
+/// What to measure, and how long.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    build: dist::Options,
+    /// Rounds; each measures every subject once
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// One short round, to see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Only rows whose title or rival contains this
+    #[arg(long, default_value = "", value_name = "PATTERN")]
+    only: String,
+    /// Print JSON, for scripts
+    #[arg(long)]
+    json: bool,
+    /// Do not build; use this folder, as made by `dist`
+    #[arg(long = "dist", value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// Measures and tells.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let began = Instant::now();
+    let comparisons = chosen(&options.only);
+    ensure!(!comparisons.is_empty(), "no row mentions that");
+    let dist = match &options.folder {
+        Some(root) => Dist {
+            root: std::path::absolute(root)?,
+        },
+        None => Dist::build(&options.build)?,
+    };
+    let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
+    let veth_pair = if is_root() { Some(VethPair::new()?) } else { None };
+    let topologies = veth_pair.as_ref().map(|pair| {
+        // As whoever we are: what we measure needs no rights, but who may be traced depends on the user.
+        topology::all(pair).map(|mut topology| {
+            topology.server.as_nobody = false;
+            topology.client.as_nobody = false;
+            topology
+        })
+    });
+    let bench = Bench {
+        nonic: dist.nonic(),
+        one_host: topologies.as_ref().map_or_else(|| topology::here(), |all| all[0]),
+        two_hosts: topologies.as_ref().map(|all| all[1]),
+        quick: options.quick,
+    };
+    let rounds = if options.quick { 1 } else { options.rounds as usize };
+    let found = measure_rounds(&bench, &comparisons, rounds);
+    if options.json {
+        println!("{:#}", table::json(&comparisons, &found, rounds));
+    } else {
+        print!("{}", table::text(&comparisons, &found));
+    }
+    eprintln!("{:.0} s", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The comparisons with the rows that mention a pattern.
+fn chosen(pattern: &str) -> Vec<Comparison> {
+    let mut comparisons = rows::all();
+    for comparison in &mut comparisons {
+        comparison.rows.retain(|row| row.mentions(pattern));
+    }
+    comparisons.retain(|comparison| !comparison.rows.is_empty());
+    comparisons
+}
+
+/// Every round measures everything; within a comparison each round begins with another subject.
+fn measure_rounds(bench: &Bench<'_>, comparisons: &[Comparison], rounds: usize) -> Found {
+    let mut found = Found::default();
+    for round in 0..rounds {
+        for comparison in comparisons {
+            let mut probes = comparison.probes();
+            let first = round % probes.len();
+            probes.rotate_left(first);
+            eprintln!("round {}/{rounds}: {}", round + 1, comparison.title);
+            for probe in probes {
+                let figure = bench.measure(&probe);
+                let said = match &figure {
+                    Ok(figure) => probe.quantity.show(figure.value),
+                    Err(Absence::NotInstalled(package)) => format!("not installed ({package})"),
+                    Err(Absence::NeedsRoot) => "needs root".to_owned(),
+                    Err(Absence::Failed(complaint)) => format!("failed: {complaint}"),
+                };
+                eprintln!("  {:<50} {said}", probe.name());
+                found.add(probe, figure);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,73 @@
+//! Medians, spreads and ratios of what rounds found.
+
+/// The middle of the values; between the two in the middle if there is none.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        length if length % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// What is told of many values.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Summary {
+    /// Nothing if there is no value.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        Some(Self {
+            median: median(values)?,
+            least: values.iter().copied().min_by(f64::total_cmp)?,
+            most: values.iter().copied().max_by(f64::total_cmp)?,
+        })
+    }
+}
+
+/// The ratio of each round in which both sides were measured: rounds are not mixed.
+pub(crate) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
+    let pairs = ours.iter().zip(theirs);
+    pairs
+        .filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?))
+        .filter(|ratio| ratio.is_finite())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), Some(3.0));
+    }
+
+    #[test]
+    fn a_summary_has_the_extremes() {
+        let summary = Summary::of(&[3.0, 1.0, 2.0]);
+        let expected = Summary {
+            median: 2.0,
+            least: 1.0,
+            most: 3.0,
+        };
+        assert_eq!(summary, Some(expected));
+        assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn a_ratio_is_of_one_round_and_needs_both_sides() {
+        let ours = [Some(4.0), None, Some(9.0), Some(1.0)];
+        let theirs = [Some(2.0), Some(5.0), Some(3.0), None];
+        assert_eq!(ratios(&ours, &theirs), [2.0, 3.0]);
+        assert!(ratios(&[Some(1.0)], &[Some(0.0)]).is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! The tables: for a terminal, for the documentation, for scripts.
+
+use super::probe::Probe;
+use super::rows::{Comparison, Part, Row};
+use super::verdict::{Found, Verdict};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+const HEADINGS: [&str; 6] = ["", "nonic", "beside", "ratio (least–most)", "must show", "met"];
+
+/// As much of what a program said as helps.
+const LONGEST_COMPLAINT: usize = 300;
+
+/// The rows of a part, in the order of the comparisons.
+fn rows_of(part: Part, comparisons: &[Comparison]) -> Vec<&Row> {
+    let rows = comparisons.iter().flat_map(|comparison| &comparison.rows);
+    rows.filter(|row| row.part == part).collect()
+}
+
+fn cells(row: &Row, found: &Found) -> Vec<String> {
+    let mut cells = vec![row.title.clone()];
+    cells.extend(Verdict::of(row, found).cells(row));
+    cells
+}
+
+/// Columns under each other.
+pub(super) fn text(comparisons: &[Comparison], found: &Found) -> String {
+    let mut text = String::new();
+    for part in Part::ALL {
+        let rows = rows_of(part, comparisons);
+        if rows.is_empty() {
+            continue;
+        }
+        let mut lines = vec![HEADINGS.map(str::to_owned).to_vec()];
+        let plain = |cell: String| cell.replace(['`', '*'], "");
+        lines.extend(
+            rows.iter()
+                .map(|row| cells(row, found).into_iter().map(plain).collect()),
+        );
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+        let widths: Vec<usize> = (0..HEADINGS.len()).filter_map(width).collect();
+        let _ = writeln!(text, "\n{}", part.title());
+        for line in &lines {
+            let padded = line
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:<width$}"));
+            let joined = padded.collect::<Vec<_>>().join("  ");
+            let _ = writeln!(text, "{}", joined.trim_end());
+        }
+    }
+    text.push_str(&remarks(found));
+    text
+}
+
+/// For documentation.
+pub(super) fn markdown(comparisons: &[Comparison], found: &Found) -> String {
+    let mut text = String::new();
+    for part in Part::ALL {
+        let rows = rows_of(part, comparisons);
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "## {}\n\n| {} |\n|", part.title(), HEADINGS.join(" | "));
+        let _ = writeln!(text, "{}", "---|".repeat(HEADINGS.len()));
+        for row in rows {
+            let _ = writeln!(text, "| {} |", cells(row, found).join(" | "));
+        }
+        text.push('\n');
+    }
+    text.push_str(&remarks(found));
+    text
+}
+
+/// What is missing, and what went wrong.
+fn remarks(found: &Found) -> String {
+    let mut text = String::new();
+    let missing = found.missing_packages();
+    if !missing.is_empty() {
+        let _ = writeln!(text, "\nNot installed: `apt install {}`.", missing.join(" "));
+    }
+    for (probe, times, complaint) in found.failures() {
+        let complaint: String = complaint.chars().take(LONGEST_COMPLAINT).collect();
+        let _ = writeln!(text, "\nFailed {times} ×: {}: {complaint}", probe.name());
+    }
+    text
+}
+
+/// For scripts: every figure of every round, and what is made of them.
+pub(super) fn json(comparisons: &[Comparison], found: &Found, rounds: usize) -> Value {
+    let row = |row: &Row| {
+        let verdict = Verdict::of(row, found);
+        json!({
+            "title": row.title,
+            "part": row.part.title(),
+            "nonic": side(&row.ours, found),
+            "beside": row.against.map(|probe| side(&probe, found)),
+            "ratio": verdict.ratio.map(|ratio| json!({
+                "median": ratio.median, "least": ratio.least, "most": ratio.most,
+            })),
+            "must_show": verdict.cells(row)[3],
+            "met": verdict.met,
+        })
+    };
+    let parts = Part::ALL.iter().flat_map(|part| rows_of(*part, comparisons));
+    json!({ "rounds": rounds, "rows": parts.map(row).collect::<Vec<_>>() })
+}
+
+fn side(probe: &Probe, found: &Found) -> Value {
+    json!({
+        "name": probe.name(),
+        "unit": match probe.quantity {
+            super::probe::Quantity::Time => "microseconds",
+            super::probe::Quantity::Bandwidth => "bytes per second",
+            super::probe::Quantity::Rate => "messages per second",
+        },
+        "median": found.summary(probe).map(|summary| summary.median),
+        "rounds": found.values(probe),
+    })
+}
