@@ -8,12 +8,17 @@
 //! Read first: [`rows`] (what is compared, and what must show), [`probe`] (who is measured), [`measure`] (how), [`bare`]
 //! (the yardsticks).
 
+mod axis;
 pub(crate) mod bare;
+mod curves;
+mod machine;
 mod measure;
 mod parse;
 mod probe;
+mod report;
 mod rows;
 mod stats;
+mod svg;
 mod table;
 mod verdict;
 
@@ -21,11 +26,16 @@ use crate::dist::{self, Dist};
 use crate::host::{Sysctl, VethPair, is_root};
 use crate::tools::topology;
 use anyhow::{Result, ensure};
+use machine::Machine;
 use measure::{Absence, Bench};
+use report::Report;
 use rows::Comparison;
 use std::path::PathBuf;
 use std::time::Instant;
 use verdict::Found;
+
+/// Rounds of the plots, at most: they have many figures, and are only looked at.
+const CURVE_ROUNDS: usize = 3;
 
 /// What to measure, and how long.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,6 +54,9 @@ pub(crate) struct Options {
     /// Print JSON, for scripts
     #[arg(long)]
     json: bool,
+    /// Write performance.md and its plots to this folder
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "docs", conflicts_with = "only")]
+    report: Option<PathBuf>,
     /// Do not build; use this folder, as made by `dist`
     #[arg(long = "dist", value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -76,15 +89,45 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         two_hosts: topologies.as_ref().map(|all| all[1]),
         quick: options.quick,
     };
+    let machine = Machine::here(&dist.root, options.folder.is_none().then(commit).flatten());
     let rounds = if options.quick { 1 } else { options.rounds as usize };
     let found = measure_rounds(&bench, &comparisons, rounds);
+    if let Some(docs) = &options.report {
+        let curve_rounds = rounds.min(CURVE_ROUNDS);
+        let mut plots = curves::all();
+        for round in 0..curve_rounds {
+            curves::measure_round(&bench, &mut plots, round);
+        }
+        let report = Report {
+            machine: &machine,
+            tables: table::markdown(&comparisons, &found),
+            plots: &plots,
+            guest: None,
+            rounds,
+            curve_rounds,
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        report.write(docs)?;
+    }
     if options.json {
-        println!("{:#}", table::json(&comparisons, &found, rounds));
+        let mut json = table::json(&comparisons, &found, rounds);
+        json["machine"] = machine.json();
+        println!("{json:#}");
     } else {
         print!("{}", table::text(&comparisons, &found));
     }
-    eprintln!("{:.0} s", began.elapsed().as_secs_f64());
+    eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// What the folder was built from.
+fn commit() -> Option<String> {
+    let asked = std::process::Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .current_dir(dist::workspace())
+        .output();
+    let answer = String::from_utf8_lossy(&asked.ok()?.stdout).trim().to_owned();
+    (!answer.is_empty()).then_some(answer)
 }
 
 /// The comparisons with the rows that mention a pattern.

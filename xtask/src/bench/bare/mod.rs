@@ -224,5 +224,5 @@ fn typical_us(duration: Duration, per_batch: u32, mut operation: impl FnMut() ->
         batches.push((now - last).as_secs_f64() * 1e6 / f64::from(per_batch));
         last = now;
     }
-    Ok(super::stats::median(&batches).context("no time to measure in")?)
+    super::stats::median(&batches).context("no time to measure in")
 }
