@@ -5,6 +5,7 @@ use super::measure::{Absence, Bench};
 use super::probe::{Place, Probe, Quantity, Subject, Transport};
 use super::stats::median;
 use super::svg::{Chart, Series, Style};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Sizes of the plots of latency: 8 B to 1 MiB.
@@ -180,6 +181,17 @@ impl Plot {
 
     pub(super) fn title(&self) -> &'static str {
         self.title
+    }
+
+    /// For scripts: every figure of every round, by size.
+    pub(super) fn json(&self) -> Value {
+        let lines = self.lines.iter();
+        let lines = lines.map(|line| json!({ "name": line.name, "values": line.values }));
+        json!({
+            "title": self.title,
+            "unit": self.quantity.unit(),
+            "lines": lines.collect::<Vec<_>>(),
+        })
     }
 
     /// The medians of the rounds.

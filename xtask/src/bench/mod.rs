@@ -11,6 +11,7 @@
 mod axis;
 pub(crate) mod bare;
 mod curves;
+mod guest;
 mod machine;
 mod measure;
 mod parse;
@@ -57,6 +58,9 @@ pub(crate) struct Options {
     /// Write performance.md and its plots to this folder
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "docs", conflicts_with = "only")]
     report: Option<PathBuf>,
+    /// Also beside Linux's rxe, in a guest: minutes more
+    #[arg(long)]
+    guest: bool,
     /// Do not build; use this folder, as made by `dist`
     #[arg(long = "dist", value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -92,9 +96,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let machine = Machine::here(&dist.root, options.folder.is_none().then(commit).flatten());
     let rounds = if options.quick { 1 } else { options.rounds as usize };
     let found = measure_rounds(&bench, &comparisons, rounds);
+    // What was measured so far must not be lost with a guest.
+    let in_guest = options.guest.then(|| guest::measure(&dist.root));
+    let in_guest = in_guest.map(|found| found.unwrap_or_else(|error| guest::failed(&error)));
+    let mut plots = Vec::new();
     if let Some(docs) = &options.report {
         let curve_rounds = rounds.min(CURVE_ROUNDS);
-        let mut plots = curves::all();
+        plots = curves::all();
         for round in 0..curve_rounds {
             curves::measure_round(&bench, &mut plots, round);
         }
@@ -102,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             machine: &machine,
             tables: table::markdown(&comparisons, &found),
             plots: &plots,
-            guest: None,
+            guest: in_guest.as_ref().map(guest::markdown),
             rounds,
             curve_rounds,
             seconds: began.elapsed().as_secs_f64(),
@@ -112,9 +120,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.json {
         let mut json = table::json(&comparisons, &found, rounds);
         json["machine"] = machine.json();
+        json["curves"] = plots.iter().map(curves::Plot::json).collect();
+        json["guest"] = in_guest.unwrap_or_default();
         println!("{json:#}");
     } else {
         print!("{}", table::text(&comparisons, &found));
+        if let Some(in_guest) = &in_guest {
+            print!("\n{}", guest::markdown(in_guest));
+        }
     }
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
     Ok(())

@@ -23,6 +23,15 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
+    /// What a figure counts.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Quantity::Time => "microseconds",
+            Quantity::Bandwidth => "bytes per second",
+            Quantity::Rate => "messages per second",
+        }
+    }
+
     /// A figure for people.
     pub(crate) fn show(self, value: f64) -> String {
         match self {

@@ -2,16 +2,15 @@
 
 use super::curves::Plot;
 use super::machine::Machine;
-use anyhow::{Context, Result};
+use crate::dist;
+use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 use std::path::Path;
 
+const PAGE: &str = "performance.md";
 const BEGIN: &str =
     "<!-- what `cargo xtask bench --report` found; it writes everything down to the end mark -->";
 const END: &str = "<!-- end of what was found -->";
-
-/// What people see first, if nobody has written anything yet.
-const INTRODUCTION: &str = include_str!("introduction.md");
 
 /// A run.
 pub(super) struct Report<'a> {
@@ -34,17 +33,19 @@ impl Report<'_> {
             std::fs::write(&path, plot.chart().svg())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        let path = docs.join("performance.md");
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
-        std::fs::write(&path, replace(&written, &self.markdown()))
+        let path = docs.join(PAGE);
+        let ours = dist::workspace().join("docs").join(PAGE);
+        let written = std::fs::read_to_string(&path).or_else(|_| std::fs::read_to_string(&ours));
+        let written = written.with_context(|| format!("cannot read {}", ours.display()))?;
+        std::fs::write(&path, replace(&written, &self.markdown())?)
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn markdown(&self) -> String {
         let mut text = format!(
-            "Medians of {} rounds (plots: {}), measured in {:.0} s on this machine:\n\n{}\n",
-            self.rounds,
-            self.curve_rounds,
+            "Medians of {} (plots: {}), measured in {:.0} s on this machine:\n\n{}\n",
+            rounds(self.rounds),
+            rounds(self.curve_rounds),
             self.seconds,
             self.machine.markdown()
         );
@@ -60,13 +61,20 @@ impl Report<'_> {
     }
 }
 
+fn rounds(count: usize) -> String {
+    match count {
+        1 => "one round".to_owned(),
+        count => format!("{count} rounds"),
+    }
+}
+
 /// The page with what stands between the marks replaced.
-fn replace(written: &str, found: &str) -> String {
-    let (before, after) = match (written.find(BEGIN), written.find(END)) {
-        (Some(begin), Some(end)) if begin < end => (&written[..begin], &written[end + END.len()..]),
-        _ => (INTRODUCTION, "\n"),
-    };
-    format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", found.trim())
+fn replace(written: &str, found: &str) -> Result<String> {
+    let marks = written.find(BEGIN).zip(written.find(END));
+    let (begin, end) = marks.context("the page has lost its marks")?;
+    ensure!(begin < end, "the page has its marks the wrong way round");
+    let (before, after) = (&written[..begin], &written[end + END.len()..]);
+    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", found.trim()))
 }
 
 #[cfg(test)]
@@ -75,12 +83,21 @@ mod tests {
 
     #[test]
     fn what_people_wrote_stays() {
-        let first = replace("", "one");
-        assert!(first.starts_with(INTRODUCTION) && first.contains("\none\n"));
-        let edited = first.replace(INTRODUCTION, "mine\n") + "and this\n";
-        let second = replace(&edited, "two");
-        assert!(second.starts_with("mine\n") && second.ends_with("and this\n"));
-        assert!(second.contains("\ntwo\n") && !second.contains("\none\n"));
-        assert_eq!(replace(&second, "two"), second);
+        let page = format!("mine\n{BEGIN}\n\none\n\n{END}\nand this\n");
+        let replaced = replace(&page, "two\n").expect("it has its marks");
+        assert_eq!(replaced, page.replace("one", "two"));
+    }
+
+    #[test]
+    fn a_page_without_marks_is_left_alone() {
+        assert!(replace("mine", "two").is_err());
+        assert!(replace(&format!("{END}{BEGIN}"), "two").is_err());
+    }
+
+    #[test]
+    fn our_page_has_its_marks() {
+        let page = dist::workspace().join("docs").join(PAGE);
+        let page = std::fs::read_to_string(page).expect("there is a page");
+        assert!(replace(&page, "two").is_ok());
     }
 }

@@ -46,7 +46,7 @@ const STYLE: &str = "
     svg { font: 13px system-ui, sans-serif }
     .paper { fill: #ffffff } text { fill: #24292f } .grid { stroke: #d8dee4 } .axis { stroke: #6e7781 }
     .title { font-size: 16px; font-weight: 600 }
-    .line { fill: none; stroke-width: 1.8; stroke-linejoin: round } .leader { stroke-width: 0.8; opacity: 0.6 }
+    .line { fill: none; stroke-width: 1.8; stroke-linejoin: round } .leader { stroke-width: 1; stroke-dasharray: 1 3 }
     .nonic { stroke: #cf222e } .nonic.line { stroke-width: 3 } .dot.nonic, .name.nonic { fill: #cf222e; stroke: none }
     .ucx { stroke: #0969da } .dot.ucx, .name.ucx { fill: #0969da; stroke: none }
     .libfabric { stroke: #8250df } .dot.libfabric, .name.libfabric { fill: #8250df; stroke: none }

@@ -49,13 +49,34 @@ pub(super) fn text(comparisons: &[Comparison], found: &Found) -> String {
             let _ = writeln!(text, "{}", joined.trim_end());
         }
     }
+    let _ = writeln!(text, "\n{}", tally(comparisons, found));
     text.push_str(&remarks(found));
     text
 }
 
+/// How many promises are kept.
+fn tally(comparisons: &[Comparison], found: &Found) -> String {
+    let rows = comparisons.iter().flat_map(|comparison| &comparison.rows);
+    let judged: Vec<(Part, bool)> = rows
+        .filter_map(|row| Some((row.part, Verdict::of(row, found).met?)))
+        .collect();
+    let count = |part: Option<Part>| {
+        let of_part = judged
+            .iter()
+            .filter(|(row, _)| part.is_none_or(|part| part == *row));
+        let met = of_part.clone().filter(|(_, met)| *met).count();
+        format!("{met} of {}", of_part.count())
+    };
+    format!(
+        "Met: {} of what must show, {} of everything that is judged.",
+        count(Some(Part::MustShow)),
+        count(None)
+    )
+}
+
 /// For documentation.
 pub(super) fn markdown(comparisons: &[Comparison], found: &Found) -> String {
-    let mut text = String::new();
+    let mut text = format!("{}\n\n", tally(comparisons, found));
     for part in Part::ALL {
         let rows = rows_of(part, comparisons);
         if rows.is_empty() {
@@ -109,11 +130,7 @@ pub(super) fn json(comparisons: &[Comparison], found: &Found, rounds: usize) -> 
 fn side(probe: &Probe, found: &Found) -> Value {
     json!({
         "name": probe.name(),
-        "unit": match probe.quantity {
-            super::probe::Quantity::Time => "microseconds",
-            super::probe::Quantity::Bandwidth => "bytes per second",
-            super::probe::Quantity::Rate => "messages per second",
-        },
+        "unit": probe.quantity.unit(),
         "median": found.summary(probe).map(|summary| summary.median),
         "rounds": found.values(probe),
     })

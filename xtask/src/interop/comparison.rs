@@ -1,11 +1,13 @@
 //! Side by side: nonic and rxe in the same guest, between two local addresses, by the same commands.
 //!
-//! An emulated processor says nothing about speed, but the same of both: only the ratios mean anything.
+//! An emulated processor says nothing about speed, but the same of both: only the ratios mean anything. Linux's other driver
+//! of this kind, siw, is not there: Debian builds its kernels without it.
 
 use super::gids::gid_index;
 use crate::dist::Dist;
 use crate::lab::{Guest, Lab, last_lines};
 use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// What is measured: program, options, the column of perftest's table, and whether more is better.
@@ -20,6 +22,9 @@ const MEASURES: [(&str, &str, usize, bool); 8] = [
     ("ib_atomic_lat", "-n 500", 4, false),
 ];
 
+/// How often each is run on each.
+const ROUNDS: usize = 3;
+
 /// Until perftest's server listens.
 const WAIT_FOR_SERVER: &str = "for i in {1..200}; do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; \
     sleep 0.05; done";
@@ -27,10 +32,86 @@ const WAIT_FOR_SERVER: &str = "for i in {1..200}; do grep -q ':4853 .* 0A ' /pro
 /// What nonic is profiled at: a stream of long messages, short ones there and back.
 const PROFILED: [(&str, &str); 2] = [("ib_write_bw", "-s 65536"), ("ib_send_lat", "-s 64")];
 
-/// Runs each three times on each, taking turns, and prints the medians and their ratio; then where nonic's time goes.
-pub(super) fn run(dist: &Dist) -> Result<()> {
+/// A device in the guest, and how perftest is told of it.
+struct Device {
+    name: &'static str,
+    /// Before the program's name.
+    runner: &'static str,
+    /// For the server and for the client.
+    options: [String; 2],
+}
+
+/// One line of the table.
+struct Row {
+    command: String,
+    unit: &'static str,
+    more_is_better: bool,
+    /// Medians of nonic and rxe.
+    medians: [f64; 2],
+}
+
+impl Row {
+    /// By how much nonic is ahead.
+    fn ahead(&self) -> f64 {
+        let [nonic, rxe] = self.medians;
+        if self.more_is_better {
+            nonic / rxe
+        } else {
+            rxe / nonic
+        }
+    }
+}
+
+/// Runs each on each device several times, taking turns, and tells the medians and their ratios; then, unless it is for a
+/// script, where nonic's time goes.
+pub(super) fn run(dist: &Dist, for_script: bool) -> Result<()> {
     let lab = Lab::new(4200)?;
     let mut guest = lab.boot(1, 1024, 2)?;
+    let devices = prepare(dist, &mut guest)?;
+    let heading = format!(
+        "{:<36} {:>10} {:>10} {:>14}",
+        "between two local addresses", "nonic", "rxe", "nonic is ahead"
+    );
+    let say = |line: &str| match for_script {
+        true => eprintln!("{line}"),
+        false => println!("{line}"),
+    };
+    say(&heading);
+    let mut rows = Vec::new();
+    for (program, options, column, more_is_better) in MEASURES {
+        let mut found = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            for (device, found) in devices.iter().zip(&mut found) {
+                let printed = measure(&mut guest, device, (program, options))?;
+                found.push(number(&printed, column)?);
+            }
+        }
+        let row = Row {
+            command: format!("{program} {options}"),
+            unit: if more_is_better { "MB/s" } else { "µs" },
+            more_is_better,
+            medians: found.map(median),
+        };
+        let name = format!("{} ({})", row.command, row.unit);
+        let [nonic, rxe] = row.medians;
+        say(&format!(
+            "{name:<36} {nonic:>10.2} {rxe:>10.2} {:>13.2}×",
+            row.ahead()
+        ));
+        rows.push(row);
+    }
+    if for_script {
+        println!("{:#}", json(&rows));
+        return Ok(());
+    }
+    for what in PROFILED {
+        profile(&mut guest, &devices[0], what)?;
+    }
+    Ok(())
+}
+
+/// Copies nonic into the guest and makes the devices there.
+fn prepare(dist: &Dist, guest: &mut Guest) -> Result<[Device; 2]> {
     // The folders of the guest's own temporary files hide ours.
     for file in ["bin/nonic", "lib/libibverbs.so.1", "lib/librdmacm.so.1"] {
         let to = guest.folder().join(file);
@@ -41,55 +122,54 @@ pub(super) fn run(dist: &Dist) -> Result<()> {
         "ip addr add 10.77.0.101/24 dev eth0 && rdma link add rxe0 type rxe netdev eth0 && \
          mkdir /tmp/nonic && cp -r /run/lab/bin /run/lab/lib /tmp/nonic/",
     )?;
-    let theirs = guest.run("ibv_devinfo -v -d rxe0")?;
     let ours = guest.run("/tmp/nonic/bin/nonic run -- ibv_devinfo -v -d roce_eth0")?;
-    let index = |text: &str| -> Result<[u32; 2]> {
-        Ok([
-            gid_index(text, "::ffff:10.77.0.1")?,
-            gid_index(text, "::ffff:10.77.0.101")?,
-        ])
+    let theirs = guest.run("ibv_devinfo -v -d rxe0")?;
+    let by_gid = |device: &str, text: &str| -> Result<[String; 2]> {
+        let server = gid_index(text, "::ffff:10.77.0.1")?;
+        let client = gid_index(text, "::ffff:10.77.0.101")?;
+        Ok([server, client].map(|index| format!("-d {device} -x {index}")))
     };
-    let (ours, theirs) = (index(&ours)?, index(&theirs)?);
-    println!(
-        "{:<36} {:>10} {:>10} {:>14}",
-        "between two local addresses", "nonic", "rxe", "nonic is ahead"
-    );
-    for (program, options, column, more_is_better) in MEASURES {
-        let mut found = [Vec::new(), Vec::new()];
-        for _ in 0..3 {
-            let mine = measure(
-                &mut guest,
-                "/tmp/nonic/bin/nonic run -- ",
-                "roce_eth0",
-                ours,
-                (program, options),
-            )?;
-            found[0].push(number(&mine, column)?);
-            let rival = measure(&mut guest, "", "rxe0", theirs, (program, options))?;
-            found[1].push(number(&rival, column)?);
-        }
-        let [nonic, rxe] = found.map(median);
-        let ratio = if more_is_better { nonic / rxe } else { rxe / nonic };
-        let unit = if more_is_better { "MB/s" } else { "µs" };
-        let name = format!("{program} {options} ({unit})");
-        println!("{name:<36} {nonic:>10.2} {rxe:>10.2} {ratio:>13.2}×");
-    }
-    for what in PROFILED {
-        profile(&mut guest, ours, what)?;
-    }
-    Ok(())
+    Ok([
+        Device {
+            name: "nonic",
+            runner: "/tmp/nonic/bin/nonic run -- ",
+            options: by_gid("roce_eth0", &ours)?,
+        },
+        Device {
+            name: "rxe",
+            runner: "",
+            options: by_gid("rxe0", &theirs)?,
+        },
+    ])
+}
+
+/// For scripts, of which `bench` is one.
+fn json(rows: &[Row]) -> Value {
+    let row = |row: &Row| {
+        json!({
+            "command": row.command,
+            "unit": row.unit,
+            "nonic": row.medians[0],
+            "rxe": row.medians[1],
+            "nonic_is_ahead": row.ahead(),
+        })
+    };
+    json!({ "rounds": ROUNDS, "rows": rows.iter().map(row).collect::<Vec<_>>() })
 }
 
 /// Where both sides together spend their time while a program of perftest is in full swing.
-fn profile(guest: &mut Guest, gids: [u32; 2], what: (&str, &str)) -> Result<()> {
+fn profile(guest: &mut Guest, device: &Device, what: (&str, &str)) -> Result<()> {
     let (program, options) = what;
-    let side = |gid| format!("/tmp/nonic/bin/nonic run -- {program} -d roce_eth0 -F -D 8 {options} -x {gid}");
+    let side = |side: usize| {
+        let which = &device.options[side];
+        format!("{}{program} {which} -F -D 8 {options}", device.runner)
+    };
     let line = format!(
         "{} > /dev/null 2>&1 & {WAIT_FOR_SERVER}; timeout 60 {} 10.77.0.1 > /dev/null 2>&1 & sleep 4; \
          perf record -q -a -e cpu-clock -o /tmp/profile -- sleep 3 > /dev/null 2>&1; wait; \
          perf report -i /tmp/profile --stdio --no-children --sort sym -w 60 2> /dev/null",
-        side(gids[0]),
-        side(gids[1])
+        side(0),
+        side(1)
     );
     let task = guest.start(&line)?;
     let finished = guest.wait(&task, Duration::from_secs(150))?;
@@ -109,25 +189,25 @@ fn shares(report: &str) -> impl Iterator<Item = &str> {
         .take(20)
 }
 
-fn measure(
-    guest: &mut Guest,
-    runner: &str,
-    device: &str,
-    gids: [u32; 2],
-    what: (&str, &str),
-) -> Result<String> {
+fn measure(guest: &mut Guest, device: &Device, what: (&str, &str)) -> Result<String> {
     let (program, options) = what;
-    let common = format!("{runner}{program} -d {device} -F {options}");
+    let side = |side: usize| {
+        let which = &device.options[side];
+        format!("{}{program} {which} -F {options}", device.runner)
+    };
     let line = format!(
-        "{common} -x {} > /tmp/server 2>&1 & {WAIT_FOR_SERVER}; timeout 100 {common} -x {} 10.77.0.1; status=$?; \
+        "{} > /tmp/server 2>&1 & {WAIT_FOR_SERVER}; timeout 100 {} 10.77.0.1; status=$?; \
          [ $status = 0 ] || {{ kill %1; cat /tmp/server; }}; wait; exit $status",
-        gids[0], gids[1]
+        side(0),
+        side(1)
     );
     let task = guest.start(&line)?;
     let finished = guest.wait(&task, Duration::from_secs(150))?;
     ensure!(
         finished.status == 0,
-        "{common}: exit status {}: {}",
+        "{} of {}: exit status {}: {}",
+        side(1),
+        device.name,
         finished.status,
         last_lines(&finished.output)
     );
@@ -155,6 +235,19 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ahead_is_above_one_whether_more_or_less_is_better() {
+        let mut row = Row {
+            command: String::new(),
+            unit: "MB/s",
+            more_is_better: true,
+            medians: [4.0, 2.0],
+        };
+        assert!((row.ahead() - 2.0).abs() < 1e-12);
+        row.more_is_better = false;
+        assert!((row.ahead() - 0.5).abs() < 1e-12);
+    }
 
     #[test]
     fn a_number_is_found_in_perftests_table() {

@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             install(&[("/usr/bin/tcpdump", "tcpdump")])?;
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        if options.beside {
+        if options.beside && !options.json {
             install(&[("/usr/bin/perf", "linux-perf")])?;
         }
         if options.folder.is_none() {
@@ -109,7 +109,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => Dist::built(&options.build)?,
     };
     if options.beside {
-        return comparison::run(&dist);
+        return comparison::run(&dist, options.json);
     }
     let rows = matrix(options, &dist)?;
     if options.json {
