@@ -136,6 +136,8 @@ fn threads_that_wait_beside_one_that_polls_now_and_then_are_told() {
         ];
         let ended = conversation.map(|end| end.join());
         over.store(true, Ordering::Relaxed);
-        ended.map(|end| end.expect("it ends well"));
+        for end in ended {
+            end.expect("it ends well");
+        }
     });
 }
