@@ -129,9 +129,7 @@ impl CompletionQueue {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            device.engine.arm_to_wait(core, Arm::Next, waits);
-            // What came before arming does not ring the doorbell.
-            device.engine.wait(waits, doorbell, left, || !core.is_empty())?;
+            device.engine.wait(waits, core, doorbell, left)?;
         }
     }
 

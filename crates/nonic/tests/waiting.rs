@@ -100,6 +100,46 @@ fn two_threads_that_wait_for_each_other_are_told_each_time() {
 }
 
 #[test]
+fn of_threads_that_wait_for_one_queue_one_is_told_of_each_message() {
+    const THREADS: u64 = 3;
+    const MESSAGES: u64 = 40 + THREADS;
+    let bench = &Bench::new();
+    let [(mut sender, near), (mut receiver, far)] = bench.ends();
+    for id in 0..MESSAGES {
+        let room = bench.domain.lease(64).expect("memory");
+        receiver.rq.recv(id, room).expect("posted");
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            // The last messages end one thread each.
+            scope.spawn(|| {
+                loop {
+                    let done = far
+                        .wait(Some(PATIENCE))
+                        .expect("no overflow")
+                        .expect("told in time");
+                    done.result.expect("it succeeds");
+                    if done.id >= MESSAGES - THREADS {
+                        return;
+                    }
+                }
+            });
+        }
+        for id in 0..MESSAGES {
+            // Time for all of them to fall asleep again.
+            std::thread::sleep(Duration::from_millis(1));
+            let message = bench.domain.lease_from(b"one").expect("memory");
+            sender.sq.send(id, message).expect("posted");
+            let done = near
+                .wait(Some(PATIENCE))
+                .expect("no overflow")
+                .expect("told in time");
+            done.result.expect("it succeeds");
+        }
+    });
+}
+
+#[test]
 fn of_many_threads_that_wait_on_one_device_each_is_told() {
     let bench = &Bench::new();
     let together = &Barrier::new(8);
@@ -136,8 +176,6 @@ fn threads_that_wait_beside_one_that_polls_now_and_then_are_told() {
         ];
         let ended = conversation.map(|end| end.join());
         over.store(true, Ordering::Relaxed);
-        for end in ended {
-            end.expect("it ends well");
-        }
+        ended.into_iter().for_each(|end| end.expect("it ends well"));
     });
 }

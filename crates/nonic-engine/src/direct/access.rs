@@ -23,7 +23,8 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
     };
-    let mut ours = [empty; PARTS];
+    // One more, for the end of a WRITE.
+    let mut ours = [empty; PARTS + 1];
     let mut parts = 0;
     let mut reachable = true;
     let permitted = request.bytes.parts(request.operation, &mut |part| {
@@ -41,7 +42,7 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
                 iov_len: bytes.len(),
             }),
         };
-        match (ours.get_mut(parts), iov) {
+        match (ours[..PARTS].get_mut(parts), iov) {
             (Some(slot), Some(iov)) => *slot = iov,
             _ => reachable = false,
         }
@@ -50,18 +51,14 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
     if !permitted || !reachable {
         return Err(Failed::Once);
     }
+    if request.operation == DirectOperation::Write {
+        parts = split_end(&mut ours, parts);
+    }
     let length = request.bytes.len();
-    let theirs = |from: usize, length: usize| libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(address as usize + from),
+    let theirs = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address as usize),
         iov_len: length,
     };
-    let split = match request.operation {
-        DirectOperation::Write if length > LAST => length - LAST,
-        _ => length,
-    };
-    // The kernel goes through them one after the other.
-    let theirs = [theirs(0, split), theirs(split, length - split)];
-    let pieces = if split < length { 2 } else { 1 };
     let call = match request.operation {
         DirectOperation::Write => libc::process_vm_writev,
         DirectOperation::Read => libc::process_vm_readv,
@@ -69,7 +66,7 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
     // SAFETY: our parts are memory whose key permits what is done to it, for as long as the turn lasts in which this is
     // called: revocation waits for that. Theirs are addresses in another process, which the kernel checks; that they may be
     // written is for the caller to have found out.
-    let moved = unsafe { call(pid, ours.as_ptr(), parts as u64, theirs.as_ptr(), pieces, 0) };
+    let moved = unsafe { call(pid, ours.as_ptr(), parts as u64, &theirs, 1, 0) };
     if moved == length as isize {
         return Ok(());
     }
@@ -80,6 +77,24 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
         Some(libc::EPERM | libc::ESRCH | libc::ENOSYS) => Err(Failed::ForGood),
         _ => Err(Failed::Once),
     }
+}
+
+/// Makes the last bytes a part of their own: the kernel copies the parts one after the other, each with instructions of its
+/// own, and within one of them there is no order. How many parts there are then.
+fn split_end(parts: &mut [libc::iovec; PARTS + 1], count: usize) -> usize {
+    let Some(last) = count.checked_sub(1).map(|last| parts[last]) else {
+        return count;
+    };
+    if last.iov_len <= LAST {
+        return count;
+    }
+    let before = last.iov_len - LAST;
+    parts[count - 1].iov_len = before;
+    parts[count] = libc::iovec {
+        iov_base: last.iov_base.cast::<u8>().wrapping_add(before).cast(),
+        iov_len: LAST,
+    };
+    count + 1
 }
 
 /// Reads a word of another process.

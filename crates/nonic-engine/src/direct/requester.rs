@@ -84,8 +84,12 @@ impl Peers {
 pub(super) struct Requester {
     peers: Arc<Peers>,
     generation: u64,
-    /// By our queue pair. `None`: its peer is not reached.
-    connections: HashMap<u32, Option<Connection>>,
+    /// `None`: its peer is not reached.
+    connections: Vec<Option<Connection>>,
+    /// Where in the list our queue pairs are.
+    indexes: HashMap<u32, usize>,
+    /// The one that was used last, and its place: most requests are by the same one as the one before.
+    latest: (u32, usize),
 }
 
 /// A queue pair of ours and its peer.
@@ -108,7 +112,9 @@ impl Requester {
         Requester {
             peers,
             generation: 0,
-            connections: HashMap::new(),
+            connections: Vec::new(),
+            indexes: HashMap::new(),
+            latest: (0, usize::MAX),
         }
     }
 
@@ -117,68 +123,90 @@ impl Requester {
     pub(super) fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
         let generation = self.peers.generation.load(Ordering::Acquire);
         if generation != self.generation {
-            self.connections.clear();
-            self.generation = generation;
+            self.forget(generation);
         }
-        let known = self.connections.get_mut(&request.own.value());
-        match known {
+        let own = request.own.value();
+        if self.latest.0 != own {
+            let index = self.indexes.get(&own).copied();
+            self.latest = (own, index.unwrap_or(usize::MAX));
+        }
+        match self.connections.get_mut(self.latest.1) {
             Some(Some(connection)) if connection.target == request.target => connection.execute(request),
             Some(None) => None,
             _ => self.connect(request)?.execute(request),
         }
     }
 
+    /// Lanes have come or gone.
+    #[cold]
+    fn forget(&mut self, generation: u64) {
+        self.connections.clear();
+        self.indexes.clear();
+        self.latest = (0, usize::MAX);
+        self.generation = generation;
+    }
+
     #[cold]
     fn connect(&mut self, request: &DirectRequest<'_>) -> Option<&mut Connection> {
-        let peer = self.peers.find(request.remote, request.target);
-        let Some(peer) = peer else {
-            self.connections.insert(request.own.value(), None);
-            return None;
+        let connection = match self.peers.find(request.remote, request.target) {
+            // Not published yet, perhaps: it is asked again next time.
+            Some(peer) => Some(Connection::new(peer, request.target)?),
+            None => None,
         };
-        // Not published yet, perhaps: it is asked again next time.
-        let index = peer.view.find_qp(request.target)?;
-        let connection = Connection {
-            target: request.target,
-            index,
+        let own = request.own.value();
+        let index = *self.indexes.entry(own).or_insert(self.connections.len());
+        match self.connections.get_mut(index) {
+            Some(known) => *known = connection,
+            None => self.connections.push(connection),
+        }
+        self.latest = (own, index);
+        self.connections[index].as_mut()
+    }
+}
+
+impl Connection {
+    fn new(peer: Arc<Reached>, target: Qpn) -> Option<Self> {
+        Some(Connection {
+            target,
+            index: peer.view.find_qp(target)?,
             epoch: 0,
             messages: 0,
             next: None,
             keys: [(0, 0); KEYS],
             peer,
-        };
-        let entry = self.connections.entry(request.own.value());
-        entry.insert_entry(Some(connection)).into_mut().as_mut()
+        })
     }
-}
 
-impl Connection {
     #[inline]
     fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
-        let peer = Arc::clone(&self.peer);
-        if peer.lost.load(Ordering::Relaxed) {
+        if self.peer.lost.load(Ordering::Relaxed) {
             return None;
         }
         let key = self.find_key(request.rkey)?;
-        let announced = peer.ring.hazard();
-        announced.store(Hazard::new(self.index, key).to_word(), Ordering::Relaxed);
+        self.announce(Hazard::new(self.index, key));
         // See `revocation`.
         fence(Ordering::SeqCst);
-        let done = self.execute_announced(&peer, request, key);
-        announced.store(Hazard::NONE.to_word(), Ordering::Release);
+        let done = self.execute_announced(request, key);
+        self.announce(Hazard::NONE);
         done
     }
 
     #[inline]
-    fn execute_announced(&mut self, peer: &Reached, request: &DirectRequest<'_>, key: usize) -> Option<()> {
-        if !peer.view.is_qp(self.index, request.target) {
-            self.look_again(peer);
+    fn announce(&self, hazard: Hazard) {
+        self.peer.ring.hazard().store(hazard.to_word(), Ordering::Release);
+    }
+
+    #[inline]
+    fn execute_announced(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<()> {
+        if !self.peer.view.is_qp(self.index, request.target) {
+            self.look_again();
             return None;
         }
-        let qp = peer.view.qp(self.index);
-        let epoch = qp.epoch();
-        if epoch != self.epoch {
-            self.begin(epoch);
+        if self.peer.view.qp(self.index).epoch() != self.epoch {
+            self.begin();
         }
+        let peer = &*self.peer;
+        let qp = peer.view.qp(self.index);
         let in_sequence = self.next == Some(request.psn) || qp.expected() == request.psn;
         let needed = request.operation.needs_there();
         if !in_sequence
@@ -202,7 +230,7 @@ impl Connection {
             self.messages = self.messages.wrapping_add(1);
             self.next = Some(next);
             let note = Note {
-                epoch: epoch as u16,
+                epoch: self.epoch as u16,
                 messages: self.messages,
                 next,
             };
@@ -215,7 +243,8 @@ impl Connection {
 
     /// The target has another life than we knew, or we had forgotten what we knew: it goes on where the last note ends.
     #[cold]
-    fn begin(&mut self, epoch: u32) {
+    fn begin(&mut self) {
+        let epoch = self.peer.view.qp(self.index).epoch();
         let note = Note::from_word(self.peer.ring.note(self.index).load(Ordering::Relaxed));
         let ours = note.epoch == epoch as u16;
         self.epoch = epoch;
@@ -225,8 +254,8 @@ impl Connection {
 
     /// The queue pair is not where it was: it may have been published anew.
     #[cold]
-    fn look_again(&mut self, peer: &Reached) {
-        if let Some(index) = peer.view.find_qp(self.target) {
+    fn look_again(&mut self) {
+        if let Some(index) = self.peer.view.find_qp(self.target) {
             self.index = index;
         }
     }

@@ -46,8 +46,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// Receives per call and source, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
-/// Below this, a receive is answered before looking for the next one: somebody waits for it.
-const SMALL_RECEIVE: usize = 4096;
+/// Below this, a receive is answered before looking for the next one: somebody waits for it. More than that is a message of
+/// some length or a batch of short ones, and what comes right behind is answered with it.
+const SMALL_RECEIVE: usize = 1024;
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
 /// While packets come through lanes, sockets are looked at every so many calls.
@@ -55,7 +56,7 @@ const SOCKET_INTERVAL: u32 = 64;
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// After so many posts, or bytes, requests are held back no longer: they fill a batch.
-const HELD_POSTS: u32 = 16;
+const HELD_POSTS: u32 = MAX_BATCH_PACKETS as u32;
 const HELD_BYTES: u64 = 60 * 1024;
 
 /// Who is to be told of completion queues.
