@@ -101,7 +101,7 @@ pub(super) fn all() -> Vec<Plot> {
 /// Measures all plots once more. Subjects take turns at every size.
 pub(super) fn measure_round(bench: &Bench<'_>, plots: &mut [Plot], round: usize) {
     for plot in plots {
-        eprintln!("curves, round {}: {}", round + 1, plot.title);
+        eprintln!("plots, round {}: {}", round + 1, plot.title);
         for line in &mut plot.lines {
             if let Subject::Libfabric(transport) = line.subject {
                 // All sizes at once: it takes a second to start.

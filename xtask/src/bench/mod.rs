@@ -26,17 +26,17 @@ mod verdict;
 use crate::dist::{self, Dist};
 use crate::host::{Sysctl, VethPair, is_root};
 use crate::tools::topology;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use machine::Machine;
 use measure::{Absence, Bench};
 use report::Report;
 use rows::Comparison;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use verdict::Found;
 
 /// Rounds of the plots, at most: they have many figures, and are only looked at.
-const CURVE_ROUNDS: usize = 3;
+const CURVE_ROUNDS: u32 = 3;
 
 /// What to measure, and how long.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,6 +46,9 @@ pub(crate) struct Options {
     /// Rounds; each measures every subject once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Begin no round that would not be over after so many minutes, if there was one
+    #[arg(long, default_value_t = 8.0)]
+    minutes: f64,
     /// One short round, to see that it works
     #[arg(long)]
     quick: bool,
@@ -94,18 +97,28 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         quick: options.quick,
     };
     let machine = Machine::here(&dist.root, options.folder.is_none().then(commit).flatten());
-    let rounds = if options.quick { 1 } else { options.rounds as usize };
-    let found = measure_rounds(&bench, &comparisons, rounds);
+    let rounds = if options.quick { 1 } else { options.rounds };
+    let whole = Duration::try_from_secs_f64(options.minutes * 60.0).context("not a number of minutes")?;
+    // Plots take longer for a round, and less depends on them.
+    let tables_until = began
+        + if options.report.is_some() {
+            whole * 6 / 10
+        } else {
+            whole
+        };
+    let mut found = Found::default();
+    let rounds = repeat(rounds, tables_until, |round| {
+        measure_round(&bench, &comparisons, round, &mut found);
+    });
     // What was measured so far must not be lost with a guest.
     let in_guest = options.guest.then(|| guest::measure(&dist.root));
     let in_guest = in_guest.map(|found| found.unwrap_or_else(|error| guest::failed(&error)));
     let mut plots = Vec::new();
     if let Some(docs) = &options.report {
-        let curve_rounds = rounds.min(CURVE_ROUNDS);
         plots = curves::all();
-        for round in 0..curve_rounds {
+        let curve_rounds = repeat(rounds.min(CURVE_ROUNDS), began + whole, |round| {
             curves::measure_round(&bench, &mut plots, round);
-        }
+        });
         let report = Report {
             machine: &machine,
             tables: table::markdown(&comparisons, &found),
@@ -153,27 +166,52 @@ fn chosen(pattern: &str) -> Vec<Comparison> {
     comparisons
 }
 
-/// Every round measures everything; within a comparison each round begins with another subject.
-fn measure_rounds(bench: &Bench<'_>, comparisons: &[Comparison], rounds: usize) -> Found {
-    let mut found = Found::default();
-    for round in 0..rounds {
-        for comparison in comparisons {
-            let mut probes = comparison.probes();
-            let first = round % probes.len();
-            probes.rotate_left(first);
-            eprintln!("round {}/{rounds}: {}", round + 1, comparison.title);
-            for probe in probes {
-                let figure = bench.measure(&probe);
-                let said = match &figure {
-                    Ok(figure) => probe.quantity.show(figure.value),
-                    Err(Absence::NotInstalled(package)) => format!("not installed ({package})"),
-                    Err(Absence::NeedsRoot) => "needs root".to_owned(),
-                    Err(Absence::Failed(complaint)) => format!("failed: {complaint}"),
-                };
-                eprintln!("  {:<50} {said}", probe.name());
-                found.add(probe, figure);
-            }
+/// Runs rounds as long as there is time for another as long as the last, but one at least; how many there were.
+fn repeat(most: u32, until: Instant, mut round: impl FnMut(usize)) -> u32 {
+    for done in 0..most {
+        let began = Instant::now();
+        round(done as usize);
+        let now = Instant::now();
+        if now + (now - began) > until {
+            return done + 1;
         }
     }
-    found
+    most
+}
+
+/// Measures everything once; within a comparison each round begins with another subject.
+fn measure_round(bench: &Bench<'_>, comparisons: &[Comparison], round: usize, found: &mut Found) {
+    let began = Instant::now();
+    for comparison in comparisons {
+        let mut probes = comparison.probes();
+        let first = round % probes.len();
+        probes.rotate_left(first);
+        eprintln!("round {}: {}", round + 1, comparison.title);
+        for probe in probes {
+            let figure = bench.measure(&probe);
+            let said = match &figure {
+                Ok(figure) => probe.quantity.show(figure.value),
+                Err(Absence::NotInstalled(package)) => format!("not installed ({package})"),
+                Err(Absence::NeedsRoot) => "needs root".to_owned(),
+                Err(Absence::Failed(complaint)) => format!("failed: {complaint}"),
+            };
+            eprintln!("  {:<50} {said}", probe.name());
+            found.add(probe, figure);
+        }
+    }
+    eprintln!("round {} took {:.0} s", round + 1, began.elapsed().as_secs_f64());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_round_however_little_time_there_is_and_never_more_than_wanted() {
+        let mut seen = Vec::new();
+        assert_eq!(repeat(5, Instant::now(), |round| seen.push(round)), 1);
+        assert_eq!(seen, [0]);
+        let later = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(repeat(3, later, |_| ()), 3);
+    }
 }

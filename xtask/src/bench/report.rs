@@ -18,8 +18,8 @@ pub(super) struct Report<'a> {
     pub(super) tables: String,
     pub(super) plots: &'a [Plot],
     pub(super) guest: Option<String>,
-    pub(super) rounds: usize,
-    pub(super) curve_rounds: usize,
+    pub(super) rounds: u32,
+    pub(super) curve_rounds: u32,
     pub(super) seconds: f64,
 }
 
@@ -61,7 +61,7 @@ impl Report<'_> {
     }
 }
 
-fn rounds(count: usize) -> String {
+fn rounds(count: u32) -> String {
     match count {
         1 => "one round".to_owned(),
         count => format!("{count} rounds"),

@@ -108,7 +108,7 @@ fn remarks(found: &Found) -> String {
 }
 
 /// For scripts: every figure of every round, and what is made of them.
-pub(super) fn json(comparisons: &[Comparison], found: &Found, rounds: usize) -> Value {
+pub(super) fn json(comparisons: &[Comparison], found: &Found, rounds: u32) -> Value {
     let row = |row: &Row| {
         let verdict = Verdict::of(row, found);
         json!({
