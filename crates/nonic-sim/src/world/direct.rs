@@ -3,7 +3,7 @@
 //!
 //! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
 
-use super::model::{Bad, Expect, Kind};
+use super::model::{Bad, Expect, Kind, Mark};
 use super::plan::Plan;
 use crate::direct::DirectProfile;
 use nonic_core::link::Prng;
@@ -61,6 +61,12 @@ impl Plan {
                 let right = prng.pick(&[Access::REMOTE_WRITE, Access::REMOTE_READ]);
                 self.withhold(number, right);
             }
+        }
+        let ends = |mark: &Mark| matches!(mark, Mark::Destroy(_) | Mark::ToError(_) | Mark::Drain(_));
+        if !self.timeline.iter().any(|(_, mark)| ends(mark)) && prng.percent(40) {
+            let victim = prng.index(self.qps.len());
+            let mark = prng.pick(&[Mark::ToError(victim), Mark::Drain(victim), Mark::Drain(victim)]);
+            self.timeline.push((prng.below(300_000), mark));
         }
     }
 

@@ -192,8 +192,9 @@ pub trait KeyPublisher: Send + Sync {
     /// call the key table.
     fn publish(&self, key: &Key);
 
-    /// It has been revoked. Called before revocation returns, with no lock held; when this returns, no direct access
-    /// through it is under way. Whether that is so: a peer that has been stopped in the middle of one may not end it.
+    /// It has been revoked. Called before revocation returns, with no lock of the table held (though a work request that
+    /// invalidates it has its NIC in use); when this returns, no direct access through it is under way. Whether that is
+    /// so: a peer that has been stopped in the middle of one may not end it.
     fn withdraw(&self, key: &Key) -> bool;
 }
 
