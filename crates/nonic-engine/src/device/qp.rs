@@ -166,8 +166,10 @@ impl Device {
 
     /// Posts several send requests at once. On refusal, tells which one; those before it are posted.
     pub fn post_sends(&self, qpn: Qpn, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let mut turn = self.inner.turn_of(qpn);
-        let now = turn.now();
+        let driver = self.inner.driver_of(qpn);
+        let mut turn = driver.turn();
+        // Nothing that posting itself does depends on the time.
+        let now = turn.recent_time();
         let mut bytes = 0;
         let posted = requests.iter().enumerate().try_for_each(|(index, request)| {
             bytes += request.data.length();
@@ -175,14 +177,15 @@ impl Device {
                 .post_send(now, qpn, request)
                 .map_err(|error| (index, error))
         });
-        turn.posted(now, qpn, bytes);
+        turn.posted(|| driver.now(), qpn, bytes);
         posted
     }
 
     /// Posts send requests as `post` produces them, in one turn, and sends what can be sent.
     pub fn post_each_send<T>(&self, qpn: Qpn, post: impl FnOnce(&mut SendPoster<'_>) -> T) -> T {
-        let mut turn = self.inner.turn_of(qpn);
-        let now = turn.now();
+        let driver = self.inner.driver_of(qpn);
+        let mut turn = driver.turn();
+        let now = turn.recent_time();
         let mut poster = SendPoster {
             nic: &mut turn.nic,
             now,
@@ -191,7 +194,7 @@ impl Device {
         };
         let result = post(&mut poster);
         let bytes = poster.bytes;
-        turn.posted(now, qpn, bytes);
+        turn.posted(|| driver.now(), qpn, bytes);
         result
     }
 

@@ -5,8 +5,9 @@ use super::publication::PublishedView;
 use super::responder::Note;
 use super::revocation::Hazard;
 use crate::link::lane::ring::RingMemory;
-use nonic_core::{DirectRequest, Psn, Qpn};
+use nonic_core::{DirectRequest, KeyHasher, Psn, Qpn};
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -87,7 +88,7 @@ pub(super) struct Requester {
     /// `None`: its peer is not reached.
     connections: Vec<Option<Connection>>,
     /// Where in the list our queue pairs are.
-    indexes: HashMap<u32, usize>,
+    indexes: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     /// The one that was used last, and its place: most requests are by the same one as the one before.
     latest: (u32, usize),
 }
@@ -113,7 +114,7 @@ impl Requester {
             peers,
             generation: 0,
             connections: Vec::new(),
-            indexes: HashMap::new(),
+            indexes: HashMap::default(),
             latest: (0, usize::MAX),
         }
     }

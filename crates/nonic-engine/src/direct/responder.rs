@@ -7,8 +7,9 @@
 use super::Publication;
 use super::publication::QP_COUNT;
 use crate::link::lane::ring::RingMemory;
-use nonic_core::{Progress, Psn, Qpn, Target};
+use nonic_core::{KeyHasher, Progress, Psn, Qpn, Target};
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,7 +50,7 @@ impl Note {
 /// Our published queue pairs.
 pub(super) struct Responder {
     publication: Arc<Publication>,
-    qps: HashMap<u32, Published>,
+    qps: HashMap<u32, Published, BuildHasherDefault<KeyHasher>>,
     /// Lives are numbered from one: no ring has a note of life zero by itself.
     epoch: u32,
 }
@@ -104,7 +105,7 @@ impl Responder {
     pub(super) fn new(publication: Arc<Publication>) -> Self {
         Responder {
             publication,
-            qps: HashMap::new(),
+            qps: HashMap::default(),
             epoch: 0,
         }
     }

@@ -391,15 +391,18 @@ impl Shard {
     /// They wait only while the peer owes an answer to an earlier request of the same queue pair. So a lone request never
     /// waits, and nobody has to be woken for those that do: the answer, the timer that is set for it, or any poll of
     /// the program sends them.
-    pub(crate) fn posted(&mut self, now: Time, qpn: Qpn, bytes: u64) {
+    pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) {
         self.held_posts += 1;
         self.held_bytes += bytes;
         let full = self.held_posts >= HELD_POSTS || self.held_bytes >= HELD_BYTES;
-        // On a lane, there is no system call to be saved.
-        let alone = self.on_lanes || !self.may_defer || self.stalled.is_some();
-        if full || alone || !self.nic.awaits_answer(qpn) {
-            self.flush(now);
+        if full || !self.may_defer || self.stalled.is_some() || !self.nic.awaits_answer(qpn) {
+            self.flush(now());
         }
+    }
+
+    /// The time when the clock was last read: what is not urgent goes by that.
+    pub(crate) fn recent_time(&self) -> Time {
+        self.clock_read
     }
 
     /// Sends what waits for the program's next call, or for more to travel with, if anything does.

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 /// For numbers that we drew at random, keys and QPNs: hashing them again would only cost time.
 #[derive(Default)]
-pub(crate) struct KeyHasher(u64);
+pub struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {

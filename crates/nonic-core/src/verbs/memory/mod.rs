@@ -16,7 +16,7 @@ mod sg;
 mod window_table;
 mod windows;
 
-pub(crate) use hasher::KeyHasher;
+pub use hasher::KeyHasher;
 pub use heap::HeapRegion;
 pub(crate) use keys::FENCE_KEY;
 pub use keys::{Key, KeyPublisher, KeySpec, KeyTable};
