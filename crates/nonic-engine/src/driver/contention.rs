@@ -6,10 +6,15 @@
 //! thread that sleeps instead is let in as soon as it is woken. So a long absence after a yield means: sleep from now on,
 //! for a while, then find out again.
 //!
+//! And the peer may be a thread of the same processor, which can answer only while this one does not run. Then each
+//! answer takes as long as this thread polls before it yields. A yield that somebody used, and after which the
+//! next poll finds something, says so: from then on fewer polls come before a yield, down to [`LEAST_PATIENCE`]. One that
+//! nobody used, or that brought nothing, has the opposite effect.
+//!
 //! It knows nothing of sleeping or yielding itself.
 
 use nonic_core::Time;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Nobody but a thread that spins keeps the processor for so long.
@@ -17,19 +22,71 @@ const LONG_ABSENCE: Duration = Duration::from_micros(500);
 /// For how long what was found out counts.
 const REMEMBERED: Duration = Duration::from_millis(100);
 
+/// A yield that nobody uses takes less.
+const NOTICEABLE_ABSENCE: Duration = Duration::from_nanos(1_500);
+/// After so many polls in a row without work, a polling thread lets others have the processor, at most and at least.
+const MOST_PATIENCE: u32 = 64;
+const LEAST_PATIENCE: u32 = 2;
+
 /// What is known of the processors that the program's threads poll on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Contention {
     until_ns: AtomicU64,
+    patience: AtomicU32,
+    /// Somebody ran during the last yield.
+    used: AtomicBool,
+}
+
+impl Default for Contention {
+    fn default() -> Self {
+        Contention {
+            until_ns: AtomicU64::new(0),
+            patience: AtomicU32::new(MOST_PATIENCE),
+            used: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Contention {
     /// A thread yielded at one time and was back at another.
     pub(super) fn yielded(&self, at: Time, back: Time) {
-        if back.since(at) >= LONG_ABSENCE {
+        let absence = back.since(at);
+        if absence >= LONG_ABSENCE {
             let until = back + REMEMBERED;
             self.until_ns.store(until.as_ns(), Ordering::Relaxed);
         }
+        match absence >= NOTICEABLE_ABSENCE {
+            true => self.used.store(true, Ordering::Relaxed),
+            false => self.be_patient(),
+        }
+    }
+
+    /// A thread polled, and found work or did not.
+    #[inline]
+    pub(super) fn polled(&self, worked: bool) {
+        if self.used.load(Ordering::Relaxed) {
+            self.used.store(false, Ordering::Relaxed);
+            match worked {
+                true => self.be_impatient(),
+                false => self.be_patient(),
+            }
+        }
+    }
+
+    /// After how many polls in a row without work to let others have the processor.
+    #[inline]
+    pub(super) fn patience(&self) -> u32 {
+        self.patience.load(Ordering::Relaxed)
+    }
+
+    fn be_patient(&self) {
+        let patience = (2 * self.patience()).min(MOST_PATIENCE);
+        self.patience.store(patience, Ordering::Relaxed);
+    }
+
+    fn be_impatient(&self) {
+        let patience = (self.patience() / 2).max(LEAST_PATIENCE);
+        self.patience.store(patience, Ordering::Relaxed);
     }
 
     /// Whether others wanted the processor a moment ago.
@@ -41,6 +98,28 @@ impl Contention {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn yields_that_bring_something_come_sooner_and_others_later() {
+        let contention = Contention::default();
+        let at = Time::from_ns(1_000_000);
+        let back = at + Duration::from_micros(5);
+        let most = contention.patience();
+        for _ in 0..10 {
+            contention.yielded(at, back);
+            contention.polled(true);
+        }
+        assert_eq!(contention.patience(), LEAST_PATIENCE);
+        contention.polled(true);
+        assert_eq!(contention.patience(), LEAST_PATIENCE, "that was no yield");
+        contention.yielded(at, back);
+        contention.polled(false);
+        assert!(contention.patience() > LEAST_PATIENCE);
+        for _ in 0..10 {
+            contention.yielded(at, at + Duration::from_nanos(300));
+        }
+        assert_eq!(contention.patience(), most, "nobody wants it");
+    }
 
     #[test]
     fn a_long_absence_is_remembered_for_a_while() {

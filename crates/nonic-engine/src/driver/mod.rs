@@ -39,9 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use turn::Turns;
 
-/// After so many polls in a row without work, a polling thread lets others have the processor.
-const IDLE_POLLS_BEFORE_YIELD: u32 = 64;
-/// And again after so many more.
+/// After a yield, so many polls without work at most until the next one.
 const POLLS_PER_YIELD: u32 = 4;
 /// How long it sleeps where others want the processor, unless a packet comes. What the program's other threads have for it
 /// waits so long.
@@ -148,10 +146,12 @@ impl Driver {
             self.idle.load(Ordering::Relaxed) + 1
         };
         self.idle.store(idle, Ordering::Relaxed);
-        if idle > IDLE_POLLS_BEFORE_YIELD {
+        self.contention.polled(worked);
+        let patience = self.contention.patience();
+        if idle > patience {
             // Not with every poll from now on: a yield costs as much as a look.
             self.idle
-                .store(IDLE_POLLS_BEFORE_YIELD - POLLS_PER_YIELD, Ordering::Relaxed);
+                .store(patience.saturating_sub(POLLS_PER_YIELD), Ordering::Relaxed);
             self.make_room();
         }
         worked

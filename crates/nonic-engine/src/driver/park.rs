@@ -69,6 +69,11 @@ impl<W: Wake> ParkProtocol<W> {
         }
     }
 
+    /// Whether the background thread sleeps, or is about to. Called in a turn: it does not fall asleep meanwhile.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep_until_ns.load(Ordering::SeqCst) != 0
+    }
+
     /// A timer is due at `at_ns`. Called in a turn, as [`ParkProtocol::fall_asleep`] is.
     pub(crate) fn timer_set(&self, at_ns: u64) {
         if at_ns < self.asleep_until_ns.load(Ordering::SeqCst) {

@@ -165,6 +165,10 @@ impl<M: Machine, W: Wake> Drop for Turn<'_, M, W> {
             let now = self.now();
             self.machine.flush(now);
         }
+        // Whoever is awake asks for the timers before it sleeps, in a turn of its own.
+        if !self.turns.park.is_asleep() {
+            return;
+        }
         if self.machine.is_behind() {
             self.turns.park.timer_set(0);
         }
