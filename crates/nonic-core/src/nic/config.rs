@@ -32,7 +32,8 @@ pub struct NicConfig {
     /// lets others have their turn in between.
     pub direct_piece: u32,
     /// From so many bytes on, a request waits until everything before it is answered if it can then be executed in the memory
-    /// of a peer on this host: that is faster than packets by more than an answer takes.
+    /// of a peer on this host: that is faster than packets by more than an answer takes. A peer that lets acknowledgements
+    /// wait for its program's next call may take a millisecond, so it is not worth it for less than a lot.
     pub direct_worth: u32,
 }
 
@@ -47,7 +48,7 @@ impl Default for NicConfig {
             max_inline_data: 1024,
             max_rd_atomic: 128,
             direct_piece: 1 << 20,
-            direct_worth: 128 << 10,
+            direct_worth: 1 << 20,
         }
     }
 }

@@ -7,18 +7,9 @@ use nonic_core::{
 };
 use nonic_wire::Syndrome;
 
-/// Two nodes on one host.
-fn on_one_host(setup: &Setup) -> (Pair, SharedHost) {
-    let mut pair = Pair::new(setup);
-    let host = SharedHost::default();
-    host.join(&mut pair.a);
-    host.join(&mut pair.b);
-    (pair, host)
-}
-
-/// The same, with messages cut into pieces of 1000 bytes.
+/// Two nodes on one host that move messages in pieces of 1000 bytes.
 fn in_pieces() -> (Pair, SharedHost) {
-    on_one_host(&Setup {
+    SharedHost::pair(&Setup {
         direct_piece: 1000,
         ..Setup::rc()
     })
@@ -26,7 +17,7 @@ fn in_pieces() -> (Pair, SharedHost) {
 
 #[test]
 fn a_write_and_a_read_need_no_packet() {
-    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     pair.a.fill(0, &pattern(1, 5000));
     pair.b.fill(8000, &pattern(2, 3000));
     let (there, from) = (pair.b.remote(100), pair.b.remote(8000));
@@ -48,7 +39,7 @@ fn a_write_and_a_read_need_no_packet() {
 
 #[test]
 fn inline_data_goes_the_same_way() {
-    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     let op = SendOp::Write(pair.b.remote(64));
     pair.a
         .post(1, op, Data::Inline(&pattern(3, 200)), SendFlags::empty())
@@ -59,7 +50,7 @@ fn inline_data_goes_the_same_way() {
 
 #[test]
 fn packets_go_on_where_the_direct_way_ended() {
-    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     recv!(pair.b, 9, 0, 64);
     let (write, read) = (pair.b.remote(100), pair.b.remote(8000));
     // Five packets and a message, three and a message.
@@ -93,7 +84,7 @@ fn packets_go_on_where_the_direct_way_ended() {
 
 #[test]
 fn what_needs_the_targets_processor_goes_as_packets() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     let remote = pair.b.remote(64);
     let ops = [
         SendOp::Send,
@@ -117,7 +108,7 @@ fn what_needs_the_targets_processor_goes_as_packets() {
 
 #[test]
 fn nothing_goes_directly_while_a_packet_is_under_way() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     recv!(pair.b, 9, 0, 64);
     let remote = pair.b.remote(100);
     post!(pair.a, 1, SendOp::Send, 0, 64);
@@ -140,7 +131,7 @@ fn nothing_goes_directly_while_a_packet_is_under_way() {
 
 #[test]
 fn a_long_request_waits_for_the_direct_way_if_it_is_open() {
-    let (mut pair, host) = on_one_host(&Setup {
+    let (mut pair, host) = SharedHost::pair(&Setup {
         direct_worth: 2000,
         ..Setup::rc()
     });
@@ -177,7 +168,7 @@ fn a_long_request_waits_for_the_direct_way_if_it_is_open() {
 
 #[test]
 fn a_request_that_waits_for_the_direct_way_survives_a_loss() {
-    let (mut pair, host) = on_one_host(&Setup {
+    let (mut pair, host) = SharedHost::pair(&Setup {
         direct_worth: 2000,
         ..Setup::rc()
     });
@@ -198,7 +189,7 @@ fn a_request_that_waits_for_the_direct_way_survives_a_loss() {
 
 #[test]
 fn nothing_goes_directly_while_the_peer_asks_for_quiet() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     post!(pair.a, 1, SendOp::Send, 0, 64);
     let requests = sent!(pair.a, [RC_SEND_ONLY]);
     pair.b.receive_all(&requests);
@@ -216,7 +207,7 @@ fn nothing_goes_directly_while_the_peer_asks_for_quiet() {
 
 #[test]
 fn what_is_refused_goes_as_packets_with_the_ordinary_outcome() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     host.state().refuses_after = Some(0);
     pair.a.fill(0, &pattern(1, 3000));
     let remote = pair.b.remote(100);
@@ -298,7 +289,7 @@ fn a_request_that_is_wrong_at_its_end_touches_nothing() {
 
 #[test]
 fn a_read_into_memory_that_may_not_be_written_fails_as_ever() {
-    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     let key = pair.a.register(|spec| spec.access = Access::empty());
     let sge = nonic_core::Sge {
         lkey: key.value(),
@@ -340,7 +331,7 @@ fn a_large_message_lets_others_have_their_turn() {
 
 #[test]
 fn many_small_requests_are_done_in_one_call_but_not_without_limit() {
-    let (mut pair, host) = on_one_host(&Setup {
+    let (mut pair, host) = SharedHost::pair(&Setup {
         capacity: nonic_core::QpCapacity {
             max_send_wr: 256,
             ..Setup::rc().capacity
@@ -406,7 +397,7 @@ fn a_draining_queue_ends_what_it_began_and_begins_nothing() {
 
 #[test]
 fn a_fenced_request_waits_for_a_read_that_went_as_packets() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     host.state().refuses_after = Some(0);
     let remote = pair.b.remote(0);
     post!(pair.a, 1, SendOp::Read(remote), 0, 64);
@@ -431,7 +422,7 @@ fn a_fenced_request_waits_for_a_read_that_went_as_packets() {
 
 #[test]
 fn a_late_answer_to_an_earlier_packet_changes_nothing() {
-    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     pair.b.set_word(64, 5);
     let remote = pair.b.remote(64);
     post!(pair.a, 1, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
@@ -454,7 +445,7 @@ fn a_late_answer_to_an_earlier_packet_changes_nothing() {
 
 #[test]
 fn a_connection_that_is_not_reliable_sends_packets() {
-    let (mut pair, host) = on_one_host(&Setup::uc());
+    let (mut pair, host) = SharedHost::pair(&Setup::uc());
     let remote = pair.b.remote(0);
     post!(pair.a, 1, SendOp::Write(remote), 0, 64);
     assert_eq!(pair.a.transmit().len(), 1);

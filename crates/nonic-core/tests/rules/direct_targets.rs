@@ -7,17 +7,9 @@ use nonic_core::{
 };
 use nonic_wire::Opcode;
 
-fn on_one_host(setup: &Setup) -> (Pair, SharedHost) {
-    let mut pair = Pair::new(setup);
-    let host = SharedHost::default();
-    host.join(&mut pair.a);
-    host.join(&mut pair.b);
-    (pair, host)
-}
-
 #[test]
 fn a_connected_queue_pair_is_published_with_what_it_permits() {
-    let (pair, host) = on_one_host(&Setup::rc());
+    let (pair, host) = SharedHost::pair(&Setup::rc());
     let expected = Target {
         local: pair.b.ip,
         remote: pair.a.ip,
@@ -31,7 +23,7 @@ fn a_connected_queue_pair_is_published_with_what_it_permits() {
 
 #[test]
 fn rights_that_change_are_published_anew() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     let remote = pair.b.remote(0);
     post!(pair.a, 1, SendOp::Write(remote), 0, 3000);
     sent!(pair.a, []);
@@ -62,7 +54,7 @@ fn rights_that_change_are_published_anew() {
 
 #[test]
 fn without_room_for_reads_they_are_refused_by_the_responder() {
-    let (mut pair, host) = on_one_host(&Setup {
+    let (mut pair, host) = SharedHost::pair(&Setup {
         max_dest_rd_atomic: 0,
         ..Setup::rc()
     });
@@ -128,7 +120,7 @@ fn the_end_of_a_queue_pair_withdraws_it() {
         }),
     ];
     for (name, end) in ends {
-        let (mut pair, host) = on_one_host(&Setup::rc());
+        let (mut pair, host) = SharedHost::pair(&Setup::rc());
         let qpn = pair.b.qpn;
         assert!(host.published(&pair.b, qpn).is_some(), "{name}");
         end(&mut pair);
@@ -138,7 +130,7 @@ fn the_end_of_a_queue_pair_withdraws_it() {
 
 #[test]
 fn a_queue_pair_that_begins_anew_is_published_anew() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     let remote = pair.b.remote(0);
     post!(pair.a, 1, SendOp::Write(remote), 0, 3000);
     sent!(pair.a, []);
@@ -158,7 +150,7 @@ fn a_queue_pair_that_begins_anew_is_published_anew() {
 
 #[test]
 fn keys_are_published_and_withdrawn_before_revocation_returns() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     // One that was registered before, and one after.
     let (old, key) = (pair.b.key.clone(), pair.b.register(|_| {}));
     assert!(host.has_key(&pair.b, old.value()) && host.has_key(&pair.b, key.value()));
@@ -189,7 +181,7 @@ fn keys_are_published_and_withdrawn_before_revocation_returns() {
 
 #[test]
 fn a_key_that_a_stopped_peer_still_uses_is_dead_and_busy() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     host.state().stopped = true;
     let keys = pair.b.keys();
     let made: Vec<u32> = (0..4).map(|_| pair.b.register(|_| {}).value()).collect();
@@ -208,7 +200,7 @@ fn a_key_that_a_stopped_peer_still_uses_is_dead_and_busy() {
 
 #[test]
 fn keys_for_one_queue_pair_are_not_published() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     let qpn = pair.b.qpn;
     let key = pair.b.register(|spec| spec.bound_qp = Some(qpn));
     assert!(!host.has_key(&pair.b, key.value()));
@@ -224,7 +216,7 @@ fn keys_for_one_queue_pair_are_not_published() {
 
 #[test]
 fn a_key_of_another_domain_is_refused() {
-    let (mut pair, _host) = on_one_host(&Setup::rc());
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     let other = pair.b.keys().alloc_pd();
     let key = pair.b.register(|spec| spec.pd = other);
     let remote = RemoteAddress {
@@ -238,7 +230,7 @@ fn a_key_of_another_domain_is_refused() {
 
 #[test]
 fn what_the_peer_did_by_itself_is_asked_about_before_every_request_and_nothing_else() {
-    let (mut pair, host) = on_one_host(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     recv!(pair.b, 9, 0, 64);
     post!(pair.a, 1, SendOp::Send, 0, 8);
     pair.exchange();

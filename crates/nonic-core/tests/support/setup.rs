@@ -70,7 +70,7 @@ impl Default for Setup {
             max_segments: 8,
             srq: false,
             direct_piece: 1 << 20,
-            direct_worth: 128 << 10,
+            direct_worth: 1 << 20,
         }
     }
 }

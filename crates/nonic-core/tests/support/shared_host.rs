@@ -1,6 +1,6 @@
 //! A host whose NICs reach each other's memory: what the engine does with the kernel's help, in a few lines.
 
-use super::Node;
+use super::{Node, Pair, Setup};
 use nonic_core::{
     Access, Direct, DirectAccess, DirectOperation, DirectRequest, Key, KeyPublisher, PdId, Progress, Psn,
     Qpn, Region, Target,
@@ -44,6 +44,15 @@ pub struct PublishedKey {
 }
 
 impl SharedHost {
+    /// Two connected nodes on one host.
+    pub fn pair(setup: &Setup) -> (Pair, SharedHost) {
+        let mut pair = Pair::new(setup);
+        let host = SharedHost::default();
+        host.join(&mut pair.a);
+        host.join(&mut pair.b);
+        (pair, host)
+    }
+
     /// The node's NIC and keys are reachable from now on.
     pub fn join(&self, node: &mut Node) {
         let way = Way {

@@ -660,6 +660,7 @@ impl Requester {
         self.sent = self.una;
         self.rewound_at = None;
         self.direct = DirectProgress::default();
+        self.direct_works = false;
         self.rewind(roce, nic);
     }
 
