@@ -1,6 +1,6 @@
 //! Extended reliable connections: one connection for all the shared receive queues of a domain.
 
-use crate::support::{Node, Pair, Setup, outcomes, pattern};
+use crate::support::{Node, Pair, Setup, SharedHost, outcomes, pattern};
 use crate::{completed, sent};
 use nonic_core::{
     Access, Completion, CompletionOpcode, CompletionQueue, CqId, CreateError, Data, Destination, Event, Key,
@@ -97,6 +97,20 @@ fn post(pair: &mut Pair, wr_id: u64, op: SendOp, length: u32, srq: &Srq) {
     pair.a
         .post_to(wr_id, op, (0, length), to)
         .expect("the request is posted");
+}
+
+#[test]
+fn an_extended_connection_to_a_peer_on_the_same_host_sends_packets() {
+    let mut pair = pair();
+    let host = SharedHost::default();
+    host.join(&mut pair.a);
+    host.join(&mut pair.b);
+    let srq = Srq::new(&mut pair.b, DOMAIN);
+    post(&mut pair, 1, SendOp::Write(srq.remote(0)), 64, &srq);
+    assert_eq!(pair.exchange(), 2, "a packet and its acknowledgement");
+    completed!(pair.a, [(1, Status::Success)]);
+    assert_eq!(host.pieces(), (0, 0));
+    assert_eq!(host.published(&pair.b, pair.b.qpn), None);
 }
 
 #[test]
