@@ -28,7 +28,7 @@ pub(crate) fn of_modify(_error: ModifyError) -> Errno {
 
 pub(crate) fn of_key(error: KeyError) -> Errno {
     match error {
-        KeyError::Bound => libc::EBUSY,
+        KeyError::Bound | KeyError::Busy => libc::EBUSY,
         KeyError::Exhausted => libc::ENOMEM,
         _ => libc::EINVAL,
     }

@@ -10,18 +10,35 @@ impl Device {
         self.inner.home().nic.register(spec)
     }
 
-    /// Revokes a key. When this returns, no access through it is under way and none will begin.
+    /// Revokes a key. When this returns, no access through it is under way and none will begin: if a process of this host
+    /// was stopped in the middle of one, it waits until that goes on or ends. Answers whether the key was there.
     pub fn revoke(&self, key: u32) -> bool {
-        let revoked = self.inner.keys.revoke(key);
+        let revoked = self.inner.keys.try_revoke(key);
         self.inner.fence();
-        revoked
+        while let Err(KeyError::Busy) = revoked
+            && self.wait_for_busy(key) == Some(false)
+        {}
+        revoked != Err(KeyError::Unknown)
     }
 
-    /// Revokes a key as [`Device::revoke`] does, unless memory windows are bound to it.
+    /// Revokes a key as [`Device::revoke`] does, unless memory windows are bound to it. It does not wait for ever:
+    /// [`KeyError::Busy`] if a process of this host does not end an access. Nobody can begin one then, and asking again
+    /// waits again.
     pub fn revoke_unbound(&self, key: u32) -> Result<(), KeyError> {
-        self.inner.keys.revoke_unbound(key)?;
+        let revoked = self.inner.keys.revoke_unbound(key);
         self.inner.fence();
-        Ok(())
+        match revoked {
+            Err(KeyError::Unknown) => match self.wait_for_busy(key) {
+                Some(true) => Ok(()),
+                Some(false) => Err(KeyError::Busy),
+                None => revoked,
+            },
+            _ => revoked,
+        }
+    }
+
+    fn wait_for_busy(&self, key: u32) -> Option<bool> {
+        self.inner.publication.as_ref()?.wait_for_busy(key)
     }
 
     /// Allocates a memory window; its first key.

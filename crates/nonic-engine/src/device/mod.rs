@@ -27,6 +27,7 @@ pub use statistics::DeviceUsage;
 pub use wait::{MAX_WATCHED, Wait, Waits, Watched, WeakDevice};
 
 use crate::config::Config;
+use crate::direct::Publication;
 use crate::driver::exit::{self, Leave};
 use crate::driver::waiters::Waiters;
 use crate::driver::{Driver, Turn};
@@ -57,6 +58,8 @@ struct Inner {
     gids: Vec<GidEntry>,
     config: NicConfig,
     keys: Arc<KeyTable>,
+    /// What processes of this host see of it, if they may access its memory.
+    publication: Option<Arc<Publication>>,
     common: Common,
     /// One for each shard.
     drivers: Vec<Arc<Driver>>,

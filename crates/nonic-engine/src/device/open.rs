@@ -140,7 +140,11 @@ impl Device {
         });
         let threads = Mutex::new(threads.map_err(io)?);
         let Opening {
-            config, keys, common, ..
+            config,
+            keys,
+            publication,
+            common,
+            ..
         } = opening;
         let wakes: Vec<Weak<Driver>> = drivers.iter().map(Arc::downgrade).collect();
         common.connections.set_wake(Box::new(move |shard| {
@@ -153,6 +157,7 @@ impl Device {
             gids,
             config,
             keys,
+            publication,
             common,
             drivers,
             waiters: Waiters::default(),

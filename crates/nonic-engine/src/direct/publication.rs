@@ -10,7 +10,7 @@ use crate::os::descriptors::InternalFd;
 use crate::os::entropy::KernelEntropy;
 use crate::os::shared_memory::{Others, SharedMemory};
 use nonic_core::{Access, Entropy as _, Key, KeyPublisher, Psn, Qpn, Target};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,6 +42,8 @@ pub(crate) struct Publication {
     fd: InternalFd,
     /// Entries that cannot be used again yet: somebody may still rely on them. Held while one is filled.
     retired: Mutex<HashSet<usize>>,
+    /// Keys that were taken back while a peer did not end an access; and where they are.
+    busy: Mutex<HashMap<u32, usize>>,
     /// Who accesses us.
     pub(super) incoming: Incoming,
 }
@@ -60,6 +62,7 @@ impl Publication {
             memory,
             fd: fd.into(),
             retired: Mutex::default(),
+            busy: Mutex::default(),
             incoming: Incoming::default(),
         })
     }
@@ -103,11 +106,28 @@ impl Publication {
         // Who announces an access and then looks at the entry, and who clears the entry and then looks for accesses: one of
         // them sees the other.
         fence(Ordering::SeqCst);
+        self.wait_for_entry(offset, hazard)
+    }
+
+    /// Waits until nobody relies on an entry that was taken back, but not for ever. Whether that is so.
+    fn wait_for_entry(&self, offset: usize, hazard: Hazard) -> bool {
         let ended = self.incoming.wait_for(hazard);
         if ended {
             self.retired().remove(&offset);
         }
         ended
+    }
+
+    /// Waits once more for accesses through a key that was [busy](nonic_core::KeyError::Busy) when it was revoked. Whether
+    /// they have ended; `None` if it was not.
+    pub(crate) fn wait_for_busy(&self, key: u32) -> Option<bool> {
+        let busy = || self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = busy().get(&key).copied()?;
+        let ended = self.wait_for_entry(KEYS + index * ENTRY, Hazard::of_key(index));
+        if ended {
+            busy().remove(&key);
+        }
+        Some(ended)
     }
 
     fn retired(&self) -> MutexGuard<'_, HashSet<usize>> {
@@ -154,7 +174,13 @@ impl KeyPublisher for Publication {
             let word = self.memory.word(KEYS + index * ENTRY);
             word.load(Ordering::Relaxed) == live_key(key.value())
         });
-        published.is_none_or(|index| self.withdraw_entry(KEYS + index * ENTRY, Hazard::of_key(index)))
+        let Some(index) = published else { return true };
+        let ended = self.withdraw_entry(KEYS + index * ENTRY, Hazard::of_key(index));
+        if !ended {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            busy.insert(key.value(), index);
+        }
+        ended
     }
 }
 
