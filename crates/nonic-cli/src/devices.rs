@@ -2,7 +2,7 @@
 
 use crate::output;
 use anyhow::{Context, Result};
-use nonic::{Device, GidEntry, LinkState, NetDevice, NicConfig, PortOwner};
+use nonic::{Config, Device, GidEntry, LinkState, NetDevice, NicConfig, PortOwner};
 use serde_json::{Value, json};
 
 /// List the devices: one per network interface
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// each address with its GID index and the user whose processes have UDP port 4791 there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Also show the limits of a device
+    /// Also show how processes of this host are reached, and the limits of a device
     #[arg(short, long)]
     verbose: bool,
 }
@@ -25,7 +25,11 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
             .iter()
             .map(|device| as_json(device, is_listed(device)))
             .collect();
-        return output::json(&json!({ "devices": devices, "limits": limits_as_json() }));
+        let (lane, direct) = nonic::roads(&Config::from_environment()?);
+        let same_host = json!({ "packets": lane.to_string(), "one_sided": direct.to_string() });
+        return output::json(
+            &json!({ "devices": devices, "same_host": same_host, "limits": limits_as_json() }),
+        );
     }
     let mut table = output::table([
         "DEVICE",
@@ -67,6 +71,10 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
         ))?;
     }
     if arguments.verbose {
+        let (lane, direct) = nonic::roads(&Config::from_environment()?);
+        output::line("\nto processes of the same user and host:")?;
+        output::line(format_args!("{:<28} {lane}", "packets go"))?;
+        output::line(format_args!("{:<28} {direct}", "WRITEs and READs are done"))?;
         output::line("")?;
         for (name, value) in limits() {
             output::line(format_args!("{name:<28} {value}"))?;

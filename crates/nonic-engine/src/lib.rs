@@ -36,6 +36,7 @@ pub use device::{
     Device, DeviceUsage, ListenError, MAX_WATCHED, OpenError, RecvPoster, SendPoster, Wait, Waits, Watched,
     WeakDevice,
 };
+pub use direct::{DirectRoad, LaneRoad, roads};
 pub use link::udp::socket;
 pub use link::{Datagrams, LinkCounters};
 pub use notify::{Channel, Doorbell, Notify};

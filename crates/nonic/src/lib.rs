@@ -66,7 +66,7 @@ pub use nonic_core::{
 };
 pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
 pub use nonic_engine::netdev::LocalAddress;
-pub use nonic_engine::{LinkCounters, OpenError};
+pub use nonic_engine::{Config, DirectRoad, LaneRoad, LinkCounters, OpenError, roads};
 pub use nonic_wire::cm::RejectReason;
 pub use transport::{Connected, Datagram, Reliable};
 

@@ -119,9 +119,22 @@ pub(super) fn peek(pid: i32, address: u64) -> io::Result<u64> {
 /// Lets a process of our user access ours, where the kernel (Yama) otherwise lets only parents access their children. It
 /// remembers one such process; others then go as packets.
 pub(super) fn permit(pid: u32) {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    if scope.is_ok_and(|scope| scope.trim() == "1") {
+    if ptrace_scope() == Some(1) {
         // SAFETY: a number is given to the kernel. If it refuses, nothing has changed.
         unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid), 0, 0, 0) };
     }
+}
+
+/// What Yama lets processes of one user do to each other, if it is there: 0 everything, 1 to their children and to those who
+/// permit it, 2 nothing without privilege, 3 nothing.
+pub(super) fn ptrace_scope() -> Option<u8> {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
+    scope.trim().parse().ok()
+}
+
+/// Whether the system calls are there at all.
+pub(super) fn is_offered() -> bool {
+    let word = 0x6e6f_6e69_6321_u64;
+    let address = std::ptr::from_ref(&word).addr() as u64;
+    i32::try_from(std::process::id()).is_ok_and(|pid| peek(pid, address).is_ok())
 }

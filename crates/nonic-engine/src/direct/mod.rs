@@ -15,11 +15,13 @@
 //! at an address of its: that also proves that the number of its process means the same to both.
 
 mod access;
+mod availability;
 mod publication;
 mod requester;
 mod responder;
 mod revocation;
 
+pub use availability::{DirectRoad, LaneRoad, roads};
 pub(crate) use publication::Publication;
 pub(crate) use requester::{Peers, Reached};
 pub(crate) use revocation::IncomingAccess;
