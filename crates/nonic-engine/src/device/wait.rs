@@ -22,7 +22,7 @@
 //! Read first: [`Device::wait_step`].
 
 use super::{Device, Inner};
-use crate::driver::spin::Spin;
+use crate::driver::spin::{DISTURBANCE, Spin};
 use crate::driver::waiters::Role;
 use crate::notify::Doorbell;
 use nonic_core::{Arm, CompletionQueue, Time};
@@ -36,6 +36,9 @@ use std::time::{Duration, Instant};
 pub const MAX_WATCHED: usize = 7;
 /// Looks for packets between two readings of the clock.
 const LOOKS: u32 = 4;
+/// A thread that does nothing but poll does so more often than this, and at least so often in any wait that counts.
+const EAGER_POLL: Duration = Duration::from_micros(2);
+const MIN_POLLS: u32 = 8;
 
 /// What is known of the waits for one channel or queue.
 #[derive(Debug, Default)]
@@ -68,8 +71,9 @@ impl Waits {
 pub struct Wait {
     /// When it began, or when the last packet came.
     since: Option<Time>,
-    /// The count of polls by then, or at the last step.
+    /// The count of polls when it began or at the last step, and when that was.
     polls: u32,
+    counted: Time,
     /// What the thread was while it slept, if it did.
     role: Option<Role>,
 }
@@ -135,8 +139,9 @@ impl Device {
             return None;
         }
         if wait.since.is_none() {
-            wait.since = Some(self.now());
-            wait.polls = self.polls();
+            let now = self.now();
+            wait.since = Some(now);
+            (wait.polls, wait.counted) = (self.polls(), now);
         } else {
             self.look_for_others(waits, wait);
         }
@@ -227,12 +232,14 @@ impl Device {
         self.inner.drivers[super::HOME].polls()
     }
 
-    /// Finds out whether another thread has polled while this one slept.
+    /// Finds out whether another thread has polled all the time while this one slept. A few polls prove nothing: others
+    /// that wait poll as well when they were woken.
     fn look_for_others(&self, waits: &Waits, wait: &mut Wait) {
-        let home = &self.inner.drivers[super::HOME];
-        let polled = home.is_polled_since(wait.polls);
-        waits.bystander.store(polled, Ordering::Relaxed);
-        wait.polls = home.polls();
+        let (polls, now) = (self.polls(), self.now());
+        let polled = polls.wrapping_sub(wait.polls);
+        let eager = polled >= MIN_POLLS && now.since(wait.counted) < polled * EAGER_POLL;
+        waits.bystander.store(eager, Ordering::Relaxed);
+        (wait.polls, wait.counted) = (polls, now);
     }
 
     /// Something came.
@@ -262,10 +269,12 @@ impl Device {
             return false;
         }
         while let Some(duration) = waits.spin.duration() {
-            let deadline = self.now() + duration;
+            let mut now = self.now();
+            let deadline = now + duration;
             loop {
+                let last = now;
                 let worked = (0..LOOKS).any(|_| self.glance());
-                let now = self.now();
+                now = self.now();
                 if worked || ready() {
                     waits.spin.paid_off();
                     self.note_wait(waits, wait);
@@ -273,6 +282,10 @@ impl Device {
                         return true;
                     }
                     break;
+                }
+                if now.since(last) >= DISTURBANCE {
+                    waits.spin.was_disturbed();
+                    return false;
                 }
                 if now >= deadline {
                     waits.spin.was_in_vain();

@@ -11,6 +11,7 @@
 //! ([`Spin`](super::spin::Spin)).
 
 use super::Driver;
+use super::spin::DISTURBANCE;
 use crate::os::poller::timespec;
 use crate::os::scheduling::ask_for_short_slices;
 use crate::shard::Effort;
@@ -196,9 +197,7 @@ impl Driver {
     /// there is a reason not to sleep: the program polls, or the end has come.
     fn look_before_sleeping(&self, worked_at: &mut Time) -> bool {
         while let Some(duration) = self.spin.duration() {
-            let started = self.turns.now();
-            let Some(found) = self.look_until(started + duration) else {
-                self.spin.was_in_vain();
+            let Some(found) = self.look_for(duration) else {
                 return false;
             };
             self.spin.paid_off();
@@ -212,19 +211,27 @@ impl Driver {
     }
 
     /// Looks for packets until one comes, and when that was.
-    fn look_until(&self, deadline: Time) -> Option<Time> {
+    fn look_for(&self, duration: Duration) -> Option<Time> {
+        let mut now = self.turns.now();
+        let deadline = now + duration;
         loop {
+            let last = now;
             let worked = (0..LOOKS).any(|_| {
                 std::hint::spin_loop();
                 self.turns
                     .try_take_spare()
                     .is_some_and(|turn| self.glance(turn, Effort::Watch))
             });
-            let now = self.turns.now();
+            now = self.turns.now();
             if worked {
                 return Some(now);
             }
+            if now.since(last) >= DISTURBANCE {
+                self.spin.was_disturbed();
+                return None;
+            }
             if now >= deadline {
+                self.spin.was_in_vain();
                 return None;
             }
         }

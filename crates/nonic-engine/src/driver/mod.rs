@@ -209,11 +209,6 @@ impl Driver {
         self.turns.park.polls()
     }
 
-    /// Whether the program has polled eagerly since the count was this.
-    pub(crate) fn is_polled_since(&self, polls: u32) -> bool {
-        self.turns.park.is_polled_since(polls)
-    }
-
     /// What the shard's threads sleep on.
     pub(crate) fn poller(&self) -> &Poller {
         &self.poller

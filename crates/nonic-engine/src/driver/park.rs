@@ -106,17 +106,12 @@ impl<W: Wake> ParkProtocol<W> {
     /// The same for a thread that only wants to know, and counts on.
     pub(crate) fn seems_polled(&self) -> bool {
         let seen = self.polls_seen.load(Ordering::Relaxed);
-        self.watched.load(Ordering::Relaxed) || self.is_polled_since(seen)
+        self.watched.load(Ordering::Relaxed) || self.polls().wrapping_sub(seen) >= BUSY_POLLS
     }
 
     /// Where the count of polls is.
     pub(crate) fn polls(&self) -> u32 {
         self.polls.load(Ordering::Relaxed)
-    }
-
-    /// Whether the program has polled eagerly since the count was this.
-    pub(crate) fn is_polled_since(&self, polls: u32) -> bool {
-        self.polls().wrapping_sub(polls) >= BUSY_POLLS
     }
 
     /// The background thread keeps away (`true`) or is back.

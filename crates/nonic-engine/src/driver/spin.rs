@@ -5,7 +5,8 @@
 //! packets were waited for lately, asleep or not, and answers with a duration that is a small multiple of it, never more
 //! than [`LONGEST`]; and if they take longer than is worth it, with none at all. Who looked in vain looks less often: the
 //! next time, then every third time, and so on up to one in [`MAX_SKIPPED`]. That also keeps it from competing with those
-//! it waits for. Where they need the same processor, what it looks for never comes while it looks.
+//! it waits for. Where they need the same processor, what it looks for never comes while it looks. And who is interrupted
+//! while it looks, because others want the processor, lets several waits pass at once.
 //!
 //! A thread that waits once, and long, looks for [`LONGEST`] at most and sleeps.
 //!
@@ -24,6 +25,12 @@ const LONGEST_COUNTED_NS: u64 = 200_000;
 const MARGIN_NS: u64 = 5_000;
 /// After so many looks in vain in a row, at least one of so many waits still begins with one.
 const MAX_SKIPPED: u32 = 255;
+
+/// Whoever was interrupted lets at least so many pass.
+const DISTURBED_SKIP: u32 = 15;
+/// Between two readings of the clock in a look, which are a few system calls apart, nothing takes so long but another
+/// thread that runs on the same processor.
+pub(crate) const DISTURBANCE: Duration = Duration::from_micros(20);
 
 /// What is known of the waits of one thread, or of the threads that wait for one thing.
 #[derive(Debug)]
@@ -84,6 +91,12 @@ impl Spin {
             .store((2 * skip + 1).min(MAX_SKIPPED), Ordering::Relaxed);
     }
 
+    /// A look was interrupted for longer than anything in it takes: others want the processor.
+    pub(crate) fn was_disturbed(&self) {
+        self.next_skip.fetch_max(DISTURBED_SKIP, Ordering::Relaxed);
+        self.was_in_vain();
+    }
+
     /// Whether what is waited for comes so soon that a thread which sleeps is hardly ever gone for long.
     pub(crate) fn is_brisk(&self) -> bool {
         self.usual_ns.load(Ordering::Relaxed) <= 2 * WORTHWHILE_NS
@@ -132,6 +145,9 @@ mod tests {
             }
         }
         assert!((8..60).contains(&looks), "{looks}");
+        spin.paid_off();
+        spin.was_disturbed();
+        assert_eq!(spin.duration(), None);
         spin.paid_off();
         while spin.duration().is_none() {}
         spin.was_in_vain();
