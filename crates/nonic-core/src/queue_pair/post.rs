@@ -81,7 +81,10 @@ impl QueuePair {
             return Ok(());
         }
         match &mut self.machine {
-            Machine::Rc { requester, .. } => requester.post(&self.roce, wqe),
+            Machine::Rc { requester, .. } => {
+                requester.post(&self.roce, wqe);
+                requester.execute_posted(&self.roce, nic);
+            }
             Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.post(wqe),
         }
         Ok(())

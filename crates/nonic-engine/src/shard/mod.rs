@@ -392,6 +392,11 @@ impl Shard {
     /// waits, and nobody has to be woken for those that do: the answer, the timer that is set for it, or any poll of
     /// the program sends them.
     pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) {
+        if self.nic.ready_queue_pairs() == 0 && self.stalled.is_none() && !self.must_fail() {
+            // It was executed in the peer's memory: there is nothing to send.
+            self.publish(self.clock_read);
+            return;
+        }
         self.held_posts += 1;
         self.held_bytes += bytes;
         let full = self.held_posts >= HELD_POSTS || self.held_bytes >= HELD_BYTES;

@@ -24,6 +24,7 @@
 use super::requester::{RcRequest, Requester};
 use super::responder::{Inbound, Responder};
 use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
+use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
@@ -31,6 +32,16 @@ use crate::verbs::work::{SendOp, Status};
 use nonic_wire::{NakCode, Packet, Service, Syndrome};
 
 impl Requester {
+    /// Executes a request that was just posted, if nothing is before it and it is short: it need not wait to be asked for.
+    #[inline]
+    pub(crate) fn execute_posted(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        let alone = self.queue.len() == 1 && self.timers.quiet_until.is_none();
+        let short = |request: &RcRequest| request.wqe.length <= nic.direct_piece;
+        if alone && roce.common.state == QpState::Rts && self.queue.front().is_some_and(short) {
+            self.execute_directly(roce, nic);
+        }
+    }
+
     /// Executes the next piece of the request at the cursor in the memory of the peer, if that may be done now. Answers how
     /// many bytes it has; `None` if the request has to go as packets.
     pub(super) fn execute_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<u32> {
