@@ -317,7 +317,11 @@ fn a_large_message_lets_others_have_their_turn() {
     post!(pair.a, 3, SendOp::Write(remote), 0, 8);
     sent!(pair.a, []);
     let owners = |host: &SharedHost| -> Vec<_> { host.state().asked.iter().map(|(qpn, ..)| *qpn).collect() };
-    assert_eq!(owners(&host), [second, second, first], "what is short and alone does not wait");
+    assert_eq!(
+        owners(&host),
+        [second, second, first],
+        "what is short and alone does not wait"
+    );
     assert_eq!(pair.a.nic.ready_queue_pairs(), 1, "more is to be done");
     completed!(pair.a, [(2, Status::Success), (3, Status::Success)]);
     for piece in 2..=5 {

@@ -41,6 +41,8 @@ use turn::Turns;
 
 /// After a yield, so many polls without work at most until the next one.
 const POLLS_PER_YIELD: u32 = 4;
+/// A look at lanes is no system call: so many take as long as one at a socket.
+const LOOKS_AT_LANES: u32 = 16;
 /// How long it sleeps where others want the processor, unless a packet comes. What the program's other threads have for it
 /// waits so long.
 const CONTENDED_NAP: Duration = Duration::from_micros(100);
@@ -87,6 +89,8 @@ pub(crate) struct Driver {
     poller: Arc<Poller>,
     /// Polls in a row that found nothing.
     idle: AtomicU32,
+    /// How many polls take as long as one that looks at a socket.
+    looks_per_poll: AtomicU32,
     contention: Contention,
     /// Whether the background thread had better look for packets before it sleeps.
     spin: Spin,
@@ -105,6 +109,7 @@ impl Driver {
             turns: Turns::new(shard, wake, clock),
             poller,
             idle: AtomicU32::new(0),
+            looks_per_poll: AtomicU32::new(1),
             contention: Contention::default(),
             spin: Spin::default(),
             stop: AtomicBool::new(false),
@@ -147,11 +152,12 @@ impl Driver {
         };
         self.idle.store(idle, Ordering::Relaxed);
         self.contention.polled(worked);
-        let patience = self.contention.patience();
+        let looks = self.looks_per_poll.load(Ordering::Relaxed);
+        let patience = looks * self.contention.patience();
         if idle > patience {
             // Not with every poll from now on: a yield costs as much as a look.
-            self.idle
-                .store(patience.saturating_sub(POLLS_PER_YIELD), Ordering::Relaxed);
+            let next = patience.saturating_sub(looks * POLLS_PER_YIELD);
+            self.idle.store(next, Ordering::Relaxed);
             self.make_room();
         }
         worked
@@ -254,6 +260,8 @@ impl Driver {
             turn.fail(now);
         }
         let worked = turn.glance(|| self.turns.now(), effort);
+        let looks = if turn.is_on_lanes() { LOOKS_AT_LANES } else { 1 };
+        self.looks_per_poll.store(looks, Ordering::Relaxed);
         if !worked {
             turn.end_idle();
         }

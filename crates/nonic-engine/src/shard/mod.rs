@@ -51,8 +51,10 @@ const RECEIVES_PER_DRIVE: usize = 16;
 const SMALL_RECEIVE: usize = 1024;
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
-/// While packets come through lanes, sockets are looked at every so many calls.
-const SOCKET_INTERVAL: u32 = 64;
+/// While packets come through lanes, where a look is no system call and takes little time, sockets are looked at every so
+/// many calls, and quiet sources every so many.
+const SOCKET_INTERVAL: u32 = 1024;
+const QUIET_SOURCE_INTERVAL_ON_LANES: u32 = 4096;
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// After so many posts, or bytes, requests are held back no longer: they fill a batch.
@@ -341,7 +343,11 @@ impl Shard {
         if !self.on_lanes || effort == Effort::Full || self.calls.is_multiple_of(SOCKET_INTERVAL) {
             worked |= self.receive(now, self.hot);
         }
-        let full = effort == Effort::Full || self.calls.is_multiple_of(QUIET_SOURCE_INTERVAL);
+        let quiet_interval = match self.on_lanes {
+            true => QUIET_SOURCE_INTERVAL_ON_LANES,
+            false => QUIET_SOURCE_INTERVAL,
+        };
+        let full = effort == Effort::Full || self.calls.is_multiple_of(quiet_interval);
         if full {
             worked |= self.receive_elsewhere(now);
             for link in &mut self.links {
@@ -403,6 +409,11 @@ impl Shard {
         if full || !self.may_defer || self.stalled.is_some() || !self.nic.awaits_answer(qpn) {
             self.flush(now());
         }
+    }
+
+    /// Whether packets come through lanes, at present.
+    pub(crate) fn is_on_lanes(&self) -> bool {
+        self.on_lanes
     }
 
     /// The time when the clock was last read: what is not urgent goes by that.
