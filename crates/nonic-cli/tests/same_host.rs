@@ -1,0 +1,346 @@
+//! Processes of one user on one host: which road their requests take, what becomes of them when one is killed or stopped,
+//! and that memory which was taken back is left alone. Each test has a network namespace of its own; the processes are
+//! this program once more ([`party`]).
+
+#[path = "support/party.rs"]
+mod party;
+mod support;
+
+use party::{Party, connect};
+use std::time::{Duration, Instant};
+use support::missing;
+use support::namespace::Namespace;
+
+/// Lengths around everything that matters: words, cache lines, packets, batches, the window, direct access.
+const LENGTHS: [usize; 14] = [
+    0, 1, 7, 8, 9, 63, 64, 65, 4095, 4096, 4097, 65_536, 300_001, 1_048_579,
+];
+/// What a survivor may take for anything: several times what it takes on a machine at rest.
+const SOON: Duration = Duration::from_secs(10);
+/// The region of a flood.
+const REGION: usize = 262_144;
+
+#[test]
+#[ignore = "a child process of the other tests"]
+fn party() {
+    if std::env::var_os(party::PARTY).is_some() {
+        party::run();
+    }
+}
+
+/// The same numbers on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// How many rounds: more where somebody asks for them.
+fn rounds(usual: u64) -> u64 {
+    let asked = std::env::var("NONIC_TEST_ROUNDS").ok();
+    asked.and_then(|rounds| rounds.parse().ok()).unwrap_or(usual)
+}
+
+/// Every operation from one to the other, with every length.
+fn talk(one: &mut Party, other: &mut Party) {
+    let longest = LENGTHS[LENGTHS.len() - 1];
+    let remote = other.ask(&format!("expose shelf {longest}"));
+    for (seed, length) in LENGTHS.into_iter().enumerate() {
+        let written = one.ask(&format!("write qp {remote} {length} {seed}"));
+        assert_eq!(written, "ok", "WRITE of {length}");
+        let found = other.ask(&format!("check shelf {length} {seed}"));
+        assert_eq!(found, "good", "WRITE of {length}");
+
+        let seed = seed + 100;
+        other.ask(&format!("put shelf {length} {seed}"));
+        let read = one.ask(&format!("read qp {remote} {length} {seed}"));
+        assert_eq!(read, "ok good", "READ of {length}");
+
+        let seed = seed + 100;
+        other.ask(&format!("recv qp {length}"));
+        assert_eq!(
+            one.ask(&format!("send qp {length} {seed}")),
+            "ok",
+            "SEND of {length}"
+        );
+        let received = other.ask(&format!("received qp {seed}"));
+        assert_eq!(received, format!("{length} good"), "SEND of {length}");
+    }
+    let before = one.ask(&format!("add qp {remote} 5"));
+    let word: u64 = before
+        .strip_prefix("ok ")
+        .expect("success")
+        .parse()
+        .expect("a number");
+    let sum = word.wrapping_add(5);
+    assert_eq!(one.ask(&format!("swap qp {remote} {sum} 1")), format!("ok {sum}"));
+    assert_eq!(one.ask(&format!("add qp {remote} 0")), "ok 1");
+    other.ask("revoke shelf 0");
+}
+
+/// Two processes talk; what both have counted together under these names.
+fn counted_in_conversation<const N: usize>(
+    environment: &[(&str, &str)],
+    wrapper: &[&str],
+    names: [&str; N],
+) -> [u64; N] {
+    let namespace = Namespace::new();
+    let mut left = Party::start(&namespace, environment, &[]);
+    let mut right = Party::start(&namespace, environment, wrapper);
+    connect(&mut left, &mut right, "qp");
+    talk(&mut left, &mut right);
+    talk(&mut right, &mut left);
+    let counts = names.map(|name| left.counter(name) + right.counter(name));
+    println!("{names:?}: {counts:?}");
+    counts
+}
+
+#[test]
+fn processes_of_one_user_reach_each_others_memory_directly() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let names = [
+        "direct_writes",
+        "direct_reads",
+        "lane_sends",
+        "direct_peers",
+        "direct_forbidden",
+    ];
+    let [writes, reads, lanes, peers, forbidden] = counted_in_conversation(&[], &[], names);
+    // The first ones may go before the lane is there.
+    let most = LENGTHS.len() as u64;
+    assert!(
+        writes > most && reads > most,
+        "{writes} and {reads} of {} each",
+        2 * most
+    );
+    assert!(lanes > 0);
+    assert_eq!((peers, forbidden), (2, 0));
+}
+
+#[test]
+fn without_direct_access_packets_take_the_lane() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let names = ["direct_writes", "direct_reads", "lane_sends", "direct_peers"];
+    let counts = counted_in_conversation(&[("NONIC_DIRECT", "off")], &[], names);
+    assert_eq!((counts[0], counts[1], counts[3]), (0, 0, 0));
+    assert!(counts[2] > 2 * LENGTHS.len() as u64);
+}
+
+#[test]
+fn without_a_lane_packets_take_the_socket() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let names = ["direct_writes", "direct_reads", "lane_sends", "sends"];
+    let counts = counted_in_conversation(&[("NONIC_LANE", "off")], &[], names);
+    assert_eq!((counts[0], counts[1], counts[2]), (0, 0, 0));
+    assert!(counts[3] > 2 * LENGTHS.len() as u64);
+}
+
+/// One takes memory back while the other writes to it, until so many WRITEs were made. Fails if the access is not announced
+/// before it is checked, or if `withdraw_entry` does not wait.
+fn revoke_under_a_flood(writes: u64) {
+    let namespace = Namespace::new();
+    let mut target = Party::start(&namespace, &[], &[]);
+    let mut writer = Party::start(&namespace, &[], &[]);
+    let mut dice = Dice(1);
+    let (mut total, mut rounds, mut dirty) = (0, 0, 0);
+    while total < writes {
+        connect(&mut writer, &mut target, "qp");
+        let remote = target.ask(&format!("expose shelf {REGION}"));
+        writer.tell(&format!("flood qp {remote} {}", u64::MAX));
+        let found = target.ask(&format!("revoke shelf {}", dice.below(40_000)));
+        let ended = writer.says("ended");
+        writer.says("flood");
+        let (status, count) = ended.split_once(' ').expect("two words");
+        assert_eq!(status, "RemoteAccess", "round {rounds}");
+        dirty += u64::from(!found.starts_with("clean"));
+        target.ask("drop qp");
+        total += count.parse::<u64>().expect("a number");
+        rounds += 1;
+    }
+    let direct = writer.counter("direct_writes");
+    println!("{total} WRITEs in {rounds} rounds, {direct} of them direct; {dirty} rounds too late");
+    assert_eq!(dirty, 0, "of {rounds} rounds");
+    assert!(direct > total / 2, "{direct} of {total}");
+}
+
+#[test]
+fn no_byte_lands_in_memory_that_was_taken_back() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    revoke_under_a_flood(200_000);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn no_byte_of_a_million_writes_lands_in_memory_that_was_taken_back() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    revoke_under_a_flood(1_000_000);
+}
+
+/// Waits until a party has no more than this open and mapped.
+fn has_no_more_than(party: &mut Party, before: &str) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let now = party.ask("left");
+        if now == before {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{before} became {now}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Both flood each other, and one is killed at some moment from the first step of setting up on.
+fn kill_in_the_middle(namespace: &Namespace, survivor: &mut Party, dice: &mut Dice) {
+    let mut victim = Party::start(namespace, &[], &[]);
+    let theirs = victim.ask(&format!("expose shelf {REGION}"));
+    let ours = survivor.ask(&format!("expose shelf {REGION}"));
+    let here = survivor.ask("prepare qp");
+    let there = victim.ask("prepare qp");
+    assert_eq!(survivor.ask(&format!("connect qp {there}")), "done");
+    // The survivor may be alone in its wish to connect.
+    if dice.below(8) > 0 {
+        assert_eq!(victim.ask(&format!("connect qp {here}")), "done");
+        if dice.below(4) > 0 {
+            victim.tell(&format!("flood qp {ours} {}", u64::MAX));
+        }
+    }
+    // Some begin when it is dead already.
+    let moment = Duration::from_micros(match dice.below(4) {
+        0 => 0,
+        1 => dice.below(300),
+        2 => dice.below(3000),
+        _ => dice.below(20_000),
+    });
+    let late = dice.below(8) == 0;
+    if !late {
+        survivor.tell(&format!("flood qp {theirs} {}", u64::MAX));
+        std::thread::sleep(moment);
+    }
+    victim.process.kill();
+    if late {
+        survivor.tell(&format!("flood qp {theirs} {}", u64::MAX));
+    }
+    let begun = Instant::now();
+    let revoked = survivor.ask("revoke shelf 0");
+    assert!(revoked.starts_with("clean"), "{revoked}");
+    assert!(begun.elapsed() < SOON, "revoked after {:?}", begun.elapsed());
+    let ended = survivor.says("ended");
+    assert!(begun.elapsed() < SOON, "{ended} after {:?}", begun.elapsed());
+    assert!(
+        !ended.starts_with("ok") && !ended.starts_with("hanging"),
+        "{ended}"
+    );
+    survivor.says("flood");
+}
+
+#[test]
+fn who_survives_a_killed_process_goes_on_and_keeps_nothing_of_it() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let namespace = Namespace::new();
+    let mut survivor = Party::start(&namespace, &[], &[]);
+    let mut friend = Party::start(&namespace, &[], &[]);
+    let mut dice = Dice(2);
+    // With what is made once, for the first peer.
+    connect(&mut survivor, &mut friend, "friend");
+    let friendly = friend.ask("expose shelf 4096");
+    assert_eq!(survivor.ask(&format!("write friend {friendly} 4096 1")), "ok");
+    kill_in_the_middle(&namespace, &mut survivor, &mut dice);
+    assert_eq!(survivor.ask(&format!("write friend {friendly} 4096 2")), "ok");
+    std::thread::sleep(Duration::from_millis(200));
+    let before = survivor.ask("left");
+    let rounds = rounds(40);
+    for round in 0..rounds {
+        kill_in_the_middle(&namespace, &mut survivor, &mut dice);
+        assert_eq!(
+            survivor.ask(&format!("write friend {friendly} 4096 {round}")),
+            "ok",
+            "round {round}"
+        );
+        assert_eq!(
+            friend.ask(&format!("check shelf 4096 {round}")),
+            "good",
+            "round {round}"
+        );
+    }
+    has_no_more_than(&mut survivor, &before);
+    assert_eq!(survivor.ask("usage"), "1", "one queue pair is left");
+    println!("{rounds} rounds; {before}");
+}
+
+#[test]
+fn a_stopped_process_holds_nobody_up() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let namespace = Namespace::new();
+    let mut survivor = Party::start(&namespace, &[], &[]);
+    let mut friend = Party::start(&namespace, &[], &[]);
+    let mut dice = Dice(3);
+    connect(&mut survivor, &mut friend, "friend");
+    let friendly = friend.ask(&format!("expose shelf {REGION}"));
+    let (mut busiest, rounds) = (Duration::ZERO, rounds(6));
+    for round in 0..rounds {
+        let mut sleeper = Party::start(&namespace, &[], &[]);
+        connect(&mut survivor, &mut sleeper, "flooded");
+        connect(&mut survivor, &mut sleeper, "messages");
+        let ours = survivor.ask(&format!("expose shelf {REGION}"));
+        sleeper.tell(&format!("flood flooded {ours} {}", u64::MAX));
+        std::thread::sleep(Duration::from_micros(dice.below(10_000)));
+        sleeper.process.signal("STOP");
+
+        // Somebody else is served meanwhile, message by message.
+        let begun = Instant::now();
+        for seed in 0..20 {
+            friend.ask("recv friend 5000");
+            assert_eq!(survivor.ask(&format!("send friend 5000 {seed}")), "ok");
+            assert_eq!(friend.ask(&format!("received friend {seed}")), "5000 good");
+            assert_eq!(
+                survivor.ask(&format!("write friend {friendly} 70000 {seed}")),
+                "ok"
+            );
+        }
+        assert!(begun.elapsed() < SOON, "the friend waited {:?}", begun.elapsed());
+        // A message to who does not answer is one to who is not there.
+        let unheard = survivor.ask("send messages 5000 1");
+        assert_eq!(unheard, "RetryExceeded", "round {round}");
+        // Where it was stopped in the middle of an access, this takes as long as it may.
+        let begun = Instant::now();
+        survivor.ask("revoke shelf 0");
+        busiest = busiest.max(begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+
+        sleeper.process.signal("CONT");
+        let ended = sleeper.says("ended");
+        assert!(
+            !ended.starts_with("ok") && !ended.starts_with("hanging"),
+            "{ended}"
+        );
+        survivor.ask("drop flooded");
+        survivor.ask("drop messages");
+        // Both can begin anew.
+        connect(&mut survivor, &mut sleeper, "again");
+        let theirs = sleeper.ask("expose shelf 70000");
+        assert_eq!(survivor.ask(&format!("write again {theirs} 70000 {round}")), "ok");
+        assert_eq!(sleeper.ask(&format!("check shelf 70000 {round}")), "good");
+        survivor.ask("drop again");
+    }
+    println!("{rounds} rounds; memory was taken back within {busiest:?}");
+}
