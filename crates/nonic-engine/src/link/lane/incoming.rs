@@ -1,7 +1,7 @@
 //! The lanes that others send on to us.
 
 use super::MOST;
-use super::ring::{Batch, Broken, RingMemory, RingReader};
+use super::ring::{Batch, Broken, MOST_BATCHES, RingMemory, RingReader};
 use crate::host::Block;
 use crate::link::{Datagrams, Deliver};
 use crate::os::eventfd::EventFd;
@@ -90,7 +90,12 @@ impl IncomingLanes {
         let at = self.lanes.iter().position(|lane| lane.line == line)?;
         let mut lane = self.lanes.swap_remove(at);
         let local = self.local;
-        while let Ok(Some(_)) = lane.read(local, deliver) {}
+        // As much as there can be. A sender may hang up and still go on writing.
+        for _ in 0..MOST_BATCHES {
+            let Ok(Some(_)) = lane.read(local, deliver) else {
+                break;
+            };
+        }
         Some(Arc::clone(lane.ring.memory()))
     }
 
@@ -104,21 +109,14 @@ impl IncomingLanes {
     #[inline]
     pub(crate) fn receive(&mut self, deliver: &mut Deliver<'_>) -> usize {
         let mut bytes = 0;
-        let mut broken = false;
         for lane in &mut self.lanes {
             for _ in 0..BATCHES_PER_CALL {
-                match lane.read(self.local, deliver) {
-                    Ok(Some(length)) => bytes += length,
-                    Ok(None) => break,
-                    Err(Broken) => {
-                        broken = true;
-                        break;
-                    }
-                }
+                // A broken one keeps its place until its line ends: its sender gets no other.
+                let Ok(Some(length)) = lane.read(self.local, deliver) else {
+                    break;
+                };
+                bytes += length;
             }
-        }
-        if broken {
-            self.lanes.retain(|lane| !lane.ring.is_broken());
         }
         bytes
     }

@@ -44,6 +44,8 @@ const LEN: usize = DATA + RING as usize;
 const HEADER: usize = 8;
 /// Batches begin at multiples of this: two of them do not share a cache line.
 const ALIGN: usize = 64;
+/// The most batches that there can be at a time.
+pub(crate) const MOST_BATCHES: usize = RING as usize / ALIGN;
 /// In place of a length: nothing up to the end of the ring.
 const SKIP: u32 = u32::MAX;
 /// Room for less than this is none: the longest packet and what goes with it.
@@ -204,11 +206,6 @@ impl RingReader {
         })
     }
 
-    /// Whether something in it made no sense.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken
-    }
-
     /// The memory of the ring.
     pub(crate) fn memory(&self) -> &Arc<RingMemory> {
         &self.memory
@@ -217,7 +214,7 @@ impl RingReader {
     /// Whether there is something to read.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
-        self.memory.0.word(WRITTEN).load(Ordering::Acquire) != self.read
+        self.memory.0.word(WRITTEN).load(Ordering::Acquire) != self.read && !self.broken
     }
 
     /// Reads the next batch, if there is one.
@@ -226,6 +223,9 @@ impl RingReader {
         let written = self.memory.0.word(WRITTEN).load(Ordering::Acquire);
         if written == self.read {
             return Ok(None);
+        }
+        if self.broken {
+            return Err(Broken);
         }
         let Ok((length, stride)) = self.find_batch(written) else {
             self.broken = true;
