@@ -9,6 +9,7 @@
 
 use crate::link::lane::ring::RingMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -140,11 +141,10 @@ fn wait_for(ring: &RingMemory, hazard: Hazard, pid: Option<u32>) -> bool {
         std::hint::spin_loop();
     }
     let process = match pid.map(open) {
-        // It has ended.
-        Some(None) => return true,
-        Some(process) => process,
-        // It may be there though we cannot see it.
-        None => None,
+        Some(Err(Errno::SRCH)) => return true,
+        Some(Ok(process)) => Some(process),
+        // It may be there though we cannot see it, or have no descriptor left to look with.
+        Some(Err(_)) | None => None,
     };
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -158,10 +158,10 @@ fn wait_for(ring: &RingMemory, hazard: Hazard, pid: Option<u32>) -> bool {
     }
 }
 
-/// `None` if there is no such process any more.
-fn open(pid: u32) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
+/// `ESRCH` if there is no such process any more.
+fn open(pid: u32) -> rustix::io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pidfd_open(pid.ok_or(Errno::INVAL)?, PidfdFlags::empty())
 }
 
 /// Whether all threads of a process have ended.
