@@ -122,6 +122,8 @@ impl Outbox {
         self.uses += 1;
         let line = self.lines.get_mut(&to);
         let outcome = match line.map(|line| line.send(self.uses, message, fds)) {
+            // A lane hangs on it. `poll` finds that it has ended, and says so; what is said before that is lost.
+            Some(Err(_)) if self.lines.get(&to).is_some_and(|line| line.has_lane) => Err(Errno::AGAIN),
             Some(Err(error)) if error != Errno::AGAIN => {
                 // The owner of the name has ended, or closed the line. The name may have another owner by now.
                 self.hang_up(to);
