@@ -290,16 +290,32 @@ impl Exposed {
 
     /// Takes it back: when this returns, no peer's access is under way and none will begin.
     #[doc(alias = "ibv_dereg_mr")]
+    ///
+    /// A process of this host that was stopped in the middle of an access may end it at any time. Where one does not end
+    /// it within a second, the memory is given up and this is a copy.
     pub fn into_lease(mut self) -> Lease {
-        self.revoke();
-        self.lease.take().expect("taken only here")
+        let revoked = self.revoke();
+        let lease = self.lease.take().expect("taken only here");
+        if revoked {
+            return lease;
+        }
+        let mut bytes = vec![0; lease.len];
+        let memory = &lease.memory;
+        memory.pages.read(lease.offset, &mut bytes).expect("all of it");
+        memory.domain.lease_from(&bytes).expect("memory for a copy")
     }
 
-    /// No access through the key is under way when this returns.
-    fn revoke(&self) {
-        if let Some(lease) = &self.lease {
-            lease.memory.domain.device.engine.revoke(self.key.value());
+    /// Answers whether no access through the key is under way. If one is, the memory stays what it is for good.
+    fn revoke(&self) -> bool {
+        let Some(lease) = &self.lease else {
+            return true;
+        };
+        let engine = &lease.memory.domain.device.engine;
+        let busy = engine.try_revoke(self.key.value()) == Err(KeyError::Busy);
+        if busy {
+            std::mem::forget(Arc::clone(&lease.memory));
         }
+        !busy
     }
 
     fn lease(&self) -> &Lease {

@@ -13,12 +13,19 @@ impl Device {
     /// Revokes a key. When this returns, no access through it is under way and none will begin: if a process of this host
     /// was stopped in the middle of one, it waits until that goes on or ends. Answers whether the key was there.
     pub fn revoke(&self, key: u32) -> bool {
-        let revoked = self.inner.keys.try_revoke(key);
-        self.inner.fence();
+        let revoked = self.try_revoke(key);
         while let Err(KeyError::Busy) = revoked
             && self.wait_for_busy(key) == Some(false)
         {}
         revoked != Err(KeyError::Unknown)
+    }
+
+    /// Revokes a key as [`Device::revoke`] does, but does not wait for ever for a process of this host that was stopped in the
+    /// middle of an access through it: [`KeyError::Busy`], and that access may end later.
+    pub fn try_revoke(&self, key: u32) -> Result<(), KeyError> {
+        let revoked = self.inner.keys.try_revoke(key);
+        self.inner.fence();
+        revoked
     }
 
     /// Revokes a key as [`Device::revoke`] does, unless memory windows are bound to it. It does not wait for ever:
