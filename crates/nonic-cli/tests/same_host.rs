@@ -323,9 +323,14 @@ fn a_stopped_process_holds_nobody_up() {
         assert_eq!(unheard, "RetryExceeded", "round {round}");
         // Where it was stopped in the middle of an access, this takes as long as it may.
         let begun = Instant::now();
-        survivor.ask("revoke shelf 0");
+        let revoked = survivor.ask("revoke shelf 0");
+        assert!(revoked.starts_with("clean"), "round {round}: {revoked}");
         busiest = busiest.max(begun.elapsed());
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        let took = begun.elapsed();
+        assert!(
+            took < Duration::from_secs(3),
+            "round {round}: {took:?}, {revoked}"
+        );
 
         sleeper.process.signal("CONT");
         let ended = sleeper.says("ended");
@@ -333,6 +338,8 @@ fn a_stopped_process_holds_nobody_up() {
             !ended.starts_with("ok") && !ended.starts_with("hanging"),
             "{ended}"
         );
+        // Whatever it was in the middle of has not come here.
+        assert_eq!(survivor.ask("still shelf"), "clean", "round {round}");
         survivor.ask("drop flooded");
         survivor.ask("drop messages");
         // Both can begin anew.

@@ -136,6 +136,8 @@ struct Desk {
     prepared: HashMap<String, (Prepared<Rc>, Queues)>,
     pairs: HashMap<String, (QueuePair<Rc>, Queues)>,
     shelves: HashMap<String, Exposed>,
+    /// What was exposed and is ours again.
+    taken_back: HashMap<String, Lease>,
 }
 
 /// Completions of what is sent, and of what is received.
@@ -154,6 +156,7 @@ pub(crate) fn run() {
         prepared: HashMap::new(),
         pairs: HashMap::new(),
         shelves: HashMap::new(),
+        taken_back: HashMap::new(),
     };
     say("ready");
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -203,6 +206,10 @@ impl Desk {
                 std::thread::sleep(Duration::from_micros(parse(micros)));
                 self.revoke(shelf)
             }
+            ["still", shelf] => match is_ours(&self.taken_back[shelf]) {
+                true => "clean".to_owned(),
+                false => "dirty".to_owned(),
+            },
             ["write", name, remote, len, seed] => {
                 let lease = self.message(seed, len);
                 self.sends(
@@ -321,13 +328,20 @@ impl Desk {
         let mut lease = exposed.into_lease();
         let took = begun.elapsed();
         lease.fill(OURS);
+        self.taken_back.insert(shelf.to_owned(), lease);
+        let lease = &self.taken_back[shelf];
         let until = Instant::now() + Duration::from_millis(3);
         let mut clean = true;
         while clean && Instant::now() < until {
-            clean = std::hint::black_box(&lease[..]).iter().all(|byte| *byte == OURS);
+            clean = is_ours(lease);
         }
         format!("{} {}", if clean { "clean" } else { "dirty" }, took.as_millis())
     }
+}
+
+/// Whether nobody else has written to it.
+fn is_ours(lease: &Lease) -> bool {
+    std::hint::black_box(&lease[..]).iter().all(|byte| *byte == OURS)
 }
 
 fn remote_slice(remote: &str, len: &str) -> RemoteSlice {
