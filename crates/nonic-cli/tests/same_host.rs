@@ -2,6 +2,8 @@
 //! and that memory which was taken back is left alone. Each test has a network namespace of its own; the processes are
 //! this program once more ([`party`]).
 
+#[path = "support/lane_attacks.rs"]
+mod lane_attacks;
 #[path = "support/party.rs"]
 mod party;
 mod support;
@@ -350,4 +352,114 @@ fn a_stopped_process_holds_nobody_up() {
         survivor.ask("drop again");
     }
     println!("{rounds} rounds; memory was taken back within {busiest:?}");
+}
+
+/// A process of the same user attacks while somebody else is served: that one notices nothing, and what was not exposed is
+/// as it was. What the attacker says.
+fn attack(name: &str) -> String {
+    let namespace = Namespace::new();
+    let mut victim = Party::start(&namespace, &[], &[]);
+    let mut friend = Party::start(&namespace, &[], &[]);
+    let mut attacker = Party::start(&namespace, &[], &[]);
+    let theirs = friend.ask("prepare friend");
+    let ours = victim.ask("prepare friend");
+    victim.ask(&format!("connect friend {theirs}"));
+    friend.ask(&format!("connect friend {ours}"));
+    // Memory that nobody may write to any more.
+    victim.ask("expose private 100000");
+    victim.ask("revoke private 0");
+    let shelf = victim.ask("expose shelf 70000");
+    assert_eq!(friend.ask(&format!("write friend {shelf} 70000 1")), "ok");
+    std::thread::sleep(Duration::from_millis(100));
+    let before = victim.ask("left");
+
+    let stranger = attacker.ask("prepare qp");
+    attacker.tell(&format!("attack {name} {ours} {stranger}"));
+    let begun = Instant::now();
+    for seed in 0..30 {
+        assert_eq!(
+            friend.ask(&format!("write friend {shelf} 70000 {seed}")),
+            "ok",
+            "WRITE {seed}"
+        );
+        assert_eq!(
+            victim.ask(&format!("check shelf 70000 {seed}")),
+            "good",
+            "WRITE {seed}"
+        );
+        victim.ask("recv friend 5000");
+        assert_eq!(
+            friend.ask(&format!("send friend 5000 {seed}")),
+            "ok",
+            "SEND {seed}"
+        );
+        assert_eq!(
+            victim.ask(&format!("received friend {seed}")),
+            "5000 good",
+            "SEND {seed}"
+        );
+    }
+    assert!(begun.elapsed() < 2 * SOON, "{:?}", begun.elapsed());
+    let said = attacker.says("attack");
+    assert_eq!(victim.ask("still private"), "clean");
+    assert_eq!(friend.ask(&format!("write friend {shelf} 70000 99")), "ok");
+    attacker.process.kill();
+    has_no_more_than(&mut victim, &before);
+    said
+}
+
+#[test]
+fn what_is_no_ring_is_refused() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(attack("nonsense"), "0 taken");
+}
+
+#[test]
+fn garbage_in_a_ring_harms_nobody() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(attack("garbage"), "200 taken");
+}
+
+/// Fails if all that is left in a lane whose line has ended is read, however much comes after it.
+#[test]
+fn who_hangs_up_and_goes_on_writing_is_not_read_for_ever() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(attack("without-end"), "1 taken");
+}
+
+/// Fails if a broken lane is forgotten before its line ends.
+#[test]
+fn lanes_are_not_taken_without_end() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let taken = attack("many");
+    let count: u32 = taken
+        .strip_suffix(" taken")
+        .expect("a number")
+        .parse()
+        .expect("a number");
+    assert!(count <= 256, "{taken}");
+}
+
+#[test]
+fn notes_of_a_stranger_are_not_those_of_a_peer() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(attack("notes"), "1 taken");
+}
+
+#[test]
+fn accesses_that_never_end_hold_nobody_up() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    assert_eq!(attack("hazard"), "1 taken");
 }

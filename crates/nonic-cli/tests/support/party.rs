@@ -4,6 +4,7 @@
 //! answers are lines of its standard output that begin with `> `. A flood goes on beside other commands and says how it
 //! ended when it does.
 
+use crate::lane_attacks::Attack;
 use crate::support::namespace::Namespace;
 use crate::support::{DEADLINE, Process};
 use nonic::{Access, CompletionQueue, Device, Domain, Endpoint, Exposed, Lease, Prepared, QueuePair, Rc};
@@ -270,6 +271,12 @@ impl Desk {
                 let all = core.named().chain(link.named());
                 let pairs: Vec<String> = all.map(|(name, count)| format!("{name}={count}")).collect();
                 pairs.join(" ")
+            }
+            // The victim by one of its endpoints, and another whose lane it pretends to be.
+            ["attack", name, victim, pretended] => {
+                let [victim, pretended] = [victim, pretended].map(parse::<Endpoint>);
+                let block = |endpoint: &Endpoint| (endpoint.qpn.value() >> 12) as u16;
+                Attack::new(victim.ip, block(&victim), block(&pretended)).run(name)
             }
             ["left"] => left(),
             ["usage"] => format!("{}", self.device.usage().queue_pairs),

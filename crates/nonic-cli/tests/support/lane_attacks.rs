@@ -1,0 +1,216 @@
+//! What a process of the same user may do with a lane that it has offered: everything but keep to the rules.
+//!
+//! The layout of the ring is written down here once more: if it changes, attacks are refused and the tests that count what
+//! was taken fail.
+
+use nonic_engine::host::{Block, BlockName, Delivery, Heard, Message, Outbox};
+use nonic_engine::netdev::LocalAddress;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+const MAGIC: u64 = 0x6e6f_6e69_6300_0001;
+const WRITTEN: u64 = 64;
+const HAZARD: u64 = 256;
+const NOTES: u64 = 4096;
+const DATA: u64 = NOTES + 8 * (1 << 14);
+const RING: u64 = 1 << 20;
+/// How long a victim may think about an offer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A lane that is offered to a block of an address.
+pub(crate) struct Attack {
+    to: BlockName,
+    /// Whose lane it is said to be.
+    block: u16,
+    outbox: Outbox,
+    dice: u64,
+}
+
+impl Attack {
+    pub(crate) fn new(ip: IpAddr, victim: u16, claimed: u16) -> Self {
+        Attack {
+            to: BlockName {
+                address: LocalAddress::from(ip),
+                block: Block::new(victim).expect("a block"),
+            },
+            block: claimed,
+            outbox: Outbox::new().expect("an outbox"),
+            dice: 7,
+        }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        self.dice
+    }
+
+    /// Offers something; whether it was taken.
+    fn offer(&mut self, fd: impl AsFd) -> bool {
+        let from = SocketAddr::new(self.to.address.ip, 9);
+        let offer = Message::OfferLane {
+            from,
+            block: self.block,
+        };
+        // Lines that are open already are for lanes that were.
+        self.outbox = Outbox::new().expect("an outbox");
+        let sent = self.outbox.post_with(self.to, &offer, &[fd.as_fd()]);
+        assert_eq!(sent.expect("sent"), Delivery::Sent);
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            match self.outbox.poll() {
+                Some(Heard::Lane { taken, .. }) => return taken,
+                Some(_) => return false,
+                None => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+        panic!("no answer to an offer");
+    }
+
+    /// Runs an attack; what it says in the end.
+    pub(crate) fn run(mut self, name: &str) -> String {
+        match name {
+            "nonsense" => self.offer_nonsense(),
+            "garbage" => self.write_garbage(),
+            "without-end" => self.write_without_end(),
+            "many" => self.offer_many(),
+            "notes" => self.forge_notes(),
+            "hazard" => self.never_end(),
+            other => panic!("there is no attack called {other}"),
+        }
+    }
+
+    /// Memory that is too short, too long, not sealed; and what is no memory.
+    fn offer_nonsense(&mut self) -> String {
+        let length = DATA + RING;
+        let mut taken = 0;
+        for (length, seals) in [
+            (length - 4096, SealFlags::SHRINK | SealFlags::GROW),
+            (length + 4096, SealFlags::SHRINK | SealFlags::GROW),
+            (0, SealFlags::SHRINK | SealFlags::GROW),
+            (length, SealFlags::GROW),
+            (length, SealFlags::empty()),
+        ] {
+            let memory = memory(length, seals);
+            write(&memory, 0, MAGIC);
+            taken += u32::from(self.offer(&memory));
+        }
+        let (pipe, _other) = std::io::pipe().expect("a pipe");
+        taken += u32::from(self.offer(&pipe));
+        taken += u32::from(self.offer(File::open("/proc/self/exe").expect("a file")));
+        let unnamed = memory(length, SealFlags::SHRINK | SealFlags::GROW);
+        taken += u32::from(self.offer(&unnamed));
+        format!("{taken} taken")
+    }
+
+    /// Rings with random positions, lengths, packet lengths and packets.
+    fn write_garbage(&mut self) -> String {
+        let mut taken = 0;
+        for round in 0..200 {
+            let memory = ring();
+            taken += u32::from(self.offer(&memory));
+            for step in 0..20 {
+                let at = self.random() % (RING / 64) * 64;
+                let bytes: Vec<u8> = (0..64).map(|_| self.random() as u8).collect();
+                memory.write_all_at(&bytes, DATA + at % 4096).expect("our own");
+                let length = self.random() % [100, 5000, 1 << 32][round % 3];
+                let stride = self.random() % [100, 5000, 1 << 32][step % 3];
+                write(&memory, DATA, length & 0xffff_ffff | stride << 32);
+                let position = match self.random() % 4 {
+                    0 => self.random(),
+                    1 => u64::MAX - 63,
+                    2 => self.random() % RING / 64 * 64,
+                    _ => (length + 8).next_multiple_of(64),
+                };
+                write(&memory, WRITTEN, position);
+                std::thread::sleep(Duration::from_micros(self.random() % 200));
+            }
+        }
+        format!("{taken} taken")
+    }
+
+    /// Hangs up, and goes on writing as fast as it is read.
+    fn write_without_end(&mut self) -> String {
+        let memory = ring();
+        let taken = self.offer(&memory);
+        for slot in 0..RING / 64 {
+            write(&memory, DATA + slot * 64, 40 | 40 << 32);
+        }
+        self.outbox = Outbox::new().expect("an outbox");
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            let mut read = [0; 8];
+            memory.read_exact_at(&mut read, 128).expect("our own");
+            write(&memory, WRITTEN, u64::from_ne_bytes(read) + RING);
+        }
+        format!("{} taken", u32::from(taken))
+    }
+
+    /// More lanes than anybody needs, each broken at once, and all of them kept.
+    fn offer_many(&mut self) -> String {
+        let mut kept = Vec::new();
+        let mut taken = 0;
+        for _ in 0..600 {
+            let memory = ring();
+            taken += u32::from(self.offer(&memory));
+            write(&memory, WRITTEN, 1);
+            kept.push(std::mem::replace(
+                &mut self.outbox,
+                Outbox::new().expect("an outbox"),
+            ));
+        }
+        format!("{taken} taken")
+    }
+
+    /// Says of all queue pairs of the victim that they were served.
+    fn forge_notes(&mut self) -> String {
+        let memory = ring();
+        let taken = self.offer(&memory);
+        for index in 0..1 << 14 {
+            for epoch in 1..4_u64 {
+                write(&memory, NOTES + 8 * index, epoch << 48 | 5 << 24 | 77);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        format!("{} taken", u32::from(taken))
+    }
+
+    /// Says that an access is under way, through every key in turn, and never that one has ended.
+    fn never_end(&mut self) -> String {
+        let memory = ring();
+        let taken = self.offer(&memory);
+        let until = Instant::now() + Duration::from_secs(2);
+        let mut key = 0;
+        while Instant::now() < until {
+            key = key % (1 << 16) + 1;
+            write(&memory, HAZARD, 1 << 32 | key);
+        }
+        format!("{} taken", u32::from(taken))
+    }
+}
+
+fn memory(length: u64, seals: SealFlags) -> File {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd: OwnedFd = memfd_create("nonic-lane", flags).expect("memory");
+    ftruncate(&fd, length).expect("it grows");
+    if !seals.is_empty() {
+        fcntl_add_seals(&fd, seals).expect("seals");
+    }
+    File::from(fd)
+}
+
+fn ring() -> File {
+    let memory = memory(DATA + RING, SealFlags::SHRINK | SealFlags::GROW);
+    write(&memory, 0, MAGIC);
+    memory
+}
+
+fn write(memory: &File, at: u64, word: u64) {
+    // Memory that is too short for it is one of the attacks.
+    let _ = memory.write_all_at(&word.to_ne_bytes(), at);
+}
