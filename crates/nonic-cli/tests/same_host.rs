@@ -10,8 +10,8 @@ mod support;
 
 use party::{Party, connect};
 use std::time::{Duration, Instant};
-use support::missing;
 use support::namespace::Namespace;
+use support::{missing, readable_copy_of};
 
 /// Lengths around everything that matters: words, cache lines, packets, batches, the window, direct access.
 const LENGTHS: [usize; 14] = [
@@ -147,6 +147,102 @@ fn without_a_lane_packets_take_the_socket() {
     let counts = counted_in_conversation(&[("NONIC_LANE", "off")], &[], names);
     assert_eq!((counts[0], counts[1], counts[2]), (0, 0, 0));
     assert!(counts[3] > 2 * LENGTHS.len() as u64);
+}
+
+#[test]
+fn who_does_not_see_the_other_process_sends_packets_on_the_lane() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let names = [
+        "direct_writes",
+        "direct_reads",
+        "lane_sends",
+        "direct_peers",
+        "direct_forbidden",
+    ];
+    let [writes, reads, lanes, peers, forbidden] =
+        counted_in_conversation(&[], &["unshare", "--pid", "--fork"], names);
+    // The outer one sees the inner one, but not the other way round.
+    let most = LENGTHS.len() as u64;
+    assert!(writes <= most && reads <= most, "{writes} and {reads}");
+    assert_eq!((peers, forbidden), (1, 1));
+    assert!(lanes > most);
+}
+
+#[test]
+fn processes_of_two_users_have_neither_lane_nor_direct_access() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let namespace = Namespace::new();
+    let (_directory, program) = readable_copy_of(&std::env::current_exe().expect("we run"));
+    let nobody = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+    ];
+    let mut left = Party::start(&namespace, &[], &[]);
+    let mut right = Party::start_program(&program, &namespace, &[], &nobody);
+    connect(&mut left, &mut right, "qp");
+    talk(&mut left, &mut right);
+    talk(&mut right, &mut left);
+    for party in [&mut left, &mut right] {
+        for road in ["direct_writes", "direct_reads", "lane_sends", "direct_peers"] {
+            assert_eq!(party.counter(road), 0, "{road}");
+        }
+        assert!(party.counter("sends") > 0);
+    }
+}
+
+/// What a process has used of the processor, and how often its threads fell asleep.
+fn usage(party: &Party) -> (u64, u64) {
+    let pid = party.process.pid();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    // The name, in parentheses, may contain anything; what follows is numbers.
+    let (_, rest) = stat.rsplit_once(')').expect("a name in parentheses");
+    let ticks = rest.split_ascii_whitespace().skip(11).take(2);
+    let ticks = ticks.map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let sleeps = threads.filter_map(|thread| {
+        let status = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    });
+    (ticks, sleeps.sum())
+}
+
+#[test]
+fn processes_with_a_lane_that_only_wait_take_no_time() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let namespace = Namespace::new();
+    let mut left = Party::start(&namespace, &[], &[]);
+    let mut right = Party::start(&namespace, &[], &[]);
+    connect(&mut left, &mut right, "qp");
+    talk(&mut left, &mut right);
+    talk(&mut right, &mut left);
+    // One waits for a message, the other for nothing at all.
+    right.ask("recv qp 100");
+    right.tell("received qp 7");
+    std::thread::sleep(Duration::from_secs(2));
+    let before = [&left, &right].map(usage);
+    std::thread::sleep(Duration::from_secs(5));
+    let after = [&left, &right].map(usage);
+    for (before, after) in before.into_iter().zip(after) {
+        let (ticks, sleeps) = (after.0 - before.0, after.1 - before.1);
+        println!("{ticks} ticks, {sleeps} wake-ups");
+        assert!(ticks <= 1, "{ticks} ticks");
+        assert!(sleeps <= 5, "{sleeps} wake-ups");
+    }
+    assert_eq!(left.ask("send qp 100 7"), "ok");
+    assert_eq!(right.says("received"), "100 good");
 }
 
 /// One takes memory back while the other writes to it, until so many WRITEs were made. Fails if the access is not announced

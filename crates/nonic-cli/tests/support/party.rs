@@ -11,6 +11,7 @@ use nonic::{Access, CompletionQueue, Device, Domain, Endpoint, Exposed, Lease, P
 use nonic::{RemoteSlice, SendQueue};
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, channel};
@@ -39,11 +40,22 @@ pub(crate) struct Party {
 impl Party {
     /// Starts one in a namespace, with this in its environment, by these words before its own (`setpriv ...`).
     pub(crate) fn start(namespace: &Namespace, environment: &[(&str, &str)], wrapper: &[&str]) -> Self {
+        let itself = std::env::current_exe().expect("we run");
+        Self::start_program(&itself, namespace, environment, wrapper)
+    }
+
+    /// The same with a copy of this program.
+    pub(crate) fn start_program(
+        program: &Path,
+        namespace: &Namespace,
+        environment: &[(&str, &str)],
+        wrapper: &[&str],
+    ) -> Self {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/run/netns/{}", namespace.name))
             .args(wrapper)
-            .arg(std::env::current_exe().expect("we run"))
+            .arg(program)
             .args(["--exact", "party", "--ignored", "--nocapture"])
             .env(PARTY, "1")
             .envs(environment.iter().copied())
