@@ -101,6 +101,14 @@ impl Party {
         }
     }
 
+    /// Whether it has said something that begins with this word.
+    pub(crate) fn has_said(&mut self, word: &str) -> bool {
+        self.unread.extend(self.said.try_iter());
+        self.unread
+            .iter()
+            .any(|line| line.split(' ').next() == Some(word))
+    }
+
     /// Gives it a command; its answer, which begins with the command's first word.
     pub(crate) fn ask(&mut self, command: &str) -> String {
         self.tell(command);
