@@ -33,11 +33,15 @@ impl Footprint {
             completion_queues,
             connections,
             listeners,
+            kept_descriptors,
             ..
         } = local.device.usage();
         Ok(Footprint {
             rss_bytes: resident_bytes().context("cannot read /proc/self/status")?,
-            descriptors: std::fs::read_dir("/proc/self/fd")?.count() as u64,
+            // What was made for the first connections serves the next ones.
+            descriptors: std::fs::read_dir("/proc/self/fd")?
+                .count()
+                .saturating_sub(kept_descriptors) as u64,
             queue_pairs: queue_pairs as u64,
             connections: connections as u64,
             memory_keys: memory_keys as u64,

@@ -426,7 +426,7 @@ fn a_stopped_process_holds_nobody_up() {
         busiest = busiest.max(begun.elapsed());
         let took = begun.elapsed();
         assert!(
-            took < Duration::from_secs(3),
+            took < Duration::from_secs(10),
             "round {round}: {took:?}, {revoked}"
         );
 

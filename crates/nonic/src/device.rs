@@ -103,6 +103,7 @@ impl Device {
             send_requests: usage.nic.send_requests,
             memory_keys: usage.memory_keys,
             completion_queues: usage.completion_queues,
+            kept_descriptors: usage.kept_descriptors,
             connections: usage.connections.connections,
             listeners: usage.connections.listeners,
         }
@@ -131,6 +132,9 @@ pub struct Usage {
     pub connections: usize,
     /// Listeners.
     pub listeners: usize,
+    /// Descriptors that were made when they were first needed, and are kept: for shared memory with processes of this host, as
+    /// long as those live, and for threads that wait for completions, as long as their queue is there.
+    pub kept_descriptors: usize,
 }
 
 /// A protection domain: memory and queue pairs of one cannot be used with those of another.

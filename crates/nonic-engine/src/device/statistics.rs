@@ -20,6 +20,9 @@ pub struct DeviceUsage {
     pub memory_keys: usize,
     /// Completion queues with somebody to notify.
     pub completion_queues: usize,
+    /// Descriptors that were made when they were first needed, and are kept: for lanes to and from processes of this host,
+    /// as long as those live, and for threads that wait for completions, as long as their queue is there.
+    pub kept_descriptors: usize,
 }
 
 impl Device {
@@ -37,16 +40,25 @@ impl Device {
     /// What it holds at this moment. Looks at every queue pair: not for hot paths.
     pub fn usage(&self) -> DeviceUsage {
         let mut nic = Usage::default();
+        let mut lane_descriptors = 0;
         for driver in &self.inner.drivers {
-            nic += driver.turn().nic.usage();
+            let turn = driver.turn();
+            nic += turn.nic.usage();
+            lane_descriptors += turn
+                .presences()
+                .map(|presence| presence.lane_descriptors())
+                .sum::<usize>();
         }
         let connections = self.inner.common.connections.with(|cm| cm.usage());
         let listeners = self.inner.common.listeners.read();
+        let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+        let for_waiting: usize = listeners.values().map(|listener| listener.descriptors()).sum();
         DeviceUsage {
             nic,
             connections,
             memory_keys: self.inner.keys.len(),
-            completion_queues: listeners.unwrap_or_else(PoisonError::into_inner).len(),
+            completion_queues: listeners.len(),
+            kept_descriptors: lane_descriptors + for_waiting,
         }
     }
 }

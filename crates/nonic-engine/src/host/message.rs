@@ -36,7 +36,7 @@ pub enum Message<'a> {
         udp_port: u16,
     },
     /// Packets from this address and port to your block will come through memory, if you like
-    /// ([`crate::link::lane`]). With it comes the descriptor of the memory.
+    /// (a lane). With it comes the descriptor of the memory.
     OfferLane {
         /// Where they would come from otherwise.
         from: SocketAddr,

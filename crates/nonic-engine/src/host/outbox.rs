@@ -80,7 +80,7 @@ pub enum Heard {
         /// Its own port, on the address of its name.
         udp_port: u16,
     },
-    /// What became of a lane that was offered. What came with the answer is in [`Outbox::take_fds`].
+    /// What became of a lane that was offered. What came with the answer is in `Outbox::take_fds`.
     Lane {
         /// Who answered.
         who: InboxName,

@@ -143,6 +143,11 @@ pub(crate) trait Presence {
     /// What others of this host, and other hosts, let us know.
     fn poll_notice(&mut self) -> Option<Notice>;
 
+    /// How many descriptors lanes need.
+    fn lane_descriptors(&self) -> usize {
+        0
+    }
+
     /// Whether the program has closed a descriptor of ours.
     fn has_lost_descriptor(&self) -> bool;
 

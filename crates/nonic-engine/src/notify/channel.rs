@@ -18,6 +18,11 @@ use std::time::Duration;
 pub trait Notify: Send + Sync {
     /// The queue got a completion it was armed for.
     fn notify(&self, cq: CqId);
+
+    /// How many descriptors were made when they were first needed, and are kept.
+    fn descriptors(&self) -> usize {
+        0
+    }
 }
 
 impl Notify for Channel<CqId> {

@@ -135,6 +135,13 @@ impl Notify for Doorbell {
     fn notify(&self, _cq: CqId) {
         self.ring();
     }
+
+    fn descriptors(&self) -> usize {
+        [&self.bedside, &self.fd]
+            .into_iter()
+            .filter(|made| made.get().is_some())
+            .count()
+    }
 }
 
 #[cfg(all(test, loom))]

@@ -503,6 +503,10 @@ impl Presence for UdpLink {
         refused.or_else(|| self.notices.pop_front())
     }
 
+    fn lane_descriptors(&self) -> usize {
+        self.outgoing.fds().count() + self.incoming.bell().iter().count()
+    }
+
     fn has_lost_descriptor(&self) -> bool {
         self.fds().any(descriptors::is_lost)
     }
