@@ -5,6 +5,10 @@
 #![forbid(unsafe_code)]
 
 pub mod cm;
+pub mod direct;
+pub mod iwarp;
+pub mod lane;
 pub mod nic;
 pub mod registry;
+pub mod streams;
 pub mod wire;

@@ -398,6 +398,7 @@ impl World {
             src: SocketAddr::new(src, ROCE_PORT),
             dst: US,
             stride: bytes.len(),
+            congested: false,
         };
         self.nic.handle_datagram(self.now, &arrival, bytes);
     }

@@ -6,7 +6,7 @@
 use crate::confined::Confinement;
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +34,11 @@ impl Namespace {
     pub(crate) fn become_machine(&mut self) -> Result<()> {
         self.machine = Some(Machine::start(&self.name)?);
         Ok(())
+    }
+
+    /// The file by which it is entered.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/run/netns/{}", self.name))
     }
 
     /// How `nsenter` is told of it.

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What the libraries call that ends a thread which was cancelled, in itself or in what it calls.
-pub(crate) const CANCELLATION_POINTS: [&str; 29] = [
+pub(crate) const CANCELLATION_POINTS: [&str; 31] = [
     "accept4",
     "clock_nanosleep",
     "close",
@@ -31,6 +31,7 @@ pub(crate) const CANCELLATION_POINTS: [&str; 29] = [
     "epoll_wait",
     "eventfd_read",
     "eventfd_write",
+    "fallocate64",
     "fcntl",
     "getaddrinfo",
     "getrandom",
@@ -41,6 +42,7 @@ pub(crate) const CANCELLATION_POINTS: [&str; 29] = [
     "pread64",
     "preadv2",
     "pthread_join",
+    "pwrite64",
     "read",
     "readv",
     "recv",

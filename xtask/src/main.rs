@@ -13,6 +13,7 @@ mod lab;
 mod link;
 mod loom;
 mod mutants;
+mod net;
 mod package;
 mod programs;
 mod soak;
@@ -45,6 +46,8 @@ enum Chore {
     Loom,
     /// Break the NIC on purpose and expect the simulator to notice.
     Mutants(mutants::Options),
+    /// Hosts with a faulty wire between them: try programs there, or measure nonic beside TCP.
+    Net(net::Options),
     /// Make what is released: a tarball, a Debian package and a Python wheel.
     Package(package::Options),
     /// Run UCX, libfabric, MPI and what else is built upon verbs on our libraries.
@@ -68,6 +71,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Lab(options) => lab::run(&options),
         Chore::Loom => loom::run(),
         Chore::Mutants(options) => mutants::run(&options),
+        Chore::Net(options) => net::run(&options),
         Chore::Package(options) => package::run(&options),
         Chore::Programs(options) => programs::run(&options),
         Chore::Soak(options) => soak::run(&options),

@@ -2,7 +2,7 @@
 //!
 //! The connection manager belongs to a device, and devices live in `libibverbs.so.1`. The other library must not bring an
 //! engine of its own, so it calls the functions of [`libibverbs`](crate::libibverbs) whose names begin with `nonic_`, which
-//! are exported at the node `NONIC_PRIVATE_1`. Whoever changes a structure here or one of those functions changes the number
+//! are exported at the node `NONIC_PRIVATE_2`. Whoever changes a structure here or one of those functions changes the number
 //! of the node, so that libraries that do not fit refuse to load together.
 //!
 //! Addresses are GIDs: an IPv4 address is mapped into IPv6.
@@ -33,7 +33,7 @@ pub const SERVICE_UD: u8 = 2;
 pub const SERVICE_XRC: u8 = 3;
 
 /// The most private data any message carries.
-pub const MAX_PRIVATE_DATA: usize = 224;
+pub const MAX_PRIVATE_DATA: usize = 255;
 
 /// What one side says when it connects or accepts.
 #[repr(C)]

@@ -94,6 +94,12 @@ functions! { libibverbs, check_libibverbs;
 
     /// The device that has an address; NULL if none has.
     extern "C" fn nonic_device_with_address(address: *const [u8; 16]) -> *mut ibv_device;
+    /// One of the addresses of a device, by its place; `ENODATA` behind the last.
+    extern "C" fn nonic_device_address(
+        context: *mut ibv_context,
+        index: u32,
+        address: *mut [u8; 16],
+    ) -> c_int;
     /// Names who hears of a device's connections from now on.
     extern "C" fn nonic_cm_start(context: *mut ibv_context, call: nonic_cm_sink, cookie: *mut c_void) -> c_int;
     /// Listens for a service: at an address, at all of its family if it is the unspecified one, at all if it is NULL.

@@ -2,7 +2,7 @@
 
 use crate::output;
 use anyhow::{Context, Result};
-use nonic::{Config, Device, GidEntry, LinkState, NetDevice, NicConfig, PortOwner};
+use nonic::{Config, Device, GidEntry, LinkState, NetDevice, NicConfig, PortOwner, Wire};
 use serde_json::{Value, json};
 
 /// List the devices: one per network interface
@@ -26,11 +26,32 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
             .map(|device| as_json(device, is_listed(device)))
             .collect();
         let (lane, direct) = nonic::roads(&Config::from_environment()?);
-        let same_host = json!({ "packets": lane.to_string(), "one_sided": direct.to_string() });
+        let same_host = json!({
+            "packets": lane.to_string(),
+            "one_sided": direct.to_string(),
+            "maps_memory": direct.maps_memory(),
+        });
         return output::json(
             &json!({ "devices": devices, "same_host": same_host, "limits": limits_as_json() }),
         );
     }
+    print_devices(&devices)?;
+    for device in devices
+        .iter()
+        .filter(|device| device.loopback && !is_listed(device))
+    {
+        output::line(format_args!(
+            "\n{} is not in the list that programs see; NONIC_LOOPBACK=on adds it, NONIC_LOOPBACK=only shows nothing else",
+            device.device_name()
+        ))?;
+    }
+    if arguments.verbose {
+        print_details()?;
+    }
+    Ok(())
+}
+
+fn print_devices(devices: &[NetDevice]) -> Result<()> {
     let mut table = output::table([
         "DEVICE",
         "NETDEV",
@@ -41,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
         "ADDRESS",
         "PORT 4791",
     ]);
-    for device in &devices {
+    for device in devices {
         let mut head = vec![
             device.device_name(),
             device.name.clone(),
@@ -54,31 +75,37 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
         }
         for (position, entry) in device.gids.iter().enumerate() {
             let indices: Vec<String> = indices(device, position).map(|index| index.to_string()).collect();
-            let tail = [indices.join(", "), entry.address.to_string(), port_state(entry)];
+            let port = match device.wire {
+                Wire::Roce => port_state(entry),
+                // Each connection has a TCP port of its own.
+                Wire::Iwarp => "-".to_owned(),
+            };
+            let tail = [indices.join(", "), entry.address.to_string(), port];
             table.add_row(head.iter().cloned().chain(tail));
             // Further addresses of the same device stand below the first.
             head = vec![String::new(); head.len()];
         }
     }
-    output::print_table(&table)?;
-    for device in devices
-        .iter()
-        .filter(|device| device.loopback && !is_listed(device))
-    {
-        output::line(format_args!(
-            "\n{} is not in the list that programs see; NONIC_LOOPBACK=on adds it, NONIC_LOOPBACK=only shows nothing else",
-            device.device_name()
-        ))?;
-    }
-    if arguments.verbose {
-        let (lane, direct) = nonic::roads(&Config::from_environment()?);
-        output::line("\nto processes of the same user and host:")?;
-        output::line(format_args!("{:<28} {lane}", "packets go"))?;
-        output::line(format_args!("{:<28} {direct}", "WRITEs and READs are done"))?;
-        output::line("")?;
-        for (name, value) in limits() {
-            output::line(format_args!("{name:<28} {value}"))?;
-        }
+    output::print_table(&table)
+}
+
+/// How processes of this host are reached, and limits.
+fn print_details() -> Result<()> {
+    output::line(
+        "\neach interface is an iWARP device too, iwarp_NETDEV; `nonic run --wire` and NONIC_WIRE show those",
+    )?;
+    let (lane, direct) = nonic::roads(&Config::from_environment()?);
+    output::line("\nto processes of the same user and host:")?;
+    output::line(format_args!("{:<28} {lane}", "packets go"))?;
+    output::line(format_args!("{:<28} {direct}", "WRITEs and READs are done"))?;
+    let own = match direct.maps_memory() {
+        true => "mapped by the requester, which does atomics as well",
+        false => "reached like all other",
+    };
+    output::line(format_args!("{:<28} {own}", "memory nonic allocates is"))?;
+    output::line("")?;
+    for (name, value) in limits() {
+        output::line(format_args!("{name:<28} {value}"))?;
     }
     Ok(())
 }

@@ -79,9 +79,11 @@ impl LocalGid {
         self.device.netdev().device_name()
     }
 
-    /// Whether this process has a socket at UDP port 4791 of the address.
-    pub(crate) fn port_state(&self) -> PortState {
-        self.device.port_states()[usize::from(self.gid_index)]
+    /// Whether this process has a socket at UDP port 4791 of the address; `None` if it needs none, because the device speaks
+    /// iWARP.
+    pub(crate) fn port_state(&self) -> Option<PortState> {
+        let states = self.device.port_states();
+        states.get(usize::from(self.gid_index)).copied()
     }
 }
 

@@ -127,7 +127,7 @@ impl Server {
 }
 
 fn announce(listeners: &Listeners, json: bool) -> Result<()> {
-    let port_state = listeners.local.as_ref().map(LocalGid::port_state);
+    let port_state = listeners.local.as_ref().and_then(LocalGid::port_state);
     if json {
         return output::json(&json!({
             "event": "listening",

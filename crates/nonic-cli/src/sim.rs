@@ -1,4 +1,7 @@
-//! `nonic sim`: random fabrics in virtual time, every completion and every byte checked, or every connection.
+//! `nonic sim`: random fabrics in virtual time, every completion and every byte checked, or every connection; or networks at size,
+//! and what becomes of goodput and queues there.
+
+mod network;
 
 use crate::output;
 use crate::units;
@@ -44,6 +47,21 @@ pub(crate) struct Arguments {
     /// Keep many processes at one address busy, of which some do not answer, and measure what the others get
     #[arg(long, conflicts_with = "connections")]
     shares: bool,
+    /// Move data over iWARP queue pairs, on byte streams that are cut, slowed, damaged and broken off
+    #[arg(long, conflicts_with_all = ["connections", "shares", "pcap"])]
+    iwarp: bool,
+    /// Run networks of up to a thousand hosts: congestion, incast, cut cables, several paths
+    #[arg(long, conflicts_with_all = ["connections", "shares", "iwarp", "seed", "seeds", "first", "seconds"])]
+    network: bool,
+    /// Of those, only this one
+    #[arg(long, value_name = "NAME", requires = "network")]
+    scenario: Option<String>,
+    /// Run them shorter, and only with nonic's own law; what must hold is the same
+    #[arg(long, requires = "network")]
+    quick: bool,
+    /// Write what came out as networks-simulated.md and plots to this folder
+    #[arg(long, value_name = "FOLDER", requires = "network", num_args = 0..=1, default_missing_value = "docs")]
+    report: Option<PathBuf>,
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "seed")]
     seconds: Option<Duration>,
@@ -59,7 +77,9 @@ const NOTES: &str = "\
 JSON (--json): {seeds, seconds, seeds_per_second, virtual_seconds, packets, operations, completions,
   failed_requests, failures: [{seed, virtual_ns, what, reproduce}]}; with --seed also trace_hash.
   With --connections, operations are connections asked for, completions those established, failed_requests
-  those refused or given up.";
+  those refused or given up. With --iwarp, packets are writes that a stream took.
+  With --network: {seconds, quick, scenarios: [{name, holds, checks: [{what, value, at_least or at_most, holds}],
+  runs: [{law, goodput, fairness, queue_bytes, completion_seconds, ...}]}]}.";
 
 impl Arguments {
     fn workload(&self) -> Workload {
@@ -67,6 +87,8 @@ impl Arguments {
             Workload::Connections
         } else if self.shares {
             Workload::Shares
+        } else if self.iwarp {
+            Workload::Streams
         } else {
             Workload::Traffic
         }
@@ -74,6 +96,15 @@ impl Arguments {
 }
 
 pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
+    if arguments.network {
+        return network::main(&network::Request {
+            scenario: arguments.scenario.as_deref(),
+            quick: arguments.quick,
+            report: arguments.report.as_deref(),
+            threads: threads(arguments),
+            json,
+        });
+    }
     match arguments.seed {
         Some(seed) => one(arguments, seed, json),
         None => many(arguments, json),
@@ -112,17 +143,13 @@ fn many(arguments: &Arguments, json: bool) -> Result<()> {
     if arguments.first.checked_add(count).is_none() {
         bail!("the last seed would be beyond 2^64; use a smaller --first or --seeds");
     }
-    let threads = match arguments.threads {
-        Some(threads) => threads.get(),
-        None => std::thread::available_parallelism().map_or(1, NonZero::get),
-    };
     let start = Instant::now();
     let ticker = Ticker::new(count, json);
     let summary = run_many_of(
         arguments.workload(),
         arguments.first,
         count,
-        threads,
+        threads(arguments),
         |done, failures| {
             ticker.tick(done, failures, start.elapsed());
             let time_is_up = arguments.seconds.is_some_and(|limit| start.elapsed() >= limit);
@@ -131,6 +158,13 @@ fn many(arguments: &Arguments, json: bool) -> Result<()> {
     );
     ticker.finish();
     report(&summary, start.elapsed(), json)
+}
+
+fn threads(arguments: &Arguments) -> usize {
+    match arguments.threads {
+        Some(threads) => threads.get(),
+        None => std::thread::available_parallelism().map_or(1, NonZero::get),
+    }
 }
 
 fn report(summary: &Summary, elapsed: Duration, json: bool) -> Result<()> {

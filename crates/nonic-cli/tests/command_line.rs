@@ -88,13 +88,15 @@ fn failures_say_what_to_do_and_have_an_exit_code() {
 
 #[test]
 fn nonsense_is_refused_before_anything_happens() {
-    let cases: [&[&str]; 7] = [
+    let cases: [&[&str]; 9] = [
         &["perf"],
         &["perf", "--loopback", "--server"],
         &["perf", "--loopback", "--size", "x"],
         &["perf", "--loopback", "--mtu", "1000"],
         &["ping", "--loopback", "--interval", "soon"],
         &["sim", "--seed", "1", "--seeds", "2"],
+        &["sim", "--network", "--seed", "1"],
+        &["sim", "--quick"],
         &["unknown"],
     ];
     for arguments in cases {
@@ -191,6 +193,45 @@ fn simulated_seeds_are_repeatable_and_counted() {
         "{found}"
     );
     assert_eq!(found["failures"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_simulated_network_is_judged_and_reported() {
+    let here = Place::here();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("text");
+    let arguments = [
+        "sim",
+        "--network",
+        "--quick",
+        "--scenario",
+        "devices",
+        "--report",
+        path,
+        "--json",
+    ];
+    let outcome = run(&here, &arguments);
+    assert!(outcome.success, "{}", outcome.stderr);
+    let value: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+    let scenario = &value["scenarios"][0];
+    assert_eq!(
+        (&scenario["name"], &scenario["holds"]),
+        (&"devices".into(), &true.into())
+    );
+    assert!(
+        scenario["runs"][0]["goodput"]
+            .as_f64()
+            .is_some_and(|goodput| goodput > 0.5)
+    );
+    for file in ["networks-simulated.md", "plots/network-devices.svg"] {
+        assert!(folder.path().join(file).is_file(), "{file}");
+    }
+    let unknown = run(&here, &["sim", "--network", "--scenario", "nothing"]);
+    assert!(
+        !unknown.success && unknown.stderr.contains("all-to-all"),
+        "{}",
+        unknown.stderr
+    );
 }
 
 #[test]

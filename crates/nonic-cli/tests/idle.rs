@@ -32,13 +32,18 @@ fn a_process_with_an_idle_device_sleeps() {
         matrix::ping(&here, &used.address, service);
     }
     matrix::bandwidth(&here, &used.address, "rc", "write", "70000");
+    let over_tcp = here.clone().with_environment("NONIC_WIRE", "iwarp");
+    let iwarp = Server::start(&over_tcp, "perf", "127.0.0.1:0", &[]);
+    matrix::bandwidth(&over_tcp, &iwarp.address, "rc", "write", "70000");
     wait_for_clients_to_leave(used.process.pid());
+    wait_for_clients_to_leave(iwarp.process.pid());
     std::thread::sleep(REMEMBERED);
 
-    let before = [&fresh, &used].map(|server| Usage::of(server.process.pid()));
+    let servers = [("fresh", &fresh), ("used", &used), ("iWARP", &iwarp)];
+    let before = servers.map(|(_, server)| Usage::of(server.process.pid()));
     std::thread::sleep(WATCHED);
-    let after = [&fresh, &used].map(|server| Usage::of(server.process.pid()));
-    for (name, (before, after)) in ["fresh", "used"].iter().zip(before.iter().zip(&after)) {
+    let after = servers.map(|(_, server)| Usage::of(server.process.pid()));
+    for ((name, _), (before, after)) in servers.iter().zip(before.iter().zip(&after)) {
         let ticks = after.ticks - before.ticks;
         let wakeups = after.wakeups - before.wakeups;
         println!("{name}: {ticks} ticks and {wakeups} wake-ups in {WATCHED:?}");

@@ -16,6 +16,8 @@ use support::{Place, Process, Server, missing};
 const GREETING: &[u8] = b"nonic conversation";
 /// Says to this program that it is the client, and of which server.
 const CLIENT_OF: &str = "NONIC_TEST_CLIENT_OF";
+/// And on which device.
+const DEVICE: &str = "NONIC_TEST_DEVICE";
 /// How long either may take; several times what it takes on a machine at rest, and much less than the minute that the
 /// protocol grants a peer that says nothing.
 const SOON: Duration = Duration::from_secs(5);
@@ -28,13 +30,14 @@ struct Client {
 }
 
 impl Client {
-    fn start(namespace: &Namespace, server: &str) -> Self {
+    fn start(namespace: &Namespace, device: &str, server: &str) -> Self {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/run/netns/{}", namespace.name))
             .arg(std::env::current_exe().expect("we run"))
             .args(["--exact", "the_client", "--nocapture"])
             .env(CLIENT_OF, server)
+            .env(DEVICE, device)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
@@ -70,7 +73,8 @@ fn the_client() {
         return;
     };
     let server: SocketAddr = server.parse().expect("an address");
-    let device = Device::open("roce_veth").expect("the cable ends here");
+    let device = std::env::var(DEVICE).expect("told with the server");
+    let device = Device::open(&device).expect("the cable ends here");
     let (domain, queue) = (
         device.domain(),
         device.completion_queue(16).expect("there is room"),
@@ -107,7 +111,7 @@ fn kill_a_server(others: [bool; 2]) -> String {
     let _before = others[0].then(other);
     let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
     let _after = others[1].then(other);
-    let mut client = Client::start(&cable.left, &server.address);
+    let mut client = Client::start(&cable.left, "roce_veth", &server.address);
     client.says("connected");
     server.process.kill();
     client.go_on();
@@ -146,4 +150,23 @@ fn where_nobody_is_left_the_kernel_answers() {
         return;
     }
     assert_eq!(kill_a_server([false, false]), "unreachable");
+}
+
+#[test]
+fn over_tcp_the_kernel_tells_of_the_end_at_once() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let right = Place::here().in_namespace(&cable.right.name);
+    let right = right.with_environment("NONIC_WIRE", "iwarp");
+    let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
+    let mut client = Client::start(&cable.left, "iwarp_veth", &server.address);
+    client.says("connected");
+    server.process.kill();
+    client.go_on();
+    let disconnected = client.says("disconnected ");
+    assert!(disconnected.starts_with("true after "), "{disconnected}");
+    let refused = client.says("refused as ");
+    assert!(refused.starts_with("rejected (8) after "), "{refused}");
 }

@@ -1,17 +1,24 @@
-//! Processes of one user on one host: which road their requests take, what becomes of them when one is killed or stopped,
-//! and that memory which was taken back is left alone. Each test has a network namespace of its own; the processes are
+//! Processes of one user on one host: which road their requests take, also where they may not reach each other
+//! ([`permissions`]), what becomes of them when one is killed or stopped ([`ends`]), and that memory which was taken back is
+//! left alone. Each test has a network namespace of its own; the processes are
 //! this program once more ([`party`]).
 
+#[path = "support/confinement.rs"]
+mod confinement;
+#[path = "same_host/ends.rs"]
+mod ends;
 #[path = "support/lane_attacks.rs"]
 mod lane_attacks;
 #[path = "support/party.rs"]
 mod party;
+#[path = "same_host/permissions.rs"]
+mod permissions;
 mod support;
 
 use party::{Party, connect};
 use std::time::{Duration, Instant};
 use support::namespace::Namespace;
-use support::{missing, readable_copy_of};
+use support::{AS_NOBODY, missing, readable_copy_of};
 
 /// Lengths around everything that matters: words, cache lines, packets, batches, the window, direct access.
 const LENGTHS: [usize; 14] = [
@@ -30,6 +37,11 @@ fn party() {
     }
 }
 
+/// A network namespace for a test, where there can be one.
+fn namespace() -> Option<Namespace> {
+    (!missing(Namespace::unavailable())).then(Namespace::new)
+}
+
 /// The same numbers on every machine.
 struct Dice(u64);
 
@@ -41,12 +53,6 @@ impl Dice {
             .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
-}
-
-/// How many rounds: more where somebody asks for them.
-fn rounds(usual: u64) -> u64 {
-    let asked = std::env::var("NONIC_TEST_ROUNDS").ok();
-    asked.and_then(|rounds| rounds.parse().ok()).unwrap_or(usual)
 }
 
 /// Every operation from one to the other, with every length.
@@ -88,13 +94,13 @@ fn talk(one: &mut Party, other: &mut Party) {
 
 /// Two processes talk; what both have counted together under these names.
 fn counted_in_conversation<const N: usize>(
+    namespace: &Namespace,
     environment: &[(&str, &str)],
     wrapper: &[&str],
     names: [&str; N],
 ) -> [u64; N] {
-    let namespace = Namespace::new();
-    let mut left = Party::start(&namespace, environment, &[]);
-    let mut right = Party::start(&namespace, environment, wrapper);
+    let mut left = Party::start(namespace, environment, &[]);
+    let mut right = Party::start(namespace, environment, wrapper);
     connect(&mut left, &mut right, "qp");
     talk(&mut left, &mut right);
     talk(&mut right, &mut left);
@@ -105,9 +111,7 @@ fn counted_in_conversation<const N: usize>(
 
 #[test]
 fn processes_of_one_user_reach_each_others_memory_directly() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
+    let Some(namespace) = namespace() else { return };
     let names = [
         "direct_writes",
         "direct_reads",
@@ -115,7 +119,7 @@ fn processes_of_one_user_reach_each_others_memory_directly() {
         "direct_peers",
         "direct_forbidden",
     ];
-    let [writes, reads, lanes, peers, forbidden] = counted_in_conversation(&[], &[], names);
+    let [writes, reads, lanes, peers, forbidden] = counted_in_conversation(&namespace, &[], &[], names);
     // The first ones may go before the lane is there.
     let most = LENGTHS.len() as u64;
     assert!(
@@ -129,31 +133,25 @@ fn processes_of_one_user_reach_each_others_memory_directly() {
 
 #[test]
 fn without_direct_access_packets_take_the_lane() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
+    let Some(namespace) = namespace() else { return };
     let names = ["direct_writes", "direct_reads", "lane_sends", "direct_peers"];
-    let counts = counted_in_conversation(&[("NONIC_DIRECT", "off")], &[], names);
+    let counts = counted_in_conversation(&namespace, &[("NONIC_DIRECT", "off")], &[], names);
     assert_eq!((counts[0], counts[1], counts[3]), (0, 0, 0));
     assert!(counts[2] > 2 * LENGTHS.len() as u64);
 }
 
 #[test]
 fn without_a_lane_packets_take_the_socket() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
+    let Some(namespace) = namespace() else { return };
     let names = ["direct_writes", "direct_reads", "lane_sends", "sends"];
-    let counts = counted_in_conversation(&[("NONIC_LANE", "off")], &[], names);
+    let counts = counted_in_conversation(&namespace, &[("NONIC_LANE", "off")], &[], names);
     assert_eq!((counts[0], counts[1], counts[2]), (0, 0, 0));
     assert!(counts[3] > 2 * LENGTHS.len() as u64);
 }
 
 #[test]
 fn who_does_not_see_the_other_process_sends_packets_on_the_lane() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
+    let Some(namespace) = namespace() else { return };
     let names = [
         "direct_writes",
         "direct_reads",
@@ -162,7 +160,7 @@ fn who_does_not_see_the_other_process_sends_packets_on_the_lane() {
         "direct_forbidden",
     ];
     let [writes, reads, lanes, peers, forbidden] =
-        counted_in_conversation(&[], &["unshare", "--pid", "--fork"], names);
+        counted_in_conversation(&namespace, &[], &["unshare", "--pid", "--fork"], names);
     // The outer one sees the inner one, but not the other way round.
     let most = LENGTHS.len() as u64;
     assert!(writes <= most && reads <= most, "{writes} and {reads}");
@@ -172,21 +170,10 @@ fn who_does_not_see_the_other_process_sends_packets_on_the_lane() {
 
 #[test]
 fn processes_of_two_users_have_neither_lane_nor_direct_access() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    let namespace = Namespace::new();
+    let Some(namespace) = namespace() else { return };
     let (_directory, program) = readable_copy_of(&std::env::current_exe().expect("we run"));
-    let nobody = [
-        "setpriv",
-        "--reuid",
-        "65534",
-        "--regid",
-        "65534",
-        "--clear-groups",
-    ];
     let mut left = Party::start(&namespace, &[], &[]);
-    let mut right = Party::start_program(&program, &namespace, &[], &nobody);
+    let mut right = Party::start_program(&program, &namespace, &[], &AS_NOBODY);
     connect(&mut left, &mut right, "qp");
     talk(&mut left, &mut right);
     talk(&mut right, &mut left);
@@ -219,10 +206,7 @@ fn usage(party: &Party) -> (u64, u64) {
 
 #[test]
 fn processes_with_a_lane_that_only_wait_take_no_time() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    let namespace = Namespace::new();
+    let Some(namespace) = namespace() else { return };
     let mut left = Party::start(&namespace, &[], &[]);
     let mut right = Party::start(&namespace, &[], &[]);
     connect(&mut left, &mut right, "qp");
@@ -247,10 +231,9 @@ fn processes_with_a_lane_that_only_wait_take_no_time() {
 
 /// One takes memory back while the other writes to it, until so many WRITEs were made. Fails if the access is not announced
 /// before it is checked, or if `withdraw_entry` does not wait.
-fn revoke_under_a_flood(writes: u64) {
-    let namespace = Namespace::new();
-    let mut target = Party::start(&namespace, &[], &[]);
-    let mut writer = Party::start(&namespace, &[], &[]);
+fn revoke_under_a_flood(namespace: &Namespace, writes: u64) {
+    let mut target = Party::start(namespace, &[], &[]);
+    let mut writer = Party::start(namespace, &[], &[]);
     let mut dice = Dice(1);
     let (mut total, mut rounds, mut dirty) = (0, 0, 0);
     while total < writes {
@@ -275,19 +258,15 @@ fn revoke_under_a_flood(writes: u64) {
 
 #[test]
 fn no_byte_lands_in_memory_that_was_taken_back() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    revoke_under_a_flood(200_000);
+    let Some(namespace) = namespace() else { return };
+    revoke_under_a_flood(&namespace, 200_000);
 }
 
 #[test]
 #[ignore = "takes a minute"]
 fn no_byte_of_a_million_writes_lands_in_memory_that_was_taken_back() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    revoke_under_a_flood(1_000_000);
+    let Some(namespace) = namespace() else { return };
+    revoke_under_a_flood(&namespace, 1_000_000);
 }
 
 /// Waits until a party has no more than this open and mapped.
@@ -303,160 +282,10 @@ fn has_no_more_than(party: &mut Party, before: &str) {
     }
 }
 
-/// Both flood each other, and one is killed at some moment from the first step of setting up on.
-fn kill_in_the_middle(namespace: &Namespace, survivor: &mut Party, dice: &mut Dice) {
-    let mut victim = Party::start(namespace, &[], &[]);
-    let theirs = victim.ask(&format!("expose shelf {REGION}"));
-    let ours = survivor.ask(&format!("expose shelf {REGION}"));
-    let here = survivor.ask("prepare qp");
-    let there = victim.ask("prepare qp");
-    assert_eq!(survivor.ask(&format!("connect qp {there}")), "done");
-    // The survivor may be alone in its wish to connect.
-    if dice.below(8) > 0 {
-        assert_eq!(victim.ask(&format!("connect qp {here}")), "done");
-        if dice.below(4) > 0 {
-            victim.tell(&format!("flood qp {ours} {}", u64::MAX));
-        }
-    }
-    // Some begin when it is dead already.
-    let moment = Duration::from_micros(match dice.below(4) {
-        0 => 0,
-        1 => dice.below(300),
-        2 => dice.below(3000),
-        _ => dice.below(20_000),
-    });
-    let late = dice.below(8) == 0;
-    if !late {
-        survivor.tell(&format!("flood qp {theirs} {}", u64::MAX));
-        std::thread::sleep(moment);
-    }
-    victim.process.kill();
-    if late {
-        survivor.tell(&format!("flood qp {theirs} {}", u64::MAX));
-    }
-    let begun = Instant::now();
-    let revoked = survivor.ask("revoke shelf 0");
-    assert!(revoked.starts_with("clean"), "{revoked}");
-    assert!(begun.elapsed() < SOON, "revoked after {:?}", begun.elapsed());
-    let ended = survivor.says("ended");
-    assert!(begun.elapsed() < SOON, "{ended} after {:?}", begun.elapsed());
-    assert!(
-        !ended.starts_with("ok") && !ended.starts_with("hanging"),
-        "{ended}"
-    );
-    survivor.says("flood");
-}
-
-#[test]
-fn who_survives_a_killed_process_goes_on_and_keeps_nothing_of_it() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    let namespace = Namespace::new();
-    let mut survivor = Party::start(&namespace, &[], &[]);
-    let mut friend = Party::start(&namespace, &[], &[]);
-    let mut dice = Dice(2);
-    // With what is made once, for the first peer.
-    connect(&mut survivor, &mut friend, "friend");
-    let friendly = friend.ask("expose shelf 4096");
-    assert_eq!(survivor.ask(&format!("write friend {friendly} 4096 1")), "ok");
-    kill_in_the_middle(&namespace, &mut survivor, &mut dice);
-    assert_eq!(survivor.ask(&format!("write friend {friendly} 4096 2")), "ok");
-    std::thread::sleep(Duration::from_millis(200));
-    let before = survivor.ask("left");
-    let rounds = rounds(40);
-    for round in 0..rounds {
-        kill_in_the_middle(&namespace, &mut survivor, &mut dice);
-        assert_eq!(
-            survivor.ask(&format!("write friend {friendly} 4096 {round}")),
-            "ok",
-            "round {round}"
-        );
-        assert_eq!(
-            friend.ask(&format!("check shelf 4096 {round}")),
-            "good",
-            "round {round}"
-        );
-    }
-    has_no_more_than(&mut survivor, &before);
-    assert_eq!(survivor.ask("usage"), "1", "one queue pair is left");
-    println!("{rounds} rounds; {before}");
-}
-
-#[test]
-fn a_stopped_process_holds_nobody_up() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    let namespace = Namespace::new();
-    let mut survivor = Party::start(&namespace, &[], &[]);
-    let mut friend = Party::start(&namespace, &[], &[]);
-    let mut dice = Dice(3);
-    connect(&mut survivor, &mut friend, "friend");
-    let friendly = friend.ask(&format!("expose shelf {REGION}"));
-    let (mut busiest, rounds) = (Duration::ZERO, rounds(6));
-    for round in 0..rounds {
-        let mut sleeper = Party::start(&namespace, &[], &[]);
-        connect(&mut survivor, &mut sleeper, "flooded");
-        connect(&mut survivor, &mut sleeper, "messages");
-        let ours = survivor.ask(&format!("expose shelf {REGION}"));
-        sleeper.tell(&format!("flood flooded {ours} {}", u64::MAX));
-        std::thread::sleep(Duration::from_micros(dice.below(10_000)));
-        sleeper.process.signal("STOP");
-
-        // Somebody else is served meanwhile, message by message.
-        let begun = Instant::now();
-        for seed in 0..20 {
-            friend.ask("recv friend 5000");
-            assert_eq!(survivor.ask(&format!("send friend 5000 {seed}")), "ok");
-            assert_eq!(friend.ask(&format!("received friend {seed}")), "5000 good");
-            assert_eq!(
-                survivor.ask(&format!("write friend {friendly} 70000 {seed}")),
-                "ok"
-            );
-        }
-        assert!(begun.elapsed() < SOON, "the friend waited {:?}", begun.elapsed());
-        // A message to who does not answer is one to who is not there.
-        let unheard = survivor.ask("send messages 5000 1");
-        assert_eq!(unheard, "RetryExceeded", "round {round}");
-        // Where it was stopped in the middle of an access, this takes as long as it may.
-        let begun = Instant::now();
-        let revoked = survivor.ask("revoke shelf 0");
-        assert!(revoked.starts_with("clean"), "round {round}: {revoked}");
-        busiest = busiest.max(begun.elapsed());
-        let took = begun.elapsed();
-        assert!(
-            took < Duration::from_secs(10),
-            "round {round}: {took:?}, {revoked}"
-        );
-
-        sleeper.process.signal("CONT");
-        let ended = sleeper.says("ended");
-        assert!(
-            !ended.starts_with("ok") && !ended.starts_with("hanging"),
-            "{ended}"
-        );
-        // Whatever it was in the middle of has not come here.
-        assert_eq!(survivor.ask("still shelf"), "clean", "round {round}");
-        survivor.ask("drop flooded");
-        survivor.ask("drop messages");
-        // Both can begin anew.
-        connect(&mut survivor, &mut sleeper, "again");
-        let theirs = sleeper.ask("expose shelf 70000");
-        assert_eq!(survivor.ask(&format!("write again {theirs} 70000 {round}")), "ok");
-        assert_eq!(sleeper.ask(&format!("check shelf 70000 {round}")), "good");
-        survivor.ask("drop again");
-    }
-    println!("{rounds} rounds; memory was taken back within {busiest:?}");
-}
-
 /// A process of the same user attacks while somebody else is served: that one notices nothing, and what was not exposed is
 /// as it was. What the attacker says.
-fn attack(name: &str) -> String {
-    let namespace = Namespace::new();
-    let mut victim = Party::start(&namespace, &[], &[]);
-    let mut friend = Party::start(&namespace, &[], &[]);
-    let mut attacker = Party::start(&namespace, &[], &[]);
+fn attack(namespace: &Namespace, name: &str) -> String {
+    let [mut victim, mut friend, mut attacker] = [(); 3].map(|()| Party::start(namespace, &[], &[]));
     let theirs = friend.ask("prepare friend");
     let ours = victim.ask("prepare friend");
     victim.ask(&format!("connect friend {theirs}"));
@@ -508,36 +337,28 @@ fn attack(name: &str) -> String {
 
 #[test]
 fn what_is_no_ring_is_refused() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    assert_eq!(attack("nonsense"), "0 taken");
+    let Some(namespace) = namespace() else { return };
+    assert_eq!(attack(&namespace, "nonsense"), "0 taken");
 }
 
 #[test]
 fn garbage_in_a_ring_harms_nobody() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    assert_eq!(attack("garbage"), "200 taken");
+    let Some(namespace) = namespace() else { return };
+    assert_eq!(attack(&namespace, "garbage"), "200 taken");
 }
 
 /// What comes after the end of a line could otherwise keep the reader for as long as the sender is faster.
 #[test]
 fn who_hangs_up_and_goes_on_writing_is_not_read_for_ever() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    assert_eq!(attack("without-end"), "1 taken");
+    let Some(namespace) = namespace() else { return };
+    assert_eq!(attack(&namespace, "without-end"), "1 taken");
 }
 
 /// Fails if a broken lane is forgotten before its line ends.
 #[test]
 fn lanes_are_not_taken_without_end() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    let taken = attack("many");
+    let Some(namespace) = namespace() else { return };
+    let taken = attack(&namespace, "many");
     let count: u32 = taken
         .strip_suffix(" taken")
         .expect("a number")
@@ -548,16 +369,55 @@ fn lanes_are_not_taken_without_end() {
 
 #[test]
 fn notes_of_a_stranger_are_not_those_of_a_peer() {
-    if missing(Namespace::unavailable()) {
-        return;
-    }
-    assert_eq!(attack("notes"), "1 taken");
+    let Some(namespace) = namespace() else { return };
+    assert_eq!(attack(&namespace, "notes"), "1 taken");
 }
 
 #[test]
 fn accesses_that_never_end_hold_nobody_up() {
-    if missing(Namespace::unavailable()) {
-        return;
+    let Some(namespace) = namespace() else { return };
+    assert_eq!(attack(&namespace, "hazard"), "1 taken");
+}
+
+/// Fails if whoever ends a queue pair waits for its peer in a turn of the shard's.
+#[test]
+fn the_end_of_a_queue_pair_whose_peer_does_not_end_an_access_holds_nobody_up() {
+    let Some(namespace) = namespace() else { return };
+    let [mut victim, mut friend, mut attacker] = [(); 3].map(|()| Party::start(&namespace, &[], &[]));
+    connect(&mut victim, &mut friend, "friend");
+    let ours = victim.ask("prepare held");
+    let theirs = friend.ask("prepare held");
+    victim.ask(&format!("connect held {theirs}"));
+    friend.ask(&format!("connect held {ours}"));
+    let shelf = victim.ask("expose shelf 4096");
+    let stranger = attacker.ask("prepare qp");
+    // A packet has to come before a queue pair is published.
+    assert_eq!(friend.ask(&format!("add held {shelf} 0")), "ok 0");
+    let held = attacker.ask(&format!("attack hold {ours} {stranger}"));
+    assert_eq!(held, "1 taken");
+
+    let begun = Instant::now();
+    victim.tell("drop held");
+    let (mut count, mut longest) = (0, Duration::ZERO);
+    while !victim.has_said("drop") {
+        let asked = Instant::now();
+        // The victim's processor serves it.
+        assert_eq!(
+            friend.ask(&format!("add friend {shelf} 1")),
+            format!("ok {count}")
+        );
+        longest = longest.max(asked.elapsed());
+        count += 1;
     }
-    assert_eq!(attack("hazard"), "1 taken");
+    let took = begun.elapsed();
+    println!("{count} atomics in {took:?}, the slowest in {longest:?}");
+    assert!(took > Duration::from_millis(900), "nobody held it: {took:?}");
+    assert!(longest < took / 2, "{longest:?} of {took:?}");
+}
+
+/// Fails if what wakes a reader is one eventfd for all its senders: who has it can make it block.
+#[test]
+fn what_wakes_a_reader_is_nothing_to_hold_it_by() {
+    let Some(namespace) = namespace() else { return };
+    assert_eq!(attack(&namespace, "bell"), "1 taken");
 }

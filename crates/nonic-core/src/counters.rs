@@ -50,12 +50,26 @@ counters! {
         rx_duplicates,
         /// Requests that came after a gap.
         rx_out_of_sequence,
+        /// Of these, requests that were kept until their turn came.
+        rx_kept,
+        /// Of these, requests for which there was no room.
+        rx_not_kept,
         /// Datagrams and unreliable messages dropped for want of a receive, or because of a gap.
         rx_dropped,
         naks_sent,
+        /// NAKs for packets that were late, not lost.
+        naks_unneeded,
+        /// Acknowledgements that said what is kept.
+        selective_acks_sent,
         naks_received,
         rnr_naks_sent,
         rnr_naks_received,
+        /// Congestion notifications, provoked by packets that came with a mark.
+        cnps_sent,
+        /// The same from peers.
+        cnps_received,
+        /// Packets that came with a mark: the path is congested.
+        rx_marked,
         /// Acknowledgement timeouts.
         timeouts,
         /// Packets sent again.
@@ -64,8 +78,16 @@ counters! {
         direct_writes,
         /// READs likewise.
         direct_reads,
+        /// Atomics likewise.
+        direct_atomics,
         /// Bytes that WRITEs and READs moved this way.
         direct_bytes,
+        /// Streams of iWARP that this side ended with a Terminate.
+        terminates_sent,
+        /// Streams that the peer ended with one.
+        terminates_received,
+        /// Streams whose bytes made no sense: a wrong CRC or marker.
+        rx_fpdu_errors,
         /// Completions published.
         completions,
     }

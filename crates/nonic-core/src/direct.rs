@@ -1,4 +1,4 @@
-//! Direct access: WRITEs and READs that the requester executes itself, in the memory of a peer on the same host.
+//! Direct access: WRITEs, READs and atomics that the requester executes itself, in the memory of a peer on the same host.
 //!
 //! The target's processor takes no part. Whoever can reach a peer's memory (`nonic-engine`, or a simulator) implements
 //! [`DirectAccess`] and gives it to the NIC; the core decides when it may be used:
@@ -12,13 +12,14 @@
 //! - The responder's side publishes what peers may do ([`DirectAccess::publish`], [`KeyPublisher`](crate::KeyPublisher)) and takes it back:
 //!   when taking back returns, no access that relied on it is under way.
 //!
-//! Nothing here touches memory but [`LocalBytes::gather`] and [`LocalBytes::scatter`], which are for simulators. When the core
-//! asks, and why nothing is executed twice or out of order, is in `roce::rc::direct`.
+//! Nothing here touches memory but [`PublishedKey::execute`], which is for those who simulate hosts. When the core asks, and
+//! why nothing is executed twice or out of order, is in `roce::rc::direct`.
 
-use crate::verbs::memory::{Access, PdId, Region};
+use crate::verbs::memory::{Access, Key, PdId, Region};
 use crate::verbs::wqe::Payload;
 use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// A way into the memory of peers on this host, and the way in for them.
 pub trait DirectAccess: Send {
@@ -42,7 +43,9 @@ pub trait DirectAccess: Send {
 pub enum Direct {
     /// It was executed.
     Done,
-    /// It was not, or only in part: it has to go as packets.
+    /// An atomic was executed, once and for all; what the word was before.
+    Fetched(u64),
+    /// It was not, or only in part: it has to go as packets. An atomic is not executed in part.
     Refused,
 }
 
@@ -63,6 +66,89 @@ pub struct Target {
     pub expected: Psn,
 }
 
+impl Target {
+    /// Whether it executes a request of its peer's now.
+    fn serves(&self, request: &DirectRequest<'_>) -> bool {
+        self.remote == request.local
+            && self.peer == request.own
+            && self.expected == request.psn
+            && self.access.contains(request.operation.needs_there())
+    }
+}
+
+/// A key that was published where hosts are simulated: peers reach its memory because all of them are in one process.
+#[derive(Clone)]
+pub struct PublishedKey {
+    pd: PdId,
+    iova: u64,
+    length: u64,
+    offset: usize,
+    access: Access,
+    region: Arc<dyn Region>,
+}
+
+impl PublishedKey {
+    /// What peers see of a key.
+    pub fn of(key: &Key) -> Self {
+        PublishedKey {
+            pd: key.pd(),
+            iova: key.iova(),
+            length: key.length(),
+            offset: key.offset(),
+            access: key.access(),
+            region: key.share_region(),
+        }
+    }
+
+    /// Executes a piece of a request, if a target and this key permit it; by way of a buffer.
+    pub fn execute(&self, target: &Target, request: &DirectRequest<'_>, buffer: &mut Vec<u8>) -> Direct {
+        self.try_execute(target, request, buffer)
+            .unwrap_or(Direct::Refused)
+    }
+
+    fn try_execute(
+        &self,
+        target: &Target,
+        request: &DirectRequest<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Direct> {
+        let needed = request.operation.needs_there();
+        let permitted = target.serves(request) && target.pd == self.pd && self.access.contains(needed);
+        let start = request.va.checked_sub(self.iova).filter(|_| permitted)?;
+        let end = start.checked_add(u64::from(request.left))?;
+        if end > self.length {
+            return None;
+        }
+        let at = self.offset + start as usize;
+        let aligned = request.va.is_multiple_of(8);
+        let LocalBytes {
+            payload,
+            offset,
+            length,
+        } = request.bytes;
+        buffer.resize(length as usize, 0);
+        match request.operation {
+            DirectOperation::Write => {
+                payload.gather(offset, buffer).ok()?;
+                self.region.write(at, buffer).ok()?;
+            }
+            DirectOperation::Read => {
+                self.region.read(at, buffer).ok()?;
+                payload.scatter(offset, buffer).ok()?;
+            }
+            _ if !aligned => return None,
+            DirectOperation::FetchAdd(add) => {
+                return self.region.fetch_add(at, add).ok().map(Direct::Fetched);
+            }
+            DirectOperation::CompareSwap { compare, swap } => {
+                let original = self.region.compare_swap(at, compare, swap);
+                return original.ok().map(Direct::Fetched);
+            }
+        }
+        Some(Direct::Done)
+    }
+}
+
 /// How far a peer has gone by itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
@@ -72,7 +158,7 @@ pub struct Progress {
     pub messages: u32,
 }
 
-/// A piece of a WRITE or READ to be executed in the memory of a peer.
+/// A piece of a WRITE or READ, or an atomic, to be executed in the memory of a peer.
 #[derive(Copy, Clone, Debug)]
 pub struct DirectRequest<'a> {
     /// Our queue pair and its address.
@@ -96,7 +182,7 @@ pub struct DirectRequest<'a> {
     pub left: u32,
     /// The target's key.
     pub rkey: u32,
-    /// Our own memory, as long as the piece.
+    /// Our own memory, as long as the piece. What an atomic fetched is not placed there by whoever executes it.
     pub bytes: LocalBytes<'a>,
 }
 
@@ -107,6 +193,15 @@ pub enum DirectOperation {
     Write,
     /// Its bytes come here.
     Read,
+    /// So much is added to its word, in one step.
+    FetchAdd(u64),
+    /// Its word is replaced if it is what was expected, in one step.
+    CompareSwap {
+        /// What is expected.
+        compare: u64,
+        /// What takes its place.
+        swap: u64,
+    },
 }
 
 impl DirectOperation {
@@ -115,6 +210,7 @@ impl DirectOperation {
         match self {
             DirectOperation::Write => Access::REMOTE_WRITE,
             DirectOperation::Read => Access::REMOTE_READ,
+            DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => Access::REMOTE_ATOMIC,
         }
     }
 
@@ -122,8 +218,17 @@ impl DirectOperation {
     pub fn needs_here(self) -> Access {
         match self {
             DirectOperation::Write => Access::empty(),
-            DirectOperation::Read => Access::LOCAL_WRITE,
+            _ => Access::LOCAL_WRITE,
         }
+    }
+
+    /// Whether it must be executed in one step, and never twice.
+    #[inline]
+    pub fn is_atomic(self) -> bool {
+        matches!(
+            self,
+            DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. }
+        )
     }
 }
 
@@ -168,7 +273,7 @@ impl<'a> LocalBytes<'a> {
             Payload::Inline(bytes) => {
                 let start = self.offset as usize;
                 let part = bytes.get(start..start + self.len());
-                // Posting refuses inline READs.
+                // Posting refuses inline READs and atomics.
                 let Some(part) = part.filter(|_| operation == DirectOperation::Write) else {
                     return false;
                 };
@@ -176,16 +281,6 @@ impl<'a> LocalBytes<'a> {
                 true
             }
         }
-    }
-
-    /// Copies its bytes to `out`, which is as long. Answers whether the keys permit it.
-    pub fn gather(&self, out: &mut [u8]) -> bool {
-        self.payload.gather(self.offset, out).is_ok()
-    }
-
-    /// Copies `data`, which is as long, there. Answers whether the keys permit it.
-    pub fn scatter(&self, data: &[u8]) -> bool {
-        self.payload.scatter(self.offset, data).is_ok()
     }
 }
 

@@ -1,22 +1,23 @@
-//! The NIC as a machine: memory keys, queues and the RoCEv2 transports.
+//! The NIC as a machine: memory keys, queues, and the transports of RoCEv2 and iWARP.
 //!
-//! A [`Nic`] is a plain value. It is fed datagrams, work requests and the time, and asked what to transmit,
+//! A [`Nic`] is a plain value. It is fed datagrams, bytes of streams, work requests and the time, and asked what to transmit,
 //! what completed and when to be woken. It does no I/O, reads no clock, draws no randomness and contains no
 //! `unsafe`: sockets belong to `nonic-engine`, virtual time to `nonic-sim`, memory is behind the
 //! [`Region`] trait and numbers come from an [`Entropy`].
 //!
 //! Read first: [`Nic`] (the vocabulary), then [`memory`] (who may touch which bytes), then the module docs of
-//! `roce::rc::requester` and `roce::rc::responder` (the hard part).
+//! `roce::rc::requester` and `roce::rc::responder` (the hard part). [`iwarp`] has its own two.
 //!
 //! Work requests, completions and memory (`verbs`) and queue pair states (`qp`) belong to no transport, and neither does what
-//! a peer may do to memory (`placement`). What RoCE makes of them is in `roce`; a queue pair (`queue_pair`) holds the machine of its
-//! service, and the [`Nic`] all of them.
+//! a peer may do to memory (`placement`). What RoCE makes of them is in `roce`, and a queue pair (`queue_pair`) holds the machine of
+//! its service; what iWARP makes of them is in [`iwarp`]. The [`Nic`] has all of them.
 //!
 //! A peer on the same host may be reached without packets: [`DirectAccess`] says how, `roce::rc::direct` when.
 //!
-//! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs.
+//! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs. For iWARP that is
+//! [`iwarp::startup`].
 //!
-//! Three kinds of trouble are kept apart: a peer's fault becomes a NAK or a completion [`Status`]; a caller's
+//! Three kinds of trouble are kept apart: a peer's fault becomes a NAK, a Terminate or a completion [`Status`]; a caller's
 //! misuse becomes a typed error ([`PostError`], [`ModifyError`], …); a bug panics. No packet can cause a panic.
 
 #![cfg_attr(not(loom), forbid(unsafe_code))]
@@ -25,6 +26,7 @@ pub mod cm;
 mod counters;
 mod direct;
 mod entropy;
+pub mod iwarp;
 pub mod link;
 mod nic;
 mod placement;
@@ -39,7 +41,8 @@ mod verbs;
 
 pub use counters::Counters;
 pub use direct::{
-    Direct, DirectAccess, DirectOperation, DirectRequest, LocalBytes, LocalPart, Progress, Target,
+    Direct, DirectAccess, DirectOperation, DirectRequest, LocalBytes, LocalPart, Progress, PublishedKey,
+    Target,
 };
 pub use entropy::{Entropy, SeededEntropy};
 pub use nic::{
@@ -53,8 +56,11 @@ pub use qp::{
 };
 pub use queue_pair::PostError;
 pub use resources::Endpoint;
+pub use roce::congestion::Congestion;
 pub use roce::emit::Hop;
+pub use roce::notification::Notification;
 pub use roce::qp1::{ManagementDatagram, NotManagement, Route, management_datagram};
+pub use roce::rc::ReorderConfig;
 pub use roce::window::WindowConfig;
 pub use roce::xrc::XrcDomain;
 pub use time::Time;

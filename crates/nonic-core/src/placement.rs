@@ -3,7 +3,7 @@
 //! Nothing here knows the order of requests, how they are cut into packets or how a peer is answered. A transport says a
 //! [`Refused`] in its own words: RoCE's reliable services with a NAK, unreliable ones by dropping the message in silence.
 
-use crate::verbs::memory::{Access, FENCE_KEY, Fault, Key, KeyError, KeyTable, PdId};
+use crate::verbs::memory::{Access, FENCE_KEY, Fault, Key, KeyError, KeyTable, PdId, Region};
 use crate::verbs::work::{FlushRange, Placement};
 use nonic_wire::Qpn;
 use std::sync::Arc;
@@ -59,8 +59,45 @@ impl RemoteRange {
 /// An atomic operation on a word.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum WordOperation {
-    CompareSwap { compare: u64, swap: u64 },
+    CompareSwap {
+        compare: u64,
+        swap: u64,
+    },
     FetchAdd(u64),
+    /// Compares and swaps some of the bits.
+    MaskedCompareSwap {
+        compare: u64,
+        compare_mask: u64,
+        swap: u64,
+        swap_mask: u64,
+    },
+    /// Adds to fields of which each has its top bit in `boundaries`: no carry leaves one.
+    MaskedFetchAdd {
+        add: u64,
+        boundaries: u64,
+    },
+}
+
+impl WordOperation {
+    /// What a word becomes.
+    fn apply(self, word: u64) -> u64 {
+        match self {
+            WordOperation::CompareSwap { compare, swap } if word == compare => swap,
+            WordOperation::MaskedCompareSwap {
+                compare,
+                compare_mask,
+                swap,
+                swap_mask,
+            } if (word ^ compare) & compare_mask == 0 => (word & !swap_mask) | (swap & swap_mask),
+            WordOperation::CompareSwap { .. } | WordOperation::MaskedCompareSwap { .. } => word,
+            WordOperation::FetchAdd(add) => word.wrapping_add(add),
+            // Without their top bits, fields cannot overflow into each other; the top bits are added without carry.
+            WordOperation::MaskedFetchAdd { add, boundaries } => {
+                let below = (word & !boundaries).wrapping_add(add & !boundaries);
+                below ^ ((word ^ add) & boundaries)
+            }
+        }
+    }
 }
 
 /// What the peer of a queue pair may do, and with which keys.
@@ -131,6 +168,16 @@ impl PeerRights<'_> {
         Ok(match operation {
             WordOperation::CompareSwap { compare, swap } => region.compare_swap(at, compare, swap)?,
             WordOperation::FetchAdd(add) => region.fetch_add(at, add)?,
+            masked => {
+                let mut expected = region.fetch_add(at, 0)?;
+                loop {
+                    // Whenever this fails, somebody else has changed the word meanwhile.
+                    match region.compare_swap(at, expected, masked.apply(expected))? {
+                        found if found == expected => break found,
+                        found => expected = found,
+                    }
+                }
+            }
         })
     }
 
@@ -221,6 +268,9 @@ impl InboundWrite {
     }
 }
 
+/// A place in a region.
+pub(crate) type Place = (Arc<dyn Region>, usize);
+
 /// A READ being answered.
 #[derive(Debug)]
 pub(crate) struct OutboundRead {
@@ -232,6 +282,21 @@ pub(crate) struct OutboundRead {
 }
 
 impl OutboundRead {
+    /// Where the next bytes are, if the key still permits to read them; `None` for those that are in no memory.
+    pub(crate) fn locate(&self, length: usize) -> Result<Option<Place>, Refused> {
+        let Some(key) = &self.key else {
+            return Ok(None);
+        };
+        let at = key.check(self.va, length as u64, Access::REMOTE_READ)?;
+        Ok(Some((key.share_region(), at)))
+    }
+
+    /// The next bytes are taken care of.
+    pub(crate) fn skip(&mut self, length: usize) {
+        self.va = self.va.wrapping_add(length as u64);
+        self.left -= length as u32;
+    }
+
     /// Fills `out` with the next bytes, if the key still permits that.
     pub(crate) fn take(&mut self, out: &mut [u8]) -> Result<(), Refused> {
         match &self.key {
@@ -241,8 +306,7 @@ impl OutboundRead {
             }
             _ => out.fill(0),
         }
-        self.va = self.va.wrapping_add(out.len() as u64);
-        self.left -= out.len() as u32;
+        self.skip(out.len());
         Ok(())
     }
 }
@@ -361,6 +425,40 @@ mod tests {
         assert_eq!(rights.store(&range(IOVA, 4, RKEY), [0; 8]), Err(Refused::Length));
         assert_eq!(rights.word(IOVA, RKEY, add), Ok(0));
         assert_eq!(rights.word(IOVA, RKEY, add), Ok(3));
+    }
+
+    #[test]
+    fn masked_atomics_touch_what_their_masks_say() {
+        let (keys, pd) = table();
+        let rights = rights(&keys, pd, all());
+        let set = |value| {
+            rights
+                .word(IOVA, RKEY, WordOperation::FetchAdd(value))
+                .map(|_| ())
+        };
+        set(0x00ff_00ff).expect("permitted");
+        // Two fields of 16 bits: the carry out of the lower one is lost.
+        let add = WordOperation::MaskedFetchAdd {
+            add: 0x0001_ff01,
+            boundaries: 0x8000_8000,
+        };
+        assert_eq!(rights.word(IOVA, RKEY, add), Ok(0x00ff_00ff));
+        let swap = WordOperation::MaskedCompareSwap {
+            compare: 0x0100_9999,
+            compare_mask: 0xffff_0000,
+            swap: 0x7777_7777,
+            swap_mask: 0x00ff_00ff,
+        };
+        assert_eq!(rights.word(IOVA, RKEY, swap), Ok(0x0100_0000));
+        assert_eq!(
+            rights.word(IOVA, RKEY, swap),
+            Ok(0x0177_0077),
+            "now it is not equal"
+        );
+        assert_eq!(
+            rights.word(IOVA, RKEY, WordOperation::FetchAdd(0)),
+            Ok(0x0177_0077)
+        );
     }
 
     #[test]

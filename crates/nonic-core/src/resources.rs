@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
+use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
 use crate::time::Time;
@@ -22,6 +23,8 @@ pub(crate) struct NicResources<'a> {
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) counters: &'a mut Counters,
     pub(crate) peers: &'a mut PeerTable,
+    /// Room for packets that come out of order.
+    pub(crate) reorder: &'a mut ReorderMemory,
     pub(crate) endpoints: &'a [Endpoint],
     pub(crate) xrc: &'a XrcTable,
     /// The way into the memory of peers on this host, if there is one.

@@ -13,13 +13,27 @@ pub(crate) enum Timer {
     Retransmit,
     /// The peer asked to be left alone because it had no receive ready.
     ReceiverNotReady,
+    /// A queue pair with a rate may send its next packet.
+    Pace,
+    /// Packets came from behind one that is missing.
+    Gap,
+    /// The peer usually answers sooner, or a packet that was overtaken has stayed away.
+    Recovery,
     /// A queue pair waits for the window to a peer. The peer's, not the queue pair's.
     Window,
+    /// The stream of an iWARP queue pair waits for something.
+    Stream,
 }
 
 impl Timer {
-    /// Those of a queue pair.
-    pub(crate) const ALL: [Timer; 2] = [Timer::Retransmit, Timer::ReceiverNotReady];
+    /// Those of a RoCE queue pair.
+    pub(crate) const ALL: [Timer; 5] = [
+        Timer::Retransmit,
+        Timer::ReceiverNotReady,
+        Timer::Pace,
+        Timer::Gap,
+        Timer::Recovery,
+    ];
 }
 
 /// Identifies the owner of an entry.

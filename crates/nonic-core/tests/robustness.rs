@@ -8,6 +8,10 @@ mod cm;
 #[expect(unreachable_pub, reason = "shared with the fuzz crate")]
 mod nic;
 
+#[path = "../../../fuzz/src/streams.rs"]
+#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
+mod streams;
+
 use nonic_core::{Entropy, SeededEntropy};
 use proptest::prelude::*;
 
@@ -22,6 +26,11 @@ proptest! {
     #[test]
     fn any_script_is_survived_by_the_connection_manager(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
         cm::messages(&bytes);
+    }
+
+    #[test]
+    fn any_script_is_survived_by_a_stream(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        streams::script(&bytes);
     }
 }
 
@@ -50,5 +59,21 @@ fn long_storms_are_survived_by_the_connection_manager() {
             .flat_map(|_| entropy.next_u32().to_ne_bytes())
             .collect();
         cm::run(&script, usize::MAX);
+    }
+}
+
+#[test]
+fn long_storms_are_survived_by_streams() {
+    for seed in 0..200 {
+        let mut entropy = SeededEntropy::new(seed);
+        let script: Vec<u8> = (0..5_000)
+            .flat_map(|_| {
+                let word = entropy.next_u32();
+                // Small numbers are more often meaningful than large ones.
+                let mask = if word & 1 == 0 { 0xffff_ffff } else { 0x0703_070f };
+                (entropy.next_u32() & mask).to_ne_bytes()
+            })
+            .collect();
+        streams::run(&script, usize::MAX);
     }
 }

@@ -6,6 +6,7 @@ mod faults;
 
 pub use faults::FaultPlan;
 
+use crate::netdev::Wire;
 use nonic_settings::{self as settings, Environment, SettingError};
 use std::path::PathBuf;
 
@@ -27,6 +28,10 @@ pub struct Config {
     pub direct: bool,
     /// Whether programs are shown loopback devices.
     pub loopback: Loopback,
+    /// What the devices speak that programs are shown.
+    pub wires: Wires,
+    /// Ask peers of iWARP for checksums.
+    pub iwarp_crc: bool,
     /// How many shards: pipelines, each with sockets and a thread of its own.
     pub shards: usize,
     /// What is to be done to received packets.
@@ -49,6 +54,8 @@ impl Default for Config {
             lanes: true,
             direct: true,
             loopback: Loopback::Auto,
+            wires: Wires::Roce,
+            iwarp_crc: true,
             shards: 1,
             faults: None,
             pcap: None,
@@ -73,6 +80,8 @@ impl Config {
             lanes: !environment.is_unusual(&settings::LANE),
             direct: !environment.is_unusual(&settings::DIRECT),
             loopback: Loopback::from_settings(environment),
+            wires: Wires::from_settings(environment),
+            iwarp_crc: !environment.is_unusual(&settings::IWARP_CRC),
             shards: environment.number(&settings::SHARDS) as usize,
             faults: environment
                 .text(&settings::FAULTS)
@@ -110,6 +119,42 @@ impl Loopback {
     }
 }
 
+/// What the devices speak that programs are shown.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Wires {
+    /// RoCEv2.
+    #[default]
+    Roce,
+    /// iWARP.
+    Iwarp,
+    /// Both: each interface is two devices.
+    Both,
+}
+
+impl Wires {
+    fn from_settings(environment: &Environment) -> Self {
+        match environment.choice(&settings::WIRE) {
+            "iwarp" => Wires::Iwarp,
+            "both" => Wires::Both,
+            _ => Wires::Roce,
+        }
+    }
+
+    /// Which devices of an interface there are, in the order of the list.
+    pub fn shown(self) -> &'static [Wire] {
+        match self {
+            Wires::Roce => &[Wire::Roce],
+            Wires::Iwarp => &[Wire::Iwarp],
+            Wires::Both => &Wire::ALL,
+        }
+    }
+
+    /// What whoever names an interface, or an address, gets.
+    pub fn usual(self) -> Wire {
+        self.shown()[0]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +181,9 @@ mod tests {
         assert_eq!(with("NONIC_LOOPBACK", "on").loopback, Loopback::On);
         assert_eq!(with("NONIC_LOOPBACK", "only").loopback, Loopback::Only);
         assert_eq!(with("NONIC_LOOPBACK", "off").loopback, Loopback::Off);
+        assert_eq!(with("NONIC_WIRE", "iwarp").wires, Wires::Iwarp);
+        assert_eq!(with("NONIC_WIRE", "both").wires, Wires::Both);
+        assert!(!with("NONIC_IWARP_CRC", "off").iwarp_crc);
         assert_eq!(with("NONIC_SHARDS", "2").shards, 2);
         assert!(with("NONIC_FAULTS", "loss=1%").faults.is_some());
         assert_eq!(with("NONIC_PCAP", "file").pcap, Some("file".into()));

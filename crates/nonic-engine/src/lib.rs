@@ -18,20 +18,27 @@
 //! | [`os`] | clock, entropy, descriptors, network interfaces, signals, pinning |
 //! | [`Config`] | what can be asked of a device, by the environment or by a program |
 
+// The fuzzers, whose corpus the tests run, call this crate by its name.
+#[cfg(all(test, not(loom)))]
+extern crate self as nonic_engine;
+
 mod config;
 mod device;
 mod direct;
 mod driver;
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod host;
 mod link;
 pub mod memory;
 mod notify;
 pub mod os;
 mod shard;
+mod stream;
 #[cfg(all(test, not(loom)))]
 mod testing;
 
-pub use config::{Config, FaultPlan, Loopback};
+pub use config::{Config, FaultPlan, Loopback, Wires};
 pub use device::{
     Device, DeviceUsage, ListenError, MAX_WATCHED, OpenError, RecvPoster, SendPoster, Wait, Waits, Watched,
     WeakDevice,

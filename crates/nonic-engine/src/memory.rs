@@ -8,8 +8,10 @@
 //! then answers [`Fault`] (`guarded`, `fault_handler`).
 //!
 //! [`Pages`] owns page-aligned memory and is the ordinary way to have a region. Pinning is attempted and
-//! its limit respected; nothing depends on it.
+//! its limit respected; nothing depends on it. They can become memory that peers on this host may map ([`Pages::share`],
+//! `backing`).
 
+mod backing;
 #[cfg(target_arch = "x86_64")]
 mod fault_handler;
 #[cfg(target_arch = "x86_64")]
@@ -22,10 +24,17 @@ use guarded as copies;
 #[cfg(not(target_arch = "x86_64"))]
 use words as copies;
 
+pub(crate) use backing::Backing;
+
 use crate::pinning::{PinOutcome, pin, unpin};
 use nonic_core::{Fault, Region};
+use std::any::Any;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// What is in pages moves into a file in pieces of this size.
+const MOVED_AT_ONCE: usize = 64 * 1024;
 
 /// A span of memory somebody else owns.
 #[derive(Debug)]
@@ -78,6 +87,33 @@ impl RawRegion {
         Ok(self.start.as_ptr().wrapping_add(offset))
     }
 
+    /// Copies from memory that others may write at the same time, or that may be gone.
+    ///
+    /// # Safety
+    ///
+    /// Nothing in the `length` bytes at `from` is known to the compiler.
+    pub(crate) unsafe fn write_from(
+        &self,
+        offset: usize,
+        from: *const u8,
+        length: usize,
+    ) -> Result<(), Fault> {
+        let to = self.at(offset, length)?;
+        // SAFETY: `at` checked the range, and whoever made the region promised the rest; the caller does for `from`.
+        unsafe { copies::copy(to, from, length, to.addr()) }
+    }
+
+    /// Copies to memory that others may use at the same time, or that may be gone.
+    ///
+    /// # Safety
+    ///
+    /// As for [`RawRegion::write_from`].
+    pub(crate) unsafe fn read_to(&self, offset: usize, to: *mut u8, length: usize) -> Result<(), Fault> {
+        let from = self.at(offset, length)?;
+        // SAFETY: as for `write_from`.
+        unsafe { copies::copy(to, from, length, from.addr()) }
+    }
+
     fn word(&self, offset: usize) -> Result<*mut u64, Fault> {
         let pointer = self.at(offset, 8)?.cast::<u64>();
         if pointer.is_aligned() {
@@ -126,12 +162,25 @@ impl Region for RawRegion {
     }
 }
 
+/// Copies from memory that others may write at the same time, or that may be gone.
+///
+/// # Safety
+///
+/// Nothing in the bytes at `from` is known to the compiler.
+#[inline]
+pub(crate) unsafe fn copy_out(from: *const u8, out: &mut [u8]) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    unsafe { copies::read(from, out) }
+}
+
 /// Page-aligned memory of this process, zeroed, pinned if the limit allows.
 #[derive(Debug)]
 pub struct Pages {
     region: RawRegion,
     mapped: usize,
     pinned: PinOutcome,
+    /// The file that they are, if they are shared.
+    backing: OnceLock<Arc<Backing>>,
 }
 
 impl Pages {
@@ -161,7 +210,61 @@ impl Pages {
             region,
             mapped,
             pinned,
+            backing: OnceLock::new(),
         })
+    }
+
+    /// Makes them a file that peers on this host may map, if they are not one yet: at the same address, with the same bytes in
+    /// it. Fails for want of descriptors or memory, and then nothing has changed.
+    ///
+    /// # Safety
+    ///
+    /// Nobody accesses them during the call.
+    pub unsafe fn share(&self) -> io::Result<()> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        if self.backing.get().is_some() {
+            return Ok(());
+        }
+        let backing = Backing::new(self.mapped)?;
+        let mut bytes = vec![0; MOVED_AT_ONCE.min(self.mapped)];
+        for at in (0..self.mapped).step_by(MOVED_AT_ONCE) {
+            let piece = &mut bytes[..MOVED_AT_ONCE.min(self.mapped - at)];
+            // SAFETY: within the mapping, whose last bytes are behind the region's end; nobody writes them now.
+            unsafe { copies::read(self.start().as_ptr().wrapping_add(at), piece) }
+                .map_err(|Fault| io::ErrorKind::InvalidInput)?;
+            // What is zero is zero in the file as well, and takes no memory until somebody touches it.
+            if piece.iter().fold(0, |all, byte| all | byte) != 0 {
+                backing.put(piece, at as u64)?;
+            }
+        }
+        // SAFETY: the mapping is ours; what takes its place has the same bytes, and nobody has changed them meanwhile.
+        unsafe {
+            mmap(
+                self.start().as_ptr().cast(),
+                self.mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::FIXED,
+                backing.fd(),
+                0,
+            )
+        }?;
+        if self.pinned == PinOutcome::Pinned {
+            // The limit counted the pages that they replace.
+            let _ = pin(self.start().as_ptr(), self.mapped);
+        }
+        let _ = self.backing.set(Arc::new(backing));
+        Ok(())
+    }
+
+    /// Whether a peer was given them to map. It may still have them when its key has been revoked, and see or write whatever
+    /// is in them, if it does not keep to our rules.
+    pub fn is_given(&self) -> bool {
+        self.backing.get().is_some_and(|backing| backing.is_given())
+    }
+
+    /// The file that they are, if they are shared.
+    pub(crate) fn backing(&self) -> Option<&Arc<Backing>> {
+        self.backing.get()
     }
 
     /// Address of the first byte.
@@ -203,12 +306,19 @@ impl Region for Pages {
     fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
         self.region.store(offset, value)
     }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
         let start = self.region.start.as_ptr();
         unpin(start, self.mapped);
+        if let Some(backing) = self.backing.get() {
+            backing.empty(self.mapped);
+        }
         // SAFETY: mapped in `new` with this size; nobody can reach it any more.
         let unmapped = unsafe { rustix::mm::munmap(start.cast(), self.mapped) };
         debug_assert!(unmapped.is_ok(), "the mapping is ours");

@@ -77,6 +77,26 @@ fn ecn_bits_are_seen() {
     }
 }
 
+/// Routers mark instead of dropping only what says that its sender understands marks.
+#[test]
+fn what_is_sent_alone_and_in_batches_may_be_marked() {
+    for ip in [V4, V6] {
+        for segments in [None, Some(3)] {
+            let (sender, receiver) = (bound(ip), bound(ip));
+            sender
+                .send(receiver.local_addr(), b"markable", segments)
+                .expect("loopback takes it");
+            let mut batch = RecvBatch::new(1);
+            receive(&receiver, &mut batch);
+            assert_eq!(
+                batch.iter().next().expect("one entry").ecn,
+                0b10,
+                "{ip} {segments:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_wildcard_socket_knows_where_each_datagram_was_sent() {
     for entries in [1, 4] {

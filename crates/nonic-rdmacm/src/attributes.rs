@@ -30,6 +30,16 @@ fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, u32), Errno> {
     // SAFETY: all zeros are attributes.
     let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
     attr.qp_state = state;
+    if id.is_iwarp() {
+        let mask = match state {
+            INIT | RTR => init(&mut attr, false) & IBV_QP_ACCESS_FLAGS | IBV_QP_STATE,
+            // Connecting does it.
+            RTS => 0,
+            ERR => IBV_QP_STATE,
+            _ => return Err(libc::EINVAL),
+        };
+        return Ok((attr, mask));
+    }
     let mask = match (state, id.is_datagram()) {
         (INIT, _) => init(&mut attr, id.is_datagram()),
         (RTR, true) => 0,
@@ -110,13 +120,18 @@ pub(crate) fn initialise(id: &Id) -> Result<(), Errno> {
 
 /// Both sides know of each other: the queue pair can be used.
 pub(crate) fn ready_to_send(id: &Id) -> Result<(), Errno> {
+    if id.is_iwarp() {
+        // Connecting and accepting have it so.
+        return Ok(());
+    }
     step(id, RTR)?;
     step(id, RTS)
 }
 
 /// The connection has ended: the queue pair goes to the error state, which flushes what is posted.
 pub(crate) fn stop(id: &Id) -> Result<(), Errno> {
-    if id.qp().is_null() || id.is_datagram() {
+    if id.qp().is_null() || id.is_datagram() || id.is_iwarp() {
+        // iWARP: ending the connection ends the queue pair, in good order if nothing is under way.
         return Ok(());
     }
     step(id, ERR)

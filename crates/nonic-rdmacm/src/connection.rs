@@ -59,7 +59,7 @@ pub(crate) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
 }
 
 fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
-    let (local, devices, own_family_only) = {
+    let (local, mut devices, own_family_only) = {
         let state = id.state();
         if !state.listeners.is_empty() {
             return Err(libc::EINVAL);
@@ -70,6 +70,10 @@ fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
         };
         (state.local.ok_or(libc::EINVAL)?, devices, state.own_family_only)
     };
+    devices.retain(|device| id.check_service(device).is_ok());
+    if devices.is_empty() {
+        return Err(libc::EOPNOTSUPP);
+    }
     let gid = gid_of(local.ip());
     // The unspecified address of IPv6 means all, unless the program says otherwise.
     let everywhere = local.ip().is_unspecified() && local.is_ipv6() && !own_family_only;
@@ -148,6 +152,7 @@ fn params(id: &Id, param: &rdma_conn_param, device: &Device) -> nonic_cm_params 
 
 pub(crate) fn connect(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno> {
     let device = id.device()?;
+    id.check_service(device)?;
     let (local, remote) = id.addresses()?;
     if id.connection() != 0 {
         return Err(libc::EINVAL);
@@ -214,7 +219,7 @@ pub(crate) fn reject(id: &Id, private_data: *const c_void, len: u8) -> Result<()
     errno::check(unsafe { nonic_cm_reject(device.context, id.connection(), &raw const params) })
 }
 
-fn disconnect(id: &Id) -> Result<(), Errno> {
+pub(crate) fn disconnect(id: &Id) -> Result<(), Errno> {
     let device = id.device()?;
     stop(id)?;
     // SAFETY: the context is open.

@@ -25,6 +25,8 @@ pub(crate) struct Device {
     pub(crate) max_initiator_depth: u8,
     /// As `enum ibv_mtu`.
     pub(crate) path_mtu: u8,
+    /// Whether connections are TCP's: queue pairs are then connected by the connection itself.
+    pub(crate) is_iwarp: bool,
     c: *mut ibv_device,
     /// For extended reliable connections whose program has no domain of its own; NULL until the first.
     xrc_domain: Mutex<SharedPointer>,
@@ -140,6 +142,8 @@ impl Device {
             max_responder_resources: attr.max_qp_rd_atom.clamp(0, 255) as u8,
             max_initiator_depth: attr.max_qp_init_rd_atom.clamp(0, 255) as u8,
             path_mtu: port.active_mtu.clamp(1, 5) as u8,
+            // SAFETY: the device is one of the list.
+            is_iwarp: unsafe { (*c).transport_type } == IBV_TRANSPORT_IWARP,
             c,
             xrc_domain: Mutex::new(SharedPointer(std::ptr::null_mut())),
             made_in: Birth::now(),
@@ -170,21 +174,27 @@ impl Device {
         // SAFETY: the device is one of the list, whose entries live as long as the process, and its name is a string.
         let name = unsafe { std::ffi::CStr::from_ptr((*self.c).name.as_ptr()) };
         let name = name.to_bytes_with_nul();
-        let interface = name.strip_prefix(b"roce_").unwrap_or(name);
+        let mut prefixes = [b"roce_".as_slice(), b"iwarp_"].into_iter();
+        let interface = prefixes
+            .find_map(|prefix| name.strip_prefix(prefix))
+            .unwrap_or(name);
         // SAFETY: what is left of a string still ends as one.
         unsafe { libc::if_nametoindex(interface.as_ptr().cast()) }
     }
 
     /// All its addresses.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = (0..=u8::MAX)
-            .map_while(|index| self.gid(index))
-            .map(|gid| ip_of_gid(&gid))
-            .filter(|address| !address.is_unspecified())
-            .collect();
-        // The first may stand at two indices.
-        addresses.dedup();
-        addresses
+        (0..=u32::from(u8::MAX))
+            .map_while(|index| self.address(index))
+            .map(|address| ip_of_gid(&address))
+            .collect()
+    }
+
+    fn address(&self, index: u32) -> Option<[u8; 16]> {
+        let mut found = [0; 16];
+        // SAFETY: the context is open and the answer goes to our variable.
+        let answered = unsafe { nonic_device_address(self.context, index, &raw mut found) } == 0;
+        answered.then_some(found)
     }
 
     fn gid(&self, index: u8) -> Option<[u8; 16]> {
@@ -272,6 +282,10 @@ impl Table {
             // The last event of the connection: its number may be another's from now on.
             self.connections.remove(&event.connection);
             recipient.set_connection(0);
+        }
+        if event.kind == TIMEWAIT_EXIT && device.is_iwarp {
+            // TCP's business. The program must not be woken for it either.
+            return;
         }
         recipient.deliver(event);
     }

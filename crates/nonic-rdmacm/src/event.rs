@@ -70,6 +70,8 @@ fn from_wire(owner: Arc<Id>, asked: Option<Arc<Id>>, wire: &nonic_cm_event) -> R
         REQUEST | SIDR_REQUEST => (RDMA_CM_EVENT_CONNECT_REQUEST, 0),
         RESPONSE => responded(&owner, wire),
         ESTABLISHED => (RDMA_CM_EVENT_ESTABLISHED, 0),
+        // As TCP has it, and drivers of hardware tell it.
+        REJECTED if owner.is_iwarp() => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED),
         REJECTED => (RDMA_CM_EVENT_REJECTED, wire.reason as c_int),
         UNREACHABLE => (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT),
         DISCONNECTED => (RDMA_CM_EVENT_DISCONNECTED, 0),
@@ -137,6 +139,9 @@ fn responded(id: &Id, wire: &nonic_cm_event) -> (c_int, c_int) {
     state.responder_resources = state.responder_resources.min(wire.responder_resources);
     state.initiator_depth = state.initiator_depth.min(wire.initiator_depth);
     drop(state);
+    if id.qp().is_null() && id.is_iwarp() {
+        return (RDMA_CM_EVENT_ESTABLISHED, 0);
+    }
     if id.qp().is_null() {
         // The program has its own queue pair: it says when that is ready.
         return (RDMA_CM_EVENT_CONNECT_RESPONSE, 0);

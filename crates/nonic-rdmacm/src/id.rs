@@ -226,6 +226,20 @@ impl Id {
             .push(pending);
     }
 
+    /// Whether its device speaks iWARP.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        self.state().device.is_some_and(|device| device.is_iwarp)
+    }
+
+    /// Whether a device has what the identifier is for: over iWARP there are reliable connections, and nothing else.
+    pub(crate) fn check_service(&self, device: &Device) -> Result<(), Errno> {
+        // SAFETY: the field is ours to read.
+        match device.is_iwarp && unsafe { (*self.as_c()).qp_type } != IBV_QPT_RC {
+            true => Err(libc::EOPNOTSUPP),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn is_datagram(&self) -> bool {
         // SAFETY: the field is ours to read.
         unsafe { (*self.as_c()).qp_type == IBV_QPT_UD }

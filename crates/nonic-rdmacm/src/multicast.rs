@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 fn join(id: &Arc<Id>, ip: IpAddr, send_only: bool, context: *mut c_void) -> Result<(), Errno> {
     let device = id.device()?;
+    id.check_service(device)?;
     if !ip.is_multicast() {
         return Err(libc::EINVAL);
     }

@@ -10,7 +10,7 @@ mod protocol;
 use protocol::TargetList;
 use protocol::datagram::{Lookup, Purpose, Sender};
 use protocol::{
-    CONTROL_SLOTS, Ending, Hello, Iomapping, Message, Segment, Sizes, Stream, TARGETS, Violation,
+    CONTROL_SLOTS, Carrier, Ending, Hello, Iomapping, Message, Segment, Sizes, Stream, TARGETS, Violation,
 };
 use std::collections::VecDeque;
 
@@ -98,12 +98,16 @@ fn hello(sizes: Sizes) -> Hello {
 
 impl End {
     fn new(sizes: Sizes, peer: &Hello) -> Self {
+        End::with_carrier(Carrier::Immediate, sizes, peer)
+    }
+
+    fn with_carrier(carrier: Carrier, sizes: Sizes, peer: &Hello) -> Self {
         let ring = Segment {
             length: sizes.receive_buffer,
             ..hello(sizes).buffer
         };
         End {
-            stream: Stream::new(sizes, ring, peer),
+            stream: Stream::new(carrier, sizes, ring, peer),
             send_buffer: vec![0; sizes.send_buffer as usize],
             ring: vec![0; sizes.receive_buffer as usize],
             list: [0; TARGETS * Segment::LEN],
@@ -113,7 +117,11 @@ impl End {
     }
 
     fn pair() -> [Self; 2] {
-        [(); 2].map(|()| End::new(SIZES, &hello(SIZES)))
+        End::pair_with(Carrier::Immediate)
+    }
+
+    fn pair_with(carrier: Carrier) -> [Self; 2] {
+        [(); 2].map(|()| End::with_carrier(carrier, SIZES, &hello(SIZES)))
     }
 
     /// Sends what it may of `bytes`; tells how much.
@@ -528,39 +536,153 @@ fn sequence_numbers_wrap() {
 }
 
 /// Both ends talk as chance has it; each hears what the other said.
+fn talk(carrier: Carrier, seed: u64) {
+    const BYTES: usize = 200_000;
+    let mut numbers = Numbers(seed);
+    let mut ends = End::pair_with(carrier);
+    let said: [Vec<u8>; 2] = [(); 2].map(|()| (0..BYTES).map(|_| numbers.below(256) as u8).collect());
+    let mut sent = [0; 2];
+    let mut heard: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
+    let mut idle = 0;
+    while heard.iter().any(|heard| heard.len() < BYTES) {
+        let who = numbers.below(2) as usize;
+        let [a, b] = &mut ends;
+        let (me, peer) = if who == 0 { (a, b) } else { (b, a) };
+        let before = (sent[who], heard[who].len());
+        match numbers.below(5) {
+            0 => {
+                let end = (sent[who] + numbers.below(9000) as usize).min(BYTES);
+                sent[who] += me.send(&said[who][sent[who]..end]);
+            }
+            1 => heard[who].extend(me.read(numbers.below(6000) as u32)),
+            2 => me.speak(),
+            3 => drop(me.hear(peer)),
+            _ => me.complete(),
+        }
+        idle = if before == (sent[who], heard[who].len()) {
+            idle + 1
+        } else {
+            0
+        };
+        assert!(idle < 10_000, "seed {seed}: nobody moves any more");
+    }
+    assert_eq!(heard[1], said[0], "seed {seed}");
+    assert_eq!(heard[0], said[1], "seed {seed}");
+}
+
 #[test]
 fn streams_arrive_whole_and_in_order() {
-    const BYTES: usize = 200_000;
     for seed in 1..=100 {
-        let mut numbers = Numbers(seed);
-        let mut ends = End::pair();
-        let said: [Vec<u8>; 2] = [(); 2].map(|()| (0..BYTES).map(|_| numbers.below(256) as u8).collect());
-        let mut sent = [0; 2];
-        let mut heard: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
-        let mut idle = 0;
-        while heard.iter().any(|heard| heard.len() < BYTES) {
-            let who = numbers.below(2) as usize;
-            let [a, b] = &mut ends;
-            let (me, peer) = if who == 0 { (a, b) } else { (b, a) };
-            let before = (sent[who], heard[who].len());
-            match numbers.below(5) {
-                0 => {
-                    let end = (sent[who] + numbers.below(9000) as usize).min(BYTES);
-                    sent[who] += me.send(&said[who][sent[who]..end]);
-                }
-                1 => heard[who].extend(me.read(numbers.below(6000) as u32)),
-                2 => me.speak(),
-                3 => drop(me.hear(peer)),
-                _ => me.complete(),
-            }
-            idle = if before == (sent[who], heard[who].len()) {
-                idle + 1
-            } else {
-                0
-            };
-            assert!(idle < 10_000, "seed {seed}: nobody moves any more");
+        talk(Carrier::Immediate, seed);
+        talk(Carrier::Send, seed);
+    }
+}
+
+#[test]
+fn a_word_in_a_send_is_in_the_byte_order_of_its_reader() {
+    let message = Message::Credits(0x1234);
+    assert_eq!(message.emit(false), [0x34, 0x12, 0x00, 0x80]);
+    assert_eq!(message.emit(true), [0x80, 0x00, 0x12, 0x34]);
+}
+
+#[test]
+fn a_word_in_a_send_is_a_work_request_of_its_own() {
+    let peer = Hello {
+        credits: 1000,
+        ..hello(SIZES)
+    };
+    let mut end = End::with_carrier(Carrier::Send, SIZES, &peer);
+    let slots = SIZES.send_queue - CONTROL_SLOTS;
+    for _ in 0..slots / 2 {
+        assert_eq!(end.send(b"x"), 1);
+    }
+    assert_eq!(end.send(b"x"), 0, "the send queue is as long as that");
+    // Both are done with the second, which is the one that is reported.
+    end.stream.handle_sent(true);
+    assert_eq!(end.send(b"x"), 1);
+    assert_eq!(end.send(b"x"), 0);
+}
+
+#[test]
+fn a_mapped_buffer_takes_one_work_request_since_nobody_is_told() {
+    let mut end = End::with_carrier(Carrier::Send, SIZES, &hello(SIZES));
+    let to = Segment {
+        address: 1,
+        key: 9,
+        length: 1,
+    };
+    let slots = SIZES.send_queue - CONTROL_SLOTS;
+    for _ in 0..slots {
+        let write = end.stream.send_directly(to).expect("room");
+        assert_eq!(write.message, None);
+    }
+    assert_eq!(end.stream.send_directly(to), None);
+    // One is not enough for data and its word.
+    end.stream.handle_sent(true);
+    assert!(end.stream.can_send_directly() && !end.stream.can_send());
+}
+
+#[test]
+fn a_target_and_its_word_take_two_of_the_work_requests_for_control() {
+    let mut end = End::with_carrier(Carrier::Send, SIZES, &hello(SIZES));
+    let half = SIZES.receive_buffer / 2;
+    for _ in 0..CONTROL_SLOTS / 2 {
+        let control = end.stream.next_control().expect("a target");
+        assert!(control.record.is_some());
+        let word = Message::Data(half).encode();
+        end.stream.handle_message(word, &mut Empty).expect("data");
+        end.stream.read(half);
+    }
+    assert_eq!(end.stream.next_control(), None, "all are in use");
+    // The last word waits as well, and comes first.
+    end.stream.shut_down(Ending::Both);
+    assert_eq!(end.stream.next_control(), None);
+    end.stream.handle_sent(true);
+    let control = end.stream.next_control().expect("the last word");
+    assert_eq!((control.message, control.record), (Message::Disconnect, None));
+    assert_eq!(
+        end.stream.next_control(),
+        None,
+        "one is left, which is not enough"
+    );
+    end.stream.handle_sent(true);
+    assert!(end.stream.next_control().is_some());
+}
+
+/// Words that are not data need no credits. A peer that is slow to look has receives for them all the same.
+#[test]
+fn sends_leave_receives_for_words_that_need_no_credit() {
+    let mut end = End::with_carrier(Carrier::Send, SIZES, &hello(SIZES));
+    let mut sent = 0;
+    while end.send(b"x") == 1 {
+        end.stream.handle_sent(true);
+        sent += 1;
+    }
+    assert_eq!(sent, SIZES.receive_queue - CONTROL_SLOTS);
+    // Half of them are read: the peer says so, and as many may be sent.
+    let half = SIZES.receive_queue / 2;
+    let renewed = Message::Credits(SIZES.receive_queue + half).encode();
+    end.stream.handle_message(renewed, &mut Empty).expect("credits");
+    while end.send(b"x") == 1 {
+        end.stream.handle_sent(true);
+        sent += 1;
+    }
+    assert_eq!(sent, SIZES.receive_queue + half - CONTROL_SLOTS);
+}
+
+#[test]
+fn few_credits_are_enough_for_sends() {
+    for credits in 2..16 {
+        let sizes = Sizes {
+            receive_queue: credits,
+            ..SIZES
+        };
+        let mut ends = [(); 2].map(|()| End::with_carrier(Carrier::Send, sizes, &hello(sizes)));
+        for byte in 0..100 {
+            settle(&mut ends);
+            assert_eq!(ends[0].send(&[byte]), 1, "{credits} credits");
+            settle(&mut ends);
+            assert_eq!(ends[1].read(1), [byte]);
         }
-        assert_eq!(heard[1], said[0], "seed {seed}");
-        assert_eq!(heard[0], said[1], "seed {seed}");
     }
 }

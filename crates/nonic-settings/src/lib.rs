@@ -115,7 +115,7 @@ pub static LANE: Setting = Setting {
 pub static DIRECT: Setting = Setting {
     name: "NONIC_DIRECT",
     form: Form::Choice(&["on", "off"]),
-    about: "`off` never lets the requester execute a WRITE or READ itself in the memory of a process of this host and user, \
+    about: "`off` never lets the requester execute a WRITE, READ or atomic itself in the memory of a process of this host and user, \
             nor others do so in ours: they go as packets.",
 };
 
@@ -127,6 +127,21 @@ pub static LOOPBACK: Setting = Setting {
             where no other device is up with an address that other hosts reach. `on` lists it as well, last, with the \
             smallest path MTU of the devices listed. `only` lists nothing else: for both ends on one machine. Names and \
             addresses given by a program find it always.",
+};
+
+/// What devices speak.
+pub static WIRE: Setting = Setting {
+    name: "NONIC_WIRE",
+    form: Form::Choice(&["roce", "iwarp", "both"]),
+    about: "What the devices speak that programs are shown: RoCEv2 over UDP (`roce_…`), iWARP over TCP (`iwarp_…`), or both. \
+            Who names only an address gets the first of them. `nonic run --wire` sets it.",
+};
+
+/// Whether iWARP's frames carry checksums.
+pub static IWARP_CRC: Setting = Setting {
+    name: "NONIC_IWARP_CRC",
+    form: Form::Choice(&["on", "off"]),
+    about: "`off` does not ask peers of iWARP devices for a CRC32C in each frame. A peer that asks for it gets it.",
 };
 
 /// What becomes of sockets that RDMA does not reach.
@@ -152,11 +167,13 @@ pub static FILES: Setting = Setting {
 };
 
 /// Every setting, in the order in which people look for them.
-pub static ALL: [&Setting; 14] = [
+pub static ALL: [&Setting; 16] = [
     &PCAP,
     &COUNTERS,
     &FAULTS,
     &LOOPBACK,
+    &WIRE,
+    &IWARP_CRC,
     &ICRC,
     &GSO,
     &SHARDS,

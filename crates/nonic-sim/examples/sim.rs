@@ -1,7 +1,9 @@
 //! Runs seeds of the simulator from the command line.
 //!
-//! `cargo run --release -p nonic-sim --example sim -- --seeds 1000`, or `--seed 17 --pcap 17.pcapng`.
+//! `cargo run --release -p nonic-sim --example sim -- --seeds 1000`, or `--seed 17 --pcap 17.pcapng`, or `--network` and perhaps
+//! the name of a scenario.
 
+use nonic_sim::network::scenarios;
 use nonic_sim::{Options, Workload, run_many_of, run_seed};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -10,17 +12,17 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (mut seed, mut first, mut count, mut threads, mut failures) = (None, 0, 1000, 1, 20);
     let mut options = Options::default();
+    let mut networks = false;
     while let Some(name) = arguments.next() {
-        if name == "--narrate" {
-            options.narrate = true;
-            continue;
+        match name.as_str() {
+            "--network" => networks = true,
+            "--narrate" => options.narrate = true,
+            "--connections" => options.workload = Workload::Connections,
+            "--shares" => options.workload = Workload::Shares,
+            "--iwarp" => options.workload = Workload::Streams,
+            _ => {}
         }
-        if name == "--connections" {
-            options.workload = Workload::Connections;
-            continue;
-        }
-        if name == "--shares" {
-            options.workload = Workload::Shares;
+        if ["--network", "--narrate", "--connections", "--shares", "--iwarp"].contains(&name.as_str()) {
             continue;
         }
         let Some(value) = arguments.next() else {
@@ -34,14 +36,18 @@ fn main() -> ExitCode {
             "--seeds" => count = number(),
             "--threads" => threads = number() as usize,
             "--failures" => failures = number(),
+            "--scenario" => return run_networks(Some(&value)),
             "--pcap" => options.pcap = Some(value.into()),
             _ => {
                 eprintln!(
-                    "usage: sim [--connections | --shares] [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
+                    "usage: sim [--connections | --shares | --iwarp | --network [--scenario NAME]] [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
                 );
                 return ExitCode::from(2);
             }
         }
+    }
+    if networks {
+        return run_networks(None);
     }
     if let Some(seed) = seed {
         return match run_seed(seed, &options) {
@@ -55,10 +61,13 @@ fn main() -> ExitCode {
             }
         };
     }
+    run_seeds(options.workload, first, count, threads, failures)
+}
+
+/// Runs many seeds; what failed is told.
+fn run_seeds(workload: Workload, first: u64, count: u64, threads: usize, failures: u64) -> ExitCode {
     let start = Instant::now();
-    let summary = run_many_of(options.workload, first, count, threads, |_, failed| {
-        failed < failures
-    });
+    let summary = run_many_of(workload, first, count, threads, |_, failed| failed < failures);
     for failure in &summary.failures {
         println!("{failure}");
     }
@@ -74,5 +83,37 @@ fn main() -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+/// Runs scenarios of networks quickly, or only one of them; what did not hold ends it.
+fn run_networks(name: Option<&str>) -> ExitCode {
+    let mut failed = false;
+    for scenario in scenarios() {
+        if name.is_some_and(|name| name != scenario.name) {
+            continue;
+        }
+        let start = Instant::now();
+        let outcome = scenario.run(true);
+        for check in outcome.checks.iter().filter(|check| !check.holds()) {
+            println!("{}: {check}", scenario.name);
+            failed = true;
+        }
+        eprintln!("{} in {:.1} s", scenario.name, start.elapsed().as_secs_f64());
+        if failed && name.is_none() {
+            break;
+        }
+        if name.is_some() {
+            for mut run in outcome.runs {
+                (run.goodput_series, run.queue_series) = Default::default();
+                eprintln!("{run:?}");
+            }
+            outcome.checks.iter().for_each(|check| eprintln!("{check}"));
+        }
+    }
+    if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }

@@ -9,8 +9,7 @@
 
 use nonic_core::link::Prng;
 use nonic_core::{
-    Access, Direct, DirectAccess, DirectOperation, DirectRequest, Key, KeyPublisher, Nic, PdId, Progress,
-    Psn, Qpn, Region, Target,
+    Direct, DirectAccess, DirectRequest, Key, KeyPublisher, Nic, Progress, Psn, PublishedKey, Qpn, Target,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -47,15 +46,6 @@ struct Published {
     target: Target,
     progress: Option<Progress>,
     withdrawn: bool,
-}
-
-struct PublishedKey {
-    pd: PdId,
-    iova: u64,
-    length: u64,
-    offset: usize,
-    access: Access,
-    region: Arc<dyn Region>,
 }
 
 impl SharedHost {
@@ -120,10 +110,8 @@ impl Drop for Attached {
 
 impl DirectAccess for Attached {
     fn execute(&mut self, request: &DirectRequest<'_>) -> Direct {
-        match self.host.lock().execute(request) {
-            Some(()) => Direct::Done,
-            None => Direct::Refused,
-        }
+        let executed = self.host.lock().execute(request);
+        executed.unwrap_or(Direct::Refused)
     }
 
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {
@@ -178,15 +166,11 @@ struct Keys {
 
 impl KeyPublisher for Keys {
     fn publish(&self, key: &Key) {
-        let published = PublishedKey {
-            pd: key.pd(),
-            iova: key.iova(),
-            length: key.length(),
-            offset: key.offset(),
-            access: key.access(),
-            region: key.share_region(),
-        };
-        let before = self.host.lock().keys.insert((self.nic, key.value()), published);
+        let before = self
+            .host
+            .lock()
+            .keys
+            .insert((self.nic, key.value()), PublishedKey::of(key));
         assert!(before.is_none(), "a key is published once");
     }
 
@@ -198,7 +182,7 @@ impl KeyPublisher for Keys {
 }
 
 impl State {
-    fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Option<Direct> {
         let between = (
             request.local.min(request.remote),
             request.local.max(request.remote),
@@ -215,38 +199,20 @@ impl State {
             return None;
         }
         let published = self.targets.get_mut(&(request.remote, request.target))?;
-        let target = &mut published.target;
-        let needed = request.operation.needs_there();
-        let serves = !published.withdrawn
-            && target.remote == request.local
-            && target.peer == request.own
-            && target.expected == request.psn
-            && target.access.contains(needed);
         let key = self.keys.get(&(published.nic, request.rkey))?;
-        let start = request.va.checked_sub(key.iova)?;
-        let covers = start.checked_add(u64::from(request.left))? <= key.length;
-        if !serves || !covers || key.pd != target.pd || !key.access.contains(needed) {
+        if published.withdrawn {
             return None;
         }
-        let at = key.offset + start as usize;
-        self.bytes.resize(request.bytes.len(), 0);
-        let moved = match request.operation {
-            DirectOperation::Write => {
-                request.bytes.gather(&mut self.bytes) && key.region.write(at, &self.bytes).is_ok()
-            }
-            DirectOperation::Read => {
-                key.region.read(at, &mut self.bytes).is_ok() && request.bytes.scatter(&self.bytes)
-            }
-        };
-        if !moved {
+        let direct = key.execute(&published.target, request, &mut self.bytes);
+        if direct == Direct::Refused {
             return None;
         }
         if let Some(next) = request.next {
-            target.expected = next;
+            published.target.expected = next;
             let messages = published.progress.map_or(0, |progress| progress.messages) + 1;
             published.progress = Some(Progress { next, messages });
             self.requests += 1;
         }
-        Some(())
+        Some(direct)
     }
 }

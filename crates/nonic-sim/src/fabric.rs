@@ -105,6 +105,8 @@ struct Station {
     drive_at_ns: Option<u64>,
     /// The earliest `Wake` scheduled.
     wake_at_ns: Option<u64>,
+    /// It is not driven before.
+    paused_until_ns: u64,
 }
 
 /// A link with its decorator.
@@ -157,6 +159,7 @@ impl<T> Fabric<T> {
             events: Vec::new(),
             drive_at_ns: None,
             wake_at_ns: None,
+            paused_until_ns: 0,
         });
         number
     }
@@ -196,6 +199,18 @@ impl<T> Fabric<T> {
             between: (a.min(b), a.max(b)),
             until_ns,
         });
+    }
+
+    /// A NIC gets no processor for a while. What arrives meanwhile waits for it.
+    pub fn pause(&mut self, station: usize, duration_ns: u64) {
+        let until_ns = self.now_ns + duration_ns;
+        let paused_until_ns = &mut self.stations[station].paused_until_ns;
+        *paused_until_ns = until_ns.max(*paused_until_ns);
+    }
+
+    /// How long a NIC gets no processor yet.
+    pub fn pause_left_ns(&self, station: usize) -> u64 {
+        self.stations[station].paused_until_ns.saturating_sub(self.now_ns)
     }
 
     /// Records everything sent from now on.
@@ -284,22 +299,31 @@ impl<T> Fabric<T> {
                     self.drive_in(to, self.config.poll_delay_ns);
                 }
                 Happening::Drive { station } => {
-                    if self.stations[station].drive_at_ns == Some(at_ns) {
-                        self.stations[station].drive_at_ns = None;
-                        self.drive(station);
+                    let due = self.stations[station].drive_at_ns.take_if(|due| *due == at_ns);
+                    if due.is_some() && self.turn(station) {
                         return Some(Step::Driven(station));
                     }
                 }
                 Happening::Wake { station } => {
-                    if self.stations[station].wake_at_ns == Some(at_ns) {
-                        self.stations[station].wake_at_ns = None;
-                        self.drive(station);
+                    let due = self.stations[station].wake_at_ns.take_if(|due| *due == at_ns);
+                    if due.is_some() && self.turn(station) {
                         return Some(Step::Driven(station));
                     }
                 }
                 Happening::Mark(mark) => return Some(Step::Mark(mark)),
             }
         }
+    }
+
+    /// Drives a NIC, or has that done when its pause is over. Whether it was driven.
+    fn turn(&mut self, station: usize) -> bool {
+        let left_ns = self.pause_left_ns(station);
+        if left_ns > 0 {
+            self.drive_in(station, left_ns);
+            return false;
+        }
+        self.drive(station);
+        true
     }
 
     /// One turn of a NIC: handle, transmit, publish, events. In this order, like the engine.
@@ -335,6 +359,7 @@ impl<T> Fabric<T> {
                 src: train.src,
                 dst: train.dst,
                 stride: train.stride,
+                congested: false,
             };
             nic.handle_datagram(now, &arrival, &train.bytes);
         }

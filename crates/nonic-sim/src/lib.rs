@@ -6,8 +6,8 @@
 //!   [`SharedHost`], NICs also reach each other's memory without packets.
 //! - [`run_seed`] draws a whole workload from a number, runs it and checks every completion and every byte
 //!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect; or, with
-//!   [`Workload::Shares`], measures what many processes at one address get. [`run_many`] does so for a range
-//!   of seeds, on several threads.
+//!   [`Workload::Shares`], measures what many processes at one address get; or, with [`Workload::Streams`], has
+//!   iWARP queue pairs move data over byte streams. [`run_many`] does so for a range of seeds, on several threads.
 //!
 //! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with
 //! other runs. What a seed means may change between versions; what it means within one never does.
@@ -19,9 +19,12 @@ mod connections;
 mod direct;
 mod fabric;
 mod link;
+pub mod network;
+mod reliable;
 mod run;
 mod schedule;
 mod shares;
+mod streams;
 mod world;
 
 pub use capture::Capture;

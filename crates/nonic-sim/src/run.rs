@@ -5,6 +5,7 @@ use crate::connections::Connections;
 use crate::direct::SharedHost;
 use crate::fabric::Fabric;
 use crate::shares::Shares;
+use crate::streams::Streams;
 use crate::world::World;
 use nonic_core::link::FaultCounts;
 use std::fmt;
@@ -37,6 +38,8 @@ pub enum Workload {
     Connections,
     /// One keeps many processes at one address busy, some of which do not answer.
     Shares,
+    /// They connect iWARP queue pairs over byte streams and move data.
+    Streams,
 }
 
 impl Workload {
@@ -46,6 +49,7 @@ impl Workload {
             Workload::Traffic => "",
             Workload::Connections => " --connections",
             Workload::Shares => " --shares",
+            Workload::Streams => " --iwarp",
         }
     }
 }
@@ -109,6 +113,7 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
         Workload::Traffic => run_world(World::draw(seed), seed, options),
         Workload::Connections => run_world(Connections::draw(seed), seed, options),
         Workload::Shares => run_world(Shares::draw(seed), seed, options),
+        Workload::Streams => run_world(Streams::draw(seed), seed, options),
     }
 }
 
@@ -227,6 +232,26 @@ impl Simulation for Shares {
             completions: self.completions,
             ..fabric_report(seed, self.steps, &self.fabric)
         }
+    }
+}
+
+impl Simulation for Streams {
+    fn narrate(&mut self, narrate: bool) {
+        Streams::narrate(self, narrate);
+    }
+
+    fn capture(&mut self, _: Capture) {}
+
+    fn take_capture(&mut self) -> Option<Capture> {
+        None
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        Streams::run(self)
+    }
+
+    fn report(&self, seed: u64) -> Report {
+        Streams::report(self, seed)
     }
 }
 

@@ -37,6 +37,11 @@ impl<T> Schedule<T> {
         });
     }
 
+    /// When the next thing happens.
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        self.heap.peek().map(|entry| entry.at_ns)
+    }
+
     /// The next thing, and when it happens.
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         self.heap.pop().map(|entry| (entry.at_ns, entry.what))

@@ -11,18 +11,18 @@
 use crate::capture::Capture;
 use crate::fabric::{Batching, Fabric, FabricConfig, Step};
 use crate::link::LinkProfile;
+use crate::reliable;
 use nonic_core::link::Prng;
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Data, Endpoint, HeapRegion, KeySpec, KeyTable, Nic, NicConfig,
-    Path, PathMtu, Psn, QpAttributes, QpCapacity, QpInit, QpState, Qpn, RemoteAddress, RnrTimer,
-    SeededEntropy, SendFlags, SendOp, SendRequest, Service, Sge, Status, Time, WindowConfig,
+    PathMtu, QpInit, Qpn, RemoteAddress, SeededEntropy, SendFlags, SendOp, SendRequest, Sge, Status, Time,
+    WindowConfig,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEERS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-const FIRST_PSN: Psn = Psn::new(0xff_fff0);
 const MEMORY: usize = 64 << 10;
 /// Requests each queue pair to the living is kept busy with.
 const DEPTH: u64 = 16;
@@ -388,15 +388,7 @@ impl Host {
             bound_qp: None,
             invalidatable: false,
         });
-        let init = QpInit {
-            service: Service::Rc,
-            pd,
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            srq: None,
-            capacity: QpCapacity::default(),
-            signal_all: true,
-        };
+        let init = reliable::init(pd, cq);
         Host {
             nic,
             init,
@@ -409,38 +401,6 @@ impl Host {
     }
 
     fn connect(&mut self, qpn: Qpn, remote: IpAddr, dest_qpn: Qpn, plan: &Plan) {
-        let steps = [
-            QpAttributes {
-                state: Some(QpState::Init),
-                access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ),
-                pkey_index: Some(0),
-                port: Some(1),
-                ..QpAttributes::default()
-            },
-            QpAttributes {
-                state: Some(QpState::Rtr),
-                path: Some(Path { gid_index: 0, remote }),
-                path_mtu: Some(plan.mtu),
-                dest_qpn: Some(dest_qpn),
-                rq_psn: Some(FIRST_PSN),
-                max_dest_rd_atomic: Some(8),
-                min_rnr_timer: RnrTimer::from_code(12),
-                ..QpAttributes::default()
-            },
-            QpAttributes {
-                state: Some(QpState::Rts),
-                sq_psn: Some(FIRST_PSN),
-                timeout: Some(plan.timeout),
-                retry_count: Some(7),
-                rnr_retry: Some(7),
-                max_rd_atomic: Some(8),
-                ..QpAttributes::default()
-            },
-        ];
-        for step in steps {
-            self.nic
-                .modify_qp(Time::ZERO, qpn, &step)
-                .expect("a legal transition");
-        }
+        reliable::connect(&mut self.nic, qpn, (remote, dest_qpn), plan.mtu, plan.timeout);
     }
 }

@@ -22,4 +22,6 @@ mod place;
 pub mod tree;
 
 #[cfg(feature = "generate")]
+pub use nonic_engine::{Config, Wires};
+#[cfg(feature = "generate")]
 pub use place::{PlaceError, place, place_in};

@@ -8,7 +8,7 @@
 //! not in `/sys/class/net` as well. Only the user who made it can write there.
 
 use crate::tree::{Node, Tree};
-use nonic_engine::Device;
+use nonic_engine::{Config, Device};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fmt;
@@ -45,9 +45,9 @@ impl std::error::Error for PlaceError {
     }
 }
 
-/// Makes the folder for the devices that there are now, or finds it; its real path.
-pub fn place() -> Result<PathBuf, PlaceError> {
-    let tree = tree()?;
+/// Makes the folder for the devices that programs are shown now, or finds it; its real path.
+pub fn place(config: &Config) -> Result<PathBuf, PlaceError> {
+    let tree = tree(config)?;
     let mut refused = None;
     for base in bases() {
         match place_below(&base, &tree) {
@@ -65,12 +65,13 @@ pub fn place() -> Result<PathBuf, PlaceError> {
 
 /// The same below a folder of the caller's.
 pub fn place_in(base: &Path) -> Result<PathBuf, PlaceError> {
-    place_below(base, &tree()?)
+    place_below(base, &tree(&Config::default())?)
 }
 
 /// What there is to say of this host now.
-fn tree() -> Result<Tree, PlaceError> {
-    let devices = Device::list().map_err(|error| failed("cannot list the network interfaces", error))?;
+fn tree(config: &Config) -> Result<Tree, PlaceError> {
+    let devices =
+        Device::list_with(config).map_err(|error| failed("cannot list the network interfaces", error))?;
     let processors = std::fs::read_to_string("/sys/devices/system/cpu/present")
         .ok()
         .and_then(|text| last_number(&text))

@@ -6,7 +6,7 @@
 
 use crate::counters;
 use crate::paths::{DEVICES, PCI};
-use nonic_engine::netdev::{LinkState, NetDevice, verbs_gid_table};
+use nonic_engine::netdev::{LinkState, NetDevice, Wire, verbs_gid_table};
 use std::fmt::Write as _;
 
 /// How many GIDs a device's table shows at least, those that are not there as zeros.
@@ -65,8 +65,8 @@ impl Tree {
     }
 
     fn device(&mut self, device: &NetDevice, processors: usize) {
-        let (name, address) = (device.device_name(), pci_address(device.index));
-        let uverbs = format!("uverbs{}", device.index);
+        let (name, address) = (device.device_name(), pci_address(device.number()));
+        let uverbs = format!("uverbs{}", device.number());
         let parent = format!("{}/{address}", relative(DEVICES));
         self.pci_device(&parent, device, processors);
         self.link(
@@ -81,10 +81,14 @@ impl Tree {
         );
         self.link(&format!("{folder}/device"), "../..");
         let guid = guid_text(device.guid());
+        let node_type = match device.wire {
+            Wire::Roce => "1: CA",
+            Wire::Iwarp => "4: RNIC",
+        };
         let lines = [
             ("node_guid", guid.as_str()),
             ("sys_image_guid", &guid),
-            ("node_type", "1: CA"),
+            ("node_type", node_type),
             ("node_desc", "nonic"),
             ("fw_ver", env!("CARGO_PKG_VERSION")),
             ("hca_type", "nonic"),
@@ -155,6 +159,13 @@ impl Tree {
         for (file, text) in lines {
             self.line(&format!("{folder}/{file}"), text);
         }
+        for counter in &counters::ALL {
+            self.line(&format!("{folder}/{}/{}", counter.folder, counter.name), "0");
+        }
+        if device.wire == Wire::Iwarp {
+            self.line(&format!("{folder}/gids/0"), &groups(&device.rnic_gid().0));
+            return;
+        }
         let table = verbs_gid_table(device.loopback, &device.gids);
         for index in 0..table.len().max(MIN_GID_TABLE) {
             let entry = table.get(index).map(|place| &device.gids[*place]);
@@ -164,9 +175,6 @@ impl Tree {
                 self.line(&format!("{folder}/gid_attrs/types/{index}"), "RoCE v2");
                 self.line(&format!("{folder}/gid_attrs/ndevs/{index}"), &device.name);
             }
-        }
-        for counter in &counters::ALL {
-            self.line(&format!("{folder}/{}/{}", counter.folder, counter.name), "0");
         }
     }
 
@@ -240,6 +248,7 @@ mod tests {
             loopback: false,
             mac: Some([2, 0, 0, 0, 0, 7]),
             gids: vec![GidEntry::from(address)],
+            wire: Wire::Roce,
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::context::{Context, context};
 use crate::object::{Object, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::Pd;
+use crate::query::is_iwarp;
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
@@ -65,6 +66,9 @@ unsafe fn create(c_pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, E
         let pd = object::<Pd>(c_pd)?;
         (pd, context(pd.c_context())?)
     };
+    if is_iwarp(context) {
+        return Err(libc::EOPNOTSUPP);
+    }
     if attr.port_num != 1 {
         return Err(libc::EINVAL);
     }

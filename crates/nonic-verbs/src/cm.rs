@@ -5,7 +5,7 @@
 
 use crate::context::{Context, context};
 use crate::device;
-use crate::object::argument;
+use crate::object::{argument, argument_mut};
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
 use nonic_abi::errno::{self, Errno};
@@ -328,6 +328,23 @@ pub(crate) unsafe extern "C" fn nonic_device_with_address(address: *const [u8; 1
     errno::pointer(unsafe { argument(address) }.and_then(|address| {
         let address: IpAddr = Gid(*address).ip();
         device::with_address(address).ok_or(libc::ENODEV)
+    }))
+}
+
+/// One of the addresses of a device, by its place; `ENODATA` behind the last.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nonic_device_address(
+    c: *mut ibv_context,
+    index: u32,
+    address: *mut [u8; 16],
+) -> c_int {
+    // SAFETY: the other library passes an open context and where to put the answer.
+    let (context, address) = unsafe { (context(c), argument_mut(address)) };
+    errno::code(context.and_then(|context| {
+        let gids = context.device().gids();
+        let found = gids.get(index as usize).ok_or(libc::ENODATA)?;
+        *address? = gid_of(found.address.ip).octets();
+        Ok(())
     }))
 }
 

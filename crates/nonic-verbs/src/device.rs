@@ -7,9 +7,9 @@
 use crate::object::zeroed;
 use libc::{c_char, c_int, c_void};
 use nonic_abi::errno;
-use nonic_abi::verbs::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
+use nonic_abi::verbs::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
 use nonic_engine::Device;
-use nonic_engine::netdev::NetDevice;
+use nonic_engine::netdev::{NetDevice, Wire};
 use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -32,10 +32,12 @@ static KNOWN: Mutex<Vec<&'static VerbsDevice>> = Mutex::new(Vec::new());
 impl VerbsDevice {
     fn new(netdev: NetDevice) -> Self {
         let mut c: ibv_device = zeroed();
-        c.node_type = IBV_NODE_CA;
-        c.transport_type = IBV_TRANSPORT_IB;
+        (c.node_type, c.transport_type) = match netdev.wire {
+            Wire::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+            Wire::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+        };
         let name = netdev.device_name();
-        let uverbs = format!("uverbs{}", netdev.index);
+        let uverbs = format!("uverbs{}", netdev.number());
         copy_text(&mut c.name, &name);
         copy_text(&mut c.dev_name, &uverbs);
         copy_text(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{uverbs}"));
@@ -58,7 +60,7 @@ impl VerbsDevice {
 
     fn is(&self, netdev: &NetDevice) -> bool {
         let known = self.netdev.lock().unwrap_or_else(PoisonError::into_inner);
-        known.name == netdev.name && known.index == netdev.index
+        known.name == netdev.name && known.index == netdev.index && known.wire == netdev.wire
     }
 }
 
@@ -172,10 +174,10 @@ extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
     -1
 }
 
-/// A device that was listed before, by its interface.
-pub(crate) fn find(interface: &str) -> Option<*mut ibv_device> {
+/// A device that was listed before.
+pub(crate) fn find(netdev: &NetDevice) -> Option<*mut ibv_device> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let device = known.iter().find(|device| device.netdev().name == interface)?;
+    let device = known.iter().find(|device| device.is(netdev))?;
     Some(device.as_c())
 }
 

@@ -34,7 +34,7 @@ fn new_identity() -> Result<(OwnedFd, Identity), Errno> {
 unsafe fn open(c_device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     // SAFETY: the caller's promise.
     let known = unsafe { verbs_device(c_device) }.ok_or(libc::EINVAL)?;
-    let device = Device::open(&known.netdev().name).map_err(|error| {
+    let device = Device::open(&known.netdev().device_name()).map_err(|error| {
         if let OpenError::Setting(error) = &error {
             // An error number cannot tell which of the variables is misspelt, and no program would say so.
             let _ = writeln!(std::io::stderr(), "nonic: {error}");
@@ -81,8 +81,7 @@ fn import(fd: c_int) -> Result<*mut ibv_context, Errno> {
         .find(|shared| shared.identity == identity)
         .ok_or(libc::EINVAL)?;
     drop(open);
-    let name = shared.device.netdev().name.clone();
-    let c_device = crate::device::find(&name).ok_or(libc::ENODEV)?;
+    let c_device = crate::device::find(shared.device.netdev()).ok_or(libc::ENODEV)?;
     // SAFETY: the program gives the descriptor away, as the man page says.
     let command = unsafe { OwnedFd::from_raw_fd(fd) };
     Ok(Context::leak(shared, command, c_device, operations::fill))

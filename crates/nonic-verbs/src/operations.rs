@@ -36,4 +36,5 @@ pub(crate) fn fill(verbs: &mut verbs_context) {
     verbs.open_xrcd = Some(xrc::open_xrcd);
     verbs.close_xrcd = Some(xrc::close_xrcd);
     verbs.open_qp = Some(qp::open_qp);
+    verbs.modify_qp_rate_limit = Some(qp::modify_qp_rate_limit);
 }

@@ -321,5 +321,6 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         Ok(())
     };
     let result = post_all();
+    srq.device.receives_posted();
     report(result, current, bad)
 }

@@ -8,7 +8,7 @@ use libc::{c_int, size_t, ssize_t};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
 use nonic_core::PathMtu;
-use nonic_engine::netdev::{GidEntry, LinkState};
+use nonic_engine::netdev::{Gid, LinkState, Wire};
 
 /// The one partition key there is: full membership of the default partition.
 const DEFAULT_PKEY: u16 = 0xffff;
@@ -64,7 +64,25 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
     attr.max_pkeys = 1;
     attr.local_ca_ack_delay = 15;
     attr.phys_port_cnt = 1;
+    if is_iwarp(context) {
+        without_datagrams(&mut attr);
+    }
     attr
+}
+
+/// Whether the device is an RNIC.
+pub(crate) fn is_iwarp(context: &Context) -> bool {
+    context.device().netdev().wire == Wire::Iwarp
+}
+
+/// What an RNIC does not have: datagrams, multicast and extended connections.
+fn without_datagrams(attr: &mut ibv_device_attr) {
+    attr.device_cap_flags &= !(IBV_DEVICE_XRC | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_BAD_QKEY_CNTR);
+    attr.max_mcast_grp = 0;
+    attr.max_mcast_qp_attach = 0;
+    attr.max_total_mcast_qp_attach = 0;
+    attr.max_ah = 0;
+    attr.local_ca_ack_delay = 0;
 }
 
 fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
@@ -84,6 +102,12 @@ fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
         },
     };
     attr.xrc_odp_caps = reliable;
+    if is_iwarp(context) {
+        attr.device_cap_flags_ex = u64::from(attr.orig_attr.device_cap_flags);
+        attr.odp_caps.per_transport_caps.uc_odp_caps = 0;
+        attr.odp_caps.per_transport_caps.ud_odp_caps = 0;
+        attr.xrc_odp_caps = 0;
+    }
     attr.completion_timestamp_mask = u64::MAX;
     // Nanoseconds, told in kHz.
     attr.hca_core_clock = 1_000_000;
@@ -93,6 +117,15 @@ fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
         max_cq_period: u16::MAX,
     };
     attr.phys_port_cnt_ex = 1;
+    if !is_iwarp(context) {
+        attr.packet_pacing_caps = ibv_packet_pacing_caps {
+            qp_rate_limit_min: 1,
+            qp_rate_limit_max: u32::MAX,
+            supported_qpts: [IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD]
+                .into_iter()
+                .fold(0, |types, qp_type| types | 1 << qp_type),
+        };
+    }
     attr
 }
 
@@ -167,6 +200,10 @@ fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, Errno> 
     attr.phys_state = if up { 5 } else { 3 };
     attr.link_layer = IBV_LINK_LAYER_ETHERNET;
     attr.flags = IBV_QPF_GRH_REQUIRED;
+    if is_iwarp(context) {
+        attr.flags = 0;
+        attr.port_cap_flags = IBV_PORT_CM_SUP;
+    }
     Ok(attr)
 }
 
@@ -202,18 +239,24 @@ unsafe extern "C" fn ibv_query_port(
 }
 
 fn gid_table_length(context: &Context) -> usize {
-    gid_table(context).len().max(MIN_GID_TABLE)
+    match is_iwarp(context) {
+        true => 1,
+        false => gid_table(context).len().max(MIN_GID_TABLE),
+    }
 }
 
-/// The addresses in the order of their indices.
-fn gid_table(context: &Context) -> Vec<&GidEntry> {
+/// The addresses in the order of their indices; for an RNIC its Ethernet address, and no other.
+fn gid_table(context: &Context) -> Vec<Gid> {
     let device = context.device();
+    if is_iwarp(context) {
+        return vec![device.netdev().rnic_gid()];
+    }
     let table = device.verbs_gid_table().into_iter();
-    table.map(|position| &device.gids()[position]).collect()
+    table.map(|position| device.gids()[position].gid).collect()
 }
 
 /// The entry at an index; `ENODATA` for one that is empty.
-fn find_gid(context: &Context, port: u32, index: u32) -> Result<&GidEntry, Errno> {
+fn find_gid(context: &Context, port: u32, index: u32) -> Result<Gid, Errno> {
     let index = index as usize;
     if port != 1 || index >= gid_table_length(context) {
         return Err(libc::EINVAL);
@@ -233,7 +276,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     errno::minus_one(context.and_then(|context| {
         let index = u32::try_from(index).map_err(|_| libc::EINVAL)?;
         gid?.raw = match find_gid(context, u32::from(port), index) {
-            Ok(entry) => entry.gid.0,
+            Ok(gid) => gid.0,
             // Older than the word for it: an empty entry is all zeros.
             Err(libc::ENODATA) => [0; 16],
             Err(errno) => return Err(errno),
@@ -242,12 +285,15 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     }))
 }
 
-fn gid_entry(context: &Context, index: u32, entry: &GidEntry) -> ibv_gid_entry {
+fn gid_entry(context: &Context, index: u32, gid: Gid) -> ibv_gid_entry {
     ibv_gid_entry {
-        gid: ibv_gid { raw: entry.gid.0 },
+        gid: ibv_gid { raw: gid.0 },
         gid_index: index,
         port_num: 1,
-        gid_type: IBV_GID_TYPE_ROCE_V2,
+        gid_type: match is_iwarp(context) {
+            true => IBV_GID_TYPE_IB,
+            false => IBV_GID_TYPE_ROCE_V2,
+        },
         ndev_ifindex: context.device().netdev().index,
     }
 }
@@ -291,8 +337,8 @@ unsafe extern "C" fn _ibv_query_gid_table(
     if misuse || max_entries < gids.len() || entries.is_null() {
         return -(libc::EINVAL as ssize_t);
     }
-    for (index, entry) in gids.iter().enumerate() {
-        let answer = gid_entry(context, index as u32, entry);
+    for (index, gid) in gids.iter().enumerate() {
+        let answer = gid_entry(context, index as u32, *gid);
         // SAFETY: the program's array has `max_entries` entries of `entry_size` bytes.
         unsafe { copy_prefix(&answer, entries.cast::<u8>().add(index * entry_size), entry_size) };
     }

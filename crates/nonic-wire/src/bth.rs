@@ -29,7 +29,7 @@ pub struct Bth {
     pub dest_qp: Qpn,
     /// The responder should acknowledge this packet.
     pub ack_request: bool,
-    /// Reserved seven bits beside the acknowledge request.
+    /// Reserved seven bits beside the acknowledge request; see [`Bth::SELECTIVE`].
     pub resv7: u8,
     /// Packet sequence number.
     pub psn: Psn,
@@ -40,6 +40,15 @@ impl Bth {
     pub const LEN: usize = 12;
     /// The partition key every RoCE port has: the default partition, full member.
     pub const DEFAULT_PKEY: u16 = 0xffff;
+
+    /// The bit of `resv7` that nonic has a use for. On a request: whoever sent it understands selective acknowledgements. On an
+    /// acknowledgement: it is one ([`SelectiveAck`](crate::SelectiveAck)).
+    pub const SELECTIVE: u8 = 0x40;
+
+    /// Whether [`Bth::SELECTIVE`] is set.
+    pub const fn is_selective(&self) -> bool {
+        self.resv7 & Self::SELECTIVE != 0
+    }
 
     /// Whether it is of the default partition, whose full members talk to full and limited ones. A limited one sets
     /// the top bit to 0.

@@ -1,13 +1,14 @@
-//! Formats and checksums of RoCEv2: InfiniBand transport packets in UDP datagrams.
+//! Formats and checksums of RoCEv2 (InfiniBand transport packets in UDP datagrams) and of iWARP (RDMA over TCP).
 //!
 //! This crate turns bytes into values and values into bytes. It opens no socket, reads no clock and keeps
-//! no state between packets; what a packet *means* is the business of `nonic-core`. Parsing accepts any
-//! bytes and never panics.
+//! no state between packets, nor between frames of a stream except where the next one begins; what a packet
+//! *means* is the business of `nonic-core`. Parsing accepts any bytes and never panics.
 //!
 //! Read first:
 //! - [`Packet`] and [`Headers`]: one datagram, as a value;
 //! - [`Opcode`]: the byte that decides which headers a packet has;
 //! - [`cm`]: the messages of the connection manager, which travel as [`mad`]s;
+//! - [`iwarp`]: the other wire, with its own start-up frames, framing and messages;
 //! - [`icrc`]: the invariant checksum, and how a receiver that cannot see the IP header still checks it;
 //! - [`pcap`] and [`pcapng`]: captures, in and out, for tests and tools;
 //! - [`check`]: what holds for any bytes, ready for a fuzzer.
@@ -43,12 +44,14 @@ mod extension;
 mod header_set;
 pub mod icrc;
 mod ids;
+pub mod iwarp;
 pub mod mad;
 mod opcode;
 mod operation;
 mod packet;
 pub mod pcap;
 pub mod pcapng;
+mod selective;
 
 pub use aeth::{Aeth, AethKind, NakCode, Syndrome, rnr_delay_ns};
 pub use bth::Bth;
@@ -59,6 +62,7 @@ pub use ids::{Psn, Qpn};
 pub use opcode::Opcode;
 pub use operation::{Operation, Service};
 pub use packet::{Headers, Packet, ParseError, pad_len};
+pub use selective::{HeldRange, SelectiveAck};
 
 /// Length of the invariant CRC that ends every packet, in bytes.
 pub const ICRC_LEN: usize = 4;

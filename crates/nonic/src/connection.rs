@@ -63,7 +63,9 @@ pub enum ConnectError {
     },
     /// The peer did not answer.
     #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
-    #[error("the peer does not answer; is its device up, and UDP port 4791 let through?")]
+    #[error(
+        "the peer does not answer; is its device up, and UDP port 4791 (iWARP: its TCP port) let through?"
+    )]
     Unreachable,
     /// The device has no address from which the peer can be reached.
     #[doc(alias("RDMA_CM_EVENT_ADDR_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR"))]
@@ -127,7 +129,11 @@ impl<T: Transport> Connection<T> {
     /// posted completes as flushed.
     #[doc(alias = "rdma_disconnect")]
     pub fn shutdown(&self) -> Result<(), ConnectError> {
-        self.handle.device.engine.disconnect(self.handle.id, &[])?;
+        match self.handle.device.engine.disconnect(self.handle.id, &[]) {
+            // The peer was faster, and nothing is left of it.
+            Ok(()) | Err(CmError::NoSuchConnection) => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(self.pair.fail()?)
     }
 

@@ -233,6 +233,9 @@ pub use nonic_engine::netdev::LinkState;
 #[doc(alias("ibv_device", "ibv_get_device_name"))]
 pub use nonic_engine::netdev::NetDevice;
 #[doc(inline)]
+#[doc(alias("ibv_transport_type", "IBV_TRANSPORT_IWARP", "IBV_TRANSPORT_IB"))]
+pub use nonic_engine::netdev::Wire;
+#[doc(inline)]
 #[doc(alias("ibv_gid_entry", "ibv_query_gid_ex"))]
 pub use nonic_engine::netdev::{GidEntry, verbs_gid_table};
 

@@ -122,8 +122,12 @@ impl Lease {
     }
 
     /// Lets peers at it, with the given rights. Local write is implied.
+    ///
+    /// A lease that was not cut becomes memory that processes of this host map: what they do to it is then as fast as the
+    /// processor.
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(self, access: Access) -> Result<Exposed, MemoryError> {
+        self.share(access);
         let domain = &self.memory.domain;
         let key = domain.device.engine.register(KeySpec {
             pd: domain.pd,
@@ -140,6 +144,18 @@ impl Lease {
             lease: Some(self),
             key,
         })
+    }
+
+    /// Makes it memory that peers with these rights may map, if that is worth it and it has its pages to itself. Otherwise, or
+    /// if that fails, they have other ways.
+    fn share(&self, access: Access) {
+        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let whole = self.len > 0 && self.len == self.memory.pages.len();
+        if whole && access.intersects(remote) && self.memory.domain.device.engine.is_mapped_by_peers() {
+            // SAFETY: we have the lease, and it is all there is of these pages: nobody else has a part of them, no request
+            // uses them, and no peer has a key to them.
+            let _ = unsafe { self.memory.pages.share() };
+        }
     }
 
     /// As a scatter/gather element.
@@ -292,17 +308,24 @@ impl Exposed {
     #[doc(alias = "ibv_dereg_mr")]
     ///
     /// A process of this host that was stopped in the middle of an access may end it at any time. Where one does not end
-    /// it within a second, the memory is given up and this is a copy.
+    /// it within a second, the memory is given up and this is a copy. So it is where a process of this host had mapped it:
+    /// that one could look at it, or write to it, for as long as it likes.
     pub fn into_lease(mut self) -> Lease {
         let revoked = self.revoke();
         let lease = self.lease.take().expect("taken only here");
-        if revoked {
+        if revoked && !lease.memory.pages.is_given() {
             return lease;
         }
-        let mut bytes = vec![0; lease.len];
         let memory = &lease.memory;
-        memory.pages.read(lease.offset, &mut bytes).expect("all of it");
-        memory.domain.lease_from(&bytes).expect("memory for a copy")
+        match memory.domain.lease(lease.len) {
+            Ok(mut copy) => {
+                memory.pages.read(lease.offset, &mut copy).expect("all of it");
+                copy
+            }
+            // Without memory for a copy, what is left is that whoever mapped it keeps to our rules.
+            Err(_) if revoked => lease,
+            Err(error) => panic!("memory for a copy: {error}"),
+        }
     }
 
     /// Answers whether no access through the key is under way. If one is, the memory stays what it is for good.

@@ -38,6 +38,7 @@ impl SharedReceiveQueue {
         post_receive(&self.queue, WorkQueueId::SHARED, id, buffers.into(), |request| {
             self.srq.post(request, keys).map_err(Into::into)
         })
+        .inspect(|()| self.domain.device.engine.receives_posted())
     }
 
     /// Asks for one [`Event::SrqLimit`](crate::Event::SrqLimit) when fewer than `limit` receives wait.

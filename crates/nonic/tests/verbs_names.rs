@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The names that must be found, by the header that has them.
 const VERBS: &str = "
     ibv_get_device_list ibv_get_device_name ibv_device ibv_open_device ibv_close_device ibv_context
-    ibv_query_port ibv_port_state IBV_PORT_ACTIVE IBV_PORT_DOWN
+    ibv_query_port ibv_port_state IBV_PORT_ACTIVE IBV_PORT_DOWN ibv_transport_type IBV_TRANSPORT_IB IBV_TRANSPORT_IWARP
     ibv_gid ibv_query_gid ibv_query_gid_ex ibv_query_gid_table ibv_gid_entry
     ibv_get_async_event ibv_async_event ibv_event_type IBV_EVENT_CQ_ERR IBV_EVENT_QP_FATAL IBV_EVENT_QP_REQ_ERR
     IBV_EVENT_QP_ACCESS_ERR IBV_EVENT_QP_LAST_WQE_REACHED IBV_EVENT_SQ_DRAINED IBV_EVENT_SRQ_LIMIT_REACHED
@@ -24,7 +24,7 @@ const VERBS: &str = "
     ibv_wc_status IBV_WC_SUCCESS IBV_WC_LOC_LEN_ERR IBV_WC_LOC_QP_OP_ERR IBV_WC_LOC_PROT_ERR IBV_WC_WR_FLUSH_ERR
     IBV_WC_MW_BIND_ERR IBV_WC_BAD_RESP_ERR IBV_WC_REM_INV_REQ_ERR IBV_WC_REM_ACCESS_ERR IBV_WC_REM_OP_ERR
     IBV_WC_RETRY_EXC_ERR IBV_WC_RNR_RETRY_EXC_ERR
-    ibv_qp ibv_create_qp ibv_destroy_qp ibv_modify_qp ibv_query_qp ibv_qp_init_attr ibv_qp_attr ibv_qp_cap recv_cq
+    ibv_qp ibv_create_qp ibv_destroy_qp ibv_modify_qp ibv_modify_qp_rate_limit IBV_QP_RATE_LIMIT ibv_query_qp ibv_qp_init_attr ibv_qp_attr ibv_qp_cap recv_cq
     ibv_qp_type IBV_QPT_RC IBV_QPT_UC IBV_QPT_UD
     ibv_qp_state IBV_QPS_RESET IBV_QPS_INIT IBV_QPS_RTR IBV_QPS_RTS IBV_QPS_SQD IBV_QPS_SQE IBV_QPS_ERR
     ibv_mtu IBV_MTU_256 IBV_MTU_512 IBV_MTU_1024 IBV_MTU_2048 IBV_MTU_4096

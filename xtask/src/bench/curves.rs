@@ -4,7 +4,7 @@ use super::bare::Loop;
 use super::measure::{Absence, Bench};
 use super::probe::{Place, Probe, Quantity, Subject, Transport};
 use super::stats::median;
-use super::svg::{Chart, Series, Style};
+use super::svg::{Across, Chart, Series, Style};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -204,7 +204,7 @@ impl Plot {
         let series = self.lines.iter().map(|line| Series {
             name: line.name.to_owned(),
             style: match line.subject {
-                Subject::Perftest { .. } | Subject::NonicPerf { .. } => Style::Nonic,
+                Subject::Perftest { .. } | Subject::NonicPerf { .. } | Subject::Iwarp { .. } => Style::Nonic,
                 Subject::Ucx { .. } => Style::Ucx,
                 Subject::Libfabric(_) => Style::Libfabric,
                 Subject::Bare(_) => Style::Bare,
@@ -218,6 +218,7 @@ impl Plot {
         Chart {
             title: self.title.to_owned(),
             y_label: y_label.to_owned(),
+            across: Across::Sizes,
             sizes: self.quantity.sizes().to_vec(),
             series: series.collect(),
         }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// What is told of it.
 #[derive(Clone, Debug)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     processor: String,
     processors: usize,
     memory_gib: f64,
@@ -26,7 +26,7 @@ const QUIET_LOAD: f64 = 0.5;
 
 impl Machine {
     /// This one, now.
-    pub(super) fn here(dist: &Path, commit: Option<String>) -> Self {
+    pub(crate) fn here(dist: &Path, commit: Option<String>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| -> Option<String> {
             let line = text.lines().find(|line| line.starts_with(name))?;
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     /// A list for people.
-    pub(super) fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let quiet = match self.load <= QUIET_LOAD {
             true => "",
             false => ": others used the machine too, so figures are worth little and ratios not much more",

@@ -66,7 +66,14 @@ impl Bench<'_> {
         match probe.subject {
             Subject::Bare(which) => self.bare(which, probe, topology),
             Subject::Perftest { program, events } => self.perftest(program, events, probe, topology),
-            Subject::NonicPerf { test, op } => self.nonic_perf(test, op, probe, topology),
+            Subject::NonicPerf { test, op } => {
+                self.nonic_perf(test, op, &[], Ready::Service, probe, topology)
+            }
+            Subject::Iwarp { test, op, crc } => {
+                let crc = if crc { "on" } else { "off" };
+                let settings = [("NONIC_WIRE", "iwarp"), ("NONIC_IWARP_CRC", crc)];
+                self.nonic_perf(test, op, &settings, Ready::Tcp, probe, topology)
+            }
             Subject::Ucx { transport, test } => self.ucx(transport, test, probe, topology),
             Subject::Libfabric(transport) => self.libfabric(transport, &probe.size.to_string(), topology),
         }
@@ -114,12 +121,22 @@ impl Bench<'_> {
         Ok(Raw::PerSecond(parse::perftest_rate(&printed)?))
     }
 
-    fn nonic_perf(&self, test: &str, op: &str, probe: &Probe, topology: &Topology<'_>) -> Result<Raw> {
+    fn nonic_perf(
+        &self,
+        test: &str,
+        op: &str,
+        settings: &[(&str, &str)],
+        ready: fn(u16) -> Ready,
+        probe: &Probe,
+        topology: &Topology<'_>,
+    ) -> Result<Raw> {
         let port = fresh_port();
         let where_ = format!("{}:{port}", topology.address);
         let mut server = topology.server.command(&self.nonic);
         server.args(["perf", "--server", "--once", "--bind", &where_]);
+        server.envs(settings.iter().copied());
         let mut client = topology.client.command(&self.nonic);
+        client.envs(settings.iter().copied());
         client.args(["perf", &where_, "--json", "--test", test, "--op", op]);
         client.args(["--size", &probe.size.to_string()]);
         if test == "lat" {
@@ -127,7 +144,7 @@ impl Bench<'_> {
         } else {
             client.args(["--duration", if self.quick { "100ms" } else { "500ms" }]);
         }
-        let printed = pair(server, client, Ready::Service(port), topology)?;
+        let printed = pair(server, client, ready(port), topology)?;
         let line = printed.lines().find(|line| line.starts_with('{'));
         let report: Value = serde_json::from_str(line.context("nonic perf printed no JSON")?)?;
         let figure = |pointer: &str| {

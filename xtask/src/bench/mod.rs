@@ -12,20 +12,20 @@ mod axis;
 pub(crate) mod bare;
 mod curves;
 mod guest;
-mod machine;
+pub(crate) mod machine;
 mod measure;
 mod parse;
 mod probe;
-mod report;
+pub(crate) mod report;
 mod rows;
-mod stats;
-mod svg;
+pub(crate) mod stats;
+pub(crate) mod svg;
 mod table;
 mod verdict;
 
 use crate::dist::{self, Dist};
 use crate::host::{Sysctl, VethPair, is_root};
-use crate::tools::topology;
+use crate::tools::topology::{self, Topology};
 use anyhow::{Context, Result, ensure};
 use machine::Machine;
 use measure::{Absence, Bench};
@@ -82,14 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     let veth_pair = if is_root() { Some(VethPair::new()?) } else { None };
-    let topologies = veth_pair.as_ref().map(|pair| {
-        // As whoever we are: what we measure needs no rights, but who may be traced depends on the user.
-        topology::all(pair).map(|mut topology| {
-            topology.server.as_nobody = false;
-            topology.client.as_nobody = false;
-            topology
-        })
-    });
+    let topologies = veth_pair.as_ref().map(as_ourselves);
     let bench = Bench {
         nonic: dist.nonic(),
         one_host: topologies.as_ref().map_or_else(|| topology::here(), |all| all[0]),
@@ -97,17 +90,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         quick: options.quick,
     };
     let machine = Machine::here(&dist.root, options.folder.is_none().then(commit).flatten());
-    let rounds = if options.quick { 1 } else { options.rounds };
     let whole = Duration::try_from_secs_f64(options.minutes * 60.0).context("not a number of minutes")?;
     // Plots take longer for a round, and less depends on them.
-    let tables_until = began
-        + if options.report.is_some() {
-            whole * 6 / 10
-        } else {
-            whole
-        };
+    let for_tables = if options.report.is_some() {
+        whole * 6 / 10
+    } else {
+        whole
+    };
+    let wanted = if options.quick { 1 } else { options.rounds };
     let mut found = Found::default();
-    let rounds = repeat(rounds, tables_until, |round| {
+    let rounds = repeat(wanted, began + for_tables, |round| {
         measure_round(&bench, &comparisons, round, &mut found);
     });
     // What was measured so far must not be lost with a guest.
@@ -146,8 +138,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Where programs run, as whoever we are: what we measure needs no rights, but who may be traced depends on the user.
+fn as_ourselves(pair: &VethPair) -> [Topology<'_>; topology::TOPOLOGIES] {
+    topology::all(pair).map(|mut topology| {
+        topology.server.as_nobody = false;
+        topology.client.as_nobody = false;
+        topology
+    })
+}
+
 /// What the folder was built from.
-fn commit() -> Option<String> {
+pub(crate) fn commit() -> Option<String> {
     let asked = std::process::Command::new("git")
         .args(["rev-parse", "--short", "HEAD"])
         .current_dir(dist::workspace())

@@ -69,6 +69,12 @@ pub(crate) enum Subject {
     Perftest { program: &'static str, events: bool },
     /// nonic through Rust: its own command.
     NonicPerf { test: &'static str, op: &'static str },
+    /// The same over TCP.
+    Iwarp {
+        test: &'static str,
+        op: &'static str,
+        crc: bool,
+    },
     /// ucx_perftest.
     Ucx {
         transport: Transport,
@@ -82,7 +88,7 @@ impl Subject {
     /// The file without which it cannot be measured, and the Debian package that has it.
     pub(crate) fn needs(self) -> Option<(String, &'static str)> {
         match self {
-            Subject::Bare(_) | Subject::NonicPerf { .. } => None,
+            Subject::Bare(_) | Subject::NonicPerf { .. } | Subject::Iwarp { .. } => None,
             Subject::Perftest { program, .. } => Some((format!("/usr/bin/{program}"), "perftest")),
             Subject::Ucx { .. } => Some(("/usr/bin/ucx_perftest".to_owned(), "ucx-utils")),
             Subject::Libfabric(_) => Some(("/usr/bin/fi_pingpong".to_owned(), "libfabric-bin")),
@@ -106,6 +112,10 @@ impl Subject {
                 format!("{program}{}", if events { " -e" } else { "" })
             }
             Subject::NonicPerf { test, op } => format!("nonic perf --test {test} --op {op}"),
+            Subject::Iwarp { test, op, crc } => {
+                let crc = if crc { "with CRC" } else { "without CRC" };
+                format!("nonic perf --test {test} --op {op}, iWARP {crc}")
+            }
             Subject::Ucx { transport, test } => {
                 let transport = match transport {
                     Transport::Tcp => "tcp",

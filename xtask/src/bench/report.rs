@@ -70,11 +70,16 @@ fn rounds(count: u32) -> String {
 
 /// The page with what stands between the marks replaced.
 fn replace(written: &str, found: &str) -> Result<String> {
-    let marks = written.find(BEGIN).zip(written.find(END));
-    let (begin, end) = marks.context("the page has lost its marks")?;
-    ensure!(begin < end, "the page has its marks the wrong way round");
-    let (before, after) = (&written[..begin], &written[end + END.len()..]);
-    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", found.trim()))
+    replace_between(written, found, BEGIN, END)
+}
+
+/// Any page with what stands between its marks replaced.
+pub(crate) fn replace_between(written: &str, found: &str, begin: &str, end: &str) -> Result<String> {
+    let marks = written.find(begin).zip(written.find(end));
+    let (first, last) = marks.context("the page has lost its marks")?;
+    ensure!(first < last, "the page has its marks the wrong way round");
+    let (before, after) = (&written[..first], &written[last + end.len()..]);
+    Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", found.trim()))
 }
 
 #[cfg(test)]

@@ -12,17 +12,25 @@ pub(crate) enum Part {
     MustShow,
     OneHost,
     TwoHosts,
+    Iwarp,
     Doors,
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 4] = [Part::MustShow, Part::OneHost, Part::TwoHosts, Part::Doors];
+    pub(crate) const ALL: [Part; 5] = [
+        Part::MustShow,
+        Part::OneHost,
+        Part::TwoHosts,
+        Part::Iwarp,
+        Part::Doors,
+    ];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
             Part::MustShow => "It must show",
             Part::OneHost => "On one host, beside what one would use instead",
             Part::TwoHosts => "Between two network namespaces (UDP), beside what one would use instead",
+            Part::Iwarp => "iWARP, beside bare TCP",
             Part::Doors => "The same through C and through Rust",
         }
     }
@@ -113,6 +121,10 @@ pub(crate) fn all() -> Vec<Comparison> {
         udp_bandwidth(),
         udp_latency(),
         udp_long_messages(),
+        iwarp_bandwidth(Place::OneHost),
+        iwarp_latency(Place::OneHost),
+        iwarp_bandwidth(Place::TwoHosts),
+        iwarp_latency(Place::TwoHosts),
     ]
 }
 
@@ -450,6 +462,50 @@ fn udp_long_messages() -> Comparison {
         );
     }
     rows.compare("UDP, long messages, one at a time")
+}
+
+fn iwarp_bandwidth(place: Place) -> Comparison {
+    let mut rows = Rows::new(place, Quantity::Bandwidth);
+    let tcp = Some(Subject::Bare(Loop::TcpBandwidth));
+    let iwarp = |op, crc| Subject::Iwarp { test: "bw", op, crc };
+    let size = size_name(KIB64);
+    let at = where_(place);
+    for (crc, times, how) in [(false, 0.85, "without CRC"), (true, 0.7, "with CRC")] {
+        rows.add(
+            Part::Iwarp,
+            iwarp("write", crc),
+            tcp,
+            KIB64,
+            Must::AtLeastTimes(times),
+        )
+        .called(format!("{size} WRITE {how}, {at}"));
+    }
+    for op in ["send", "read"] {
+        rows.add(Part::Iwarp, iwarp(op, true), tcp, KIB64, Must::Nothing)
+            .called(format!("{size} {} with CRC, {at}", op.to_uppercase()));
+    }
+    rows.compare("iWARP bandwidth, 64 KiB")
+}
+
+fn iwarp_latency(place: Place) -> Comparison {
+    let mut rows = Rows::new(place, Quantity::Time);
+    let send = Subject::Iwarp {
+        test: "lat",
+        op: "send",
+        crc: true,
+    };
+    let tcp = Some(Subject::Bare(Loop::TcpLatency));
+    rows.add(Part::Iwarp, send, tcp, 64, Must::AtMostTimes(1.35))
+        .called(format!("64 B SEND, half round trip, {}", where_(place)));
+    rows.compare("iWARP latency, 64 B")
+}
+
+/// Where a row of a wire that runs anywhere was measured.
+fn where_(place: Place) -> &'static str {
+    match place {
+        Place::OneHost => "on loopback",
+        Place::TwoHosts => "between two namespaces",
+    }
 }
 
 #[cfg(test)]

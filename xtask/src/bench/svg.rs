@@ -17,7 +17,7 @@ const NAME_HEIGHT: f64 = 18.0;
 
 /// What a line stands for decides how it looks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Nonic,
     Ucx,
     Libfabric,
@@ -26,20 +26,47 @@ pub(super) enum Style {
 
 /// One line.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) style: Style,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) style: Style,
     /// Sizes in bytes, rising, and what was measured.
-    pub(super) points: Vec<(usize, f64)>,
+    pub(crate) points: Vec<(usize, f64)>,
 }
 
-/// A chart of something against the size of messages.
+/// What the chart is against.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Across {
+    /// The size of messages, in bytes.
+    Sizes,
+    /// The round trip, in microseconds.
+    RoundTrips,
+}
+
+impl Across {
+    fn label(self) -> &'static str {
+        match self {
+            Across::Sizes => "size of a message",
+            Across::RoundTrips => "round trip",
+        }
+    }
+
+    fn tick(self, at: usize) -> String {
+        match self {
+            Across::Sizes => size_name(at),
+            Across::RoundTrips if at < 1000 => "~0".to_owned(),
+            Across::RoundTrips => format!("{} ms", at / 1000),
+        }
+    }
+}
+
+/// A chart of something against the size of messages, or whatever else is counted.
 #[derive(Clone, Debug)]
-pub(super) struct Chart {
-    pub(super) title: String,
-    pub(super) y_label: String,
-    pub(super) sizes: Vec<usize>,
-    pub(super) series: Vec<Series>,
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    pub(crate) y_label: String,
+    pub(crate) across: Across,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) series: Vec<Series>,
 }
 
 const STYLE: &str = "
@@ -75,7 +102,7 @@ impl Style {
 
 impl Chart {
     /// The whole file.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let mut svg = String::new();
         let title = escape(&self.title);
         let _ = writeln!(
@@ -125,15 +152,16 @@ impl Chart {
                 "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{BOTTOM}\"/>\
                  <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 BOTTOM + 20.0,
-                size_name(*size)
+                self.across.tick(*size)
             );
         }
         let _ = writeln!(
             svg,
             "<path class=\"axis\" fill=\"none\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">size of a message</text>",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             f64::midpoint(LEFT, RIGHT),
-            BOTTOM + 44.0
+            BOTTOM + 44.0,
+            self.across.label()
         );
     }
 
@@ -273,6 +301,7 @@ mod tests {
         let chart = Chart {
             title: "a < b".to_owned(),
             y_label: "µs".to_owned(),
+            across: Across::Sizes,
             sizes: vec![8, 64, 512],
             series: vec![
                 series("first", vec![(8, 1.0), (64, 2.0)]),

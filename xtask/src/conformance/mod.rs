@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Run only tests whose name contains this; the list of skips is then not compared.
     #[arg(long, default_value = "")]
     only: String,
-    /// Run only in this place: `loopback` or `ethernet`.
+    /// Run only in this place: `loopback`, `ethernet` or `iwarp`.
     #[arg(long)]
     place: Option<String>,
     /// Where rdma-core's tests are.
@@ -61,7 +61,22 @@ struct Topology<'a> {
     name: &'static str,
     run_as: RunAs<'a>,
     arguments: &'static [&'static str],
+    /// Tests that are run first, and with more arguments.
+    first: &'static [&'static str],
+    arguments_of_first: &'static [&'static str],
+    /// What is known to skip.
+    skips: &'static str,
 }
+
+/// On iWARP a queue pair is connected by the connection manager only. Tests that are given no GID skip what they would connect by
+/// themselves, and what they would not as well; these are given one. (The only GID is the hardware address, as it is for every such
+/// device, and the tests take it for none.)
+const BY_CONNECTION_MANAGER: [&str; 4] = [
+    "test_rdmacm_sync_traffic",
+    "test_rdmacm_async_read",
+    "test_rdmacm_async_write",
+    "test_rdmacm_async_reject_traffic",
+];
 
 /// Where Debian has rdma-core's tests.
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
@@ -83,11 +98,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let scratch = dist.root.join("conformance");
     unpack(&options.tests, &scratch.join("tests"))?;
-    let skips = Skips::read(&given("skipped.txt"))?;
     let _huge_pages = huge_pages();
     let veth_pair = if is_root() { Some(VethPair::new()?) } else { None };
     // Where there is an Ethernet interface, programs are not shown `roce_lo` unless they ask for it.
-    let on_loopback = [("NONIC_LOOPBACK", "only".to_owned())];
+    let on_loopback = [
+        ("NONIC_LOOPBACK", "only".to_owned()),
+        ("NONIC_WIRE", "iwarp".to_owned()),
+    ];
     let mut differences = 0;
     for round in 1..=options.repeat {
         for topology in topologies(veth_pair.as_ref(), &on_loopback) {
@@ -98,6 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             {
                 continue;
             }
+            let skips = Skips::read(&given(topology.skips))?;
             let report = tests_at(&topology, &dist, &scratch, &options.only)?;
             differences += judge(&report, &skips, &topology, round, options)?;
         }
@@ -109,7 +127,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Loopback, and an Ethernet interface where we may make one.
+/// Loopback, an Ethernet interface where we may make one, and iWARP. The environment is that of iWARP on loopback.
 fn topologies<'a>(
     veth_pair: Option<&'a VethPair>,
     on_loopback: &'a [(&'static str, String)],
@@ -123,18 +141,35 @@ fn topologies<'a>(
     let mut topologies = vec![Topology {
         name: "loopback",
         run_as: RunAs {
-            environment: on_loopback,
+            environment: &on_loopback[..1],
             ..run_as
         },
         arguments: &["--dev", "roce_lo"],
+        first: &[],
+        arguments_of_first: &[],
+        skips: "skipped.txt",
     }];
     if veth_pair.is_some() {
         topologies.push(Topology {
             name: "ethernet",
             run_as,
             arguments: &["--dev", "roce_veth", "--gid", "1"],
+            first: &[],
+            arguments_of_first: &[],
+            skips: "skipped.txt",
         });
     }
+    topologies.push(Topology {
+        name: "iwarp",
+        run_as: RunAs {
+            environment: on_loopback,
+            ..run_as
+        },
+        arguments: &["--dev", "iwarp_lo"],
+        first: &BY_CONNECTION_MANAGER,
+        arguments_of_first: &["--port", "1", "--gid", "0"],
+        skips: "skipped-iwarp.txt",
+    });
     topologies
 }
 
@@ -142,6 +177,22 @@ fn topologies<'a>(
 fn tests_at(topology: &Topology<'_>, dist: &Dist, scratch: &Path, only: &str) -> Result<Report> {
     let path = scratch.join(format!("{}.jsonl", topology.name));
     let _ = std::fs::remove_file(&path);
+    for test in topology.first.iter().filter(|test| test.contains(only)) {
+        run_tests(topology, dist, scratch, test, topology.arguments_of_first)?;
+    }
+    // What has an outcome is not run again.
+    run_tests(topology, dist, scratch, only, &[])
+}
+
+/// Runs the tests with this in their name.
+fn run_tests(
+    topology: &Topology<'_>,
+    dist: &Dist,
+    scratch: &Path,
+    only: &str,
+    arguments: &[&str],
+) -> Result<Report> {
+    let path = scratch.join(format!("{}.jsonl", topology.name));
     let mut report = Report::default();
     for _ in 0..CRASHES {
         let errors = scratch.join(format!("{}.stderr", topology.name));
@@ -153,6 +204,7 @@ fn tests_at(topology: &Topology<'_>, dist: &Dist, scratch: &Path, only: &str) ->
             .arg(&path)
             .arg(only)
             .args(topology.arguments)
+            .args(arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&errors)?)

@@ -3,6 +3,41 @@
 /// Rows in which one side errs.
 pub(super) const ERRORS_GROUP: &str = "errors";
 
+/// What is at the other end of the wire.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Opposite {
+    /// Linux's soft-RoCE driver.
+    Rxe,
+    /// Linux's soft-iWARP driver.
+    Siw,
+}
+
+impl Opposite {
+    /// The driver, and the type of link that makes a device of it.
+    pub(super) fn driver(self) -> &'static str {
+        match self {
+            Opposite::Rxe => "rxe",
+            Opposite::Siw => "siw",
+        }
+    }
+
+    /// Its device.
+    pub(super) fn device(self) -> &'static str {
+        match self {
+            Opposite::Rxe => "rxe0",
+            Opposite::Siw => "siw0",
+        }
+    }
+
+    /// What nonic speaks with it.
+    pub(super) fn wire(self) -> &'static str {
+        match self {
+            Opposite::Rxe => "roce",
+            Opposite::Siw => "iwarp",
+        }
+    }
+}
+
 /// Which side nonic is on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -44,6 +79,10 @@ pub(super) enum Kind {
     Perftest,
     /// Our own `peer.py`.
     Script,
+    /// Our own `stream.py`, which connects by rdma_cm.
+    Stream,
+    /// fio's engine for RDMA: its server is a job that reads, its client one that writes.
+    Fio,
     /// rdma-core's programs that connect by rdma_cm.
     Connected,
 }
@@ -78,6 +117,8 @@ pub(super) struct Case {
     pub(super) fault: Option<&'static str>,
     /// A setting of nonic.
     pub(super) environment: Option<(&'static str, &'static str)>,
+    /// A parameter of siw, with its value for this row and its usual one.
+    pub(super) parameter: Option<(&'static str, [&'static str; 2])>,
     pub(super) families: Families,
     /// Part of the short run.
     pub(super) core: bool,
@@ -91,7 +132,10 @@ impl Case {
         words.extend(setting.as_deref());
         words.push(self.program);
         words.extend(&self.options);
-        let name = words.join(" ");
+        let mut name = words.join(" ");
+        if let Some((parameter, [value, _])) = self.parameter {
+            name = format!("{name}, siw with {parameter}={value}");
+        }
         match self.fault {
             Some(fault) => format!("{name}, {fault}"),
             None => name,
@@ -122,7 +166,7 @@ impl Case {
             Kind::Example => &["-n", "100"],
             Kind::Perftest if options.contains(&"-a") => &["-F", "-u", "17", "-n", "5"],
             Kind::Perftest => &["-F", "-u", "17", "-n", "100"],
-            Kind::Script | Kind::Connected => &[],
+            Kind::Script | Kind::Stream | Kind::Fio | Kind::Connected => &[],
         };
         Self {
             group,
@@ -132,8 +176,16 @@ impl Case {
             limits: limits.to_vec(),
             fault: None,
             environment: None,
+            parameter: None,
             families: Families::Both,
             core: false,
+        }
+    }
+
+    /// Leaves out what the short run can do without: over streams, above TCP, nothing depends on the IP version.
+    pub(super) fn shorten(&mut self) {
+        if self.kind == Kind::Stream {
+            self.families = Families::OnlyIpv4;
         }
     }
 
@@ -144,6 +196,20 @@ impl Case {
     pub(super) fn with_environment(self, name: &'static str, value: &'static str) -> Self {
         Self {
             environment: Some((name, value)),
+            ..self
+        }
+    }
+
+    pub(super) fn with_parameter(self, name: &'static str, value: &'static str, usual: &'static str) -> Self {
+        Self {
+            parameter: Some((name, [value, usual])),
+            ..self
+        }
+    }
+
+    pub(super) fn only_ipv4(self) -> Self {
+        Self {
+            families: Families::OnlyIpv4,
             ..self
         }
     }

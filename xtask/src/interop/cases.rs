@@ -1,6 +1,7 @@
 //! The rows of the matrix: which programs, with which options, over which kind of wire.
 
-use super::case::{Case, ERRORS_GROUP, Families, Kind};
+use super::case::{Case, ERRORS_GROUP, Families, Kind, Opposite};
+use super::siw_cases;
 
 /// The errors `peer.py` knows.
 const ERRORS: [&str; 13] = [
@@ -28,8 +29,15 @@ const FAULTS: [&str; 5] = [
     "corrupt 2%",
 ];
 
-/// Everything, in the order of the table.
-pub(super) fn all() -> Vec<Case> {
+/// Everything there is with what is at the other end, in the order of the table.
+pub(super) fn with(opposite: Opposite) -> Vec<Case> {
+    match opposite {
+        Opposite::Rxe => all(),
+        Opposite::Siw => siw_cases::all(),
+    }
+}
+
+fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     examples(&mut cases);
     for (operation, services) in [

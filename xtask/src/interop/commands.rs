@@ -2,7 +2,7 @@
 //!
 //! Read first: [`words`] (either side's command line), then [`Readiness`].
 
-use super::case::{Case, Family, Kind};
+use super::case::{Case, Family, Kind, Opposite};
 
 /// The group of the multicast rows, by IP version.
 const GROUPS: [&str; 2] = ["239.77.0.9", "ff15::77:9"];
@@ -48,7 +48,11 @@ pub(super) enum Readiness {
 }
 
 impl Readiness {
-    pub(super) fn of(case: &Case, port: u16) -> Self {
+    pub(super) fn of(case: &Case, port: u16, opposite: Opposite) -> Self {
+        // Ports of the connection manager are TCP's on this wire.
+        if opposite == Opposite::Siw {
+            return Self::Tcp(port);
+        }
         let service = |space: u64, port: u16| Self::Service(space + u64::from(port), port);
         match (case.kind, case.program) {
             (Kind::Connected, "mckey") => Self::Says("receiving data transfers"),
@@ -74,6 +78,16 @@ pub(super) fn words(case: &Case, side: &Side<'_>, terms: &Terms<'_>, client: boo
             words.extend([side.device, &gid, &port]);
             words.extend(server);
         }
+        Kind::Stream => {
+            words.extend(["/usr/bin/python3", side.script]);
+            words.extend(&case.options);
+            words.extend([
+                port.as_str(),
+                terms.server,
+                if client { "client" } else { "server" },
+            ]);
+        }
+        Kind::Fio => return fio(case, terms, client),
         Kind::Example => {
             words.extend([case.program, "-d", side.device, "-g", &gid, "-p", &port]);
             // A datagram is one packet, so there is nothing to choose.
@@ -97,6 +111,33 @@ pub(super) fn words(case: &Case, side: &Side<'_>, terms: &Terms<'_>, client: boo
             words.extend(server);
         }
         Kind::Connected => connected(&mut words, case, side, terms, &port, client),
+    }
+    words.into_iter().map(str::to_owned).collect()
+}
+
+/// The verb is the client's to say.
+fn fio(case: &Case, terms: &Terms<'_>, client: bool) -> Vec<String> {
+    let port = format!("--port={}", terms.port);
+    let mut words = vec![
+        "fio",
+        "--ioengine=rdma",
+        "--bs=64k",
+        "--size=2m",
+        "--verify_state_save=0",
+        &port,
+    ];
+    let host = format!("--hostname={}", terms.server);
+    if client {
+        words.extend(["--name=client", "--rw=write", "--iodepth=8", &host]);
+        words.extend(&case.options);
+        words.extend(
+            ["--verify=crc32c", "--do_verify=0"]
+                .iter()
+                .filter(|_| case.options.contains(&"--verb=send")),
+        );
+    } else {
+        words.extend(["--name=server", "--rw=read", "--iodepth=32"]);
+        words.extend(case.options.contains(&"--verb=send").then_some("--verify=crc32c"));
     }
     words.into_iter().map(str::to_owned).collect()
 }
@@ -164,7 +205,8 @@ mod tests {
             server: "10.0.0.2",
             server_ipv4: "10.0.0.2",
         };
-        for case in cases::all() {
+        let both = [Opposite::Rxe, Opposite::Siw];
+        for case in both.into_iter().flat_map(cases::with) {
             let lines = [false, true].map(|client| words(&case, &side, &terms, client).join(" "));
             assert_ne!(lines[0], lines[1], "{}", case.name());
             assert!(
@@ -177,8 +219,10 @@ mod tests {
 
     #[test]
     fn a_service_is_its_port_space_and_port() {
-        let rping = cases::all().into_iter().find(|case| case.program == "rping");
-        let readiness = rping.map(|case| Readiness::of(&case, 20001));
+        let rping = cases::with(Opposite::Rxe)
+            .into_iter()
+            .find(|case| case.program == "rping");
+        let readiness = rping.map(|case| Readiness::of(&case, 20001, Opposite::Rxe));
         assert_eq!(readiness, Some(Readiness::Service(0x0106_4e21, 20001)));
     }
 }

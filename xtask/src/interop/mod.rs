@@ -1,9 +1,9 @@
-//! nonic and Linux's rxe on one wire: the same programs on both sides, each way round.
+//! nonic and Linux's rxe, or siw, on one wire: the same programs on both sides, each way round.
 //!
-//! nonic runs here, rxe in a guest of the [`crate::lab`]; a tap device and a bridge are between them. What passes
+//! nonic runs here, rxe or siw in a guest of the [`crate::lab`]; a tap device and a bridge are between them. What passes
 //! is written in `docs/interop.md`, with rxe's counters before and after.
 //!
-//! Read first: [`case`] (what a row is) and [`cases`] (the rows), then [`pair`] (one cell).
+//! Read first: [`case`] (what a row is) and [`cases`] (the rows), then [`runner`] (one row) and [`pair`] (one cell).
 
 mod case;
 mod cases;
@@ -14,27 +14,36 @@ mod document;
 mod gids;
 mod pair;
 mod row;
+mod runner;
+mod siw_cases;
 mod table;
 
 use crate::dist::{self, Dist};
 use crate::host::{Sysctl, install};
-use crate::lab::{self, Lab};
+use crate::lab::{self, Lab, siw};
 use anyhow::{Context, Result, ensure};
-use case::{Case, Wire};
-use counters::{Counters, Seen, Tally};
-use document::Shown;
-use gids::Gids;
+use case::{Case, Opposite, Wire};
+use counters::Tally;
+use document::{Shown, Table};
 use pair::Bench;
-use row::{COLUMNS, Cell, MTUS, Row};
-use std::io::Write;
+use row::{Row, mtus};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The core's cells take a few seconds each.
+const CORE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The core takes minutes. Where many cells wait in vain, nobody need wait for the rest.
+const CORE_LIMIT: Duration = Duration::from_secs(600);
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     build: dist::Options,
+    /// iWARP, with siw, instead of RoCE with rxe
+    #[arg(long)]
+    iwarp: bool,
     /// Only rows whose name or group contains this
     #[arg(long, default_value = "")]
     only: String,
@@ -44,11 +53,14 @@ pub(crate) struct Options {
     /// Only at this MTU of the wire [default: 1500, then 4200]
     #[arg(long)]
     mtu: Option<u32>,
+    /// Run each row so often
+    #[arg(long, default_value_t = 1)]
+    repeat: u32,
     /// Print what was found as JSON, instead of a table
     #[arg(long)]
     json: bool,
     /// Write what was found to docs/interop.md; rows that were not run stay as they are there
-    #[arg(long)]
+    #[arg(long, conflicts_with = "core")]
     write: bool,
     /// Only rows that docs/interop.md does not show as passed
     #[arg(long)]
@@ -71,11 +83,16 @@ impl Options {
     }
 
     fn mtus(&self) -> Vec<u32> {
+        let all = mtus(self.opposite());
         match (self.mtu, self.core) {
             (Some(mtu), _) => vec![mtu],
-            (None, true) => vec![MTUS[0]],
-            (None, false) => MTUS.to_vec(),
+            (None, true) => vec![all[0]],
+            (None, false) => all.to_vec(),
         }
+    }
+
+    fn opposite(&self) -> Opposite {
+        if self.iwarp { Opposite::Siw } else { Opposite::Rxe }
     }
 }
 
@@ -90,8 +107,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             ),
             ("/usr/bin/ib_write_bw", "perftest"),
             ("/usr/bin/rping", "rdmacm-utils"),
+            ("/usr/sbin/ethtool", "ethtool"),
             ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
         ])?;
+        if options.iwarp {
+            install(&[("/usr/bin/fio", "fio")])?;
+            siw::build()?;
+        }
         if let Some(folder) = &options.captures {
             install(&[("/usr/bin/tcpdump", "tcpdump")])?;
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -117,10 +139,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let (passed, failed) = table::totals(&rows);
     println!("interop: {passed} passed, {failed} failed");
+    let again = table::again(&rows);
+    if again > 0 {
+        println!("of these, {again} passed when run again, after the guest's kernel had broken down");
+    }
     ensure!(passed + failed > 0, "no row has that in its name");
     ensure!(
         failed == 0,
-        "nonic and rxe do not understand each other everywhere"
+        "nonic and {} do not understand each other everywhere",
+        options.opposite().driver()
     );
     let complaints: Vec<String> = rows.iter().filter_map(Row::complaint).collect();
     ensure!(
@@ -139,104 +166,64 @@ fn matrix(options: &Options, dist: &Dist) -> Result<Vec<Row>> {
     let began = Instant::now();
     let mut guest = lab.boot(1, 768, 1)?;
     eprintln!("guest up after {:.1} s", began.elapsed().as_secs_f32());
-    for folder in [lab.folder(), guest.folder()] {
-        std::fs::write(folder.join("peer.py"), include_str!("peer.py"))?;
-    }
+    let opposite = options.opposite();
     let mut rows = Vec::new();
     if !options.json {
         println!("{}", table::HEADER);
     }
+    let mut breakdowns = 0;
     for mtu in mtus {
         lab.set_mtu(mtu, &[1])?;
-        guest.run(&format!(
-            "rdma link del rxe0 2>/dev/null; ip link set eth0 mtu {mtu} && rdma link add rxe0 type rxe netdev eth0"
-        ))?;
-        let bench = Bench {
-            lab: &lab,
-            gids: Gids::find(dist, &mut guest)?,
-            guest: &mut guest,
-            nonic: dist.nonic(),
-            mtu,
-            port: 20000,
-            captures: options.captures.clone(),
-        };
-        at_one_mtu(options, bench, &mut rows)?;
+        let mut bench = Bench::new(&lab, &mut guest, dist, opposite, mtu)?;
+        bench.captures.clone_from(&options.captures);
+        bench.breakdowns = breakdowns;
+        if options.core {
+            bench.patience = CORE_PATIENCE;
+        }
+        breakdowns = at_one_mtu(options, bench, began, &mut rows)?;
     }
     Ok(rows)
 }
 
 /// First what leaves the wire alone, last what disturbs it: each is counted for itself.
-fn at_one_mtu(options: &Options, mut bench: Bench<'_>, rows: &mut Vec<Row>) -> Result<()> {
-    let mtu = bench.mtu;
+/// Answers how often the guest broke down until now.
+fn at_one_mtu(options: &Options, mut bench: Bench<'_>, began: Instant, rows: &mut Vec<Row>) -> Result<u32> {
+    let (mtu, opposite) = (bench.mtu, bench.opposite);
+    let table = Table { opposite, mtu };
     let mut shown = if options.write || options.missing {
-        Shown::read(mtu)?
+        Shown::read(table)?
     } else {
         Shown::default()
     };
     for wire in Wire::ALL {
-        let mut chosen = cases::all();
+        let mut chosen = cases::with(opposite);
         chosen.retain(|case| options.takes(case, &shown) && case.wire() == wire);
+        if options.core {
+            chosen.iter_mut().for_each(Case::shorten);
+        }
         if chosen.is_empty() {
             continue;
         }
         let mut sum = Tally::default();
-        for case in chosen {
-            let row = one_row(&mut bench, case, options.json)?;
+        let repeated = chosen
+            .into_iter()
+            .flat_map(|case| std::iter::repeat_n(case, options.repeat as usize));
+        for case in repeated {
+            ensure!(
+                !options.core || options.repeat > 1 || began.elapsed() < CORE_LIMIT,
+                "not done after {CORE_LIMIT:?}: {} rows were run",
+                rows.len()
+            );
+            let row = runner::one_row(&mut bench, case, options.json)?;
             sum.add(&row.tally);
             rows.push(row);
             if options.write {
-                shown.write(mtu, rows)?;
+                shown.write(table, rows)?;
             }
         }
         eprint!("MTU {mtu}, {wire:?}\n{}", sum.text());
     }
-    Ok(())
-}
-
-/// Runs a row and says how it went, cell by cell.
-fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool) -> Result<Row> {
-    let before = Counters::read(bench.guest)?;
-    let mut seen = Seen::default();
-    let began = Instant::now();
-    let mut out = std::io::stdout();
-    let name = case.name();
-    if !quiet {
-        write!(out, "{} {name:<58}", bench.mtu)?;
-    }
-    let mut row = Row {
-        case,
-        mtu: bench.mtu,
-        cells: [const { Cell::Empty }; 4],
-        tally: Tally::default(),
-    };
-    for (cell, (direction, family)) in row.cells.iter_mut().zip(COLUMNS) {
-        if row.case.families.contains(family) {
-            *cell = match bench.run(&row.case, direction, family) {
-                Ok(()) => Cell::Passed,
-                Err(error) => Cell::Failed(format!("{error:#}")),
-            };
-            seen.add(&bench.lab.folder().join("counters"));
-        }
-        if !quiet {
-            write!(out, " {}", table::mark(cell))?;
-            out.flush()?;
-        }
-    }
-    row.tally = Tally::new(&before, &Counters::read(bench.guest)?, seen);
-    if !quiet {
-        writeln!(out, "  {:.1} s", began.elapsed().as_secs_f32())?;
-        for (cell, (direction, family)) in row.cells.iter().zip(COLUMNS) {
-            if let Cell::Failed(complaint) = cell {
-                writeln!(out, "    {direction:?}, {family:?}: {complaint}")?;
-            }
-        }
-        let wire = row.case.wire();
-        let counted = [row.tally.complaint(wire), row.tally.remark(wire)];
-        for what in counted.iter().flatten() {
-            writeln!(out, "    counted: {what}")?;
-        }
-    }
-    Ok(row)
+    Ok(bench.breakdowns)
 }
 
 #[cfg(test)]
@@ -245,10 +232,12 @@ mod tests {
 
     #[test]
     fn every_row_has_a_name_of_its_own() {
-        let mut names: Vec<String> = cases::all().iter().map(Case::name).collect();
-        let all = names.len();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), all);
+        for opposite in [Opposite::Rxe, Opposite::Siw] {
+            let mut names: Vec<String> = cases::with(opposite).iter().map(Case::name).collect();
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), all);
+        }
     }
 }

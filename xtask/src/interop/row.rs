@@ -1,15 +1,24 @@
 //! A row that was run: at which MTU, and what became of it.
 
-use super::case::{Case, Direction, Family};
+use super::case::{Case, Direction, Family, Opposite};
 use super::counters::Tally;
 
-/// MTUs of the wire: the usual one, and one for RDMA's largest packets.
-pub(super) const MTUS: [u32; 2] = [1500, 4200];
+/// MTUs of the wire: the usual one and, where packets are our own, one for RDMA's largest.
+pub(super) fn mtus(opposite: Opposite) -> &'static [u32] {
+    match opposite {
+        Opposite::Rxe => &[1500, 4200],
+        Opposite::Siw => &[1500],
+    }
+}
 
 /// What became of a cell.
 #[derive(Clone, Debug)]
 pub(super) enum Cell {
     Passed,
+    /// It passed when it was run again: the guest had broken down, as said here.
+    PassedAgain(String),
+    /// All work was done, but siw's client took its very last SEND for failed.
+    PassedButForTheEnd,
     Failed(String),
     /// The row makes no sense here.
     Empty,

@@ -10,7 +10,7 @@ pub(super) const HEADER: &str =
 /// One word for the terminal.
 pub(super) fn mark(cell: &Cell) -> &'static str {
     match cell {
-        Cell::Passed => "pass",
+        Cell::Passed | Cell::PassedAgain(_) | Cell::PassedButForTheEnd => "pass",
         Cell::Failed(_) => "FAIL",
         Cell::Empty => "   -",
     }
@@ -28,11 +28,13 @@ pub(super) fn json(rows: &[Row]) -> Value {
                 "family": format!("{family:?}"),
                 "outcome": match cell {
                     Cell::Passed => "passed",
+                    Cell::PassedAgain(_) => "passed when run again",
+                    Cell::PassedButForTheEnd => "passed, but siw took its very last SEND for failed",
                     Cell::Failed(_) => "failed",
                     Cell::Empty => "does not apply",
                 },
                 "complaint": match cell {
-                    Cell::Failed(complaint) => Some(complaint),
+                    Cell::Failed(complaint) | Cell::PassedAgain(complaint) => Some(complaint),
                     _ => None,
                 },
             })
@@ -45,8 +47,14 @@ pub(super) fn json(rows: &[Row]) -> Value {
 pub(super) fn totals(rows: &[Row]) -> (usize, usize) {
     let cells = rows.iter().flat_map(|row| &row.cells);
     cells.fold((0, 0), |(passed, failed), cell| match cell {
-        Cell::Passed => (passed + 1, failed),
+        Cell::Passed | Cell::PassedAgain(_) | Cell::PassedButForTheEnd => (passed + 1, failed),
         Cell::Failed(_) => (passed, failed + 1),
         Cell::Empty => (passed, failed),
     })
+}
+
+/// How many cells passed only when they were run again.
+pub(super) fn again(rows: &[Row]) -> usize {
+    let cells = rows.iter().flat_map(|row| &row.cells);
+    cells.filter(|cell| matches!(cell, Cell::PassedAgain(_))).count()
 }

@@ -1,5 +1,5 @@
 # Takes commands in a guest. A line with a number on the second serial port means: run /run/lab/NUMBER.command.
-# Its output goes to NUMBER.output and its exit status, when it has ended, to NUMBER.status.
+# Its output goes to NUMBER.output and its exit status, when it has ended, to NUMBER.status. A question is answered by its number.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM=dumb
 cd /tmp
 # Whether somebody listens on a TCP port, given in hexadecimal. Starts no process: they are slow in here.
@@ -26,6 +26,7 @@ while read -r word number <&3; do
             mv $0.new $0.status' /run/lab/$number 3<&- &
         ;;
     kill) kill -KILL -- -"$(cat /run/lab/$number.process)" ;;
+    ask) echo $number > /run/lab/answer ;;
     off) echo o > /proc/sysrq-trigger ;;
     esac
 done

@@ -3,6 +3,7 @@
 //! A command is a file in the folder, announced on the serial line; output and exit status come back as files. So the
 //! network under test carries nothing of ours, and a command may be started while others run.
 
+use super::health::{Breakdown, Health};
 use super::kernel::Kernel;
 use super::process::{Finished, POLL_INTERVAL, Process, last_lines};
 use anyhow::{Context, Result, bail, ensure};
@@ -23,12 +24,16 @@ pub(super) struct Hardware {
     pub(super) mtu: u32,
 }
 
+/// How long a command may take that only asks or sets something.
+const SHORT: Duration = Duration::from_secs(60);
+
 /// A running guest; ends with its value.
 pub(crate) struct Guest {
-    number: u8,
+    hardware: Hardware,
     emulator: Process,
     folder: PathBuf,
     control: UnixStream,
+    health: Health,
     commands: u32,
 }
 
@@ -65,17 +70,39 @@ impl Guest {
         }
         let control = UnixStream::connect(&control).context("no serial line to the guest")?;
         Ok(Self {
-            number: hardware.number,
+            hardware: *hardware,
             emulator,
             folder: folder.to_owned(),
             control,
+            health: Health::new(folder),
             commands: 0,
         })
     }
 
+    /// Ends it without a chance to do anything, and boots another one in its place, with a folder of its own.
+    pub(super) fn replace(&mut self, kernel: &Kernel, folder: &Path, mtu: u32) -> Result<()> {
+        self.emulator.end();
+        let hardware = Hardware { mtu, ..self.hardware };
+        *self = Self::boot(kernel, folder, &hardware)?;
+        Ok(())
+    }
+
     /// Its number: N of `10.77.0.N` and `fd77::N`.
     pub(crate) fn number(&self) -> u8 {
-        self.number
+        self.hardware.number
+    }
+
+    /// Whether it is still of use. Cheap: may be asked all the time.
+    pub(crate) fn check(&mut self) -> Result<(), Breakdown> {
+        self.health.check(&mut self.emulator, &mut self.control)
+    }
+
+    /// Whether it still does what it is told. Takes a moment.
+    pub(crate) fn prove(&mut self) -> Result<(), Breakdown> {
+        match self.run("true") {
+            Ok(_) => self.check(),
+            Err(error) => Err(error.downcast().unwrap_or(Breakdown::Silent)),
+        }
     }
 
     /// This folder of ours is `/run/lab` there.
@@ -85,6 +112,7 @@ impl Guest {
 
     /// Starts a command (bash).
     pub(crate) fn start(&mut self, command: &str) -> Result<Task> {
+        self.check()?;
         self.commands += 1;
         let number = self.commands;
         std::fs::write(
@@ -107,11 +135,7 @@ impl Guest {
         let (sign, status) = (self.folder.join(sign), self.path(&task, "status"));
         let deadline = Instant::now() + patience;
         while !sign.exists() && !status.exists() {
-            ensure!(
-                self.emulator.runs(),
-                "the guest died: {}",
-                last_lines(&self.emulator.output())
-            );
+            self.check()?;
             if Instant::now() > deadline {
                 self.kill(&task)?;
                 bail!(
@@ -138,9 +162,7 @@ impl Guest {
                     status: status.trim().parse().context("no exit status")?,
                 });
             }
-            if !self.emulator.runs() {
-                bail!("the guest died: {}", last_lines(&self.emulator.output()));
-            }
+            self.check()?;
             if Instant::now() > deadline {
                 self.kill(task)?;
                 bail!(
@@ -166,7 +188,7 @@ impl Guest {
     /// Runs a command to its end, which must be a good one; answers what it printed.
     pub(crate) fn run(&mut self, command: &str) -> Result<String> {
         let task = self.start(command)?;
-        let finished = self.wait(&task, Duration::from_secs(60))?;
+        let finished = self.wait(&task, SHORT)?;
         ensure!(
             finished.status == 0,
             "in the guest: {command}: exit status {}: {}",
@@ -208,9 +230,11 @@ fn emulator(kernel: &Kernel, folder: &Path, control: &Path, hardware: &Hardware)
          -virtfs local,path={folder},mount_tag=mailbox,{share} -append"
     );
     let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    // An emulated timer on a busy machine may fail the kernel's check of it, which is a panic.
+    // A kernel that broke down ends, and the emulator with it; one that only warns says so on the console.
     words.push(format!(
-        "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr random.trust_cpu=on net.ifnames=0 audit=0 \
-         lab={number} mtu={mtu}"
+        "console=ttyS0 no_timer_check quiet loglevel=5 panic=-1 oops=panic mitigations=off nokaslr random.trust_cpu=on net.ifnames=0 audit=0 \
+         sysctl.kernel.hung_task_timeout_secs=20 sysctl.kernel.hung_task_check_interval_secs=5 lab={number} mtu={mtu}"
     ));
     words
 }

@@ -88,10 +88,34 @@ impl Kernel {
     }
 }
 
-fn folder() -> Result<PathBuf> {
+pub(super) fn folder() -> Result<PathBuf> {
     let folder = target_directory()?.join("lab");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
+}
+
+/// The release and the package's version of the one fetched before, such as `6.1.0-54-amd64` and `6.1.190-1`.
+pub(super) fn versions() -> Result<(String, String)> {
+    let image = std::fs::read(folder()?.join("vmlinux")).context("the kernel was not fetched")?;
+    let label = b"Linux version ";
+    let mut found = image
+        .windows(label.len())
+        .enumerate()
+        .filter(|(_, window)| window == label)
+        .map(|(start, _)| &image[start + label.len()..image.len().min(start + 300)]);
+    found
+        .find_map(parse_banner)
+        .context("the kernel does not say which it is")
+}
+
+/// From a banner like `6.1.0-54-amd64 (…) #1 SMP PREEMPT_DYNAMIC Debian 6.1.190-1 (2026-10-16)`.
+fn parse_banner(bytes: &[u8]) -> Option<(String, String)> {
+    let line = bytes.split(|byte| matches!(byte, 0 | b'\n')).next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    let release = line.split(' ').next()?;
+    // The compiler and the linker are Debian's, too.
+    let version = line.rsplit_once(" Debian ")?.1.split(' ').next()?;
+    Some((release.to_owned(), version.to_owned()))
 }
 
 /// The newest kernel of this Debian release, by the package that always depends on it.
@@ -120,7 +144,7 @@ fn package() -> Result<String> {
     ask()?.context("apt knows no linux-image-amd64: the lab's kernel is Debian's")
 }
 
-fn only_file(folder: &Path, end: &str) -> Result<PathBuf> {
+pub(super) fn only_file(folder: &Path, end: &str) -> Result<PathBuf> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut paths = entries.flatten().map(|entry| entry.path());
     paths
@@ -248,6 +272,14 @@ fn decompress(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_says_which_it_is() {
+        let banner = b"6.1.0-54-amd64 (x@y) (gcc-12 (Debian 12.2.0-14) 12.2.0) #1 SMP Debian 6.1.190-1 (2026-10-16)\n\0";
+        let versions = ("6.1.0-54-amd64".to_owned(), "6.1.190-1".to_owned());
+        assert_eq!(parse_banner(banner), Some(versions));
+        assert_eq!(parse_banner(b"%s"), None);
+    }
 
     #[test]
     fn a_module_says_what_it_needs() {

@@ -7,13 +7,17 @@
 //!
 //! Read first: [`Lab`] (wire and folder), then [`Guest`].
 
+mod console;
 mod guest;
+mod health;
 mod initramfs;
 mod kernel;
 mod process;
+pub(crate) mod siw;
 
 pub(crate) use guest::{Guest, Task};
-pub(crate) use process::{Finished, Process, last_lines};
+pub(crate) use health::Breakdown;
+pub(crate) use process::{Finished, POLL_INTERVAL, Process, last_lines};
 
 use crate::host::{install, is_root};
 use anyhow::{Context, Result, bail, ensure};
@@ -143,6 +147,16 @@ impl Lab {
             mtu,
         };
         Guest::boot(&self.kernel, &self.folder.join(number.to_string()), &hardware)
+    }
+
+    /// Boots a new guest in the place of one that is of no use any more. What was done in there must be done again.
+    pub(crate) fn replace(&self, guest: &mut Guest) -> Result<()> {
+        let number = guest.number();
+        let folder = (2..)
+            .map(|boot| self.folder.join(format!("{number}-{boot}")))
+            .find(|folder| !folder.exists());
+        let folder = folder.context("no name is left for a folder")?;
+        guest.replace(&self.kernel, &folder, self.mtu)
     }
 
     /// Changes the MTU of the wire; the guests must be told too.

@@ -1,13 +1,13 @@
 //! A process of ours on the wire: it does not outlive its value, nor us.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often something is looked at that nobody announces.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running process; what it prints goes to a file.
 pub(crate) struct Process {
@@ -49,33 +49,32 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
     }
 
-    /// Waits for its end; answers what it printed and its exit status (128 and more: a signal).
-    pub(crate) fn wait(&mut self, patience: Duration) -> Result<Finished> {
+    /// What it printed and its exit status (128 and more: a signal), if it has ended.
+    pub(crate) fn finished(&mut self) -> Result<Option<Finished>> {
         use std::os::unix::process::ExitStatusExt;
-        let deadline = Instant::now() + patience;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                let code = status
-                    .code()
-                    .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-                return Ok(Finished {
-                    output: self.output(),
-                    status: code,
-                });
-            }
-            if Instant::now() > deadline {
-                bail!("still runs after {patience:?}: {}", last_lines(&self.output()));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(None);
+        };
+        let code = status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        Ok(Some(Finished {
+            output: self.output(),
+            status: code,
+        }))
+    }
+
+    /// Kills it, if it still runs.
+    pub(crate) fn end(&mut self) {
+        // It may have ended long ago.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended long ago.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 

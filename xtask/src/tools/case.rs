@@ -2,6 +2,13 @@
 
 use super::topology::TOPOLOGIES;
 
+/// What the devices speak.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Roce,
+    Iwarp,
+}
+
 /// How many processes a case has, and how they find each other.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
@@ -42,6 +49,7 @@ impl Where {
 /// One command line.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
+    pub(super) wire: Wire,
     pub(super) shape: Shape,
     pub(super) program: &'static str,
     /// What the table groups by: a connection type, or nothing.
@@ -58,7 +66,11 @@ pub(super) struct Case {
 impl Case {
     /// The command line, for people.
     pub(super) fn line(&self) -> String {
-        let mut words = vec![self.program];
+        let mut words = match self.wire {
+            Wire::Roce => Vec::new(),
+            Wire::Iwarp => vec!["--wire iwarp --"],
+        };
+        words.push(self.program);
         if !self.service.is_empty() && self.program.starts_with("ib_") {
             words.extend(["-c", self.service]);
         }
@@ -79,6 +91,7 @@ impl Case {
 
     pub(super) fn pair(program: &'static str, options: &[&'static str], limits: &[&'static str]) -> Self {
         Self {
+            wire: Wire::Roce,
             shape: Shape::Pair,
             program,
             service: "",

@@ -24,6 +24,7 @@ pub(super) fn all() -> Vec<Case> {
         }
     }
     cases.extend(super::cm_cases::all());
+    cases.extend(super::iwarp_cases::all());
     cases
 }
 

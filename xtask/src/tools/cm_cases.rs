@@ -3,7 +3,7 @@
 //! Each is run on one host and on two, with IPv4 and with IPv6. Read first: [`super::connected`], for the words in
 //! braces.
 
-use super::case::{Case, Connected, KnownFailure, Reached, Shape, Where};
+use super::case::{Case, Connected, KnownFailure, Reached, Shape, Where, Wire};
 
 /// Where udaddy listens: it has no option for that.
 const UDADDY_PORT: u16 = 7174;
@@ -23,9 +23,10 @@ pub(super) fn all() -> Vec<Case> {
 }
 
 /// A server and one client that have all but the address in common: `-s` is the address in each of them.
-fn plain(program: &'static str, options: &'static str, server: &str, client: &str) -> Case {
+pub(super) fn plain(program: &'static str, options: &'static str, server: &str, client: &str) -> Case {
     let line = |side: &str| format!("{program} {side} {options}");
     Case {
+        wire: Wire::Roce,
         shape: Shape::Connected(Connected {
             server: line(server),
             client: line(client),
@@ -46,14 +47,14 @@ fn plain(program: &'static str, options: &'static str, server: &str, client: &st
 
 impl Case {
     /// The same, with something about how it is run changed.
-    fn with(mut self, change: impl FnOnce(&mut Connected)) -> Self {
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Connected)) -> Self {
         if let Shape::Connected(connected) = &mut self.shape {
             change(connected);
         }
         self
     }
 
-    fn except(self, place: Where, why: &'static str) -> Self {
+    pub(super) fn except(self, place: Where, why: &'static str) -> Self {
         Self {
             known_failure: Some(KnownFailure { place, why }),
             ..self
@@ -71,7 +72,7 @@ pub(super) fn stream(program: &'static str, options: &'static str) -> Case {
     plain(program, options, "-b {to} -p {port}", "-s {to} -p {port}")
 }
 
-fn rping() -> Vec<Case> {
+pub(super) fn rping() -> Vec<Case> {
     let case = |options, server: &str| {
         let server = format!("-s {server} -a {{to}} -p {{port}}");
         plain("rping", options, &server, "-c -a {to} -p {port}")
@@ -94,7 +95,7 @@ fn rping() -> Vec<Case> {
 }
 
 /// rdma-core's examples of connections and datagrams, and its benchmark of both.
-fn rdma_cm_examples() -> Vec<Case> {
+pub(super) fn rdma_cm_examples() -> Vec<Case> {
     let ucmatose = |options| plain("ucmatose", options, "-b {to} -p {port}", "-s {to} -p {port}");
     let udaddy = |options| {
         plain("udaddy", options, "-b {to}", "-s {to}")
@@ -147,7 +148,7 @@ fn multicast() -> Vec<Case> {
 }
 
 /// The examples of endpoints, whose calls wait.
-fn endpoints() -> Vec<Case> {
+pub(super) fn endpoints() -> Vec<Case> {
     let extended = |options| {
         plain("rdma_xserver", options, "-p {port}", "")
             .with(|connected| connected.client = format!("rdma_xclient -s {{to}} -p {{port}} {options}"))
@@ -165,7 +166,7 @@ fn endpoints() -> Vec<Case> {
 }
 
 /// rdma-core's programs on sockets over RDMA.
-fn rsockets() -> Vec<Case> {
+pub(super) fn rsockets() -> Vec<Case> {
     let mut cases = Vec::new();
     // Its remaining mode, `-T f`, is for plain sockets.
     for options in [
@@ -222,7 +223,7 @@ fn rsockets() -> Vec<Case> {
     cases
 }
 
-fn perftest() -> Vec<Case> {
+pub(super) fn perftest() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |program: &'static str, options: &'static str| {
         let common = "-p {port} -F -n 200";
@@ -251,7 +252,7 @@ fn perftest() -> Vec<Case> {
 }
 
 /// qperf's control connection is TCP; the test's own is made by the connection manager with `-cm1`.
-fn qperf() -> Vec<Case> {
+pub(super) fn qperf() -> Vec<Case> {
     let case = |test: &'static str| {
         plain("qperf", test, "", "").with(|connected| {
             connected.server = "qperf -lp {port}".to_owned();
@@ -283,7 +284,7 @@ fn qperf() -> Vec<Case> {
 }
 
 /// The engine's server is a job that reads, its client one that writes, whatever the verb.
-fn fio() -> Vec<Case> {
+pub(super) fn fio() -> Vec<Case> {
     let case = |verb: &'static str, server: &str, client: &str| {
         let common = "--ioengine=rdma --port={port} --bs=64k --size=16m --verify_state_save=0";
         let mut case = plain("fio", "", "", "").with(|connected| {

@@ -29,6 +29,7 @@ pub(crate) fn run(topology: &Topology<'_>, nonic: &Path, case: &Connected) -> Re
     };
     let server = Process::start(&mut command(&topology.server, &case.server))?;
     let ready = match case.reached {
+        Reached::Port if topology.is_iwarp() => Ready::Tcp(port),
         Reached::Port => Ready::Service(port),
         Reached::Fixed(port) => Ready::Service(port),
         Reached::Group => Ready::Group,

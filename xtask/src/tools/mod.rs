@@ -11,9 +11,11 @@ mod cases;
 mod cm_cases;
 pub(crate) mod connected;
 pub(crate) mod counters;
+mod dissect;
 pub(crate) mod document;
 mod faulty;
 mod files;
+mod iwarp_cases;
 pub(crate) mod pair;
 pub(crate) mod process;
 mod table;
@@ -22,7 +24,7 @@ pub(crate) mod topology;
 use crate::dist::{self, Dist};
 use crate::host::{Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, ensure};
-use case::{Case, Outcome, Shape};
+use case::{Case, Outcome, Shape, Wire};
 use document::Part;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -39,6 +41,9 @@ pub(crate) struct Options {
     /// Only the programs that run on a network with faults.
     #[arg(long)]
     faulty: bool,
+    /// Only what tshark makes of what programs send on iWARP.
+    #[arg(long)]
+    dissect: bool,
     /// Also what takes minutes; CI has no time for that.
     #[arg(long)]
     exhaustive: bool,
@@ -75,12 +80,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let veth_pair = VethPair::new()?;
     let topologies = topology::all(&veth_pair);
+    let on_iwarp = topologies.map(topology::on_iwarp);
     if options.faulty {
         let bad = faulty::run(&topologies, &readable.nonic());
         ensure!(bad.is_empty(), "not as expected: {}", bad.join("; "));
         return Ok(());
     }
-    let (mut outcomes, runs) = everything(&topologies, &readable.nonic(), options)?;
+    if options.dissect {
+        let bad = dissect::run(&on_iwarp, &veth_pair, &readable.nonic())?;
+        ensure!(bad.is_empty(), "{}", bad.join("; "));
+        return Ok(());
+    }
+    let (mut outcomes, runs) = everything([&topologies, &on_iwarp], &readable.nonic(), options)?;
     let bad: usize = outcomes
         .iter()
         .map(|outcome| outcome.complaints.iter().flatten().count())
@@ -88,6 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut unexpected: Vec<String> = outcomes.iter().flat_map(surprises).collect();
     if options.only.is_empty() {
         unexpected.extend(faulty::run(&topologies, &readable.nonic()));
+        unexpected.extend(dissect::run(&on_iwarp, &veth_pair, &readable.nonic())?);
     }
     println!(
         "tools: {runs} runs, {bad} of them do not run, {} not as expected",
@@ -123,7 +135,7 @@ fn surprises(outcome: &Outcome) -> Vec<String> {
 
 /// Runs every case wherever it runs, and says so. How many runs there were, too.
 fn everything(
-    topologies: &[Topology<'_>; TOPOLOGIES],
+    [on_roce, on_iwarp]: [&[Topology<'_>; TOPOLOGIES]; 2],
     nonic: &Path,
     options: &Options,
 ) -> Result<(Vec<Outcome>, usize)> {
@@ -141,6 +153,10 @@ fn everything(
     let mut outcomes = Vec::new();
     for case in cases {
         let mut complaints = [const { None }; TOPOLOGIES];
+        let topologies = match case.wire {
+            Wire::Roce => on_roce,
+            Wire::Iwarp => on_iwarp,
+        };
         for (index, topology) in topologies
             .iter()
             .enumerate()

@@ -1,6 +1,6 @@
 //! `docs/programs.md`, made from what was found.
 
-use super::case::{Case, Outcome, Shape, Where};
+use super::case::{Case, Outcome, Shape, Where, Wire};
 use std::fmt::Write;
 
 /// The whole document.
@@ -11,14 +11,21 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
          (`ibverbs-utils`, `rdmacm-utils`, `perftest`, `qperf`, `fio`), as an unprivileged user, on loopback and between two\n\
          network namespaces.\n\n",
     );
-    let (connected, paired): (Vec<&Outcome>, Vec<&Outcome>) = outcomes
+    let (iwarp, roce): (Vec<&Outcome>, Vec<&Outcome>) = outcomes
         .iter()
+        .partition(|outcome| outcome.case.wire == Wire::Iwarp);
+    let (connected, paired): (Vec<&Outcome>, Vec<&Outcome>) = roce
+        .into_iter()
         .partition(|outcome| matches!(outcome.case.shape, Shape::Connected(_)));
     text += "## By TCP\n\n| program | service | options | loopback | two hosts |\n|---|---|---|---|---|\n";
     text += &groups(&paired);
     text += "\n## By the connection manager\n\n\
              | program | options | loopback | two hosts | loopback, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|---|\n";
     text += &lines(&connected);
+    text += "\n## On iWARP\n\n\
+             With `nonic run --wire iwarp`, or `NONIC_WIRE=iwarp`, by the connection manager: there is no other way on that wire.\n\n\
+             | program | options | loopback | two hosts | loopback, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|---|\n";
+    text += &lines(&iwarp);
     text += "\n## On a network with faults\n\n\
              With `NONIC_FAULTS` at both ends: packets lost, duplicated, reordered, damaged and delayed. Data is verified by the\n\
              programs that can, and the counters must show that all of it happened and was repaired.\n\n";
@@ -79,7 +86,15 @@ fn lines(outcomes: &[&Outcome]) -> String {
 
 fn known_failures(outcomes: &[Outcome]) -> String {
     let mut text = String::from("\n## What does not run\n\n| command | where | why |\n|---|---|---|\n");
-    for case in outcomes.iter().map(|outcome| &outcome.case) {
+    // Whatever does not run on iWARP does not on RoCE, for the same reason, if it is there at all.
+    let told = |case: &&Case| {
+        let same = |other: &Outcome| {
+            let other = &other.case;
+            other.wire == Wire::Roce && (other.program, &other.options) == (case.program, &case.options)
+        };
+        case.wire == Wire::Roce || !outcomes.iter().any(same)
+    };
+    for case in outcomes.iter().map(|outcome| &outcome.case).filter(told) {
         if let Some(known_failure) = case.known_failure {
             let place = match known_failure.place {
                 Where::Everywhere => "everywhere",

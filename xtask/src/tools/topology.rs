@@ -23,8 +23,24 @@ pub(crate) struct Topology<'a> {
     pub(crate) client: RunAs<'a>,
 }
 
+impl Topology<'_> {
+    /// Whether ports of the connection manager are TCP's.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        self.device.starts_with("iwarp_")
+    }
+}
+
 /// What loopback needs where there is an Ethernet interface as well: programs would not be shown `roce_lo`.
 static ON_LOOPBACK: LazyLock<[(&str, String); 1]> = LazyLock::new(|| [("NONIC_LOOPBACK", "only".to_owned())]);
+
+/// The same for iWARP, and what any program needs that is to use it.
+static IWARP_ON_LOOPBACK: LazyLock<[(&str, String); 2]> = LazyLock::new(|| {
+    [
+        ("NONIC_LOOPBACK", "only".to_owned()),
+        ("NONIC_WIRE", "iwarp".to_owned()),
+    ]
+});
+static ON_IWARP: LazyLock<[(&str, String); 1]> = LazyLock::new(|| [("NONIC_WIRE", "iwarp".to_owned())]);
 
 /// How many there are.
 pub(crate) const TOPOLOGIES: usize = 4;
@@ -82,6 +98,26 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
         ..hosts
     };
     [loopback, hosts, loopback_v6, hosts_v6]
+}
+
+/// The same place with iWARP's devices.
+pub(crate) fn on_iwarp(topology: Topology<'_>) -> Topology<'_> {
+    let (device, environment): (_, &[(&str, String)]) = match topology.device {
+        "roce_lo" => ("iwarp_lo", &*IWARP_ON_LOOPBACK),
+        _ => ("iwarp_veth", &*ON_IWARP),
+    };
+    Topology {
+        device,
+        server: RunAs {
+            environment,
+            ..topology.server
+        },
+        client: RunAs {
+            environment,
+            ..topology.client
+        },
+        ..topology
+    }
 }
 
 /// Both ends on the loopback of this very namespace, as whoever we are.

@@ -16,6 +16,7 @@ pub struct ibv_gid_global {
     pub interface_id: u64,
 }
 
+pub const IBV_GID_TYPE_IB: u32 = 0;
 pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 
 #[repr(C)]

@@ -75,7 +75,7 @@ pub struct verbs_context {
     pub modify_flow_action_esp: unused_operation,
     pub destroy_flow_action: unused_operation,
     pub create_flow_action_esp: unused_operation,
-    pub modify_qp_rate_limit: unused_operation,
+    pub modify_qp_rate_limit: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_rate_limit_attr) -> c_int>,
     pub alloc_parent_domain:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd>,
     pub dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,

@@ -3,7 +3,9 @@
 use libc::{c_char, c_int, c_uint};
 
 pub const IBV_NODE_CA: c_int = 1;
+pub const IBV_NODE_RNIC: c_int = 4;
 pub const IBV_TRANSPORT_IB: c_int = 0;
+pub const IBV_TRANSPORT_IWARP: c_int = 1;
 
 #[repr(C)]
 pub struct _ibv_device_ops {

@@ -140,6 +140,16 @@ pub struct ibv_qp_attr {
 }
 
 #[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_qp_rate_limit_attr {
+    /// Kilobits per second.
+    pub rate_limit: u32,
+    pub max_burst_sz: u32,
+    pub typical_pkt_sz: u16,
+    pub comp_mask: u32,
+}
+
+#[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,
     pub qp_context: *mut c_void,

@@ -17,6 +17,7 @@ pub const IBV_WR_TSO: c_int = 10;
 pub const IBV_WR_FLUSH: c_int = 14;
 pub const IBV_WR_ATOMIC_WRITE: c_int = 15;
 
+pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;
 pub const IBV_SEND_INLINE: c_uint = 1 << 3;
 
 #[repr(C)]

@@ -54,6 +54,7 @@ pub(crate) fn all_structures() -> Vec<Structure> {
         struct ibv_rx_hash_conf { rx_hash_function, rx_hash_key_len, rx_hash_key, rx_hash_fields_mask }
         struct ibv_qp_init_attr_ex { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, comp_mask, pd, xrcd, create_flags, max_tso_header, rwq_ind_tbl, rx_hash_conf, source_qpn, send_ops_flags }
         struct ibv_qp_open_attr { comp_mask, qp_num, xrcd, qp_context, qp_type }
+        struct ibv_qp_rate_limit_attr { rate_limit, max_burst_sz, typical_pkt_sz, comp_mask }
         struct ibv_qp_attr { qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags, cap, ah_attr, alt_ah_attr, pkey_index, alt_pkey_index, en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout, rate_limit }
         struct ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex, cond, events_completed }
         struct ibv_ece { vendor_id, options, comp_mask }
@@ -76,6 +77,7 @@ pub(crate) fn all_structures() -> Vec<Structure> {
 #[expect(clippy::cast_lossless, reason = "they are of several types")]
 pub(crate) fn all_constants() -> Vec<Constant> {
     constants! {
+        IBV_GID_TYPE_IB
         IBV_GID_TYPE_ROCE_V2
         IBV_WC_GRH
         IBV_WC_WITH_IMM
@@ -89,7 +91,9 @@ pub(crate) fn all_constants() -> Vec<Constant> {
         IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN
         IBV_CQ_ATTR_MODERATE
         IBV_NODE_CA
+        IBV_NODE_RNIC
         IBV_TRANSPORT_IB
+        IBV_TRANSPORT_IWARP
         IBV_DEVICE_RESIZE_MAX_WR
         IBV_DEVICE_BAD_QKEY_CNTR
         IBV_DEVICE_CURR_QP_STATE_MOD
@@ -230,6 +234,7 @@ pub(crate) fn all_constants() -> Vec<Constant> {
         IBV_WR_TSO
         IBV_WR_FLUSH
         IBV_WR_ATOMIC_WRITE
+        IBV_SEND_SIGNALED
         IBV_SEND_INLINE
     }
 }

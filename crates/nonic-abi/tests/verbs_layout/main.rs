@@ -91,11 +91,10 @@ const LATER: [&str; 6] = [
 ];
 
 /// Structures of the header that nothing of ours reads or writes: the beginning of the name, and why.
-const NOT_OURS: [(&str, &str); 6] = [
+const NOT_OURS: [(&str, &str); 5] = [
     ("ibv_counter", "flow counters are not offered"),
     ("ibv_flow", "flow steering is not offered"),
     ("ibv_ops_wr", "tag matching is not offered"),
-    ("ibv_qp_rate_limit_attr", "rate limits are not offered"),
     ("ibv_rwq_ind_table", "receive side scaling is not offered"),
     ("ibv_wq", "receive side scaling is not offered"),
 ];

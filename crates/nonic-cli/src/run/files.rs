@@ -2,6 +2,7 @@
 
 use super::program::bypasses_libc;
 use anyhow::{Context, Result, ensure};
+use nonic_sysfs::Config;
 use nonic_sysfs::mount;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -32,12 +33,12 @@ pub(crate) struct Shown {
 const LIBRARY: &str = "libnonic_files.so";
 
 /// Makes the files, and has the program see them.
-pub(crate) fn show(files: Files, program: &OsStr, lib: &Path) -> Result<Shown> {
+pub(crate) fn show(files: Files, config: &Config, program: &OsStr, lib: &Path) -> Result<Shown> {
     match files {
         Files::Off => Ok(Shown::default()),
-        Files::Preload => preloaded(lib),
-        Files::Mount => mounted(lib),
-        Files::Auto => Ok(automatic(program, lib).unwrap_or_else(|error| {
+        Files::Preload => preloaded(config, lib),
+        Files::Mount => mounted(config, lib),
+        Files::Auto => Ok(automatic(config, program, lib).unwrap_or_else(|error| {
             eprintln!("nonic: the program will see no files of its devices: {error:#}");
             Shown::default()
         })),
@@ -45,8 +46,8 @@ pub(crate) fn show(files: Files, program: &OsStr, lib: &Path) -> Result<Shown> {
 }
 
 /// The library reaches most programs, and needs nobody's leave.
-fn automatic(program: &OsStr, lib: &Path) -> Result<Shown> {
-    let shown = preloaded(lib)?;
+fn automatic(config: &Config, program: &OsStr, lib: &Path) -> Result<Shown> {
+    let shown = preloaded(config, lib)?;
     let folder = shown.folder.as_deref().filter(|_| bypasses_libc(program));
     if let Some(folder) = folder {
         if mount::is_possible(folder) {
@@ -62,18 +63,18 @@ fn automatic(program: &OsStr, lib: &Path) -> Result<Shown> {
     Ok(shown)
 }
 
-fn preloaded(lib: &Path) -> Result<Shown> {
+fn preloaded(config: &Config, lib: &Path) -> Result<Shown> {
     let library = lib.join(LIBRARY);
     ensure!(library.is_file(), "there is no {LIBRARY} in {}", lib.display());
     Ok(Shown {
-        folder: Some(place()?),
+        folder: Some(place(config)?),
         library: Some(library),
     })
 }
 
 /// Programs that go through the C library get the library too, if there is one: it adds the counters up.
-fn mounted(lib: &Path) -> Result<Shown> {
-    let folder = place()?;
+fn mounted(config: &Config, lib: &Path) -> Result<Shown> {
+    let folder = place(config)?;
     mount::mount(&folder)?;
     Ok(Shown {
         folder: Some(folder),
@@ -81,6 +82,6 @@ fn mounted(lib: &Path) -> Result<Shown> {
     })
 }
 
-fn place() -> Result<PathBuf> {
-    nonic_sysfs::place().context("cannot make the files of the devices")
+fn place(config: &Config) -> Result<PathBuf> {
+    nonic_sysfs::place(config).context("cannot make the files of the devices")
 }

@@ -15,6 +15,7 @@ mod program;
 use anyhow::{Context, Result, bail, ensure};
 use environment::{defaults, preloadable, with_first};
 use files::Files;
+use nonic_sysfs::{Config, Wires};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,9 @@ pub(crate) struct Arguments {
     /// Carry the program's TCP sockets over RDMA; the other side needs the same
     #[arg(long)]
     sockets: bool,
+    /// What the devices speak that the program sees: RoCEv2 over UDP, iWARP over TCP, or both [default: NONIC_WIRE, or roce]
+    #[arg(long, value_enum, value_name = "WIRE")]
+    wire: Option<Wire>,
     /// How the program sees /dev/infiniband and /sys/class/infiniband
     #[arg(long, value_enum, default_value_t = Files::Auto, value_name = "HOW")]
     files: Files,
@@ -45,6 +49,32 @@ pub(crate) struct Arguments {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// What devices speak.
+#[derive(Copy, Clone, Debug, clap::ValueEnum)]
+enum Wire {
+    Roce,
+    Iwarp,
+    Both,
+}
+
+impl Wire {
+    fn as_setting(self) -> &'static str {
+        match self {
+            Wire::Roce => "roce",
+            Wire::Iwarp => "iwarp",
+            Wire::Both => "both",
+        }
+    }
+
+    fn as_wires(self) -> Wires {
+        match self {
+            Wire::Roce => Wires::Roce,
+            Wire::Iwarp => Wires::Iwarp,
+            Wire::Both => Wires::Both,
+        }
+    }
 }
 
 /// The file a folder must hold to be the one.
@@ -73,7 +103,12 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         ensure!(library.is_file(), "there is no {SOCKETS} in {}", lib.display());
         preloaded.push(library);
     }
-    let shown = files::show(arguments.files, program, &lib)?;
+    let mut config = Config::from_environment()?;
+    if let Some(wire) = arguments.wire {
+        command.env("NONIC_WIRE", wire.as_setting());
+        config.wires = wire.as_wires();
+    }
+    let shown = files::show(arguments.files, &config, program, &lib)?;
     match &shown.folder {
         Some(folder) => command.env("NONIC_FILES", folder),
         None => command.env_remove("NONIC_FILES"),

@@ -5,7 +5,8 @@
 
 use nonic_engine::host::{Block, BlockName, Delivery, Heard, Message, Outbox};
 use nonic_engine::netdev::LocalAddress;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::Shutdown;
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A lane that is offered to a block of an address.
 pub(crate) struct Attack {
     to: BlockName,
+    /// A queue pair of the victim's.
+    qpn: u32,
     /// Whose lane it is said to be.
     block: u16,
     outbox: Outbox,
@@ -31,13 +34,15 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
-    pub(crate) fn new(ip: IpAddr, victim: u16, claimed: u16) -> Self {
+    pub(crate) fn new(ip: IpAddr, victim: u32, claimed: u32) -> Self {
+        let block = |qpn: u32| (qpn >> 12) as u16;
         Attack {
             to: BlockName {
                 address: LocalAddress::from(ip),
-                block: Block::new(victim).expect("a block"),
+                block: Block::new(block(victim)).expect("a block"),
             },
-            block: claimed,
+            qpn: victim,
+            block: block(claimed),
             outbox: Outbox::new().expect("an outbox"),
             dice: 7,
         }
@@ -81,6 +86,8 @@ impl Attack {
             "many" => self.offer_many(),
             "notes" => self.forge_notes(),
             "hazard" => self.never_end(),
+            "bell" => self.seize_bell(),
+            "hold" => self.never_end_by_queue_pair(),
             other => panic!("there is no attack called {other}"),
         }
     }
@@ -195,6 +202,45 @@ impl Attack {
             key = key % (1 << 16) + 1;
             write(&memory, HAZARD, 1 << 32 | key);
         }
+        format!("{} taken", u32::from(taken))
+    }
+
+    /// Says that an access by the victim's queue pair is under way, and never that it has ended.
+    fn never_end_by_queue_pair(&mut self) -> String {
+        let memory = ring();
+        let taken = self.offer(&memory);
+        write(&memory, HAZARD, (u64::from(self.qpn) % (1 << 14) + 1) << 32);
+        // As long as this line is open, the lane is.
+        let line = std::mem::replace(&mut self.outbox, Outbox::new().expect("an outbox"));
+        std::mem::forget((memory, line));
+        format!("{} taken", u32::from(taken))
+    }
+
+    /// Does to what wakes the victim whatever its descriptor lets it: has calls wait, reads what others have written, fills
+    /// it, and makes it lead elsewhere.
+    fn seize_bell(&mut self) -> String {
+        let taken = self.offer(ring());
+        let fds = self.outbox.take_fds();
+        let bell = fds.first().expect("a lane that was taken has a bell");
+        rustix::fs::fcntl_setfl(bell, OFlags::empty()).expect("our own descriptor");
+        std::thread::sleep(Duration::from_secs(2));
+        let mut rung = 0;
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            rustix::fs::fcntl_setfl(bell, OFlags::NONBLOCK).expect("our own descriptor");
+            for word in [1, u64::MAX - 1] {
+                let written = rustix::io::write(bell, &u64::to_ne_bytes(word));
+                rung += u32::from(written.is_ok());
+            }
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+            rustix::fs::fcntl_setfl(bell, OFlags::empty()).expect("our own descriptor");
+            std::thread::sleep(Duration::from_millis(1));
+            // From here on it leads nowhere, if it is a socket.
+            if Instant::now() + Duration::from_secs(1) > until {
+                let _ = rustix::net::shutdown(bell, Shutdown::Both);
+            }
+        }
+        assert!(rung > 0, "it can be rung");
         format!("{} taken", u32::from(taken))
     }
 }

@@ -17,6 +17,16 @@ use std::time::{Duration, Instant};
 /// How long anything may take. Machines that run tests are busy; a hang is still a hang.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
+/// Before a command: runs it as the user nobody.
+pub(crate) const AS_NOBODY: [&str; 6] = [
+    "setpriv",
+    "--reuid",
+    "65534",
+    "--regid",
+    "65534",
+    "--clear-groups",
+];
+
 /// Where and as whom processes run.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -46,15 +56,7 @@ impl Place {
 
     /// As the user nobody, with a copy of the program that nobody may read.
     pub(crate) fn run_by_nobody(mut self, program: PathBuf) -> Self {
-        let setpriv = [
-            "setpriv",
-            "--reuid",
-            "65534",
-            "--regid",
-            "65534",
-            "--clear-groups",
-        ];
-        self.prefix.extend(setpriv.map(str::to_owned));
+        self.prefix.extend(AS_NOBODY.map(str::to_owned));
         self.program = program;
         self
     }

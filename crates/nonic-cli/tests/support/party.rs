@@ -4,10 +4,14 @@
 //! answers are lines of its standard output that begin with `> `. A flood goes on beside other commands and says how it
 //! ended when it does.
 
+use crate::confinement::Confinement;
 use crate::lane_attacks::Attack;
 use crate::support::namespace::Namespace;
 use crate::support::{DEADLINE, Process};
-use nonic::{Access, CompletionQueue, Device, Domain, Endpoint, Exposed, Lease, Prepared, QueuePair, Rc};
+use nonic::{
+    Access, AckTimeout, CompletionQueue, ConnectOptions, Device, Domain, Endpoint, Exposed, Lease, Prepared,
+    QueuePair, Rc,
+};
 use nonic::{RemoteSlice, SendQueue};
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -193,19 +197,16 @@ fn parse<T: FromStr>(word: &str) -> T {
 
 impl Desk {
     fn answer(&mut self, words: &[&str]) -> String {
-        match *words {
-            ["prepare", name] => self.prepare(name),
-            ["connect", name, endpoint] => {
-                let (prepared, queues) = self.prepared.remove(name).expect("it was prepared");
-                let pair = prepared.connect(&parse::<Endpoint>(endpoint)).expect("connected");
-                self.pairs.insert(name.to_owned(), (pair, queues));
-                "done".to_owned()
-            }
-            ["drop", name] => {
-                self.pairs.remove(name);
-                self.prepared.remove(name);
-                "done".to_owned()
-            }
+        self.answer_of_memory(words)
+            .or_else(|| self.answer_of_requests(words))
+            .or_else(|| self.answer_of_queue_pairs(words))
+            .or_else(|| self.answer_of_itself(words))
+            .unwrap_or_else(|| panic!("not understood: {words:?}"))
+    }
+
+    /// Commands that expose memory and take it back.
+    fn answer_of_memory(&mut self, words: &[&str]) -> Option<String> {
+        let answer = match *words {
             ["expose", shelf, len] => {
                 let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
                 let exposed = self.lease(parse(len)).expose(rights).expect("exposed");
@@ -231,6 +232,14 @@ impl Desk {
                 true => "clean".to_owned(),
                 false => "dirty".to_owned(),
             },
+            _ => return None,
+        };
+        Some(answer)
+    }
+
+    /// Commands that post a request and wait for it.
+    fn answer_of_requests(&mut self, words: &[&str]) -> Option<String> {
+        let answer = match *words {
             ["write", name, remote, len, seed] => {
                 let lease = self.message(seed, len);
                 self.sends(
@@ -261,6 +270,30 @@ impl Desk {
                 let lease = self.message(seed, len);
                 self.sends(name, |sq| sq.send(1, lease), |_| String::new())
             }
+            _ => return None,
+        };
+        Some(answer)
+    }
+
+    /// Commands that make and use queue pairs.
+    fn answer_of_queue_pairs(&mut self, words: &[&str]) -> Option<String> {
+        let answer = match *words {
+            ["prepare", name] => self.prepare(name),
+            ["connect", name, endpoint] => self.connect(name, endpoint, &ConnectOptions::default()),
+            // Gives up on a silent peer after some ten milliseconds.
+            ["connect", name, endpoint, "brisk"] => {
+                let options = ConnectOptions {
+                    timeout: AckTimeout::at_least(Duration::from_millis(8)),
+                    retries: 1,
+                    ..ConnectOptions::default()
+                };
+                self.connect(name, endpoint, &options)
+            }
+            ["drop", name] => {
+                self.pairs.remove(name);
+                self.prepared.remove(name);
+                "done".to_owned()
+            }
             ["recv", name, len] => {
                 let lease = self.lease(parse(len));
                 let (pair, _) = self.pairs.get_mut(name).expect("it is connected");
@@ -286,6 +319,14 @@ impl Desk {
                 std::thread::spawn(move || flood(pair, &queues, remote, count, leases));
                 "begun".to_owned()
             }
+            _ => return None,
+        };
+        Some(answer)
+    }
+
+    /// Commands about the process and its device.
+    fn answer_of_itself(&mut self, words: &[&str]) -> Option<String> {
+        let answer = match *words {
             ["counters"] => {
                 let (core, link) = self.device.counters();
                 let all = core.named().chain(link.named());
@@ -295,13 +336,18 @@ impl Desk {
             // The victim by one of its endpoints, and another whose lane it pretends to be.
             ["attack", name, victim, pretended] => {
                 let [victim, pretended] = [victim, pretended].map(parse::<Endpoint>);
-                let block = |endpoint: &Endpoint| (endpoint.qpn.value() >> 12) as u16;
-                Attack::new(victim.ip, block(&victim), block(&pretended)).run(name)
+                Attack::new(victim.ip, victim.qpn.value(), pretended.qpn.value()).run(name)
             }
             ["left"] => left(),
+            ["confine", how] => {
+                Confinement::from_str(how).expect("understood").enter();
+                "done".to_owned()
+            }
+            ["devices"] => devices(),
             ["usage"] => format!("{}", self.device.usage().queue_pairs),
-            _ => panic!("not understood: {words:?}"),
-        }
+            _ => return None,
+        };
+        Some(answer)
     }
 
     fn prepare(&mut self, name: &str) -> String {
@@ -318,6 +364,14 @@ impl Desk {
         let endpoint = prepared.endpoint().to_string();
         self.prepared.insert(name.to_owned(), (prepared, queues));
         endpoint
+    }
+
+    fn connect(&mut self, name: &str, endpoint: &str, options: &ConnectOptions) -> String {
+        let (prepared, queues) = self.prepared.remove(name).expect("it was prepared");
+        let endpoint = parse::<Endpoint>(endpoint);
+        let pair = prepared.connect_with(&endpoint, options).expect("connected");
+        self.pairs.insert(name.to_owned(), (pair, queues));
+        "done".to_owned()
     }
 
     fn lease(&self, len: usize) -> Lease {
@@ -429,6 +483,15 @@ fn flood(
         Some(status) => say(&format!("ended {status:?} {done}")),
         None => say(&format!("ended ok {done}")),
     }
+}
+
+/// Which roads `nonic devices -v` says are taken, when it is started by this process.
+fn devices() -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nonic"));
+    let output = command.args(["devices", "-v"]).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.starts_with("WRITEs and READs"));
+    line.unwrap_or_else(|| panic!("no word of it: {text}")).to_owned()
 }
 
 /// Descriptors of this process, and mappings of lanes and of what other processes publish.

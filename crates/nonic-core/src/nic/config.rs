@@ -1,7 +1,9 @@
 //! Limits of a NIC, and what a queue pair is created from.
 
+use crate::iwarp::IwarpConfig;
 use crate::qp::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer};
 use crate::roce::context::RoceContext;
+use crate::roce::rc::ReorderConfig;
 use crate::roce::window::WindowConfig;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::memory::{Access, PdId};
@@ -17,6 +19,8 @@ pub struct NicConfig {
     pub port_mtu: PathMtu,
     /// How much may be under way to a peer.
     pub window: WindowConfig,
+    /// What is done about packets that come out of order.
+    pub reorder: ReorderConfig,
     /// Whether packets are accepted whose IPv4 Identification has to be solved for (peers other than nonic
     /// send any). Leaves 16 bits of error detection for those.
     pub lenient_icrc: bool,
@@ -35,6 +39,8 @@ pub struct NicConfig {
     /// of a peer on this host: that is faster than packets by more than an answer takes. A peer that lets acknowledgements
     /// wait for its program's next call may take a millisecond, so it is not worth it for less than a lot.
     pub direct_worth: u32,
+    /// Habits of iWARP queue pairs.
+    pub iwarp: IwarpConfig,
 }
 
 impl Default for NicConfig {
@@ -42,6 +48,7 @@ impl Default for NicConfig {
         NicConfig {
             port_mtu: PathMtu::Mtu4096,
             window: WindowConfig::default(),
+            reorder: ReorderConfig::default(),
             lenient_icrc: true,
             max_wr: 32768,
             max_sge: 32,
@@ -49,6 +56,7 @@ impl Default for NicConfig {
             max_rd_atomic: 128,
             direct_piece: 1 << 20,
             direct_worth: 1 << 20,
+            iwarp: IwarpConfig::default(),
         }
     }
 }
@@ -128,8 +136,8 @@ impl QpInit {
         Ok(())
     }
 
-    pub(super) fn into_context(self, qpn: Qpn, config: &NicConfig) -> RoceContext {
-        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    /// What no transport is needed for.
+    pub(super) fn into_common(self, qpn: Qpn, state: QpState) -> QpContext {
         let capacity = self.capacity;
         let rq = self.srq.unwrap_or_else(|| {
             let depth = capacity.max_recv_wr as usize;
@@ -139,10 +147,10 @@ impl QpInit {
                 capacity.max_recv_sge as usize,
             ))
         });
-        let common = QpContext {
+        QpContext {
             qpn,
             service: self.service,
-            state: QpState::Reset,
+            state,
             pd: self.pd,
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
@@ -152,7 +160,12 @@ impl QpInit {
             access: Access::empty(),
             max_rd_atomic: 0,
             max_dest_rd_atomic: 0,
-        };
+        }
+    }
+
+    pub(super) fn into_context(self, qpn: Qpn, config: &NicConfig) -> RoceContext {
+        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let common = self.into_common(qpn, QpState::Reset);
         RoceContext {
             common,
             domain: None,

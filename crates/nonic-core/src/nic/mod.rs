@@ -14,6 +14,8 @@
 //! - [`Nic::poll_event`] yields events until `None`, [`Nic::poll_management`] what arrived at queue pair 1.
 //! - [`Nic::poll_timeout`] says when to call [`Nic::handle_timeout`] next. It may be early, never late.
 //!
+//! iWARP queue pairs have streams instead of packets: [`Nic::create_iwarp_qp`], [`Nic::stream_attach`] and the calls beside them.
+//!
 //! A `Nic` is one shard: a whole pipeline with its own queue pairs and timers. Shards of one device share
 //! a [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
 
@@ -21,6 +23,7 @@ mod config;
 mod numbers;
 mod qp1;
 mod receive;
+mod streams;
 mod transmit;
 mod xrc;
 
@@ -32,11 +35,13 @@ pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Outlet, Room, Transmit};
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::entropy::Entropy;
+use crate::iwarp::IwarpQueuePair;
 use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
 use crate::queue_pair::{PostError, QueuePair};
 use crate::resources::{Endpoint, NicResources, Pending};
 use crate::roce::context::RoceContext;
 use crate::roce::qp1::Qp1;
+use crate::roce::rc::ReorderMemory;
 use crate::roce::window::{PeerId, PeerTable, PeerWindow, Turn};
 use crate::roce::xrc::XrcTable;
 use crate::time::Time;
@@ -52,6 +57,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::net::IpAddr;
 use std::sync::Arc;
+use streams::Streams;
 
 /// A software NIC.
 pub struct Nic {
@@ -75,7 +81,10 @@ pub struct Nic {
     events: VecDeque<Event>,
     counters: Counters,
     peers: PeerTable,
+    reorder: ReorderMemory,
     xrc: XrcTable,
+    /// iWARP queue pairs, which have streams instead of packets.
+    streams: Streams,
     /// The way into the memory of peers on this host.
     direct: Option<Box<dyn DirectAccess>>,
     generation: u32,
@@ -102,6 +111,7 @@ macro_rules! resources {
             events: &mut $nic.events,
             counters: &mut $nic.counters,
             peers: &mut $nic.peers,
+            reorder: &mut $nic.reorder,
             endpoints: &$nic.endpoints,
             xrc: &$nic.xrc,
             direct: $nic.direct.as_deref_mut(),
@@ -116,6 +126,7 @@ impl Nic {
     /// A NIC without addresses and queue pairs.
     pub fn new(config: NicConfig, keys: Arc<KeyTable>, entropy: Box<dyn Entropy>) -> Self {
         Nic {
+            reorder: ReorderMemory::new(config.reorder),
             config,
             keys,
             entropy,
@@ -134,6 +145,7 @@ impl Nic {
             counters: Counters::default(),
             peers: PeerTable::default(),
             xrc: XrcTable::default(),
+            streams: Streams::default(),
             direct: None,
             generation: 0,
             failed: false,
@@ -166,7 +178,7 @@ impl Nic {
     /// Takes back a block of numbers that no queue pair needs any more. There may be one after a queue pair was
     /// destroyed.
     pub fn take_spare_qpn_block(&mut self) -> Option<u16> {
-        self.numbers.give_back(self.by_qpn.len())
+        self.numbers.give_back(self.queue_pairs())
     }
 
     /// The memory keys, shared with the other shards of the device.
@@ -203,17 +215,29 @@ impl Nic {
     /// Creates a queue pair in RESET.
     pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn, CreateError> {
         init.check(&self.config)?;
-        let taken = |value| self.by_qpn.contains_key(&value);
-        let drawn = self.numbers.draw(&mut *self.entropy, self.by_qpn.len(), taken);
-        let qpn = drawn.ok_or(CreateError::NoQpn)?;
+        let qpn = self.draw_qpn()?;
         Ok(self.insert_qp(qpn, init))
+    }
+
+    /// A number for a queue pair of any transport.
+    fn draw_qpn(&mut self) -> Result<Qpn, CreateError> {
+        let taken = |value| self.by_qpn.contains_key(&value) || self.streams.has(value);
+        let count = self.by_qpn.len() + self.streams.len();
+        let drawn = self.numbers.draw(&mut *self.entropy, count, taken);
+        drawn.ok_or(CreateError::NoQpn)
+    }
+
+    /// How many queue pairs there are.
+    fn queue_pairs(&self) -> usize {
+        self.by_qpn.len() + self.streams.len()
     }
 
     /// Creates a queue pair in RESET under a number the caller chose, whether or not it lies in the NIC's
     /// blocks: one that a replayed capture dictates. Queue pair 1 is the NIC's own.
     pub fn create_qp_with(&mut self, qpn: Qpn, init: QpInit) -> Result<Qpn, CreateError> {
         init.check(&self.config)?;
-        if matches!(qpn, Qpn::GSI | Qpn::MULTICAST) || self.by_qpn.contains_key(&qpn.value()) {
+        let taken = self.by_qpn.contains_key(&qpn.value()) || self.streams.has(qpn.value());
+        if matches!(qpn, Qpn::GSI | Qpn::MULTICAST) || taken {
             return Err(CreateError::QpnInUse);
         }
         Ok(self.insert_qp(qpn, init))
@@ -231,7 +255,7 @@ impl Nic {
     /// Destroys a queue pair; its outstanding requests end without completions. Answers whether it existed.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
         let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
-            return false;
+            return self.destroy_stream_qp(qpn);
         };
         self.numbers.retire(qpn);
         self.reset_qp(Time::ZERO, slot);
@@ -286,7 +310,9 @@ impl Nic {
 
     /// Changes a queue pair's attributes, its state among them.
     pub fn modify_qp(&mut self, now: Time, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
-        let slot = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
+        let Some(slot) = self.slot(qpn) else {
+            return self.modify_stream_qp(now, qpn, set);
+        };
         let common = &self.qps[slot].roce.common;
         let to = check_transition(common.service, common.state, set.state, set.mask())?;
         self.check_values(set)?;
@@ -304,6 +330,9 @@ impl Nic {
             qp.enter_error(&mut resources);
         } else {
             apply(&mut qp.roce, set);
+            if let Some(rate) = set.rate_limit {
+                qp.set_rate(now, rate);
+            }
             qp.start(to);
             qp.publish(&mut resources);
             qp.report_drained(&mut resources);
@@ -376,24 +405,40 @@ impl Nic {
 
     /// A queue pair's state.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        self.slot(qpn).map(|slot| self.qps[slot].roce.common.state)
+        match self.slot(qpn) {
+            Some(slot) => Some(self.qps[slot].roce.common.state),
+            None => self.streams.find(qpn).map(|qp| qp.common.state),
+        }
     }
 
     /// A queue pair's attributes as they stand.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttributes> {
-        self.slot(qpn).map(|slot| self.qps[slot].roce.attributes())
+        match self.slot(qpn) {
+            Some(slot) => Some(self.qps[slot].attributes()),
+            None => self.streams.find(qpn).map(IwarpQueuePair::attributes),
+        }
     }
 
     /// How many more send requests a queue pair takes at this moment.
     pub fn send_room(&self, qpn: Qpn) -> Option<usize> {
-        let qp = &self.qps[self.slot(qpn)?];
-        let depth = qp.roce.common.capacity.max_send_wr as usize;
-        Some(depth.saturating_sub(qp.send_queue_len()))
+        let (common, queued) = match self.slot(qpn) {
+            Some(slot) => (&self.qps[slot].roce.common, self.qps[slot].send_queue_len()),
+            None => self
+                .streams
+                .find(qpn)
+                .map(|qp| (&qp.common, qp.send_queue_len()))?,
+        };
+        Some((common.capacity.max_send_wr as usize).saturating_sub(queued))
     }
 
     /// Queues a send request.
     pub fn post_send(&mut self, now: Time, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let slot = self.slot_to_post(qpn)?;
+        if self.failed {
+            return Err(PostError::DeviceFailed);
+        }
+        let Some(slot) = self.slot(qpn) else {
+            return self.post_stream_send(now, qpn, request);
+        };
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
         nic.qps[slot].post_send(&mut resources, request)?;
@@ -403,7 +448,12 @@ impl Nic {
 
     /// Queues a receive on a queue pair's own receive queue.
     pub fn post_recv(&mut self, qpn: Qpn, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        let slot = self.slot_to_post(qpn)?;
+        if self.failed {
+            return Err(PostError::DeviceFailed);
+        }
+        let Some(slot) = self.slot(qpn) else {
+            return self.post_stream_recv(qpn, request);
+        };
         let nic = &mut *self;
         let mut resources = resources!(nic, Time::ZERO);
         nic.qps[slot].post_recv(&mut resources, request)
@@ -487,12 +537,18 @@ impl Nic {
             }
         }
         failed.into_iter().for_each(|slot| self.touch(slot));
+        self.fail_streams(Time::ZERO, |qp| {
+            Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq)
+        });
     }
 
     /// Whether the peer of a reliable queue pair owes an answer to something that is under way: an arrival or a timer will
     /// come, whatever the program does.
     pub fn awaits_answer(&self, qpn: Qpn) -> bool {
-        self.slot(qpn).is_some_and(|slot| self.qps[slot].awaits_answer())
+        match self.slot(qpn) {
+            Some(slot) => self.qps[slot].awaits_answer(),
+            None => self.streams.find(qpn).is_some_and(IwarpQueuePair::awaits_answer),
+        }
     }
 
     /// Whether completions wait for [`Nic::publish`].
@@ -520,6 +576,10 @@ impl Nic {
         for token in due {
             if token.timer == Timer::Window {
                 self.handle_window_timer(now, token);
+                continue;
+            }
+            if token.timer == Timer::Stream {
+                self.handle_stream_timer(now, token);
                 continue;
             }
             let slot = token.slot as usize;
@@ -559,11 +619,17 @@ impl Nic {
     /// What the NIC still holds, for leak checks.
     pub fn usage(&self) -> Usage {
         Usage {
-            queue_pairs: self.qps.len(),
-            send_requests: self.qps.iter().map(|(_, qp)| qp.send_queue_len()).sum(),
+            queue_pairs: self.queue_pairs(),
+            send_requests: self
+                .qps
+                .iter()
+                .map(|(_, qp)| qp.send_queue_len())
+                .chain(self.streams.iter().map(IwarpQueuePair::send_queue_len))
+                .sum(),
             timers: self.timers.len(),
             peers: self.peers.len(),
             in_flight_bytes: self.peers.in_flight(),
+            reordered_bytes: self.reorder.used(),
             unpublished: self.outbox.len(),
             management_datagrams: self.qp1.len(),
         }
@@ -586,19 +652,13 @@ impl Nic {
             }
         }
         failed.into_iter().for_each(|slot| self.touch(slot));
+        self.fail_streams(now, |_| true);
         self.qp1.clear();
     }
 
     /// Whether [`Nic::fail`] was called.
     pub fn has_failed(&self) -> bool {
         self.failed
-    }
-
-    fn slot_to_post(&self, qpn: Qpn) -> Result<usize, PostError> {
-        if self.failed {
-            return Err(PostError::DeviceFailed);
-        }
-        self.slot(qpn).ok_or(PostError::NoSuchQp)
     }
 
     fn slot(&self, qpn: Qpn) -> Option<usize> {
@@ -616,7 +676,7 @@ impl Nic {
 
     fn make_ready(&mut self, slot: usize) {
         let qp = &mut self.qps[slot];
-        if !qp.ready && (qp.send_queue_len() > 0 || qp.has_replies()) {
+        if !qp.ready && qp.has_to_send() {
             qp.ready = true;
             self.ready.push_back(Sender::QueuePair(slot));
         }
@@ -686,6 +746,7 @@ pub struct Usage {
     pub timers: usize,
     pub peers: usize,
     pub in_flight_bytes: u64,
+    pub reordered_bytes: usize,
     pub unpublished: usize,
     pub management_datagrams: usize,
 }
@@ -697,6 +758,7 @@ impl std::ops::AddAssign for Usage {
         self.timers += other.timers;
         self.peers += other.peers;
         self.in_flight_bytes += other.in_flight_bytes;
+        self.reordered_bytes += other.reordered_bytes;
         self.unpublished += other.unpublished;
         self.management_datagrams += other.management_datagrams;
     }

@@ -21,6 +21,8 @@ pub struct Arrival {
     pub dst: IpAddr,
     /// Length of each packet in the batch but the last. The batch is one packet if it is not shorter.
     pub stride: usize,
+    /// Whether the path marked it (ECN: Congestion Experienced).
+    pub congested: bool,
 }
 
 /// What vouches for the bytes of a packet.
@@ -50,7 +52,13 @@ impl Nic {
     pub fn handle_datagram(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
         let (flow, stride) = arrival.parts();
         for (index, packet) in bytes.chunks(stride).enumerate() {
-            self.handle_packet(now, &flow, Integrity::Sealed(index as u16), packet);
+            self.handle_packet(
+                now,
+                &flow,
+                Integrity::Sealed(index as u16),
+                packet,
+                arrival.congested,
+            );
         }
     }
 
@@ -59,11 +67,11 @@ impl Nic {
     pub fn handle_unsealed(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
         let (flow, stride) = arrival.parts();
         for packet in bytes.chunks(stride) {
-            self.handle_packet(now, &flow, Integrity::Host, packet);
+            self.handle_packet(now, &flow, Integrity::Host, packet, false);
         }
     }
 
-    fn handle_packet(&mut self, now: Time, flow: &Flow, integrity: Integrity, bytes: &[u8]) {
+    fn handle_packet(&mut self, now: Time, flow: &Flow, integrity: Integrity, bytes: &[u8], congested: bool) {
         self.counters.rx_packets += 1;
         self.counters.rx_bytes += bytes.len() as u64;
         let Ok(packet) = Packet::parse(bytes) else {
@@ -85,6 +93,10 @@ impl Nic {
         };
         let lenient = self.config.lenient_icrc;
         if self.verify(flow, integrity, lenient, bytes) && self.is_of_our_partition(&packet) {
+            if congested {
+                self.counters.rx_marked += 1;
+                self.qps[slot].note_mark(now);
+            }
             self.deliver(now, slot, flow, &packet);
         }
     }
@@ -158,9 +170,14 @@ impl Nic {
 /// Whether a packet's service and sender are those the queue pair listens to.
 fn takes(qp: &QueuePair, packet: &Packet<'_>, flow: &Flow) -> bool {
     let roce = &qp.roce;
-    roce.common.service == packet.headers.bth.opcode.service()
-        && match roce.common.service {
-            Service::Ud => true,
-            _ => roce.flow.dst == flow.src && roce.flow.src == flow.dst,
+    let service = packet.headers.bth.opcode.service();
+    match roce.common.service {
+        Service::Ud => service == Service::Ud,
+        // Congestion notifications are for whoever is connected.
+        own => {
+            (service == own || service == Service::Cnp)
+                && roce.flow.dst == flow.src
+                && roce.flow.src == flow.dst
         }
+    }
 }

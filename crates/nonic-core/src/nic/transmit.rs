@@ -60,6 +60,18 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    /// A batch of packets of this length, before the first.
+    fn empty(hop: &Hop, segment_size: usize) -> Self {
+        Transmit {
+            flow: hop.flow,
+            gid_index: hop.gid_index,
+            dest_qpn: hop.dest_qpn,
+            len: 0,
+            segment_size,
+            segments: 0,
+        }
+    }
+
     /// Where it goes.
     pub fn hop(&self) -> Hop {
         Hop {
@@ -207,17 +219,14 @@ impl Nic {
                     if sealed {
                         icrc::seal(&hop.flow, index as u16, &mut buf[start..start + len]);
                     }
-                    let so_far = transmit.get_or_insert(Transmit {
-                        flow: hop.flow,
-                        gid_index: hop.gid_index,
-                        dest_qpn: hop.dest_qpn,
-                        len: 0,
-                        segment_size: len,
-                        segments: 0,
-                    });
+                    let so_far = transmit.get_or_insert_with(|| Transmit::empty(&hop, len));
                     so_far.len += len;
                     so_far.segments += 1;
                     let limit = max_segments.min(nic.batch_limits[usize::from(hop.gid_index)]);
+                    // Most batches are one short message: asking again costs as much as writing it.
+                    if !qp.has_to_send() {
+                        return (transmit, After::Quiet);
+                    }
                     if len < so_far.segment_size || so_far.segments >= limit {
                         return (transmit, After::More);
                     }
@@ -226,20 +235,11 @@ impl Nic {
                 Emit::NotInBatch if transmit.is_some() => return (transmit, After::More),
                 Emit::NotInBatch | Emit::Idle => return (transmit, After::Quiet),
                 Emit::Window(bytes) => {
-                    let newcomer = qp.in_flight() == 0;
-                    if let (Some(peer), false) = (qp.roce.peer(&mut resources), qp.in_line) {
-                        qp.in_line = true;
-                        peer.wait(slot, bytes, newcomer);
-                    }
+                    wait_for_window(qp, &mut resources, slot, bytes);
                     return (transmit, After::Quiet);
                 }
                 Emit::FairShare(bytes) => {
-                    if let Some(peer) = qp.roce.peer(&mut resources) {
-                        peer.on_fair_share(bytes);
-                        if !std::mem::replace(&mut qp.resting, true) {
-                            peer.rest(slot, bytes);
-                        }
-                    }
+                    rest(qp, &mut resources, slot, bytes);
                     return (transmit, After::Quiet);
                 }
                 // Answers do not wait for what can be done without packets.
@@ -253,6 +253,25 @@ impl Nic {
                 },
                 Emit::Failed => return (transmit, After::Failed),
             }
+        }
+    }
+}
+
+/// The window to the peer has no room for so many bytes: the queue pair stands in line for it.
+fn wait_for_window(qp: &mut QueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
+    let newcomer = qp.in_flight() == 0;
+    if let (Some(peer), false) = (qp.roce.peer(nic), qp.in_line) {
+        qp.in_line = true;
+        peer.wait(slot, bytes, newcomer);
+    }
+}
+
+/// It has its fair share of the window, and others wait for it.
+fn rest(qp: &mut QueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
+    if let Some(peer) = qp.roce.peer(nic) {
+        peer.on_fair_share(bytes);
+        if !std::mem::replace(&mut qp.resting, true) {
+            peer.rest(slot, bytes);
         }
     }
 }

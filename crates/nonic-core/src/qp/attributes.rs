@@ -171,6 +171,7 @@ pub struct QpAttributes {
     pub sq_psn: Option<Psn>,
     pub max_dest_rd_atomic: Option<u8>,
     pub dest_qpn: Option<Qpn>,
+    pub rate_limit: Option<u32>,
 }
 
 impl QpAttributes {
@@ -196,6 +197,7 @@ impl QpAttributes {
                 AttributeMask::MAX_DEST_RD_ATOMIC,
             ),
             (self.dest_qpn.is_some(), AttributeMask::DEST_QPN),
+            (self.rate_limit.is_some(), AttributeMask::RATE_LIMIT),
         ];
         given
             .into_iter()

@@ -39,5 +39,7 @@ bitflags! {
         const MAX_DEST_RD_ATOMIC = 1 << 17;
         /// The peer's queue pair.
         const DEST_QPN = 1 << 20;
+        /// How fast requests leave, in kilobits per second; 0 is as fast as can be.
+        const RATE_LIMIT = 1 << 25;
     }
 }

@@ -136,13 +136,16 @@ pub fn transition(service: Service, from: QpState, to: QpState) -> Option<Transi
             optional: Mask::empty(),
         });
     }
-    let (required, optional) = match service {
+    let (required, mut optional) = match service {
         Service::Rc => reliable(from, to),
         Service::Xrc => extended(from, to),
         Service::Uc => unreliable(from, to),
         Service::Ud => datagram(from, to),
         _ => None,
     }?;
+    if to == QpState::Rts {
+        optional |= Mask::RATE_LIMIT;
+    }
     // Naming the state one is in is allowed everywhere; moving requires it.
     let (required, optional) = if from == to {
         (required, optional | Mask::STATE)

@@ -58,9 +58,9 @@ impl QueuePair {
             QpState::Rtr => roce.heard,
             _ => false,
         };
-        let mut access = common.access & (Access::REMOTE_WRITE | Access::REMOTE_READ);
+        let mut access = common.access & (Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
         if common.max_dest_rd_atomic == 0 {
-            access -= Access::REMOTE_READ;
+            access -= Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         }
         let serves = serves && common.service == Service::Rc && roce.path.is_some() && !access.is_empty();
         serves.then(|| Target {

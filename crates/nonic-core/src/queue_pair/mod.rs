@@ -4,13 +4,16 @@ mod direct;
 mod post;
 
 pub use post::PostError;
+pub(crate) use post::gather_payload;
 
 use crate::direct::Target;
-use crate::qp::QpState;
+use crate::qp::{QpAttributes, QpState};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal, Hop};
-use crate::roce::rc::{Requester, RequesterTimers, Responder};
+use crate::roce::notification::Notification;
+use crate::roce::pacer::Pacer;
+use crate::roce::rc::{Requester, Responder};
 use crate::roce::sender::Sender;
 use crate::roce::uc::UcReceiver;
 use crate::roce::ud::UdReceiver;
@@ -19,7 +22,7 @@ use crate::time::Time;
 use crate::timer::Timer;
 use crate::verbs::event::Event;
 use crate::verbs::work::Status;
-use nonic_wire::{Flow, Packet, Service};
+use nonic_wire::{Flow, Operation, Packet, Service};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -41,11 +44,17 @@ pub(crate) struct QueuePair {
     drain_reported: bool,
     /// The next batch begins with answers to the peer.
     replies_first: bool,
+    notification: Notification,
+    pacer: Pacer,
     /// What its peer was told it may do by itself, if it is on this host. Boxed: few have one.
     published: Option<Box<Target>>,
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all queue pairs are reliable connections"
+)]
 enum Machine {
     Rc {
         requester: Requester,
@@ -89,23 +98,27 @@ impl QueuePair {
             scheduled,
             drain_reported: false,
             replies_first: false,
+            notification: Notification::default(),
+            pacer: Pacer::default(),
             published: None,
         }
     }
 
     /// When `timer` is due, if it is set.
     pub(crate) fn deadline(&self, timer: Timer) -> Option<Time> {
-        let Machine::Rc { requester, .. } = &self.machine else {
+        if timer == Timer::Pace {
+            return self.pacer.next().filter(|_| self.has_unsent());
+        }
+        let Machine::Rc { requester, responder } = &self.machine else {
             return None;
         };
-        let RequesterTimers {
-            retransmit_at,
-            quiet_until,
-        } = requester.timers;
+        let timers = &requester.timers;
         match timer {
-            Timer::Retransmit => retransmit_at,
-            Timer::ReceiverNotReady => quiet_until,
-            Timer::Window => None,
+            Timer::Retransmit => timers.retransmit_at,
+            Timer::ReceiverNotReady => timers.quiet_until,
+            Timer::Recovery => timers.recover_at(),
+            Timer::Gap => responder.deadline(),
+            Timer::Pace | Timer::Window | Timer::Stream => None,
         }
     }
 
@@ -141,10 +154,30 @@ impl QueuePair {
         }
     }
 
+    /// A packet for it came with a mark: its peer is told, if it has one.
+    pub(crate) fn note_mark(&mut self, now: Time) {
+        if self.roce.connected_hop().is_some() {
+            self.notification.on_marked(now);
+        }
+    }
+
+    /// The peer says that what we send meets a congested path.
+    fn handle_notification(&mut self, nic: &mut NicResources<'_>) {
+        nic.counters.cnps_received += 1;
+        let (now, mtu) = (nic.now, self.roce.mtu);
+        if let Some(peer) = self.roce.peer(nic) {
+            peer.on_notified(now, mtu);
+        }
+    }
+
     /// Takes a packet meant for it.
     pub(crate) fn handle(&mut self, nic: &mut NicResources<'_>, packet: &Packet<'_>, flow: &Flow) {
         if !self.roce.common.state.receives() {
             nic.counters.rx_unclaimed += 1;
+            return;
+        }
+        if packet.headers.bth.opcode.operation() == Operation::Cnp {
+            self.handle_notification(nic);
             return;
         }
         let first = self.roce.common.state == QpState::Rtr && !self.roce.heard;
@@ -184,9 +217,10 @@ impl QueuePair {
 
     /// Runs what is due.
     pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
-        let Machine::Rc { requester, .. } = &mut self.machine else {
+        let Machine::Rc { requester, responder } = &mut self.machine else {
             return;
         };
+        responder.handle_timeout(nic);
         if let Err(Fatal) = requester.handle_timeout(&self.roce, nic) {
             self.enter_error(nic);
         }
@@ -195,6 +229,12 @@ impl QueuePair {
     /// Writes the next packet, if there is one and it fits the batch; and where it goes.
     pub(crate) fn emit(&mut self, nic: &mut NicResources<'_>, batch: &Batch, out: &mut [u8]) -> (Emit, Hop) {
         let roce = &self.roce;
+        if self.notification.is_due() {
+            return (self.notification.emit(roce, nic, batch, out), roce.hop());
+        }
+        if self.pacer.holds(nic.now) {
+            return (self.emit_replies(nic, batch, out), self.roce.hop());
+        }
         let (emitted, hop) = match &mut self.machine {
             Machine::Rc { requester, responder } => {
                 // An acknowledgement is shorter than most requests, so it fits behind them in one batch but
@@ -219,11 +259,39 @@ impl QueuePair {
             }
             Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.emit(roce, nic, batch, out),
         };
-        if emitted == Emit::Failed {
-            self.send_failed(nic);
+        match emitted {
+            Emit::Packet(length) => self.pacer.on_sent(nic.now, length),
+            Emit::Direct(length) => self.pacer.on_sent(nic.now, length as usize),
+            Emit::Failed => self.send_failed(nic),
+            _ => {}
         }
         self.report_drained(nic);
         (emitted, hop)
+    }
+
+    /// Writes an answer to the peer, if there is one: requests must wait.
+    fn emit_replies(&mut self, nic: &mut NicResources<'_>, batch: &Batch, out: &mut [u8]) -> Emit {
+        let Machine::Rc { responder, .. } = &mut self.machine else {
+            return Emit::Idle;
+        };
+        let emitted = responder.emit(&self.roce, nic, batch, out);
+        if emitted == Emit::Failed {
+            self.send_failed(nic);
+        }
+        emitted
+    }
+
+    /// From now on, its requests leave no faster than so many kilobits in a second; 0 is as fast as they can.
+    pub(crate) fn set_rate(&mut self, now: Time, kilobits_per_second: u32) {
+        self.pacer.set(now, kilobits_per_second);
+    }
+
+    /// The attributes in force.
+    pub(crate) fn attributes(&self) -> QpAttributes {
+        QpAttributes {
+            rate_limit: Some(self.pacer.rate()),
+            ..self.roce.attributes()
+        }
     }
 
     /// The send queue cannot go on. Unreliable services keep receiving.
@@ -276,10 +344,12 @@ impl QueuePair {
     /// Back to a blank queue pair, without completions.
     pub(crate) fn reset(&mut self, nic: &mut NicResources<'_>) {
         self.withdraw(nic);
+        self.notification.forget();
+        self.pacer = Pacer::default();
         match &mut self.machine {
             Machine::Rc { requester, responder } => {
                 requester.forget(&self.roce, nic);
-                responder.forget();
+                responder.forget(nic);
             }
             Machine::Uc { sender, receiver } => {
                 sender.forget();
@@ -347,9 +417,25 @@ impl QueuePair {
 
     /// Whether it has nothing to send but plain acknowledgements.
     pub(crate) fn only_acknowledges(&self) -> bool {
+        !self.notification.is_due()
+            && match &self.machine {
+                Machine::Rc { requester, responder } => {
+                    !requester.has_unsent() && responder.only_acknowledges()
+                }
+                Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len() == 0,
+            }
+    }
+
+    /// Whether there is a request that has not been sent, or an answer. It may have to wait.
+    pub(crate) fn has_to_send(&self) -> bool {
+        self.has_unsent() || self.has_replies() || self.notification.is_due()
+    }
+
+    /// Whether there is a request that has not been sent.
+    fn has_unsent(&self) -> bool {
         match &self.machine {
-            Machine::Rc { requester, responder } => !requester.has_unsent() && responder.only_acknowledges(),
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len() == 0,
+            Machine::Rc { requester, .. } => requester.has_unsent(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len() > 0,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use super::{Machine, QueuePair};
 use crate::placement::MAX_MESSAGE;
-use crate::qp::QpState;
+use crate::qp::{QpContext, QpState};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
+use crate::roce::emit::Fatal;
 use crate::roce::segment::Segment;
-use crate::verbs::memory::{SgList, Sge};
+use crate::verbs::memory::SgList;
 use crate::verbs::rq::RecvRefused;
 use crate::verbs::work::{Data, RecvRequest, SendOp, SendRequest, Status};
 use crate::verbs::wqe::{Payload, SendWqe};
@@ -83,7 +84,9 @@ impl QueuePair {
         match &mut self.machine {
             Machine::Rc { requester, .. } => {
                 requester.post(&self.roce, wqe);
-                requester.execute_posted(&self.roce, nic);
+                if let Err(Fatal) = requester.execute_posted(&self.roce, nic) {
+                    self.enter_error(nic);
+                }
             }
             Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.post(wqe),
         }
@@ -123,7 +126,7 @@ fn build(
 ) -> Result<SendWqe, PostError> {
     check_service(roce, request.op)?;
     check_destination(roce, nic, request)?;
-    let payload = gather_payload(roce, nic, request)?;
+    let payload = gather_payload(&roce.common, nic, request)?;
     let length = payload.length();
     let fits = match request.op {
         SendOp::AtomicWrite(_) => length == 8,
@@ -193,8 +196,9 @@ fn check_destination(
     }
 }
 
-fn gather_payload(
-    roce: &RoceContext,
+/// Where a request's bytes are, inline ones copied.
+pub(crate) fn gather_payload(
+    common: &QpContext,
     nic: &NicResources<'_>,
     request: &SendRequest<'_>,
 ) -> Result<Payload, PostError> {
@@ -203,7 +207,7 @@ fn gather_payload(
             // The bytes of an ATOMIC_WRITE are part of the request itself.
             let limit = match request.op {
                 SendOp::AtomicWrite(_) => 8,
-                _ => roce.common.capacity.max_inline_data as usize,
+                _ => common.capacity.max_inline_data as usize,
             };
             if request.op.fetches() || bytes.len() > limit {
                 return Err(PostError::Inline);
@@ -211,14 +215,11 @@ fn gather_payload(
             Ok(Payload::Inline(bytes.into()))
         }
         Data::Sges(sges) => {
-            if sges.len() > roce.common.capacity.max_send_sge as usize {
+            if sges.len() > common.capacity.max_send_sge as usize {
                 return Err(PostError::TooManySges);
             }
-            Ok(Payload::Memory(resolve(roce, nic, sges)))
+            let list = SgList::resolve(sges, nic.keys, common.pd, common.qpn);
+            Ok(Payload::Memory(list))
         }
     }
-}
-
-fn resolve(roce: &RoceContext, nic: &NicResources<'_>, sges: &[Sge]) -> SgList {
-    SgList::resolve(sges, nic.keys, roce.common.pd, roce.common.qpn)
 }

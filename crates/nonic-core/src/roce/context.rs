@@ -81,6 +81,7 @@ impl RoceContext {
             sq_psn: Some(self.sq_psn),
             max_dest_rd_atomic: Some(self.common.max_dest_rd_atomic),
             dest_qpn: Some(self.dest_qpn),
+            rate_limit: None,
         }
     }
 }

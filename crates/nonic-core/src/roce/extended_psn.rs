@@ -23,6 +23,11 @@ impl ExtendedPsn {
         self + 1
     }
 
+    /// The one before. There is one: a sequence begins a lap up.
+    pub(crate) fn prev(self) -> Self {
+        ExtendedPsn(self.0 - 1)
+    }
+
     /// The number nearest to this one that stands on the wire as `psn`.
     pub(crate) fn nearest(self, psn: Psn) -> Option<Self> {
         let ahead = psn.distance_from(self.psn());

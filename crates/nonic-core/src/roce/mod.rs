@@ -8,13 +8,19 @@
 //! - `qp1`: management datagrams.
 //! - `request_packet`, `segment`: from a work request to the bytes of one of its packets, for every service.
 //! - `refusal`: which NAK says why a request is not executed.
-//! - `window`: how much may be on its way to a peer, for all queue pairs that talk to it.
+//! - `window`: how much may be on its way to a peer, for all queue pairs that talk to it; `congestion`: what the path tells
+//!   about how much that should be.
+//! - `pacer`: a rate that a queue pair was given.
+//! - `notification`: how the peer is told that the path is congested.
 //!
 //! What a program sees of a queue pair (work requests, completions, memory) belongs to no transport and is beside this module.
 
+pub(crate) mod congestion;
 pub(crate) mod context;
 pub(crate) mod emit;
 pub(crate) mod extended_psn;
+pub(crate) mod notification;
+pub(crate) mod pacer;
 pub(crate) mod qp1;
 pub(crate) mod rc;
 pub(crate) mod refusal;

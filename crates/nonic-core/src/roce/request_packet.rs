@@ -5,7 +5,9 @@ use crate::roce::segment::{Segment, packets_for};
 use crate::verbs::memory::SgFault;
 use crate::verbs::work::{Destination, RemoteAddress, SendFlags, SendOp};
 use crate::verbs::wqe::SendWqe;
-use nonic_wire::{AtomicEth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len};
+use nonic_wire::{
+    AtomicEth, Bth, Deth, Feth, Headers, ICRC_LEN, Opcode, Operation, Psn, Reth, Service, pad_len,
+};
 
 /// How many packets a request takes, or its answer if it is a READ; none for local operations.
 pub(crate) fn packets_of(wqe: &SendWqe, mtu: u32) -> u32 {
@@ -72,6 +74,10 @@ impl RequestPacket {
         let payload = self.payload_len();
         let mut headers = Headers::new(roce.bth(self.operation, psn));
         headers.bth.ack_request = ack_request;
+        if matches!(roce.common.service, Service::Rc | Service::Xrc) {
+            // We understand selective acknowledgements; whoever does not know them ignores the bit.
+            headers.bth.resv7 = Bth::SELECTIVE;
+        }
         headers.bth.pad = pad_len(payload) as u8;
         headers.bth.solicited = self.segment.last && wqe.flags.contains(SendFlags::SOLICITED);
         self.describe(wqe, &mut headers);

@@ -1,8 +1,8 @@
 //! How much may be on its way to a peer: one window for all queue pairs that talk to it.
 //!
 //! A UDP socket's receive buffer is what overflows first, and every queue pair of the peer's process shares
-//! it. So the window is per address, in bytes of path MTU: it starts small, grows with acknowledgements
-//! (doubling, then linearly) and shrinks on loss. READ responses count as soon as they are asked for.
+//! it. So the window is per address, in bytes of path MTU; how large it is, `congestion` says. READ responses count as soon
+//! as they are asked for.
 //!
 //! Sharing it must not mean that one queue pair whose peer is dead, stopped or slow takes it from all others.
 //! Four rules see to that:
@@ -18,12 +18,13 @@
 //! - **Whoever has its fair share lets others go first.** If the window was full in this epoch or the one before,
 //!   a queue pair may have the window divided by the number of its users. One that has it does not join those
 //!   who stand in line, but rests until it has less or the window has not been full for a while.
-//! - **A loss takes from the window half of what the loser had in it, and a timeout takes anything only if
+//! - **A loss takes from the window no more than half of what the loser had in it, and a timeout takes anything only if
 //!   nobody else made progress since.** Otherwise it says something about that queue pair, not about the path.
 //!
 //! What the window counts never exceeds it, with two exceptions of one packet: one may always be under way, and
 //! a queue pair may ask with one for an acknowledgement it would otherwise never get.
 
+use crate::roce::congestion::Congestion;
 use crate::time::Time;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -33,8 +34,10 @@ use std::time::Duration;
 const EPOCH_ROUND_TRIPS: u64 = 4;
 
 /// Bounds of an epoch. A peer may withhold an acknowledgement for a millisecond, so less would call the living
-/// stalled. With more than the upper one, a slow peer's own round trips would hide that it is slow.
+/// stalled. With more than the upper one, a slow peer's own round trips would hide that it is slow, unless nobody has seen
+/// shorter ones: then the path is long, and the upper bound is [`LONG_EPOCH_NS`].
 const EPOCH_NS: std::ops::RangeInclusive<u64> = 2_000_000..=100_000_000;
+const LONG_EPOCH_NS: u64 = 2_000_000_000;
 
 /// An epoch in which nobody made progress lasts this many times as long: a process that is not scheduled for
 /// a few milliseconds has not gone.
@@ -53,7 +56,7 @@ impl Default for WindowConfig {
     fn default() -> Self {
         WindowConfig {
             initial: 256 << 10,
-            max: 512 << 10,
+            max: 128 << 20,
         }
     }
 }
@@ -117,10 +120,7 @@ struct Held {
 
 #[derive(Debug)]
 pub(crate) struct PeerWindow {
-    window: u32,
-    /// Below this the window doubles per round trip, above it grows linearly.
-    threshold: u32,
-    max: u32,
+    congestion: Congestion,
     /// Bytes of all shares that are not stalled: the sum of `held`.
     in_flight: u64,
     /// The shares of this epoch and of the one before, by its lowest bit.
@@ -158,9 +158,7 @@ pub(crate) struct PeerWindow {
 impl PeerWindow {
     fn new(ip: IpAddr, config: &WindowConfig, generation: u32) -> Self {
         PeerWindow {
-            window: config.initial,
-            threshold: config.max,
-            max: config.max,
+            congestion: Congestion::new(config.initial, config.max),
             in_flight: 0,
             held: [Held::default(); 2],
             // Later than the epochs below, which are of something that never happened.
@@ -219,12 +217,13 @@ impl PeerWindow {
 
     /// Whether others might have less than a fair share if this one had more.
     fn has_fair_share(&self, share: &Share) -> bool {
-        self.was_full() && share.bytes > 0 && share.bytes >= u64::from(self.fair_share())
+        self.was_full() && share.bytes > 0 && share.bytes >= self.fair_share()
     }
 
     /// The window divided by those who use it and those who would like to.
-    fn fair_share(&self) -> u32 {
-        self.window / (self.held[0].holders + self.held[1].holders + self.newcomers).max(1)
+    fn fair_share(&self) -> u64 {
+        let users = self.held[0].holders + self.held[1].holders + self.newcomers;
+        self.congestion.window() / u64::from(users.max(1))
     }
 
     /// Whether somebody found the window full of late.
@@ -239,22 +238,22 @@ impl PeerWindow {
 
     /// One packet always has room if nothing is under way.
     fn has_room_for(&self, bytes: u32) -> bool {
-        self.in_flight == 0 || self.in_flight + u64::from(bytes) <= u64::from(self.window)
+        self.in_flight == 0 || self.in_flight + u64::from(bytes) <= self.congestion.window()
     }
 
     /// How much of the window one queue pair may have as things stand.
-    pub(crate) fn part(&self) -> u32 {
+    pub(crate) fn part(&self) -> u64 {
         if self.was_full() {
             self.fair_share()
         } else {
-            self.window
+            self.congestion.window()
         }
     }
 
     /// How much a READ may ask for at once. Half the window, so that it finds room at all; no more than a fair
     /// share if others wait, because a repetition that nobody answers is counted too.
-    pub(crate) fn largest_read(&self) -> u32 {
-        self.part().min(self.window / 2)
+    pub(crate) fn largest_read(&self) -> u64 {
+        self.part().min(self.congestion.window() / 2)
     }
 
     /// Whether a share is of this epoch or the one before, so that its bytes are in the sums.
@@ -319,7 +318,14 @@ impl PeerWindow {
     }
 
     fn epoch_ns(&self) -> u64 {
-        (EPOCH_ROUND_TRIPS * self.round_trip_ns).clamp(*EPOCH_NS.start(), *EPOCH_NS.end())
+        let usual = (EPOCH_ROUND_TRIPS * self.round_trip_ns).clamp(*EPOCH_NS.start(), *EPOCH_NS.end());
+        let shortest = EPOCH_ROUND_TRIPS.saturating_mul(self.congestion.shortest_round_trip_ns());
+        usual.max(shortest.min(LONG_EPOCH_NS))
+    }
+
+    /// An answer that takes no longer than this is as prompt as the path allows.
+    pub(crate) fn prompt(&self) -> Duration {
+        Duration::from_nanos(self.epoch_ns() / 2)
     }
 
     /// When the timer that ends epochs must be set for, if it must. Answers once, until it has fired.
@@ -341,6 +347,7 @@ impl PeerWindow {
     /// line already.
     pub(crate) fn wait(&mut self, slot: usize, bytes: u32, newcomer: bool) {
         self.full_epoch = self.epoch;
+        self.congestion.on_full();
         self.newcomers += u32::from(newcomer);
         self.line.push_back(Waiting {
             slot,
@@ -353,6 +360,7 @@ impl PeerWindow {
     pub(crate) fn on_fair_share(&mut self, bytes: u32) {
         if !self.has_room_for(bytes) {
             self.full_epoch = self.epoch;
+            self.congestion.on_full();
         }
     }
 
@@ -404,20 +412,15 @@ impl PeerWindow {
         self.account(share, 0, false);
         self.turn_epoch(now);
         self.progress_epoch = self.epoch;
-        let growth = if self.window < self.threshold {
-            bytes
-        } else {
-            // One MTU per window's worth of progress.
-            (u64::from(bytes) * u64::from(mtu) / u64::from(self.window)).max(1) as u32
-        };
-        self.window = self.window.saturating_add(growth).min(self.max);
+        self.congestion.on_delivered(now, u64::from(bytes), mtu);
     }
 
     /// An answer took this long. Those that took longer than usual count little: one slow queue pair must not
     /// make the others' round trips look long.
-    pub(crate) fn on_round_trip(&mut self, duration: Duration) {
-        let longest = EPOCH_NS.end() / EPOCH_ROUND_TRIPS;
-        let sample = u64::try_from(duration.as_nanos()).map_or(longest, |ns| ns.min(longest));
+    pub(crate) fn on_round_trip(&mut self, now: Time, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.congestion.on_round_trip(now, ns);
+        let sample = ns.min(EPOCH_NS.end() / EPOCH_ROUND_TRIPS);
         let known = &mut self.round_trip_ns;
         if sample < *known {
             *known -= (*known - sample) / 8;
@@ -426,11 +429,19 @@ impl PeerWindow {
         }
     }
 
-    /// A queue pair was told of a gap.
+    /// A queue pair was told of a gap, and begins again there.
     pub(crate) fn on_loss(&mut self, share: &Share, mtu: u32) {
-        let half = u32::try_from(share.bytes / 2).unwrap_or(u32::MAX);
-        self.window = self.window.saturating_sub(half).max(4 * mtu);
-        self.threshold = self.window;
+        self.congestion.on_gone_back(share.bytes, mtu);
+    }
+
+    /// So many bytes of a queue pair are to be sent again, and nothing else.
+    pub(crate) fn on_lost(&mut self, bytes: u64) {
+        self.congestion.on_lost(bytes);
+    }
+
+    /// The path says that it is congested.
+    pub(crate) fn on_notified(&mut self, now: Time, mtu: u32) {
+        self.congestion.on_notified(now, mtu);
     }
 
     /// A queue pair heard nothing in time. That says nothing about the path if others have heard something
@@ -440,8 +451,7 @@ impl PeerWindow {
             return;
         }
         self.timeout_epoch = self.epoch;
-        self.threshold = (self.window / 2).max(4 * mtu);
-        self.window = 4 * mtu;
+        self.congestion.on_timeout(mtu);
     }
 }
 

@@ -93,10 +93,11 @@ fn replay(cast: &Cast, mut script: Script) -> (Host, Vec<Status>) {
     (host, statuses)
 }
 
-/// Headers and payload, without the wish for an acknowledgement, the migration bit and the ICRC.
+/// Headers and payload, without the wish for an acknowledgement, selective or not, the migration bit and the ICRC.
 fn essence(bytes: &[u8]) -> Packet<'_> {
     let mut packet = Packet::parse(bytes).expect("a packet");
     packet.headers.bth.ack_request = false;
+    packet.headers.bth.resv7 &= !nonic_wire::Bth::SELECTIVE;
     packet.headers.bth.migrated = false;
     packet.icrc = [0; 4];
     packet

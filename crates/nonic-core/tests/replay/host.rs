@@ -4,8 +4,8 @@ use super::capture::{CLIENT, Cast, MEMORY, QKEY, Recorded, SERVER, SERVER_PSN};
 use nonic_core::{
     Access, AckTimeout, Arrival, Completion, CompletionQueue, CqId, Data, Destination, Endpoint, HeapRegion,
     KeySpec, KeyTable, MAX_BATCH_LEN, Nic, NicConfig, Path, PdId, Psn, QpAttributes, QpCapacity, QpInit,
-    QpState, Qpn, ReceiveQueue, RecvRequest, RnrTimer, SeededEntropy, SendFlags, SendOp, SendRequest,
-    Service, Sge, SrqId, Time,
+    QpState, Qpn, ReceiveQueue, RecvRequest, ReorderConfig, RnrTimer, SeededEntropy, SendFlags, SendOp,
+    SendRequest, Service, Sge, SrqId, Time,
 };
 use nonic_wire::Packet;
 use std::net::{IpAddr, SocketAddr};
@@ -34,16 +34,44 @@ impl Host {
     pub(crate) fn client(cast: &Cast) -> Host {
         let remote = (cast.server(), SERVER, Psn::new(SERVER_PSN));
         let local = (cast.client(), CLIENT, Psn::new(cast.client_psn));
-        Host::new(cast, local, remote, (CLIENT_KEY, CLIENT_ADDR), false)
+        Host::new(
+            NicConfig::default(),
+            cast,
+            local,
+            remote,
+            (CLIENT_KEY, CLIENT_ADDR),
+            false,
+        )
     }
 
     pub(crate) fn server(cast: &Cast, srq: bool) -> Host {
+        Host::server_with(NicConfig::default(), cast, srq)
+    }
+
+    /// One that keeps nothing that comes early and reports gaps at once, as rxe does.
+    pub(crate) fn go_back_n_server(cast: &Cast) -> Host {
+        let config = NicConfig {
+            reorder: ReorderConfig::NONE,
+            ..NicConfig::default()
+        };
+        Host::server_with(config, cast, false)
+    }
+
+    fn server_with(config: NicConfig, cast: &Cast, srq: bool) -> Host {
         let remote = (cast.client(), CLIENT, Psn::new(cast.client_psn));
         let local = (cast.server(), SERVER, Psn::new(SERVER_PSN));
-        Host::new(cast, local, remote, (cast.server_rkey, cast.server_addr), srq)
+        Host::new(
+            config,
+            cast,
+            local,
+            remote,
+            (cast.server_rkey, cast.server_addr),
+            srq,
+        )
     }
 
     fn new(
+        config: NicConfig,
         cast: &Cast,
         local: (Qpn, IpAddr, Psn),
         remote: (Qpn, IpAddr, Psn),
@@ -53,7 +81,7 @@ impl Host {
         let keys = Arc::new(KeyTable::new());
         let pd = keys.alloc_pd();
         let entropy = Box::new(SeededEntropy::new(1));
-        let mut nic = Nic::new(NicConfig::default(), Arc::clone(&keys), entropy);
+        let mut nic = Nic::new(config, Arc::clone(&keys), entropy);
         nic.add_endpoint(Endpoint {
             ip: local.1,
             port: 50_000,
@@ -170,6 +198,7 @@ impl Host {
             src: SocketAddr::new(recorded.flow.src, recorded.flow.src_port),
             dst: recorded.flow.dst,
             stride: recorded.bytes.len(),
+            congested: false,
         };
         self.nic.handle_datagram(self.now, &arrival, &recorded.bytes);
     }

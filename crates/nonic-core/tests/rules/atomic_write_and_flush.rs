@@ -1,6 +1,6 @@
 //! ATOMIC_WRITE and FLUSH: requests that the peer answers with a READ response without data.
 
-use crate::support::{Node, Pair, Setup, Solo};
+use crate::support::{Node, Pair, Setup, Solo, ms};
 use crate::{completed, post, sent};
 use nonic_core::{
     Access, CompletionOpcode, Data, Fault, Flush, FlushRange, HeapRegion, KeySpec, Placement, PostError,
@@ -129,9 +129,11 @@ fn a_lost_answer_to_an_atomic_write_is_asked_for_again() {
     let requests = pair.a.transmit();
     pair.b.receive_all(&requests);
     let answers = sent!(pair.b, [RC_RDMA_READ_RESPONSE_ONLY, RC_ACKNOWLEDGE]);
-    // The acknowledgement behind it proves that it was lost.
+    // The acknowledgement behind it has overtaken it; that it was lost shows when it stays away.
     pair.a.receive(&answers[1]);
     completed!(pair.a, []);
+    sent!(pair.a, []);
+    pair.advance(ms(1));
     pair.exchange();
     completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
 }

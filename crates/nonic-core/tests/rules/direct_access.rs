@@ -89,7 +89,6 @@ fn what_needs_the_targets_processor_goes_as_packets() {
     let ops = [
         SendOp::Send,
         SendOp::WriteWithImmediate(remote, 7),
-        SendOp::FetchAdd { remote, add: 1 },
         SendOp::AtomicWrite(remote),
     ];
     for (id, op) in ops.into_iter().enumerate() {
@@ -104,6 +103,150 @@ fn what_needs_the_targets_processor_goes_as_packets() {
     post!(pair.a, 9, SendOp::Write(remote), 0, 0);
     sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
     assert_eq!(host.pieces(), (0, 0));
+}
+
+#[test]
+fn an_atomic_needs_no_packet_and_brings_what_was_there() {
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
+    pair.b.set_word(64, 5);
+    let remote = pair.b.remote(64);
+    post!(pair.a, 1, SendOp::FetchAdd { remote, add: 3 }, 0, 8);
+    let swap = |compare, swap| SendOp::CompareSwap {
+        remote,
+        compare,
+        swap,
+    };
+    post!(pair.a, 2, swap(8, 100), 8, 8);
+    post!(pair.a, 3, swap(8, 200), 16, 8);
+    sent!(pair.a, []);
+    let done = completed!(
+        pair.a,
+        [(1, Status::Success), (2, Status::Success), (3, Status::Success)]
+    );
+    assert_eq!(done[0].opcode, CompletionOpcode::FetchAdd);
+    assert_eq!(done[1].opcode, CompletionOpcode::CompareSwap);
+    assert_eq!([0, 8, 16].map(|at| pair.a.word(at)), [5, 8, 100]);
+    assert_eq!(pair.b.word(64), 100);
+    assert_eq!(pair.a.nic.counters().direct_atomics, 3);
+    assert_eq!(
+        pair.a.nic.counters().direct_bytes,
+        0,
+        "WRITEs and READs move bytes"
+    );
+    // The next packet goes on behind them, with three messages counted.
+    host.state().refuses_after = Some(0);
+    post!(pair.a, 4, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+    let atomic = sent!(pair.a, [RC_FETCH_ADD]);
+    assert_eq!(atomic[0].psn(), Psn::new(0x10_0000).add(3));
+    pair.b.receive_all(&atomic);
+    let answer = sent!(pair.b, [RC_ATOMIC_ACKNOWLEDGE]);
+    assert_eq!(answer[0].headers().aeth.msn, 4);
+    pair.a.receive_all(&answer);
+    completed!(pair.a, [(4, Status::Success)]);
+    assert_eq!((pair.a.word(0), pair.b.word(64)), (100, 101));
+}
+
+#[test]
+fn an_atomic_is_executed_once_whichever_way_it_goes() {
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
+    let remote = pair.b.remote(64);
+    // Refused at every other request: none is tried twice, and none is done both ways.
+    for round in 0..20 {
+        let asked = host.pieces().0;
+        host.state().refuses_after = (round % 2 == 0).then_some(asked);
+        post!(pair.a, round, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+        pair.exchange();
+        completed!(pair.a, [(round, Status::Success)]);
+        assert_eq!(pair.a.word(0), round);
+        assert_eq!(host.pieces().0, asked + 1);
+    }
+    assert_eq!(pair.b.word(64), 20);
+    assert_eq!(pair.a.nic.counters().direct_atomics, 10);
+}
+
+#[test]
+fn a_refused_atomic_says_nothing_about_writes() {
+    let (mut pair, host) = SharedHost::pair(&Setup {
+        direct_worth: 2000,
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(64);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    let asked = host.pieces().0;
+    host.state().refuses_after = Some(asked);
+    post!(pair.a, 2, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+    host.state().refuses_after = None;
+    post!(pair.a, 3, SendOp::Write(remote), 0, 2000);
+    sent!(pair.a, [RC_FETCH_ADD]);
+    // The long WRITE waits for the direct way, as it would without the atomic.
+    assert_eq!(host.pieces().0, asked + 1);
+}
+
+#[test]
+fn an_atomic_whose_result_has_no_place_is_not_executed() {
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
+    let key = pair.a.register(|spec| spec.access = Access::empty());
+    let sge = nonic_core::Sge {
+        lkey: key.value(),
+        ..pair.a.sge(0, 8)
+    };
+    let op = SendOp::FetchAdd {
+        remote: pair.b.remote(64),
+        add: 1,
+    };
+    pair.a
+        .post(1, op, Data::Sges(&[sge]), SendFlags::SIGNALED)
+        .expect("posted");
+    pair.exchange();
+    completed!(pair.a, [(1, Status::LocalProtection)]);
+    assert_eq!(pair.b.word(64), 0);
+    assert_eq!(host.pieces(), (0, 0));
+}
+
+#[test]
+fn a_result_whose_place_is_lost_meanwhile_fails_the_request_and_is_not_asked_for_again() {
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
+    let key = pair.a.register(|_| {});
+    let sge = nonic_core::Sge {
+        lkey: key.value(),
+        ..pair.a.sge(0, 8)
+    };
+    let op = SendOp::FetchAdd {
+        remote: pair.b.remote(64),
+        add: 1,
+    };
+    // Another thread revokes the key while the word is being changed.
+    let keys = pair.a.keys().clone();
+    host.state().meanwhile = Some(Box::new(move || assert!(keys.revoke(key.value()))));
+    pair.a
+        .post(1, op, Data::Sges(&[sge]), SendFlags::SIGNALED)
+        .expect("posted");
+    sent!(pair.a, []);
+    completed!(pair.a, [(1, Status::LocalProtection)]);
+    assert_eq!(pair.a.state(), QpState::Error);
+    assert_eq!(pair.b.word(64), 1, "it was executed, and once");
+    assert_eq!(host.pieces(), (1, 1));
+}
+
+#[test]
+fn an_atomic_that_is_not_permitted_fails_as_ever() {
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
+    let remote = pair.b.remote(60);
+    post!(pair.a, 1, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::RemoteInvalidRequest)]);
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
+    let key = pair
+        .b
+        .register(|spec| spec.access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ);
+    let remote = RemoteAddress {
+        rkey: key.value(),
+        ..pair.b.remote(64)
+    };
+    post!(pair.a, 1, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::RemoteAccess)]);
+    assert_eq!(pair.b.word(64), 0);
 }
 
 #[test]
@@ -429,10 +572,12 @@ fn a_fenced_request_waits_for_a_read_that_went_as_packets() {
 
 #[test]
 fn a_late_answer_to_an_earlier_packet_changes_nothing() {
-    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
+    let (mut pair, host) = SharedHost::pair(&Setup::rc());
     pair.b.set_word(64, 5);
     let remote = pair.b.remote(64);
+    host.state().refuses_after = Some(0);
     post!(pair.a, 1, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+    host.state().refuses_after = None;
     let atomic = sent!(pair.a, [RC_FETCH_ADD]);
     pair.b.receive_all(&atomic);
     let answer = pair.b.transmit();

@@ -15,7 +15,7 @@ fn a_connected_queue_pair_is_published_with_what_it_permits() {
         remote: pair.a.ip,
         peer: pair.a.qpn,
         pd: pair.b.pd,
-        access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+        access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
         expected: Psn::new(0x10_0000),
     };
     assert_eq!(host.published(&pair.b, pair.b.qpn), Some(expected));
@@ -43,9 +43,7 @@ fn rights_that_change_are_published_anew() {
         Psn::new(0x10_0000).add(3),
         "where the WRITE ended"
     );
-    pair.b
-        .modify(qpn, &rights(Access::REMOTE_ATOMIC))
-        .expect("RTS to RTS");
+    pair.b.modify(qpn, &rights(Access::empty())).expect("RTS to RTS");
     assert_eq!(host.published(&pair.b, qpn), None);
     post!(pair.a, 2, SendOp::Write(remote), 0, 8);
     pair.exchange();
@@ -53,7 +51,7 @@ fn rights_that_change_are_published_anew() {
 }
 
 #[test]
-fn without_room_for_reads_they_are_refused_by_the_responder() {
+fn without_room_for_reads_and_atomics_they_are_refused_by_the_responder() {
     let (mut pair, host) = SharedHost::pair(&Setup {
         max_dest_rd_atomic: 0,
         ..Setup::rc()

@@ -134,6 +134,26 @@ fn a_message_goes_to_the_srq_it_names() {
 }
 
 #[test]
+fn what_comes_early_goes_to_the_srq_it_names() {
+    let mut pair = pair();
+    let (one, two) = (Srq::new(&mut pair.b, DOMAIN), Srq::new(&mut pair.b, DOMAIN));
+    one.post(&pair.b, 10, 0, 3000);
+    two.post(&pair.b, 20, 3000, 3000);
+    pair.a.fill(0, &pattern(1, 3000));
+    post(&mut pair, 1, SendOp::Send, 3000, &two);
+    post(&mut pair, 2, SendOp::Send, 10, &one);
+    let requests = pair.a.transmit();
+    assert_eq!(requests.len(), 4);
+    pair.b.receive_all(requests.iter().rev());
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(outcomes(&two.completions(&mut pair.b)), [(20, Status::Success)]);
+    assert_eq!(outcomes(&one.completions(&mut pair.b)), [(10, Status::Success)]);
+    assert_eq!(pair.b.bytes(3000, 3000), pattern(1, 3000));
+    assert_eq!(pair.b.nic.counters().rx_kept, 3);
+}
+
+#[test]
 fn every_packet_of_a_request_names_the_srq_and_no_answer_does() {
     let mut pair = pair();
     let srq = Srq::new(&mut pair.b, DOMAIN);

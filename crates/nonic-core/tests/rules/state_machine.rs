@@ -93,6 +93,7 @@ fn everything() -> QpAttributes {
         sq_psn: Some(Psn::new(1)),
         max_dest_rd_atomic: Some(1),
         dest_qpn: Some(Qpn::new(1)),
+        rate_limit: Some(1),
     }
 }
 
@@ -108,7 +109,7 @@ fn only(mask: AttributeMask) -> QpAttributes {
         access: ACCESS_FLAGS, pkey_index: PKEY_INDEX, port: PORT, qkey: QKEY, path: PATH, path_mtu: PATH_MTU,
         timeout: TIMEOUT, retry_count: RETRY_CNT, rnr_retry: RNR_RETRY, rq_psn: RQ_PSN,
         max_rd_atomic: MAX_RD_ATOMIC, min_rnr_timer: MIN_RNR_TIMER, sq_psn: SQ_PSN,
-        max_dest_rd_atomic: MAX_DEST_RD_ATOMIC, dest_qpn: DEST_QPN,
+        max_dest_rd_atomic: MAX_DEST_RD_ATOMIC, dest_qpn: DEST_QPN, rate_limit: RATE_LIMIT,
     );
     set
 }

@@ -8,13 +8,22 @@ use nonic_wire::Syndrome;
 /// The default timeout, rounded up: exponent 14 is 67.1 ms.
 const TIMEOUT_MS: u64 = 68;
 
+/// A timeout shorter than an answer is waited for otherwise: 16.8 ms.
+fn short() -> Setup {
+    Setup {
+        timeout_exponent: 12,
+        ..Setup::rc()
+    }
+}
+const SHORT_MS: u64 = 17;
+
 #[test]
 fn a_lost_request_is_sent_again_after_the_timeout_and_not_before() {
-    let mut pair = Pair::rc();
+    let mut pair = Pair::new(&short());
     recv!(pair.b, 2, 0, 64);
     post!(pair.a, 1, SendOp::Send, 0, 64);
     let lost = sent!(pair.a, [RC_SEND_ONLY]);
-    pair.advance(ms(67));
+    pair.advance(ms(16));
     sent!(pair.a, []);
     pair.advance(ms(1));
     let again = sent!(pair.a, [RC_SEND_ONLY]);
@@ -61,22 +70,22 @@ fn n_retries_are_n_plus_one_transmissions_then_everything_is_flushed() {
 fn who_does_not_answer_is_waited_for_longer_each_time() {
     let mut solo = Solo::new(&Setup {
         retry_count: 7,
-        ..Setup::rc()
+        ..short()
     });
     let remote = solo.remote(0);
     post!(solo, 1, SendOp::Write(remote), 0, 8);
     sent!(solo, [RC_RDMA_WRITE_ONLY]);
     for timeouts in [1, 2, 4, 4] {
-        solo.advance(ms((timeouts - 1) * TIMEOUT_MS + 60));
+        solo.advance(ms((timeouts - 1) * SHORT_MS + 15));
         sent!(solo, []);
-        solo.advance(ms(TIMEOUT_MS - 60));
+        solo.advance(ms(SHORT_MS - 15));
         sent!(solo, [RC_RDMA_WRITE_ONLY]);
     }
     solo.answer(0, Syndrome::ack());
     completed!(solo, [(1, Status::Success)]);
     post!(solo, 2, SendOp::Write(remote), 0, 8);
     sent!(solo, [RC_RDMA_WRITE_ONLY]);
-    solo.advance(ms(TIMEOUT_MS));
+    solo.advance(ms(SHORT_MS));
     sent!(solo, [RC_RDMA_WRITE_ONLY]);
 }
 
@@ -112,15 +121,15 @@ fn progress_gives_the_retries_back() {
 
 #[test]
 fn each_acknowledgement_starts_the_wait_anew() {
-    let mut solo = Solo::rc();
+    let mut solo = Solo::new(&short());
     let remote = solo.remote(0);
     post!(solo, 1, SendOp::Write(remote), 0, 3 * 1024);
     assert_eq!(solo.transmit().len(), 3);
-    solo.advance(ms(60));
+    solo.advance(ms(15));
     solo.answer(0, Syndrome::ack());
-    solo.advance(ms(60));
+    solo.advance(ms(15));
     sent!(solo, []);
-    solo.advance(ms(8));
+    solo.advance(ms(2));
     assert_eq!(solo.transmit()[0].psn().value(), solo.setup.first_psn + 1);
 }
 

@@ -275,10 +275,16 @@ impl Node {
 
     /// Hands the NIC one packet from the wire.
     pub fn receive(&mut self, wire: &Wire) {
+        self.receive_marked(wire, false);
+    }
+
+    /// The same, and whether a router marked it on its way.
+    pub fn receive_marked(&mut self, wire: &Wire, congested: bool) {
         let arrival = Arrival {
             src: SocketAddr::new(wire.flow.src, wire.flow.src_port),
             dst: wire.flow.dst,
             stride: wire.bytes.len(),
+            congested,
         };
         self.nic.handle_datagram(self.now, &arrival, &wire.bytes);
     }

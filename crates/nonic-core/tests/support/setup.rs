@@ -1,8 +1,8 @@
 //! What a test may choose about its queue pairs; the defaults fit most.
 
 use nonic_core::{
-    Access, AckTimeout, NicConfig, PathMtu, Psn, QpAttributes, QpCapacity, QpState, RnrTimer, Service,
-    WindowConfig,
+    Access, AckTimeout, NicConfig, PathMtu, Psn, QpAttributes, QpCapacity, QpState, ReorderConfig, RnrTimer,
+    Service, WindowConfig,
 };
 
 #[derive(Clone, Debug)]
@@ -10,6 +10,7 @@ pub struct Setup {
     pub service: Service,
     pub mtu: PathMtu,
     pub window: WindowConfig,
+    pub reorder: ReorderConfig,
     pub lenient_icrc: bool,
     pub ipv6: bool,
     /// 4.096 µs × 2^exponent.
@@ -45,6 +46,7 @@ impl Default for Setup {
             service: Service::Rc,
             mtu: PathMtu::Mtu1024,
             window: WindowConfig::default(),
+            reorder: ReorderConfig::default(),
             lenient_icrc: true,
             ipv6: false,
             timeout_exponent: 14,
@@ -97,6 +99,7 @@ impl Setup {
     pub fn nic_config(&self) -> NicConfig {
         NicConfig {
             window: self.window,
+            reorder: self.reorder,
             lenient_icrc: self.lenient_icrc,
             direct_piece: self.direct_piece,
             direct_worth: self.direct_worth,

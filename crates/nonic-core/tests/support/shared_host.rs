@@ -2,8 +2,7 @@
 
 use super::{Node, Pair, Setup};
 use nonic_core::{
-    Access, Direct, DirectAccess, DirectOperation, DirectRequest, Key, KeyPublisher, PdId, Progress, Psn,
-    Qpn, Region, Target,
+    Access, Direct, DirectAccess, DirectRequest, Key, KeyPublisher, Progress, Psn, PublishedKey, Qpn, Target,
 };
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -25,6 +24,8 @@ pub struct State {
     pub asked: Vec<(Qpn, usize, Direct)>,
     /// How often `executed` was asked.
     pub looked: usize,
+    /// What another thread does while the next piece is executed.
+    pub meanwhile: Option<Box<dyn FnOnce() + Send>>,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -32,15 +33,6 @@ pub struct Published {
     pub target: Target,
     pub progress: Option<Progress>,
     pub withdrawn: bool,
-}
-
-pub struct PublishedKey {
-    pub pd: PdId,
-    pub iova: u64,
-    pub length: u64,
-    pub offset: usize,
-    pub access: Access,
-    pub region: Arc<dyn Region>,
 }
 
 impl SharedHost {
@@ -95,7 +87,7 @@ impl SharedHost {
         let done = state
             .asked
             .iter()
-            .filter(|(_, _, direct)| *direct == Direct::Done);
+            .filter(|(_, _, direct)| *direct != Direct::Refused);
         (state.asked.len(), done.count())
     }
 }
@@ -112,6 +104,11 @@ impl DirectAccess for Way {
         let mut state = self.host.state();
         let direct = state.execute(request);
         state.asked.push((request.own, request.bytes.len(), direct));
+        let meanwhile = state.meanwhile.take();
+        drop(state);
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         direct
     }
 
@@ -152,15 +149,11 @@ impl DirectAccess for Way {
 
 impl KeyPublisher for Way {
     fn publish(&self, key: &Key) {
-        let published = PublishedKey {
-            pd: key.pd(),
-            iova: key.iova(),
-            length: key.length(),
-            offset: key.offset(),
-            access: key.access(),
-            region: key.share_region(),
-        };
-        let before = self.host.state().keys.insert((self.ip, key.value()), published);
+        let before = self
+            .host
+            .state()
+            .keys
+            .insert((self.ip, key.value()), PublishedKey::of(key));
         assert!(before.is_none(), "published twice");
     }
 
@@ -184,41 +177,24 @@ impl State {
         {
             return Direct::Refused;
         }
-        self.try_execute(request)
-            .map_or(Direct::Refused, |()| Direct::Done)
+        self.try_execute(request).unwrap_or(Direct::Refused)
     }
 
-    fn try_execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
+    fn try_execute(&mut self, request: &DirectRequest<'_>) -> Option<Direct> {
         let entry = self.targets.get_mut(&(request.remote, request.target))?;
-        let target = &mut entry.target;
-        let needed = request.operation.needs_there();
-        let ours = target.remote == request.local
-            && target.peer == request.own
-            && target.expected == request.psn
-            && target.access.contains(needed)
-            && !entry.withdrawn;
         let key = self.keys.get(&(request.remote, request.rkey))?;
-        let start = request.va.checked_sub(key.iova)?;
-        let within = start.checked_add(u64::from(request.left))? <= key.length;
-        if !ours || !within || key.pd != target.pd || !key.access.contains(needed) {
+        if entry.withdrawn {
             return None;
         }
-        let at = key.offset + start as usize;
-        let mut bytes = vec![0; request.bytes.len()];
-        let copied = match request.operation {
-            DirectOperation::Write => {
-                request.bytes.gather(&mut bytes) && key.region.write(at, &bytes).is_ok()
-            }
-            DirectOperation::Read => key.region.read(at, &mut bytes).is_ok() && request.bytes.scatter(&bytes),
-        };
-        if !copied {
+        let direct = key.execute(&entry.target, request, &mut Vec::new());
+        if direct == Direct::Refused {
             return None;
         }
         if let Some(next) = request.next {
-            target.expected = next;
+            entry.target.expected = next;
             let messages = entry.progress.map_or(0, |progress| progress.messages) + 1;
             entry.progress = Some(Progress { next, messages });
         }
-        Some(())
+        Some(direct)
     }
 }

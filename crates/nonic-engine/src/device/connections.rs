@@ -5,11 +5,12 @@
 
 use super::Device;
 use crate::shard::{ConnectionSink, Effort};
-use nonic_core::Time;
+use crate::stream::Streams;
 use nonic_core::cm::{
     AcceptParams, AnswerParams, Cm, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams,
     ResolveParams,
 };
+use nonic_core::{Nic, Time};
 use nonic_wire::cm::ServiceId;
 use std::io;
 use std::net::IpAddr;
@@ -54,6 +55,9 @@ impl Device {
     ) -> Result<ListenerId, ListenError> {
         let mut turn = self.inner.home();
         let wanted = |own| is_meant(address, own);
+        if let Some((streams, _)) = turn.streams() {
+            return listen_to_streams(streams, service_id, address, backlog);
+        }
         if let (Some(address), true) = (
             address,
             !turn.presences().any(|presence| wanted(presence.address().ip)),
@@ -107,6 +111,9 @@ impl Device {
     pub fn unlisten(&self, listener: ListenerId) -> bool {
         let mut turn = self.inner.home();
         let now = turn.now();
+        if let Some((streams, _)) = turn.streams() {
+            return streams.unlisten(listener);
+        }
         // What lies in its inboxes would be lost with them.
         turn.drive(now, Effort::Full);
         turn.presences_mut()
@@ -116,32 +123,51 @@ impl Device {
 
     /// Asks a peer for a connection.
     pub fn connect(&self, params: &ConnectParams<'_>) -> Result<ConnectionId, CmError> {
-        self.manage(|cm, now| cm.connect(now, params))
+        self.manage_either(
+            |cm, now| cm.connect(now, params),
+            |streams, _, now| streams.connect(now, params),
+        )
     }
 
     /// Accepts a request to connect.
     pub fn accept(&self, connection: ConnectionId, params: &AcceptParams<'_>) -> Result<(), CmError> {
-        self.manage(|cm, now| cm.accept(now, connection, params))
+        self.manage_either(
+            |cm, now| cm.accept(now, connection, params),
+            |streams, nic, now| streams.accept(now, nic, connection, params),
+        )
     }
 
     /// Rejects a request to connect, or a peer that accepted ours.
     pub fn reject(&self, connection: ConnectionId, params: &RejectParams<'_>) -> Result<(), CmError> {
-        self.manage(|cm, now| cm.reject(now, connection, params))
+        self.manage_either(
+            |cm, now| cm.reject(now, connection, params),
+            |streams, nic, now| streams.reject(now, nic, connection, params),
+        )
     }
 
     /// Tells a peer that accepted that our queue pair is ready.
     pub fn establish(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
-        self.manage(|cm, now| cm.establish(now, connection, private_data))
+        self.manage_either(
+            |cm, now| cm.establish(now, connection, private_data),
+            // Start-up has done so.
+            |_, _, _| Ok(()),
+        )
     }
 
     /// Ends a connection.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
-        self.manage(|cm, now| cm.disconnect(now, connection, private_data))
+        self.manage_either(
+            |cm, now| cm.disconnect(now, connection, private_data),
+            |streams, nic, now| streams.disconnect(now, nic, connection),
+        )
     }
 
     /// Gives a connection up in whatever state it is; the sink hears no more of it.
     pub fn abandon(&self, connection: ConnectionId) -> Result<(), CmError> {
-        self.manage(|cm, now| cm.abandon(now, connection))
+        self.manage_either(
+            |cm, now| cm.abandon(now, connection),
+            |streams, nic, now| streams.abandon(now, nic, connection),
+        )
     }
 
     /// Asks a peer for a datagram service.
@@ -154,12 +180,40 @@ impl Device {
         self.manage(|cm, now| cm.answer(now, connection, params))
     }
 
+    /// Makes a call of the connection manager, or of the streams of an iWARP device.
+    fn manage_either<T>(
+        &self,
+        roce: impl FnOnce(&mut Cm, Time) -> Result<T, CmError>,
+        iwarp: impl FnOnce(&mut Streams, &mut Nic, Time) -> Result<T, CmError>,
+    ) -> Result<T, CmError> {
+        let mut turn = self.inner.home();
+        let now = turn.now();
+        match turn.streams() {
+            Some((streams, nic)) => iwarp(streams, nic, now),
+            None => self.inner.common.connections.with(|cm| roce(cm, now)),
+        }
+    }
+
     /// Makes a call of the connection manager. What it leads to is sent at the end of the turn.
     fn manage<T>(&self, call: impl FnOnce(&mut Cm, Time) -> Result<T, CmError>) -> Result<T, CmError> {
         let turn = self.inner.home();
         let now = turn.now();
         self.inner.common.connections.with(|cm| call(cm, now))
     }
+}
+
+fn listen_to_streams(
+    streams: &mut Streams,
+    service_id: ServiceId,
+    address: Option<IpAddr>,
+    backlog: usize,
+) -> Result<ListenerId, ListenError> {
+    let listener = streams.listen(service_id, |own| is_meant(address, own), backlog);
+    listener.map_err(|error| match (error.kind(), address) {
+        (io::ErrorKind::AddrInUse, _) => ListenError::InUse,
+        (io::ErrorKind::AddrNotAvailable, Some(address)) => ListenError::NoAddress(address),
+        _ => error.into(),
+    })
 }
 
 /// Whether somebody who listens at `address` listens at `own`.

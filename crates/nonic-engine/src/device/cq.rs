@@ -1,6 +1,7 @@
 //! Completion queues and shared receive queues, and the events that come beside completions.
 
 use super::Device;
+use crate::netdev::Wire;
 use crate::notify::{Channel, Notify};
 use nonic_core::{Arm, Completion, CompletionQueue, CqId, CqOverflow, Event, PdId, ReceiveQueue, SrqId};
 use std::sync::Arc;
@@ -25,6 +26,17 @@ impl Device {
     pub fn create_srq(&self, pd: PdId, capacity: usize, max_sge: usize) -> Arc<ReceiveQueue> {
         let id = SrqId(self.inner.next_id.fetch_add(1, Ordering::Relaxed));
         Arc::new(ReceiveQueue::shared(id, pd, capacity, max_sge))
+    }
+
+    /// Receives were posted to a shared queue: connections of iWARP may wait for them.
+    #[inline]
+    pub fn receives_posted(&self) {
+        if self.inner.netdev.wire == Wire::Iwarp {
+            let nic = &mut self.inner.home().nic;
+            if nic.has_blocked_streams() {
+                nic.wake_blocked_streams();
+            }
+        }
     }
 
     /// Takes completions; drives the NIC if there are none.

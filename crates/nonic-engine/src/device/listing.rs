@@ -6,8 +6,8 @@
 //! its addresses gets it, shown or not.
 
 use super::Device;
-use crate::config::{Config, Loopback};
-use crate::netdev::{LinkState, NetDevice};
+use crate::config::{Config, Loopback, Wires};
+use crate::netdev::{LinkState, NetDevice, Wire};
 use std::io;
 use std::net::IpAddr;
 
@@ -18,13 +18,50 @@ impl Device {
     pub fn list() -> io::Result<Vec<NetDevice>> {
         let config =
             Config::from_environment().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(shown(&Self::interfaces()?, config.loopback))
+        Self::list_with(&config)
     }
 
-    /// All network interfaces of this host, also those that no program is shown as a device.
-    pub fn interfaces() -> io::Result<Vec<NetDevice>> {
-        crate::netdev::devices()
+    /// The devices that programs are shown, whatever the environment says.
+    pub fn list_with(config: &Config) -> io::Result<Vec<NetDevice>> {
+        let shown = shown(&crate::netdev::devices()?, config.loopback);
+        Ok(as_devices(&shown, config.wires))
     }
+
+    /// All network interfaces of this host, also those that no program is shown as a device; each as the device that who
+    /// names it gets.
+    pub fn interfaces() -> io::Result<Vec<NetDevice>> {
+        let config =
+            Config::from_environment().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let devices = crate::netdev::devices()?.into_iter();
+        Ok(devices
+            .map(|netdev| netdev.with_wire(config.wires.usual()))
+            .collect())
+    }
+}
+
+/// The devices that interfaces are shown as. All that speak one thing come before those that speak the next.
+fn as_devices(interfaces: &[NetDevice], wires: Wires) -> Vec<NetDevice> {
+    let speaking = |wire| {
+        interfaces
+            .iter()
+            .map(move |netdev| netdev.clone().with_wire(wire))
+    };
+    wires.shown().iter().copied().flat_map(speaking).collect()
+}
+
+/// The device of this name, which may be that of an interface.
+pub(crate) fn named(interfaces: &[NetDevice], name: &str, wires: Wires) -> Option<NetDevice> {
+    let all = interfaces.iter();
+    let by_interface = all.clone().find(|netdev| netdev.name == name);
+    let mut by_device = Wire::ALL.into_iter().flat_map(|wire| {
+        let interface = name.strip_prefix(wire.prefix());
+        all.clone()
+            .filter(move |netdev| interface == Some(netdev.name.as_str()))
+            .map(move |netdev| netdev.clone().with_wire(wire))
+    });
+    by_device
+        .next()
+        .or_else(|| by_interface.map(|netdev| netdev.clone().with_wire(wires.usual())))
 }
 
 /// Those of all interfaces that programs are shown, in the order of the list: loopback is last.
@@ -88,6 +125,7 @@ mod tests {
             loopback: name == "lo",
             mac: None,
             gids: addresses.iter().map(entry).collect(),
+            wire: Wire::Roce,
         }
     }
 
@@ -128,6 +166,19 @@ mod tests {
         assert_eq!(names(&both, Loopback::Only), ["lo"]);
         assert_eq!(names(&both, Loopback::Off), ["eth"]);
         assert!(names(&[lo()], Loopback::Off).is_empty());
+    }
+
+    #[test]
+    fn an_interface_is_a_device_for_each_wire_and_its_name_the_usual_one() {
+        let devices = as_devices(&[eth(), lo()], Wires::Both);
+        let names: Vec<String> = devices.iter().map(NetDevice::device_name).collect();
+        assert_eq!(names, ["roce_eth", "roce_lo", "iwarp_eth", "iwarp_lo"]);
+        let named = |name, wires| named(&[lo(), eth()], name, wires).map(|netdev| netdev.device_name());
+        assert_eq!(named("eth", Wires::Both).as_deref(), Some("roce_eth"));
+        assert_eq!(named("eth", Wires::Iwarp).as_deref(), Some("iwarp_eth"));
+        assert_eq!(named("roce_eth", Wires::Iwarp).as_deref(), Some("roce_eth"));
+        assert_eq!(named("iwarp_lo", Wires::Roce).as_deref(), Some("iwarp_lo"));
+        assert_eq!(named("iwarp_x", Wires::Roce), None);
     }
 
     #[test]

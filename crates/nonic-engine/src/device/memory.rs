@@ -10,6 +10,12 @@ impl Device {
         self.inner.home().nic.register(spec)
     }
 
+    /// Whether processes of this host may map memory of ours, if it is a file ([`Pages::share`](crate::memory::Pages::share)):
+    /// then it is worth making one of memory that they will access.
+    pub fn is_mapped_by_peers(&self) -> bool {
+        self.inner.publication.is_some()
+    }
+
     /// Revokes a key. When this returns, no access through it is under way and none will begin: if a process of this host
     /// was stopped in the middle of one, it waits until that goes on or ends. Answers whether the key was there.
     pub fn revoke(&self, key: u32) -> bool {

@@ -10,7 +10,7 @@ use crate::link::Link;
 use crate::link::faults::Faults;
 use crate::link::pcap::{Capture, Pcap};
 use crate::link::udp::{UdpLink, UdpOptions};
-use crate::netdev::{GidEntry, NetDevice};
+use crate::netdev::{GidEntry, NetDevice, Wire};
 use crate::notify::Channel;
 use crate::os::clock::Clock;
 use crate::os::entropy::KernelEntropy;
@@ -19,7 +19,9 @@ use crate::shard::connections::ConnectionManager;
 use crate::shard::map::ShardMap;
 use crate::shard::published::Published;
 use crate::shard::{Common, Listeners, Shard};
+use crate::stream::Streams;
 use nonic_core::cm::{Cm, CmConfig};
+use nonic_core::iwarp::startup::StartupConfig;
 use nonic_core::{KeyPublisher, KeyTable, Nic, NicConfig, PathMtu};
 use nonic_settings::SettingError;
 use std::io;
@@ -93,17 +95,14 @@ impl Device {
 
     /// Opens the device of this name, whatever the environment says.
     pub fn open_with(name: &str, config: &Config) -> Result<Self, OpenError> {
-        let devices = Self::interfaces().map_err(|error| OpenError::from_io(name, error))?;
-        let found = devices
-            .iter()
-            .find(|device| device.device_name() == name || device.name == name);
-        match found {
+        let interfaces = crate::netdev::devices().map_err(|error| OpenError::from_io(name, error))?;
+        match listing::named(&interfaces, name, config.wires) {
             Some(device) => {
-                let device = listing::as_shown(device, &devices, config.loopback);
+                let device = listing::as_shown(&device, &interfaces, config.loopback);
                 Self::open_netdev_with(device, config)
             }
             None => {
-                let available: Vec<String> = devices.iter().map(NetDevice::device_name).collect();
+                let available: Vec<String> = interfaces.iter().map(NetDevice::device_name).collect();
                 Err(OpenError::NotFound {
                     name: name.to_owned(),
                     available: available.join(", "),
@@ -124,7 +123,7 @@ impl Device {
         let opening = Opening::new(&netdev, settings).map_err(io)?;
         let (first, gids) = opening.first_shard()?;
         let mut shards = vec![first];
-        for index in 1..settings.shards.max(1) {
+        for index in 1..opening.common.map.shards() {
             shards.push(opening.shard(index, &gids)?);
         }
         let mut drivers = Vec::with_capacity(shards.len());
@@ -182,8 +181,8 @@ struct Undriven {
 }
 
 /// What is captured or harmed on purpose has to be on the wire.
-fn lanes(settings: &Config) -> bool {
-    settings.lanes && settings.faults.is_none() && settings.pcap.is_none()
+fn lanes(netdev: &NetDevice, settings: &Config) -> bool {
+    netdev.wire == Wire::Roce && settings.lanes && settings.faults.is_none() && settings.pcap.is_none()
 }
 
 /// A device that is being opened.
@@ -201,7 +200,12 @@ struct Opening<'a> {
 
 impl<'a> Opening<'a> {
     fn new(netdev: &'a NetDevice, settings: &'a Config) -> io::Result<Self> {
-        let map = Arc::new(ShardMap::new(settings.shards.max(1)));
+        let shards = match netdev.wire {
+            Wire::Roce => settings.shards.max(1),
+            // Connections come to whoever listens before they have a queue pair, and so a shard.
+            Wire::Iwarp => 1,
+        };
+        let map = Arc::new(ShardMap::new(shards));
         let capture = settings.pcap.as_ref().map(|file| {
             Capture::create(file).map_err(|error| {
                 io::Error::new(error.kind(), format!("NONIC_PCAP={}: {error}", file.display()))
@@ -209,7 +213,7 @@ impl<'a> Opening<'a> {
         });
         let keys = Arc::new(KeyTable::new());
         // Where the kernel does not offer what it takes, requests go as packets.
-        let publication = (lanes(settings) && settings.direct).then(|| Publication::new().ok());
+        let publication = (lanes(netdev, settings) && settings.direct).then(|| Publication::new().ok());
         let publication = publication.flatten().map(Arc::new);
         if let Some(publication) = &publication {
             keys.publish_to(Arc::clone(publication) as Arc<dyn KeyPublisher>);
@@ -241,7 +245,10 @@ impl<'a> Opening<'a> {
     fn first_shard(&self) -> Result<(Undriven, Vec<GidEntry>), OpenError> {
         let io = |error| OpenError::from_io(&self.netdev.device_name(), error);
         let mut undriven = self.bare_shard(0).map_err(io)?;
-        let gids = self.bind(&mut undriven).map_err(io)?;
+        let gids = match self.netdev.wire {
+            Wire::Roce => self.bind(&mut undriven).map_err(io)?,
+            Wire::Iwarp => self.stream(&mut undriven).map_err(io)?,
+        };
         if gids.is_empty() {
             return Err(OpenError::NoAddress(self.netdev.device_name()));
         }
@@ -324,6 +331,20 @@ impl<'a> Opening<'a> {
         }
     }
 
+    /// Has the shard take and make TCP connections from every address of the interface.
+    fn stream(&self, undriven: &mut Undriven) -> io::Result<Vec<GidEntry>> {
+        let addresses = self.netdev.gids.iter().map(|entry| entry.address).collect();
+        let config = StartupConfig {
+            crc: self.settings.iwarp_crc,
+            max_ird: u16::from(self.config.max_rd_atomic),
+            max_ord: u16::from(self.config.max_rd_atomic),
+            ..StartupConfig::default()
+        };
+        let streams = Streams::new(addresses, config, &undriven.poller)?;
+        undriven.shard.attach_streams(streams);
+        Ok(self.netdev.gids.clone())
+    }
+
     /// An address with everything that was asked for around it. The capture is outermost: it shows what the NIC sees.
     fn link(
         &self,
@@ -337,7 +358,7 @@ impl<'a> Opening<'a> {
             interface_index: self.netdev.index,
             single_packets: self.settings.single_packets,
             shortcut: !self.settings.no_shortcut,
-            lanes: lanes(self.settings),
+            lanes: lanes(self.netdev, self.settings),
             direct: direct.clone(),
         };
         let now = self.clock.now();

@@ -2,6 +2,7 @@
 
 use super::{Device, HOME};
 use crate::driver::Driver;
+use crate::netdev::Wire;
 use crate::shard::Effort;
 use nonic_core::{
     CompletionQueue, CreateError, ModifyError, Nic, Path, PdId, PostError, Psn, QpAttributes, QpInit,
@@ -20,7 +21,10 @@ impl Device {
     pub fn create_qp(&self, init: QpInit) -> Result<Qpn, CreateError> {
         let next = self.inner.next_shard.fetch_add(1, Ordering::Relaxed);
         let shard = next % self.inner.drivers.len();
-        self.create_with(shard, |nic| nic.create_qp(init.clone()))
+        match self.inner.netdev.wire {
+            Wire::Roce => self.create_with(shard, |nic| nic.create_qp(init.clone())),
+            Wire::Iwarp => self.create_with(shard, |nic| nic.create_iwarp_qp(init.clone())),
+        }
     }
 
     /// A fresh domain for extended reliable connections.
@@ -39,6 +43,9 @@ impl Device {
         max_sge: usize,
     ) -> Result<(Arc<ReceiveQueue>, u32), CreateError> {
         let srq = self.create_srq(pd, capacity, max_sge);
+        if self.inner.netdev.wire != Wire::Roce {
+            return Err(CreateError::Unsupported);
+        }
         // Targets and their receive queues are all in the first shard, so that they find each other.
         let number = self
             .inner
@@ -55,6 +62,9 @@ impl Device {
 
     /// Creates the receiving half of an extended reliable connection, in RESET.
     pub fn create_xrc_target(&self, domain: XrcDomain) -> Result<Qpn, CreateError> {
+        if self.inner.netdev.wire != Wire::Roce {
+            return Err(CreateError::Unsupported);
+        }
         self.create_with(HOME, |nic| nic.create_xrc_target(domain))
     }
 
@@ -75,6 +85,7 @@ impl Device {
 
     /// Destroys a queue pair. Answers whether it existed.
     pub fn destroy_qp(&self, qpn: Qpn) -> bool {
+        self.recall_qp(qpn);
         let mut turn = self.inner.turn_of(qpn);
         let now = turn.now();
         // What it still owes its peer leaves first.
@@ -86,6 +97,9 @@ impl Device {
 
     /// Changes a queue pair's attributes.
     pub fn modify_qp(&self, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
+        if matches!(set.state, Some(QpState::Reset | QpState::Error)) {
+            self.recall_qp(qpn);
+        }
         let mut turn = self.inner.turn_of(qpn);
         let now = turn.now();
         turn.flush_deferred(|| now);
@@ -101,6 +115,15 @@ impl Device {
             }
         }
         Ok(())
+    }
+
+    /// Takes back what the peer of a queue pair that is about to end may do by itself, and waits for what it does. Without a
+    /// turn, so that a peer that was stopped in the middle holds up nobody who uses the shard. If the queue pair then does not
+    /// end after all, its peer sends packets.
+    fn recall_qp(&self, qpn: Qpn) {
+        if let Some(publication) = &self.inner.publication {
+            publication.recall_qp(qpn);
+        }
     }
 
     /// Finds the way to a queue pair before the first datagram goes there.

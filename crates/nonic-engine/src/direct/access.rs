@@ -13,11 +13,13 @@ const LAST: usize = 8;
 pub(super) enum Failed {
     /// This one cannot be made.
     Once,
-    /// None to this process can.
-    ForGood,
+    /// None to this process can: the kernel does not let us.
+    Forbidden,
+    /// Nor any more: it is gone.
+    Gone,
 }
 
-/// Executes a request at an address of another process.
+/// Executes a WRITE or READ at an address of another process. No system call does atomics.
 pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Result<(), Failed> {
     let empty = libc::iovec {
         iov_base: std::ptr::null_mut(),
@@ -62,6 +64,7 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
     let call = match request.operation {
         DirectOperation::Write => libc::process_vm_writev,
         DirectOperation::Read => libc::process_vm_readv,
+        DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => return Err(Failed::Once),
     };
     // SAFETY: our parts are memory whose key permits what is done to it, for as long as the turn lasts in which this is
     // called: revocation waits for that. Theirs are addresses in another process, which the kernel checks; that they may be
@@ -74,7 +77,8 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
         .then(|| io::Error::last_os_error().raw_os_error())
         .flatten();
     match errno {
-        Some(libc::EPERM | libc::ESRCH | libc::ENOSYS) => Err(Failed::ForGood),
+        Some(libc::EPERM | libc::ENOSYS) => Err(Failed::Forbidden),
+        Some(libc::ESRCH) => Err(Failed::Gone),
         _ => Err(Failed::Once),
     }
 }
@@ -116,6 +120,16 @@ pub(super) fn peek(pid: i32, address: u64) -> io::Result<u64> {
     }
 }
 
+/// Whether writing to other processes is offered at all, found out without a byte: a filter of system calls may let us read
+/// and not write.
+pub(super) fn probe_writing(pid: i32) -> io::Result<()> {
+    // SAFETY: there are no parts, and so nothing to touch.
+    match unsafe { libc::process_vm_writev(pid, std::ptr::null(), 0, std::ptr::null(), 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Lets a process of our user access ours, where the kernel (Yama) otherwise lets only parents access their children. It
 /// remembers one such process; others then go as packets.
 pub(super) fn permit(pid: u32) {
@@ -136,5 +150,6 @@ pub(super) fn ptrace_scope() -> Option<u8> {
 pub(super) fn is_offered() -> bool {
     let word = 0x6e6f_6e69_6321_u64;
     let address = std::ptr::from_ref(&word).addr() as u64;
-    i32::try_from(std::process::id()).is_ok_and(|pid| peek(pid, address).is_ok())
+    i32::try_from(std::process::id())
+        .is_ok_and(|pid| peek(pid, address).is_ok() && probe_writing(pid).is_ok())
 }

@@ -26,7 +26,7 @@ pub enum DirectRoad {
     Setting(&'static str),
     /// The target: the kernel lets nobody trace others without privilege (Yama's `ptrace_scope`).
     Yama(u8),
-    /// The target: a filter of system calls, or a kernel without them, refuses `process_vm_readv`.
+    /// The target: a filter of system calls, or a kernel without them, refuses `process_vm_readv` or `process_vm_writev`.
     Refused,
 }
 
@@ -50,6 +50,13 @@ pub fn roads(config: &Config) -> (LaneRoad, DirectRoad) {
     (lane, direct)
 }
 
+impl DirectRoad {
+    /// Whether memory that we allocated is mapped by requesters: then atomics are done by them, too.
+    pub fn maps_memory(&self) -> bool {
+        matches!(self, DirectRoad::Requester | DirectRoad::RequesterPermitted)
+    }
+}
+
 impl fmt::Display for LaneRoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -71,9 +78,9 @@ impl fmt::Display for DirectRoad {
                 f,
                 "by the target, from packets, because Yama's ptrace_scope is {scope}"
             ),
-            DirectRoad::Refused => {
-                f.write_str("by the target, from packets, because process_vm_readv is refused (a system call filter?)")
-            }
+            DirectRoad::Refused => f.write_str(
+                "by the target, from packets, because process_vm_readv or process_vm_writev is refused (a system call filter?)",
+            ),
         }
     }
 }
@@ -91,6 +98,7 @@ mod tests {
         let (lane, direct) = roads(&off);
         assert_eq!(lane, LaneRoad::Udp("NONIC_LANE"));
         assert_eq!(direct, DirectRoad::Setting("NONIC_LANE"));
+        assert!(!direct.maps_memory());
         let packets = Config {
             direct: false,
             ..Config::default()

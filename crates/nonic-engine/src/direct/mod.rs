@@ -1,5 +1,6 @@
 //! Direct access between processes of one host: the requester's thread executes WRITEs and READs itself, in the memory of
-//! the target's process, by `process_vm_writev` and `process_vm_readv`. The target's processor takes no part.
+//! the target's process, by `process_vm_writev` and `process_vm_readv`. The target's processor takes no part. Memory that we
+//! allocated ourselves is mapped by peers instead ([`mapping`]); then atomics need nobody else either.
 //!
 //! When that may be done is decided by the core ([`nonic_core::DirectAccess`]); here is how.
 //!
@@ -16,12 +17,16 @@
 
 mod access;
 mod availability;
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+mod mapping;
 mod publication;
 mod requester;
 mod responder;
 mod revocation;
 
 pub use availability::{DirectRoad, LaneRoad, roads};
+pub(crate) use mapping::Question;
 pub(crate) use publication::Publication;
 pub(crate) use requester::{Peers, Reached};
 pub(crate) use revocation::IncomingAccess;
@@ -67,10 +72,7 @@ impl ShardAccess {
 
 impl DirectAccess for ShardAccess {
     fn execute(&mut self, request: &DirectRequest<'_>) -> Direct {
-        match self.requester.execute(request) {
-            Some(()) => Direct::Done,
-            None => Direct::Refused,
-        }
+        self.requester.execute(request).unwrap_or(Direct::Refused)
     }
 
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {

@@ -5,28 +5,30 @@
 //! its first word, which is written last and cleared first, names it. Whoever reads the rest must have announced that
 //! first ([`super::revocation`]): an entry is used for something else only after everybody has ended who relied on it.
 
-use super::revocation::{Hazard, Incoming};
+use super::revocation::{Hazard, Incoming, PATIENCE};
+use crate::memory::{Backing, Pages};
 use crate::os::descriptors::InternalFd;
 use crate::os::entropy::KernelEntropy;
 use crate::os::shared_memory::{Others, SharedMemory};
 use nonic_core::{Access, Entropy as _, Key, KeyPublisher, Psn, Qpn, Target};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// "nonic", direct access and a version.
-const MAGIC: u64 = 0x6e6f_6e69_6344_0001;
+pub(super) const MAGIC: u64 = 0x6e6f_6e69_6344_0001;
 const NONCE: usize = 8;
 const NONCE_ADDRESS: usize = 16;
-const ENTRY: usize = 64;
-const QPS: usize = 4096;
+pub(super) const ENTRY: usize = 64;
+pub(super) const QPS: usize = 4096;
 pub(super) const QP_COUNT: usize = 1 << 14;
-const KEYS: usize = QPS + QP_COUNT * ENTRY;
-const KEY_COUNT: usize = 1 << 16;
-const LEN: usize = KEYS + KEY_COUNT * ENTRY;
+pub(super) const KEYS: usize = QPS + QP_COUNT * ENTRY;
+pub(super) const KEY_COUNT: usize = 1 << 16;
+pub(super) const LEN: usize = KEYS + KEY_COUNT * ENTRY;
 /// How many entries are looked at for a number.
 const PROBED: usize = 8;
 /// In the first word of an entry, above the number that it is for.
@@ -40,10 +42,13 @@ const _: () = assert!(QP_COUNT == crate::link::lane::ring::NOTE_COUNT);
 pub(crate) struct Publication {
     memory: SharedMemory,
     fd: InternalFd,
-    /// Entries that cannot be used again yet: somebody may still rely on them. Held while one is filled.
-    retired: Mutex<HashSet<usize>>,
+    /// Entries that cannot be used again yet: somebody may still rely on them; and whether that was waited for in vain. Held
+    /// while one is filled.
+    retired: Mutex<HashMap<usize, bool>>,
     /// Keys that were taken back while a peer did not end an access; and where they are.
     busy: Mutex<HashMap<u32, usize>>,
+    /// Memory that those who have a key to it may map, by the key.
+    mappable: Mutex<HashMap<u32, Arc<Backing>>>,
     /// Who accesses us.
     pub(super) incoming: Incoming,
 }
@@ -63,6 +68,7 @@ impl Publication {
             fd: fd.into(),
             retired: Mutex::default(),
             busy: Mutex::default(),
+            mappable: Mutex::default(),
             incoming: Incoming::default(),
         })
     }
@@ -96,22 +102,45 @@ impl Publication {
         self.withdraw_entry(QPS + index * ENTRY, Hazard::of_qp(index));
     }
 
+    /// Takes a queue pair back before its shard does, and waits for accesses by it without the shard: who ends a queue pair
+    /// holds nobody up who uses another one. The shard then finds that they have ended, or were waited for in vain.
+    pub(crate) fn recall_qp(&self, qpn: Qpn) {
+        let mut retired = self.retired();
+        let is_it = |index: &usize| {
+            let word = self.memory.word(QPS + index * ENTRY);
+            word.load(Ordering::Relaxed) == live_qp(qpn)
+        };
+        let Some(index) = qp_entries(qpn).into_iter().find(is_it) else {
+            return;
+        };
+        let offset = QPS + index * ENTRY;
+        // Until its shard has taken it back, too.
+        retired.insert(offset, false);
+        self.memory.word(offset).store(0, Ordering::Release);
+        drop(retired);
+        fence(Ordering::SeqCst);
+        if !self.incoming.wait_for(Hazard::of_qp(index), PATIENCE)
+            && let Some(in_vain) = self.retired().get_mut(&offset)
+        {
+            *in_vain = true;
+        }
+    }
+
     /// Whether nobody relies on the entry any more.
     fn withdraw_entry(&self, offset: usize, hazard: Hazard) -> bool {
-        let mut retired = self.retired();
         // Nobody takes the entry for something new before those have ended who use it.
-        retired.insert(offset);
-        drop(retired);
+        let in_vain = *self.retired().entry(offset).or_insert(false);
         self.memory.word(offset).store(0, Ordering::Release);
         // Who announces an access and then looks at the entry, and who clears the entry and then looks for accesses: one of
         // them sees the other.
         fence(Ordering::SeqCst);
-        self.wait_for_entry(offset, hazard)
+        let patience = if in_vain { Duration::ZERO } else { PATIENCE };
+        self.wait_for_entry(offset, hazard, patience)
     }
 
     /// Waits until nobody relies on an entry that was taken back, but not for ever. Whether that is so.
-    fn wait_for_entry(&self, offset: usize, hazard: Hazard) -> bool {
-        let ended = self.incoming.wait_for(hazard);
+    fn wait_for_entry(&self, offset: usize, hazard: Hazard, patience: Duration) -> bool {
+        let ended = self.incoming.wait_for(hazard, patience);
         if ended {
             self.retired().remove(&offset);
         }
@@ -123,14 +152,27 @@ impl Publication {
     pub(crate) fn wait_for_busy(&self, key: u32) -> Option<bool> {
         let busy = || self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let index = busy().get(&key).copied()?;
-        let ended = self.wait_for_entry(KEYS + index * ENTRY, Hazard::of_key(index));
+        let ended = self.wait_for_entry(KEYS + index * ENTRY, Hazard::of_key(index), PATIENCE);
         if ended {
             busy().remove(&key);
         }
         Some(ended)
     }
 
-    fn retired(&self) -> MutexGuard<'_, HashSet<usize>> {
+    /// Gives the memory that a published key covers to whoever asks for it by its number. It is not withdrawn meanwhile, so
+    /// nobody takes it back without knowing. `None` if there is no such memory.
+    pub(crate) fn give_memory(&self, key: u32, number: u64, give: impl FnOnce(BorrowedFd<'_>)) -> Option<()> {
+        let mappable = self.mappable();
+        let memory = mappable.get(&key).filter(|memory| memory.number() == number)?;
+        give(memory.give());
+        Some(())
+    }
+
+    fn mappable(&self) -> MutexGuard<'_, HashMap<u32, Arc<Backing>>> {
+        self.mappable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn retired(&self) -> MutexGuard<'_, HashMap<usize, bool>> {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,11 +181,11 @@ impl Publication {
         &self,
         among: &[usize; PROBED],
         offset: impl Fn(usize) -> usize,
-        retired: &HashSet<usize>,
+        retired: &HashMap<usize, bool>,
     ) -> Option<usize> {
         let is_free = |index: &usize| {
             let offset = offset(*index);
-            self.memory.word(offset).load(Ordering::Relaxed) == 0 && !retired.contains(&offset)
+            self.memory.word(offset).load(Ordering::Relaxed) == 0 && !retired.contains_key(&offset)
         };
         among.iter().copied().find(is_free)
     }
@@ -164,12 +206,18 @@ impl KeyPublisher for Publication {
         let Some(index) = self.free(&entries, |index| KEYS + index * ENTRY, &retired) else {
             return;
         };
+        let mappable = mappable(key);
+        let number = mappable.as_ref().map_or(0, |memory| memory.number());
+        if let Some(memory) = mappable {
+            self.mappable().insert(key.value(), memory);
+        }
         let entry = KeyEntry(self.word_at(KEYS + index * ENTRY));
-        entry.fill(key, start + key.offset());
+        entry.fill(key, start + key.offset(), number);
         entry.live().store(live_key(key.value()), Ordering::Release);
     }
 
     fn withdraw(&self, key: &Key) -> bool {
+        self.mappable().remove(&key.value());
         let published = key_entries(key.value()).into_iter().find(|index| {
             let word = self.memory.word(KEYS + index * ENTRY);
             word.load(Ordering::Relaxed) == live_key(key.value())
@@ -182,6 +230,16 @@ impl KeyPublisher for Publication {
         }
         ended
     }
+}
+
+/// The memory that a key covers, if those who have the key may map it: memory of ours that became a file, all of it, and with
+/// rights that it was not published without before.
+fn mappable(key: &Key) -> Option<Arc<Backing>> {
+    let pages = key.region().as_any()?.downcast_ref::<Pages>()?;
+    let backing = pages.backing()?;
+    let whole = key.offset() == 0 && key.length() == key.region().len() as u64;
+    let published = whole.then(|| backing.publish(key.access())).flatten();
+    published.map(|_| Arc::clone(backing))
 }
 
 /// What another process publishes.
@@ -353,6 +411,7 @@ impl KeyEntry<'_> {
     const IOVA: usize = 2;
     const LENGTH: usize = 3;
     const ADDRESS: usize = 4;
+    const MEMORY: usize = 5;
 
     fn live(&self) -> &AtomicU64 {
         &self.0[0]
@@ -362,7 +421,7 @@ impl KeyEntry<'_> {
         self.0[at].load(Ordering::Acquire)
     }
 
-    fn fill(&self, key: &Key, address: usize) {
+    fn fill(&self, key: &Key, address: usize, memory: u64) {
         let put = |at: usize, value: u64| self.0[at].store(value, Ordering::Relaxed);
         put(
             Self::PD_AND_ACCESS,
@@ -371,9 +430,16 @@ impl KeyEntry<'_> {
         put(Self::IOVA, key.iova());
         put(Self::LENGTH, key.length());
         put(Self::ADDRESS, address as u64);
+        put(Self::MEMORY, memory);
     }
 
-    /// The address in the memory of its process, if the key permits the access.
+    /// The number of the memory that it covers, by which it can be asked for; zero if it cannot.
+    #[inline]
+    pub(super) fn memory(&self) -> u64 {
+        self.load(Self::MEMORY)
+    }
+
+    /// Where the access begins behind the first byte that the key covers, if it permits it.
     #[inline]
     pub(super) fn check(&self, pd: u32, needed: Access, va: u64, length: u64) -> Option<u64> {
         let rights = self.load(Self::PD_AND_ACCESS);
@@ -381,9 +447,12 @@ impl KeyEntry<'_> {
             Access::from_bits_retain(rights as u32).contains(needed) && (rights >> 32) as u32 == pd;
         let start = va.checked_sub(self.load(Self::IOVA))?;
         let end = start.checked_add(length)?;
-        if !permitted || end > self.load(Self::LENGTH) {
-            return None;
-        }
+        (permitted && end <= self.load(Self::LENGTH)).then_some(start)
+    }
+
+    /// A place behind the first byte that it covers, as an address of its process.
+    #[inline]
+    pub(super) fn address(&self, start: u64) -> Option<u64> {
         self.load(Self::ADDRESS).checked_add(start)
     }
 }

@@ -1,11 +1,12 @@
 //! The requester's side: whose memory we reach, and executing requests there.
 
 use super::access::{self, Failed};
+use super::mapping::{PeerMemory, Question};
 use super::publication::PublishedView;
 use super::responder::Note;
 use super::revocation::Hazard;
 use crate::link::lane::ring::RingMemory;
-use nonic_core::{DirectRequest, KeyHasher, Psn, Qpn};
+use nonic_core::{Direct, DirectRequest, KeyHasher, Psn, Qpn};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::io;
@@ -26,11 +27,20 @@ pub(crate) struct Reached {
     ring: Arc<RingMemory>,
     /// The kernel does not let us any more, or the lane has ended.
     lost: AtomicBool,
+    /// Counts those whom the kernel does not let us reach any more.
+    forbidden: Arc<AtomicU64>,
+    /// Memory of its that we have mapped.
+    memory: PeerMemory,
 }
 
 impl Reached {
     /// Finds out whether we reach the process that published this.
-    pub(crate) fn find(published: impl AsFd, pid: u32, ring: &Arc<RingMemory>) -> io::Result<Self> {
+    pub(crate) fn find(
+        published: impl AsFd,
+        pid: u32,
+        ring: &Arc<RingMemory>,
+        forbidden: &Arc<AtomicU64>,
+    ) -> io::Result<Self> {
         let view = PublishedView::open(published)?;
         let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
         let (nonce, address) = view.nonce();
@@ -38,12 +48,28 @@ impl Reached {
             // The number means another process to us.
             return Err(io::ErrorKind::NotFound.into());
         }
+        access::probe_writing(pid)?;
         Ok(Reached {
             pid,
             view,
             ring: Arc::clone(ring),
             lost: AtomicBool::new(false),
+            forbidden: Arc::clone(forbidden),
+            memory: PeerMemory::default(),
         })
+    }
+
+    /// What we have mapped of its memory.
+    pub(crate) fn memory(&self) -> &PeerMemory {
+        &self.memory
+    }
+
+    pub(super) fn view(&self) -> &PublishedView {
+        &self.view
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 }
 
@@ -61,8 +87,8 @@ impl Peers {
     }
 
     /// A process was found to be reached.
-    pub(crate) fn insert(&self, ip: IpAddr, block: u16, peer: Reached) {
-        self.peers().insert((ip, block), Arc::new(peer));
+    pub(crate) fn insert(&self, ip: IpAddr, block: u16, peer: Arc<Reached>) {
+        self.peers().insert((ip, block), peer);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -70,6 +96,7 @@ impl Peers {
     pub(crate) fn remove(&self, ip: IpAddr, block: u16) {
         if let Some(peer) = self.peers().remove(&(ip, block)) {
             peer.lost.store(true, Ordering::Release);
+            peer.memory.end();
             self.generation.fetch_add(1, Ordering::Release);
         }
     }
@@ -104,8 +131,18 @@ struct Connection {
     messages: u32,
     /// The packet that the target expects after what we executed last.
     next: Option<Psn>,
-    /// Keys of the peer and where they are published.
-    keys: [(u32, usize); KEYS],
+    /// Keys of the peer that were used lately.
+    keys: [KnownKey; KEYS],
+}
+
+/// A key of a peer.
+#[derive(Copy, Clone, Debug, Default)]
+struct KnownKey {
+    value: u32,
+    /// Where it is published.
+    index: usize,
+    /// Where its memory was among the mappings, if it was.
+    place: usize,
 }
 
 impl Requester {
@@ -121,7 +158,7 @@ impl Requester {
 
     /// Executes a request. `None` if that is not possible, or not finished.
     #[inline]
-    pub(super) fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
+    pub(super) fn execute(&mut self, request: &DirectRequest<'_>) -> Option<Direct> {
         let generation = self.peers.generation.load(Ordering::Acquire);
         if generation != self.generation {
             self.forget(generation);
@@ -134,7 +171,10 @@ impl Requester {
         match self.connections.get_mut(self.latest.1) {
             Some(Some(connection)) if connection.target == request.target => connection.execute(request),
             Some(None) => None,
-            _ => self.connect(request)?.execute(request),
+            _ => {
+                let index = self.connect(request)?;
+                self.connections.get_mut(index)?.as_mut()?.execute(request)
+            }
         }
     }
 
@@ -148,7 +188,7 @@ impl Requester {
     }
 
     #[cold]
-    fn connect(&mut self, request: &DirectRequest<'_>) -> Option<&mut Connection> {
+    fn connect(&mut self, request: &DirectRequest<'_>) -> Option<usize> {
         let connection = match self.peers.find(request.remote, request.target) {
             // Not published yet, perhaps: it is asked again next time.
             Some(peer) => Some(Connection::new(peer, request.target)?),
@@ -161,7 +201,7 @@ impl Requester {
             None => self.connections.push(connection),
         }
         self.latest = (own, index);
-        self.connections[index].as_mut()
+        Some(index)
     }
 }
 
@@ -173,17 +213,21 @@ impl Connection {
             epoch: 0,
             messages: 0,
             next: None,
-            keys: [(0, 0); KEYS],
+            keys: [KnownKey::default(); KEYS],
             peer,
         })
     }
 
     #[inline]
-    fn execute(&mut self, request: &DirectRequest<'_>) -> Option<()> {
-        if self.peer.lost.load(Ordering::Relaxed) {
+    fn execute(&mut self, request: &DirectRequest<'_>) -> Option<Direct> {
+        if self.peer.is_lost() {
             return None;
         }
         let key = self.find_key(request.rkey)?;
+        // Looked at once more when it counts.
+        if request.operation.is_atomic() && self.peer.view.key(key).memory() == 0 {
+            return None;
+        }
         self.announce(Hazard::new(self.index, key));
         // See `revocation`.
         fence(Ordering::SeqCst);
@@ -198,7 +242,7 @@ impl Connection {
     }
 
     #[inline]
-    fn execute_announced(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<()> {
+    fn execute_announced(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<Direct> {
         if !self.peer.view.is_qp(self.index, request.target) {
             self.look_again();
             return None;
@@ -218,15 +262,33 @@ impl Connection {
             return None;
         }
         let entry = peer.view.key(key);
-        let address = entry.check(qp.pd(), needed, request.va, u64::from(request.left))?;
-        match access::execute(peer.pid, request, address) {
-            Ok(()) => {}
-            Err(Failed::Once) => return None,
-            Err(Failed::ForGood) => {
-                peer.lost.store(true, Ordering::Release);
-                return None;
+        let start = entry.check(qp.pd(), needed, request.va, u64::from(request.left))?;
+        let by_mapping = match entry.memory() {
+            0 => None,
+            number => {
+                let memory = Question {
+                    key: request.rkey,
+                    number,
+                };
+                let place = &mut self.keys[request.rkey as usize % KEYS].place;
+                peer.memory
+                    .execute(place, memory, |mapping| mapping.execute(request, start))
             }
-        }
+        };
+        let direct = match by_mapping {
+            Some(executed) => executed?,
+            None if request.operation.is_atomic() => return None,
+            None => match access::execute(peer.pid, request, entry.address(start)?) {
+                Ok(()) => Direct::Done,
+                Err(Failed::Once) => return None,
+                Err(failed @ (Failed::Forbidden | Failed::Gone)) => {
+                    if !peer.lost.swap(true, Ordering::AcqRel) && failed == Failed::Forbidden {
+                        peer.forbidden.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return None;
+                }
+            },
+        };
         if let Some(next) = request.next {
             self.messages = self.messages.wrapping_add(1);
             self.next = Some(next);
@@ -239,7 +301,7 @@ impl Connection {
                 .note(self.index)
                 .store(note.to_word(), Ordering::Release);
         }
-        Some(())
+        Some(direct)
     }
 
     /// The target has another life than we knew, or we had forgotten what we knew: it goes on where the last note ends.
@@ -263,12 +325,16 @@ impl Connection {
 
     #[inline]
     fn find_key(&mut self, key: u32) -> Option<usize> {
-        let slot = &mut self.keys[key as usize % KEYS];
-        if slot.0 == key && self.peer.view.is_key(slot.1, key) {
-            return Some(slot.1);
+        let known = &mut self.keys[key as usize % KEYS];
+        if known.value == key && self.peer.view.is_key(known.index, key) {
+            return Some(known.index);
         }
         let index = self.peer.view.find_key(key)?;
-        *slot = (key, index);
+        *known = KnownKey {
+            value: key,
+            index,
+            place: 0,
+        };
         Some(index)
     }
 }

@@ -5,7 +5,8 @@
 //! it may not, or the target sees that it does, and waits.
 //!
 //! A requester that was killed has ended its accesses when the kernel says so. One that was stopped in the middle of an
-//! access is waited for up to [`PATIENCE`]; then the program is told that its memory is busy.
+//! access is waited for up to [`PATIENCE`]; then the program is told that its memory is busy. Whoever revokes a key or ends a
+//! queue pair waits without a turn; only a queue pair that fails by itself is waited for in one.
 
 use crate::link::lane::ring::RingMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a peer may take to end an access.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// An access of ordinary length ends within so many looks.
 const SPINS: u32 = 1000;
 
@@ -99,8 +100,8 @@ impl Incoming {
         Some(Arc::clone(&lane.ring))
     }
 
-    /// Waits until no access is under way that relies on something. Whether that is so.
-    pub(super) fn wait_for(&self, hazard: Hazard) -> bool {
+    /// Waits until no access is under way that relies on something, for so long. Whether that is so.
+    pub(super) fn wait_for(&self, hazard: Hazard, patience: Duration) -> bool {
         let busy: Vec<(Arc<RingMemory>, Option<u32>)> = self
             .lanes()
             .iter()
@@ -108,8 +109,9 @@ impl Incoming {
             .map(|lane| (Arc::clone(&lane.ring), lane.pid))
             .collect();
         // All of them, though one does not end.
-        busy.iter()
-            .fold(true, |ended, (ring, pid)| wait_for(ring, hazard, *pid) & ended)
+        busy.iter().fold(true, |ended, (ring, pid)| {
+            wait_for(ring, hazard, *pid, patience) & ended
+        })
     }
 }
 
@@ -132,7 +134,7 @@ impl super::Publication {
     }
 }
 
-fn wait_for(ring: &RingMemory, hazard: Hazard, pid: Option<u32>) -> bool {
+fn wait_for(ring: &RingMemory, hazard: Hazard, pid: Option<u32>, patience: Duration) -> bool {
     let has_ended = || !hazard.covers(ring.hazard().load(Ordering::Acquire));
     for _ in 0..SPINS {
         if has_ended() {
@@ -146,7 +148,7 @@ fn wait_for(ring: &RingMemory, hazard: Hazard, pid: Option<u32>) -> bool {
         // It may be there though we cannot see it, or have no descriptor left to look with.
         Some(Err(_)) | None => None,
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience;
     loop {
         if has_ended() || process.as_ref().is_some_and(has_died) {
             return true;

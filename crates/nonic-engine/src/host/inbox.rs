@@ -161,6 +161,11 @@ impl Inbox {
         Some((self.last, who))
     }
 
+    /// Whether the line that the last message came on is one that is kept.
+    pub(crate) fn last_is_kept(&self) -> bool {
+        self.lines.get(&self.last).is_some_and(|line| line.kept)
+    }
+
     /// A kept line that has ended, if there is one.
     pub(crate) fn take_ended_line(&mut self) -> Option<u64> {
         self.ended_lines.pop()

@@ -15,6 +15,9 @@ const I_AM: u8 = 3;
 const OFFER_LANE: u8 = 4;
 const LANE_TAKEN: u8 = 5;
 const LANE_REFUSED: u8 = 6;
+const MAP_MEMORY: u8 = 7;
+const MEMORY_GIVEN: u8 = 8;
+const MEMORY_REFUSED: u8 = 9;
 
 /// The longest fixed part, that of a handover.
 pub(super) const MAX_HEADER_BYTES: usize = 2 + 22 + 16 + 1 + 2;
@@ -48,6 +51,23 @@ pub enum Message<'a> {
     LaneTaken,
     /// I would rather not.
     LaneRefused,
+    /// You have published a key whose memory can be mapped. I have a lane to you and would like to.
+    MapMemory {
+        /// The key.
+        key: u32,
+        /// The number of the memory that was published with it.
+        number: u64,
+    },
+    /// With it comes the descriptor of the memory.
+    MemoryGiven {
+        /// Its number.
+        number: u64,
+    },
+    /// There is no such key, or no such memory, or you have no lane to me.
+    MemoryRefused {
+        /// Its number.
+        number: u64,
+    },
 }
 
 impl<'a> Message<'a> {
@@ -69,6 +89,16 @@ impl<'a> Message<'a> {
             },
             LANE_TAKEN => Message::LaneTaken,
             LANE_REFUSED => Message::LaneRefused,
+            MAP_MEMORY => Message::MapMemory {
+                key: reader.take().map(u32::from_be_bytes)?,
+                number: reader.u64()?,
+            },
+            MEMORY_GIVEN => Message::MemoryGiven {
+                number: reader.u64()?,
+            },
+            MEMORY_REFUSED => Message::MemoryRefused {
+                number: reader.u64()?,
+            },
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -113,6 +143,22 @@ impl<'a> Message<'a> {
             }
             Message::LaneRefused => {
                 header.put(&[LANE_REFUSED]);
+                (header, &[])
+            }
+            Message::MapMemory { key, number } => {
+                header.put(&[MAP_MEMORY]);
+                header.put(&key.to_be_bytes());
+                header.put(&number.to_be_bytes());
+                (header, &[])
+            }
+            Message::MemoryGiven { number } => {
+                header.put(&[MEMORY_GIVEN]);
+                header.put(&number.to_be_bytes());
+                (header, &[])
+            }
+            Message::MemoryRefused { number } => {
+                header.put(&[MEMORY_REFUSED]);
+                header.put(&number.to_be_bytes());
                 (header, &[])
             }
         }
@@ -190,6 +236,10 @@ impl Reader<'_> {
         self.take().map(u16::from_be_bytes)
     }
 
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
     fn ip(&mut self) -> Option<IpAddr> {
         self.take::<16>()
             .map(|octets| Ipv6Addr::from(octets).to_canonical())
@@ -232,7 +282,7 @@ mod tests {
     proptest! {
         #[test]
         fn anything_at_all_can_be_decoded_without_panic(
-            version in 1_u8..5, kind in 0_u8..8, rest in prop::collection::vec(any::<u8>(), 0..100),
+            version in 1_u8..5, kind in 0_u8..11, rest in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let bytes = [&[version, kind][..], &rest].concat();
             if let Some(message) = Message::decode(&bytes) {
@@ -241,7 +291,7 @@ mod tests {
         }
 
         #[test]
-        fn questions_and_answers_survive(udp_port: u16, from in address()) {
+        fn questions_and_answers_survive(udp_port: u16, from in address(), key: u32, number: u64) {
             let from = from.with_port(udp_port);
             let messages = [
                 Message::WhereAreYou,
@@ -249,6 +299,9 @@ mod tests {
                 Message::OfferLane { from, block: udp_port },
                 Message::LaneTaken,
                 Message::LaneRefused,
+                Message::MapMemory { key, number },
+                Message::MemoryGiven { number },
+                Message::MemoryRefused { number },
             ];
             for message in messages {
                 let bytes = encoded(&message);

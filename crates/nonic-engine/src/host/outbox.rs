@@ -52,6 +52,8 @@ struct Line {
     asked: u32,
     /// A lane was offered, and that was not answered yet.
     offered: bool,
+    /// Memory that was asked for, and not answered yet.
+    asked_for_memory: u32,
     /// A lane was taken. It ends with the line.
     has_lane: bool,
     used: u64,
@@ -86,6 +88,15 @@ pub enum Heard {
         who: InboxName,
         /// Whether it was taken.
         taken: bool,
+    },
+    /// What became of memory that was asked for. If it was given, its descriptor is in `Outbox::take_fds`.
+    Memory {
+        /// Who answered.
+        who: InboxName,
+        /// Its number.
+        number: u64,
+        /// Whether it was given.
+        given: bool,
     },
     /// The line that a lane hung on was closed, though its owner has not ended.
     LaneEnded(InboxName),
@@ -152,7 +163,7 @@ impl Outbox {
     }
 
     /// The descriptors that came with what was heard last.
-    pub(crate) fn take_fds(&mut self) -> Vec<OwnedFd> {
+    pub fn take_fds(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.fds)
     }
 
@@ -191,6 +202,14 @@ impl Outbox {
                 Ok(Some(Answer::Lane { taken, fds })) => {
                     self.fds = fds;
                     return Some(Heard::Lane { who: name, taken });
+                }
+                Ok(Some(Answer::Memory { number, given, fds })) => {
+                    self.fds = fds;
+                    return Some(Heard::Memory {
+                        who: name,
+                        number,
+                        given,
+                    });
                 }
                 Ok(None) => {}
                 Err(end) => {
@@ -263,6 +282,7 @@ impl Outbox {
             doubts,
             asked: 0,
             offered: false,
+            asked_for_memory: 0,
             has_lane: false,
             used: self.uses,
             _budget: budget,
@@ -298,7 +318,15 @@ impl AsFd for Outbox {
 /// What was answered.
 enum Answer {
     Port(u16),
-    Lane { taken: bool, fds: Vec<OwnedFd> },
+    Lane {
+        taken: bool,
+        fds: Vec<OwnedFd>,
+    },
+    Memory {
+        number: u64,
+        given: bool,
+        fds: Vec<OwnedFd>,
+    },
 }
 
 /// Why nothing more is heard on a line.
@@ -324,6 +352,9 @@ impl Line {
         match (outcome, message) {
             (Ok(()), Message::WhereAreYou) => self.asked = self.asked.saturating_add(1),
             (Ok(()), Message::OfferLane { .. }) => self.offered = true,
+            (Ok(()), Message::MapMemory { .. }) => {
+                self.asked_for_memory = self.asked_for_memory.saturating_add(1);
+            }
             _ => {}
         }
     }
@@ -345,6 +376,16 @@ impl Line {
                         taken: self.has_lane,
                         fds,
                     }))
+                }
+                Some(Message::MemoryGiven { number }) if self.asked_for_memory > 0 => {
+                    self.asked_for_memory -= 1;
+                    let given = true;
+                    Ok(Some(Answer::Memory { number, given, fds }))
+                }
+                Some(Message::MemoryRefused { number }) if self.asked_for_memory > 0 => {
+                    self.asked_for_memory -= 1;
+                    let given = false;
+                    Ok(Some(Answer::Memory { number, given, fds }))
                 }
                 _ => Err(LineEnd::Nonsense),
             },

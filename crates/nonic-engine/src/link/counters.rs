@@ -12,10 +12,17 @@ nonic_core::counters! {
         lane_drops,
         /// Batches that came through memory.
         lane_receives,
+        /// TCP connections that peers opened, and those of them that a full backlog refused.
+        streams_accepted,
+        streams_refused,
         /// Processes of this host whose memory was found to be reached directly.
         direct_peers,
         /// Those to which there is a lane, and the kernel does not let us.
         direct_forbidden,
+        /// Regions of theirs that we have mapped.
+        direct_mapped,
+        /// Regions of ours that were given to others to map.
+        direct_given,
         /// Batches for other processes that came to our socket at port 4791 and were passed on.
         handed_over,
         /// Packets for queue pairs nobody on this host has.

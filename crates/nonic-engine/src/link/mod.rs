@@ -9,8 +9,8 @@
 //! A link looks at packets just enough to know which process they are for, and never queues what is to be sent: what
 //! cannot leave now is [`WouldBlock`](io::ErrorKind::WouldBlock), and the caller keeps it.
 //!
-//! A byte stream is not a link: it has partial writes and a connection to each peer. What carries iWARP will stand beside
-//! this trait, not behind it.
+//! A byte stream is not a link: it has partial writes and a connection to each peer. What carries iWARP stands beside
+//! this trait ([`crate::stream`]), not behind it.
 
 mod counters;
 pub(crate) mod datagrams;
@@ -65,10 +65,8 @@ pub(crate) trait Link: Send {
     /// Sends the batch that was written to the room that was asked for last.
     fn publish(&mut self, _: &Transmit) {}
 
-    /// Takes what came through lanes: packets without checksums. How many bytes.
-    fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) -> usize {
-        0
-    }
+    /// Takes what came through lanes: packets without checksums.
+    fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) {}
 
     /// A thread is about to sleep: whoever sends on a lane must wake it. Whether something is there already.
     fn fall_asleep(&mut self) -> bool {
@@ -102,6 +100,9 @@ pub(crate) trait Presence {
 
     /// The UDP port that packets leave from.
     fn port(&self) -> u16;
+
+    /// Asks processes of this host for memory of theirs that requests would like to find mapped, if there is any.
+    fn ask_for_memory(&mut self) {}
 
     /// Takes a block of queue pair numbers: this one, or any that is free.
     fn claim(&mut self, wanted: Option<Block>) -> Result<Block, ClaimError>;

@@ -218,7 +218,7 @@ pub(super) unsafe fn write(to: *mut u8, data: &[u8]) -> Result<(), Fault> {
 ///
 /// As for [`read()`] and [`write()`].
 #[inline]
-unsafe fn copy(to: *mut u8, from: *const u8, length: usize, shared: usize) -> Result<(), Fault> {
+pub(super) unsafe fn copy(to: *mut u8, from: *const u8, length: usize, shared: usize) -> Result<(), Fault> {
     if length >= STRING_MOVE_FROM {
         // Bytes where the processor is built for that; otherwise words, and what is left of the last one.
         let (words, bytes) = if moves_bytes_fast() {

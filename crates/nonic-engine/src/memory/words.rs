@@ -28,6 +28,30 @@ pub(super) unsafe fn write(to: *mut u8, data: &[u8]) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Copies between two places in shared memory.
+///
+/// # Safety
+///
+/// As for [`read`] and [`write`], of which this is both.
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(dead_code, reason = "only its tests use this module")
+)]
+pub(super) unsafe fn copy(to: *mut u8, from: *const u8, length: usize, _shared: usize) -> Result<(), Fault> {
+    let mut piece = [0; 512];
+    let mut done = 0;
+    while done < length {
+        let piece = &mut piece[..(length - done).min(512)];
+        // SAFETY: the caller's promise.
+        unsafe {
+            load(from.cast_mut().add(done), piece);
+            store(to.add(done), piece);
+        }
+        done += piece.len();
+    }
+    Ok(())
+}
+
 /// Stores `swap` if there is `compare`. Answers what there was.
 ///
 /// # Safety

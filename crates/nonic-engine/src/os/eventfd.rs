@@ -31,11 +31,6 @@ impl EventFd {
         Ok(EventFd(fd.into()))
     }
 
-    /// One that another process has made.
-    pub(crate) fn of_another(fd: std::os::fd::OwnedFd) -> Self {
-        EventFd(fd.into())
-    }
-
     /// Whether the program has closed it.
     pub(crate) fn is_lost(&self) -> bool {
         self.0.is_lost()

@@ -1,5 +1,6 @@
 //! What the engine asks of the operating system beyond packets.
 
+pub(crate) mod bell;
 pub(crate) mod clock;
 pub mod descriptors;
 pub(crate) mod entropy;

@@ -1,7 +1,7 @@
 //! Network interfaces seen as RDMA devices: names, GID tables and path MTU.
 //!
-//! Every interface of the network namespace, loopback included, is a device `roce_<interface>`; every
-//! usable address on it is a GID. The kernel is asked over rtnetlink, because `/sys/class/net` shows the
+//! Every interface of the network namespace, loopback included, is a device `roce_<interface>`, and another one called
+//! `iwarp_<interface>`; every usable address on it is a GID. The kernel is asked over rtnetlink, because `/sys/class/net` shows the
 //! interfaces of whoever mounted it, which in a container may be the host.
 //!
 //! This module takes snapshots and refuses to watch for changes: ask again when it matters.
@@ -64,12 +64,56 @@ pub struct NetDevice {
     pub mac: Option<[u8; 6]>,
     /// The GID table; an entry's place in it is its GID index. See [`gid_table_order`] for the order.
     pub gids: Vec<GidEntry>,
+    /// What a device of it speaks.
+    pub wire: Wire,
+}
+
+/// What a device speaks to its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Wire {
+    /// RoCEv2: packets over UDP.
+    #[default]
+    Roce,
+    /// iWARP: RDMAP, DDP and MPA over TCP.
+    Iwarp,
+}
+
+impl Wire {
+    /// Both, the usual one first.
+    pub const ALL: [Wire; 2] = [Wire::Roce, Wire::Iwarp];
+
+    /// What the names of such devices begin with.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Wire::Roce => "roce_",
+            Wire::Iwarp => "iwarp_",
+        }
+    }
 }
 
 impl NetDevice {
     /// The name that verbs programs use for this interface.
     pub fn device_name(&self) -> String {
-        format!("roce_{}", self.name)
+        format!("{}{}", self.wire.prefix(), self.name)
+    }
+
+    /// Its number among the devices: that of the interface, unless it is the second device of one.
+    pub fn number(&self) -> u32 {
+        self.index | (self.wire as u32) << 23
+    }
+
+    /// The one GID that an iWARP device has: the Ethernet address. Its addresses are not in the table.
+    pub fn rnic_gid(&self) -> Gid {
+        let mut gid = [0; 16];
+        gid[..6].copy_from_slice(&self.mac.unwrap_or_default());
+        Gid(gid)
+    }
+
+    /// The same interface as a device that speaks something else.
+    #[must_use]
+    pub fn with_wire(mut self, wire: Wire) -> Self {
+        self.wire = wire;
+        self
     }
 
     /// The device's 64-bit name: the Ethernet address as an EUI-64, with the interface's index mixed into its middle.
@@ -78,7 +122,8 @@ impl NetDevice {
     /// same name for one.
     pub fn guid(&self) -> u64 {
         let [a, b, c, d, e, f] = self.mac.unwrap_or_default();
-        let folded = (self.index ^ self.index >> 16) as u16;
+        // Nor may the two devices of one interface be taken for one.
+        let folded = (self.index ^ self.index >> 16) as u16 ^ (self.wire as u16) << 8;
         let [high, low] = (0xfffe ^ folded).to_be_bytes();
         u64::from_be_bytes([a ^ 2, b, c, high, low, d, e, f])
     }

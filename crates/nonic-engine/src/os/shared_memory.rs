@@ -54,14 +54,23 @@ impl SharedMemory {
 
     /// Memory that another process has made. Fails unless it has this length for good.
     pub(crate) fn of_another(fd: impl AsFd, len: usize, rights: Others) -> io::Result<Self> {
-        // Fails for what cannot be sealed, which is everything but memory.
-        let seals = fcntl_get_seals(&fd)?;
-        let fixed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
-        let length = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
-        let ordinary = rustix::fs::fstatfs(&fd)?.f_type as u64 == TMPFS_MAGIC;
-        if !fixed || !ordinary || length != len as u64 {
+        if fixed_length(&fd)?.0 != len {
             return Err(io::ErrorKind::InvalidData.into());
         }
+        Self::of_length(fd, len, rights)
+    }
+
+    /// The same, of whatever length it has for good, to be used as far as it permits.
+    pub(crate) fn of_another_as_it_is(fd: impl AsFd) -> io::Result<(Self, Others)> {
+        let (len, seals) = fixed_length(&fd)?;
+        let rights = match seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+            true => Others::Read,
+            false => Others::Write,
+        };
+        Ok((Self::of_length(fd, len, rights)?, rights))
+    }
+
+    fn of_length(fd: impl AsFd, len: usize, rights: Others) -> io::Result<Self> {
         let protection = match rights {
             Others::Write => ProtFlags::READ | ProtFlags::WRITE,
             Others::Read => ProtFlags::READ,
@@ -74,6 +83,11 @@ impl SharedMemory {
         let start = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(SharedMemory { start, len })
+    }
+
+    /// How long it is.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     /// A word. Writing it where we may only read ends the process: whoever maps for reading does not.
@@ -98,6 +112,18 @@ impl SharedMemory {
         assert!(offset <= self.len && length <= self.len - offset);
         // SAFETY: inside the mapping, as just checked.
         unsafe { self.start.add(offset) }
+    }
+}
+
+/// The length of memory, which must not be able to change, and its seals.
+fn fixed_length(fd: impl AsFd) -> io::Result<(usize, SealFlags)> {
+    // Fails for what cannot be sealed, which is everything but memory.
+    let seals = fcntl_get_seals(&fd)?;
+    let fixed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
+    let ordinary = rustix::fs::fstatfs(&fd)?.f_type as u64 == TMPFS_MAGIC;
+    match usize::try_from(fstat(&fd)?.st_size) {
+        Ok(length) if fixed && ordinary => Ok((length, seals)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 

@@ -122,6 +122,14 @@ impl ConnectionManager {
         self.has_output.store(state.cm.has_output(), Ordering::SeqCst);
     }
 
+    /// Tells the program of an event that is not the manager's.
+    pub(crate) fn tell_of(&self, event: CmEvent) {
+        let sink = self.lock().sink.clone();
+        if let Some(qpn) = sink.and_then(|sink| sink.deliver(event)) {
+            self.fail(qpn);
+        }
+    }
+
     fn fail(&self, qpn: Qpn) {
         let shard = self.map.shard_of(qpn);
         let failing = &self.failing[shard];

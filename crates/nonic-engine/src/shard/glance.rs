@@ -1,19 +1,19 @@
 //! A look at the source that was busy last, for who looks again and again and finds nothing most of the time.
 //!
 //! An empty look is one system call and little else, or, while packets come through [lanes](crate::link::lane), none at all:
-//! sockets are then looked at now and then. Above all it does not read the clock, which costs a tenth of such a
+//! sockets are then looked at when it is time, whether or not lanes bring something. Above all it does not read the clock, which costs a tenth of such a
 //! call or, where the clock is paravirtual, as much as the call: the time is needed once a packet has come, and every
 //! [`CLOCK_INTERVAL`] looks for timers. So a timer may be served that many looks late, microseconds while somebody looks
 //! again and again. Whoever stops looking leaves its timers to the background thread, which knows when they are due.
 
-use super::{Effort, SMALL_RECEIVE, Shard, take};
+use super::{Effort, SMALL_RECEIVE, SOCKET_PERIOD, Shard, take};
 use crate::driver::machine::Machine;
 use crate::os::descriptors;
 use nonic_core::Time;
 
 /// The clock is read every so many looks. A divisor of the interval at which quiet sources are looked at.
 const CLOCK_INTERVAL: u32 = 8;
-/// The same while packets come through lanes, where a look is no system call. A divisor of that interval as well.
+/// The same while packets come through lanes, where a look is no system call.
 const LANE_CLOCK_INTERVAL: u32 = 64;
 
 impl Shard {
@@ -27,23 +27,29 @@ impl Shard {
             return self.drive(clock(), effort);
         }
         self.calls = self.calls.wrapping_add(1);
+        if let Some((streams, nic)) = self.streams() {
+            return match streams.glance(&clock, nic) {
+                Some(now) => {
+                    self.clock_read = now;
+                    self.follow_up(now, effort, true, false)
+                }
+                None => false,
+            };
+        }
+        if let Some(now) = self.receive_from_lanes(&clock) {
+            self.clock_read = now;
+            if now >= self.sockets_due {
+                self.sockets_due = now + SOCKET_PERIOD;
+                self.receive(now, self.hot);
+            }
+            return self.follow_up(now, effort, true, false);
+        }
         let (index, source) = self.hot;
         let Shard { nic, links, .. } = self;
-        let mut read = None;
-        let mut bytes = 0;
-        for link in &mut *links {
-            bytes += link.receive_from_lanes(&mut |datagrams| {
-                take(nic, *read.get_or_insert_with(&clock), datagrams);
-            });
-        }
-        if bytes > 0 {
-            self.on_lanes = true;
-            // More than one look brings is left to the next.
-            return self.follow_up_glance(read.unwrap_or_else(clock), effort, 0);
-        }
         let Some(link) = links.get_mut(index).filter(|_| !self.on_lanes) else {
             return false;
         };
+        let mut read = None;
         // What a link does with the time may be so many looks late as well.
         let received = link.receive(self.clock_read, source, &mut |datagrams| {
             take(nic, *read.get_or_insert_with(&clock), datagrams);

@@ -37,6 +37,12 @@ impl ShardMap {
         block.and_then(|block| owners.get(&block)).copied().unwrap_or(0)
     }
 
+    /// Whether a block is one of ours.
+    pub(crate) fn contains(&self, block: Block) -> bool {
+        let owners = self.owners.read().unwrap_or_else(PoisonError::into_inner);
+        owners.contains_key(&block)
+    }
+
     pub(crate) fn insert(&self, block: Block, shard: usize) {
         let mut owners = self.owners.write().unwrap_or_else(PoisonError::into_inner);
         owners.insert(block, shard);

@@ -31,6 +31,7 @@ use crate::host::{Block, ClaimError};
 use crate::link::{Datagrams, Link, LinkCounters, Notice, Presence};
 use crate::notify::{Channel, Notify};
 use crate::os::descriptors;
+use crate::stream::Streams;
 use connections::ConnectionManager;
 use map::ShardMap;
 use nonic_core::{
@@ -43,6 +44,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 /// Receives per call and source, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
@@ -51,10 +53,10 @@ const RECEIVES_PER_DRIVE: usize = 16;
 const SMALL_RECEIVE: usize = 1024;
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
-/// While packets come through lanes, where a look is no system call and takes little time, sockets are looked at every so
-/// many calls, and quiet sources every so many.
-const SOCKET_INTERVAL: u32 = 1024;
-const QUIET_SOURCE_INTERVAL_ON_LANES: u32 = 4096;
+/// While packets come through lanes, where a look is no system call, sockets are looked at this often, and quiet sources
+/// this often.
+const SOCKET_PERIOD: Duration = Duration::from_micros(20);
+const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
 /// After so many posts, or bytes, requests are held back no longer: they fill a batch.
@@ -83,6 +85,8 @@ pub(crate) struct Shard {
     common: Common,
     /// By GID index.
     links: Vec<Box<dyn Link>>,
+    /// What an iWARP device has in place of them.
+    streams: Option<Box<Streams>>,
     /// Counters of links that are gone.
     past: LinkCounters,
     /// Where other processes see what was counted.
@@ -96,6 +100,11 @@ pub(crate) struct Shard {
     hot: (usize, usize),
     /// The last packets came through a lane, or left on one: sockets are looked at less often.
     on_lanes: bool,
+    /// Posts after which there was nothing to send; wraps.
+    direct_posts: u32,
+    /// When sockets, and when all sources, are to be looked at while that is so.
+    sockets_due: Time,
+    quiet_due: Time,
     /// How many threads sleep on the descriptors, or are about to.
     sleepers: u32,
     /// How often it was driven; wraps.
@@ -142,6 +151,8 @@ impl Machine for Shard {
         to_send
             || self.nic.has_management_to_send()
             || self.nic.has_unpublished()
+            || self.nic.has_stream_events()
+            || self.streams.as_ref().is_some_and(|streams| streams.has_events())
             || self.just_failed
             || self.must_fail()
             || self.common.connections.has_output()
@@ -153,7 +164,9 @@ impl Machine for Shard {
     }
 
     fn is_behind(&self) -> bool {
-        self.stalled.is_some() || self.unsent
+        self.stalled.is_some()
+            || self.unsent
+            || self.streams.as_ref().is_some_and(|streams| streams.is_behind())
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -164,6 +177,7 @@ impl Machine for Shard {
         let timeouts = [
             self.nic.poll_timeout(),
             self.common.connections.next_timeout(),
+            self.streams.as_ref().and_then(|streams| streams.next_timeout()),
             links,
         ];
         timeouts.into_iter().flatten().min()
@@ -184,6 +198,7 @@ impl Shard {
             index,
             common,
             links: Vec::new(),
+            streams: None,
             past: LinkCounters::default(),
             published: None,
             out: SendBuffer::new(),
@@ -191,6 +206,9 @@ impl Shard {
             unsent: false,
             hot: (0, 0),
             on_lanes: false,
+            direct_posts: 0,
+            sockets_due: Time::ZERO,
+            quiet_due: Time::ZERO,
             sleepers: 0,
             calls: 0,
             clock_read: Time::ZERO,
@@ -217,10 +235,24 @@ impl Shard {
         self.limit_batches(self.links.len() - 1);
     }
 
+    /// Takes up the TCP connections of an iWARP device, in place of links.
+    pub(crate) fn attach_streams(&mut self, streams: Streams) {
+        self.streams = Some(Box::new(streams));
+    }
+
+    /// The TCP connections, with the NIC whose queue pairs they are for; none if the device speaks RoCE.
+    pub(crate) fn streams(&mut self) -> Option<(&mut Streams, &mut Nic)> {
+        let Shard { nic, streams, .. } = self;
+        streams.as_deref_mut().map(|streams| (streams, nic))
+    }
+
     /// Claims one block of queue pair numbers, the same on every link.
     pub(crate) fn claim_block(&mut self) -> Result<Block, ClaimError> {
         /// Enough to find one of the last free blocks of a crowded host.
         const TRIES: usize = 16_384;
+        if self.streams.is_some() {
+            return self.take_own_block();
+        }
         let Some(first) = self.links.first() else {
             return Err(io::Error::from(io::ErrorKind::NotConnected).into());
         };
@@ -246,6 +278,16 @@ impl Shard {
             }
         }
         Err(ClaimError::Full(address))
+    }
+
+    /// A block of numbers that no other process has to know of: peers name connections, not queue pairs.
+    fn take_own_block(&mut self) -> Result<Block, ClaimError> {
+        let blocks = (0..=u16::MAX).filter_map(Block::new);
+        let block = { blocks }.find(|block| !self.common.map.contains(*block));
+        let block = block.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        self.nic.add_qpn_block(block.number());
+        self.common.map.insert(block, self.index);
+        Ok(block)
     }
 
     /// Gives back the blocks of numbers that no queue pair needs any more.
@@ -289,8 +331,10 @@ impl Shard {
 
     /// What the links counted.
     pub(crate) fn link_counters(&self) -> LinkCounters {
-        self.links.iter().fold(self.past, |mut sum, link| {
-            sum += link.counters();
+        let links = self.links.iter().map(|link| link.counters());
+        let streams = self.streams.iter().map(|streams| streams.counters());
+        links.chain(streams).fold(self.past, |mut sum, counters| {
+            sum += counters;
             sum
         })
     }
@@ -339,16 +383,21 @@ impl Shard {
     pub(crate) fn drive(&mut self, now: Time, effort: Effort) -> bool {
         self.calls = self.calls.wrapping_add(1);
         self.clock_read = now;
-        let mut worked = self.receive_from_lanes(now);
-        if !self.on_lanes || effort == Effort::Full || self.calls.is_multiple_of(SOCKET_INTERVAL) {
+        let mut worked = self.receive_from_lanes(|| now).is_some();
+        if !self.on_lanes || effort == Effort::Full || now >= self.sockets_due {
+            self.sockets_due = now + SOCKET_PERIOD;
             worked |= self.receive(now, self.hot);
         }
-        let quiet_interval = match self.on_lanes {
-            true => QUIET_SOURCE_INTERVAL_ON_LANES,
-            false => QUIET_SOURCE_INTERVAL,
+        let quiet_is_due = match self.on_lanes {
+            true => now >= self.quiet_due,
+            false => self.calls.is_multiple_of(QUIET_SOURCE_INTERVAL),
         };
-        let full = effort == Effort::Full || self.calls.is_multiple_of(quiet_interval);
+        if let Some((streams, nic)) = self.streams() {
+            worked |= streams.receive(now, nic);
+        }
+        let full = effort == Effort::Full || quiet_is_due;
         if full {
+            self.quiet_due = now + QUIET_SOURCE_PERIOD;
             worked |= self.receive_elsewhere(now);
             for link in &mut self.links {
                 link.presence_mut().attend(now);
@@ -366,6 +415,9 @@ impl Shard {
         self.hear_notices(now);
         self.nic.handle_timeout(now);
         self.common.connections.handle_timeout(now);
+        if let Some((streams, nic)) = self.streams() {
+            streams.handle_timeout(now, nic);
+        }
         let may_defer = self.may_defer && effort == (Effort::Light { backed: true });
         if may_defer && worked && !self.deferred && self.stalled.is_none() && self.nic.only_acknowledges() {
             self.deferred = true;
@@ -398,9 +450,20 @@ impl Shard {
     /// waits, and nobody has to be woken for those that do: the answer, the timer that is set for it, or any poll of
     /// the program sends them.
     pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) {
+        if self.streams.is_some() {
+            self.flush(now());
+            return;
+        }
         if self.nic.ready_queue_pairs() == 0 && self.stalled.is_none() && !self.must_fail() {
             // It was executed in the peer's memory: there is nothing to send.
             self.publish(self.clock_read);
+            self.direct_posts = self.direct_posts.wrapping_add(1);
+            if self.direct_posts.is_multiple_of(QUIET_SOURCE_INTERVAL) {
+                // A program whose requests all end like this finds their completions without driving us.
+                self.links
+                    .iter_mut()
+                    .for_each(|link| link.presence_mut().ask_for_memory());
+            }
             return;
         }
         self.held_posts += 1;
@@ -430,7 +493,9 @@ impl Shard {
 
     /// Fails the device if the program has closed a descriptor of it.
     pub(crate) fn check_descriptors(&mut self, now: Time) {
-        if self.presences().any(|presence| presence.has_lost_descriptor()) {
+        let streams = self.streams.as_ref();
+        let lost = streams.is_some_and(|streams| streams.has_lost_descriptor());
+        if lost || self.presences().any(|presence| presence.has_lost_descriptor()) {
             self.fail(now);
         }
     }
@@ -440,6 +505,7 @@ impl Shard {
     pub(crate) fn fail(&mut self, now: Time) {
         self.past = self.link_counters();
         self.links.clear();
+        self.streams = None;
         self.links_due = None;
         self.stalled = None;
         self.just_failed = !self.nic.has_failed();
@@ -459,6 +525,11 @@ impl Shard {
     fn publish(&mut self, now: Time) {
         self.just_failed = false;
         self.common.connections.tell();
+        if let Some(streams) = &mut self.streams {
+            while let Some(event) = streams.poll_event() {
+                self.common.connections.tell_of(event);
+            }
+        }
         self.fail_disconnected(now);
         self.nic.publish();
         while let Some(event) = self.nic.poll_event() {
@@ -503,20 +574,21 @@ impl Shard {
         worked
     }
 
-    /// Takes what came through lanes.
-    fn receive_from_lanes(&mut self, now: Time) -> bool {
+    /// Takes what came through lanes. When that was, if anything did; without, the clock is not read.
+    fn receive_from_lanes(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
         let Shard { nic, links, .. } = self;
-        let mut bytes = 0;
+        let mut read = None;
         for link in links {
-            bytes += link.receive_from_lanes(&mut |datagrams| take(nic, now, datagrams));
+            link.receive_from_lanes(&mut |datagrams| {
+                take(nic, *read.get_or_insert_with(&clock), datagrams);
+            });
         }
-        if bytes > 0 {
-            self.on_lanes = true;
-            if self.nic.has_management() {
-                self.exchange_messages(now);
-            }
+        let now = read?;
+        self.on_lanes = true;
+        if self.nic.has_management() {
+            self.exchange_messages(now);
         }
-        bytes > 0
+        Some(now)
     }
 
     /// A thread that slept on the descriptors is awake, and looks for packets next.
@@ -572,6 +644,9 @@ impl Shard {
     }
 
     fn transmit(&mut self, now: Time) -> bool {
+        if let Some((streams, nic)) = self.streams() {
+            return streams.attend(now, nic);
+        }
         let mut worked = false;
         if let Some(transmit) = self.stalled.take() {
             self.send(now, &transmit);
@@ -599,6 +674,10 @@ impl Shard {
                 Place::Nowhere => self.past.lane_drops += 1,
             }
             worked = true;
+            if self.nic.ready_queue_pairs() == 0 && !self.common.connections.has_output() {
+                self.unsent = false;
+                break;
+            }
         }
         worked
     }
@@ -647,12 +726,16 @@ impl Shard {
     }
 }
 
+/// Congestion Experienced: what a router makes of the ECN bits of a packet that it would otherwise have dropped.
+const ECN_CONGESTED: u8 = 0b11;
+
 /// Gives packets to the NIC.
 fn take(nic: &mut Nic, now: Time, datagrams: &Datagrams<'_>) {
     let arrival = Arrival {
         src: datagrams.src,
         dst: datagrams.dst_ip,
         stride: datagrams.stride,
+        congested: datagrams.ecn == ECN_CONGESTED,
     };
     match datagrams.sealed {
         true => nic.handle_datagram(now, &arrival, datagrams.bytes),

@@ -7,23 +7,18 @@ use super::identifier::Identifier;
 use super::mapping::Iomaps;
 use super::memory::Memory;
 use super::protocol::{
-    CONTROL_SLOTS, Control, Hello, Message, Segment, Sizes, Stream, TARGETS, TargetList, Write,
+    CONTROL_SLOTS, Carrier, Control, Hello, Message, Segment, Sizes, Stream, TARGETS, TargetList, Write,
 };
 use super::settings::Settings;
 use super::vector::Vector;
-use crate::connection::NO_PARAMETERS;
+use super::words::{BATCH, Words};
+use crate::connection::{self, NO_PARAMETERS};
 use crate::qp;
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::rdma_cma::rdma_conn_param;
 use nonic_abi::verbs::*;
 use std::os::fd::RawFd;
-
-/// What tells a completed receive from a completed send.
-const RECEIVE: u64 = 1 << 63;
-
-/// Completions taken at a time.
-const BATCH: usize = 16;
 
 /// Batches taken before the caller has its turn, however much there is.
 const MAX_BATCHES: usize = 64;
@@ -39,10 +34,14 @@ pub(crate) struct Link {
     queue: CompletionQueue,
     sending: Memory,
     receiving: Memory,
+    words: Words,
     /// The list that the peer writes targets to, followed by that of its mapped buffers.
     pub(super) lists: Memory,
     sizes: Sizes,
+    carrier: Carrier,
     inline: u32,
+    /// Receives come back unused: the queue pair is not connected any more.
+    flushed: bool,
     pub(super) iomaps: Iomaps,
     /// Once the peer has greeted.
     pub(super) connected: Option<(Hello, Stream)>,
@@ -54,32 +53,43 @@ impl Link {
         let id = identifier.id();
         let device = id.device()?;
         let sizes = settings.stream_sizes();
-        let entries = u32::from(sizes.send_queue) + u32::from(sizes.receive_queue);
+        let carrier = match id.is_iwarp() {
+            true => Carrier::Send,
+            false => Carrier::Immediate,
+        };
+        let receives = u32::from(sizes.receive_queue) + u32::from(carrier.spare_receives());
+        let entries = u32::from(sizes.send_queue) + receives;
         let queue = CompletionQueue::new(device.context, entries)?;
         // SAFETY: all zeros are attributes.
         let mut attr: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         attr.send_cq = queue.cq();
         attr.recv_cq = queue.cq();
         attr.qp_type = IBV_QPT_RC;
-        attr.sq_sig_all = 1;
         attr.cap = ibv_qp_cap {
             max_send_wr: sizes.send_queue.into(),
-            max_recv_wr: sizes.receive_queue.into(),
+            max_recv_wr: receives,
             max_send_sge: 2,
             max_recv_sge: 1,
-            max_inline_data: settings.inline.into(),
+            max_inline_data: match carrier {
+                Carrier::Immediate => settings.inline.into(),
+                Carrier::Send => settings.inline.max(Message::LEN as u16).into(),
+            },
         };
         // SAFETY: there is no domain of our own, and the queue lives as long as the link.
         unsafe { qp::create(&id, std::ptr::null_mut(), &mut attr) }?;
+        if carrier == Carrier::Send && (attr.cap.max_inline_data as usize) < Message::LEN {
+            return Err(libc::ENOTSUP);
+        }
         let control = u32::from(CONTROL_SLOTS) * Segment::LEN as u32;
         let lists = Iomaps::offset(settings.iomap_size) as usize;
         let pd = device.pd;
         // SAFETY: the device's domain lives for ever.
-        let (sending, receiving, lists) = unsafe {
+        let (sending, receiving, lists, words) = unsafe {
             (
                 Memory::new(pd, (sizes.send_buffer + control) as usize, IBV_ACCESS_LOCAL_WRITE)?,
                 Memory::new(pd, sizes.receive_buffer as usize, REMOTE_WRITE)?,
                 Memory::new(pd, lists, REMOTE_WRITE)?,
+                Words::new(pd, carrier, receives)?,
             )
         };
         let link = Link {
@@ -87,13 +97,17 @@ impl Link {
             queue,
             sending,
             receiving,
+            words,
             lists,
             sizes,
+            carrier,
             inline: attr.cap.max_inline_data,
+            flushed: false,
             iomaps: Iomaps::new(settings.iomap_size),
             connected: None,
         };
-        link.post_receives(sizes.receive_queue.into())?;
+        // SAFETY: the queue pair is as long as that.
+        unsafe { link.words.post_all(link.identifier.id().qp()) }?;
         Ok(link)
     }
 
@@ -125,7 +139,7 @@ impl Link {
 
     /// The peer's greeting has come: from here on there is a stream.
     pub(crate) fn greeted(&mut self, peer: Hello) {
-        let stream = Stream::new(self.sizes, self.ring(), &peer);
+        let stream = Stream::new(self.carrier, self.sizes, self.ring(), &peer);
         self.connected = Some((peer, stream));
     }
 
@@ -155,28 +169,39 @@ impl Link {
         // SAFETY: all zeros are completions.
         let mut completions: [ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
         let taken = self.queue.poll(&mut completions);
-        let mut received = 0;
+        let (mut received, mut used) = ([0; BATCH], 0);
         let (Some((_, stream)), lists) = (self.connected.as_mut(), &self.lists) else {
             return taken;
         };
         for completion in &completions[..taken] {
             let succeeded = completion.status == 0;
-            if completion.wr_id & RECEIVE == 0 {
+            let Some(index) = Words::index(completion) else {
                 stream.handle_sent(succeeded);
-            } else if succeeded {
-                received += 1;
-                let word = u32::from_be(completion.imm_data);
-                // What breaks the protocol has ended the stream; there is nobody else to tell.
-                if let Ok(Message::Iomap(index)) = stream.handle_message(word, &mut Targets(lists)) {
-                    self.iomaps.noticed(lists, index);
-                }
-            } else {
+                continue;
+            };
+            if !succeeded {
                 // The queue pair is in error: nothing will come any more.
+                self.flushed = true;
                 stream.fail();
+                continue;
+            }
+            received[used] = index;
+            used += 1;
+            let Some(word) = self.words.read(completion) else {
+                stream.fail();
+                continue;
+            };
+            // What breaks the protocol has ended the stream; there is nobody else to tell.
+            if let Ok(Message::Iomap(index)) = stream.handle_message(word, &mut Targets(lists)) {
+                self.iomaps.noticed(lists, index);
             }
         }
-        if received > 0 && stream.is_connected() && self.post_receives(received).is_err() {
-            self.fail();
+        if used > 0 && stream.is_connected() {
+            let qp = self.identifier.id().qp();
+            // SAFETY: the queue pair is alive; these have completed, so there is room.
+            if unsafe { self.words.post(qp, &received[..used]) }.is_err() {
+                self.fail();
+            }
         }
         taken
     }
@@ -197,31 +222,26 @@ impl Link {
     }
 
     fn post_control(&self, control: &Control) -> Result<(), Errno> {
-        // SAFETY: all zeros are a work request.
-        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-        wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        wr.imm_data = control.message.encode().to_be();
+        let (peer, _) = self.connected.as_ref().ok_or(libc::ENOTCONN)?;
+        let to = |remote_addr| ibv_wr_rdma {
+            remote_addr,
+            rkey: peer.targets.key,
+        };
         if control.message == Message::Keepalive {
-            // Nothing for the peer to know: that its device acknowledges is all.
-            wr.opcode = IBV_WR_RDMA_WRITE;
+            // Nothing for the peer to know: that its device takes it is all.
+            return self.post(Some((&mut [], 0, to(peer.targets.address))), None);
         }
-        let mut sge = ibv_sge {
-            addr: 0,
+        let Some((record, address)) = control.record else {
+            return self.post(None, Some(control.message));
+        };
+        let offset = self.sizes.send_buffer + u32::from(control.slot) * Segment::LEN as u32;
+        self.sending.write(offset, &record.emit(peer.big_endian));
+        let mut sge = [ibv_sge {
+            addr: self.sending.address(offset),
             length: Segment::LEN as u32,
             lkey: self.sending.lkey(),
-        };
-        if let (Some((record, address)), Some((peer, _))) = (control.record, self.connected.as_ref()) {
-            let offset = self.sizes.send_buffer + u32::from(control.slot) * Segment::LEN as u32;
-            self.sending.write(offset, &record.emit(peer.big_endian));
-            sge.addr = self.sending.address(offset);
-            wr.sg_list = &raw mut sge;
-            wr.num_sge = 1;
-            wr.wr.rdma = ibv_wr_rdma {
-                remote_addr: address,
-                rkey: peer.targets.key,
-            };
-        }
-        self.post(&mut wr)
+        }];
+        self.post(Some((&mut sge, 0, to(address))), Some(control.message))
     }
 
     /// Sends what it can of the program's bytes; tells how many.
@@ -274,70 +294,87 @@ impl Link {
     }
 
     fn post_write(&mut self, write: &Write, sges: &mut [ibv_sge], flags: libc::c_uint) {
-        // SAFETY: all zeros are a work request.
-        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-        wr.opcode = match write.message {
-            Some(message) => {
-                wr.imm_data = message.encode().to_be();
-                IBV_WR_RDMA_WRITE_WITH_IMM
-            }
-            None => IBV_WR_RDMA_WRITE,
-        };
-        wr.sg_list = sges.as_mut_ptr();
-        wr.num_sge = sges.len() as c_int;
-        wr.send_flags = flags;
-        wr.wr.rdma = ibv_wr_rdma {
+        let to = ibv_wr_rdma {
             remote_addr: write.to.address,
             rkey: write.to.key,
         };
-        if self.post(&mut wr).is_err() {
+        if self.post(Some((sges, flags, to)), write.message).is_err() {
             self.fail();
         }
     }
 
-    fn post(&self, wr: &mut ibv_send_wr) -> Result<(), Errno> {
+    /// Posts bytes to be written with their flags and their place, and the word about them. The last work request is signaled.
+    fn post(
+        &self,
+        bytes: Option<(&mut [ibv_sge], libc::c_uint, ibv_wr_rdma)>,
+        message: Option<Message>,
+    ) -> Result<(), Errno> {
+        // SAFETY: all zeros are work requests.
+        let mut wrs: [ibv_send_wr; 2] = unsafe { std::mem::zeroed() };
+        let [write, send] = &mut wrs;
+        let has_write = bytes.is_some();
+        write.opcode = IBV_WR_RDMA_WRITE;
+        if let Some((sges, flags, to)) = bytes {
+            write.sg_list = sges.as_mut_ptr();
+            write.num_sge = sges.len() as c_int;
+            write.send_flags = flags;
+            write.wr.rdma = to;
+        }
+        let mut word;
+        let mut sge;
+        match (self.carrier, message) {
+            (Carrier::Send, Some(message)) => {
+                let big_endian = self.connected.as_ref().is_some_and(|(peer, _)| peer.big_endian);
+                word = message.emit(big_endian);
+                sge = ibv_sge {
+                    addr: word.as_mut_ptr() as u64,
+                    length: Message::LEN as u32,
+                    lkey: 0,
+                };
+                send.opcode = IBV_WR_SEND;
+                send.sg_list = &raw mut sge;
+                send.num_sge = 1;
+                send.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+                write.next = send;
+                return self.post_chain(if has_write { write } else { send });
+            }
+            (Carrier::Immediate, Some(message)) => {
+                write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+                write.imm_data = message.encode().to_be();
+            }
+            (_, None) => {}
+        }
+        write.send_flags |= IBV_SEND_SIGNALED;
+        self.post_chain(write)
+    }
+
+    fn post_chain(&self, first: *mut ibv_send_wr) -> Result<(), Errno> {
         let qp = self.identifier.id().qp();
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the queue pair is alive, and what the request names lives until it has completed.
+        // SAFETY: the queue pair is alive, and what the requests name lives until they have completed.
         unsafe {
             let post_send = (*(*qp).context).ops.post_send.ok_or(libc::EOPNOTSUPP)?;
-            errno::check(post_send(qp, wr, &raw mut bad))
+            errno::check(post_send(qp, first, &raw mut bad))
         }
     }
 
-    /// Posts so many receives: they have no buffers, since all that comes is immediate.
-    fn post_receives(&self, count: u32) -> Result<(), Errno> {
-        let qp = self.identifier.id().qp();
-        let mut wrs = [const {
-            ibv_recv_wr {
-                wr_id: RECEIVE,
-                next: std::ptr::null_mut(),
-                sg_list: std::ptr::null_mut(),
-                num_sge: 0,
-            }
-        }; BATCH];
-        let mut left = count as usize;
-        while left > 0 {
-            let chain = left.min(BATCH);
-            let first = wrs.as_mut_ptr();
-            for index in 0..chain {
-                // SAFETY: both are within the array.
-                unsafe {
-                    (*first.add(index)).next = match index + 1 < chain {
-                        true => first.add(index + 1),
-                        false => std::ptr::null_mut(),
-                    };
-                }
-            }
-            let mut bad = std::ptr::null_mut();
-            // SAFETY: the queue pair is alive; the chain is our array.
-            unsafe {
-                let post_recv = (*(*qp).context).ops.post_recv.ok_or(libc::EOPNOTSUPP)?;
-                errno::check(post_recv(qp, first, &raw mut bad))?;
-            }
-            left -= chain;
-        }
-        Ok(())
+    /// Whether a peer's device has to end the connection as well, for both to know that everything arrived: see
+    /// [`end_connection`](Self::end_connection).
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        self.carrier == Carrier::Send
+    }
+
+    /// Ends the connection, since everything is said. Over iWARP what completed is only on its way: that it arrived is known once the
+    /// peer's device has ended its half too, and the receives come [back](Self::is_flushed). A stream closed before that, with
+    /// something unread in it, would be reset, and what is on its way lost.
+    pub(crate) fn end_connection(&self) {
+        // The peer may have ended it before.
+        let _ = connection::disconnect(&self.identifier.id());
+    }
+
+    /// The queue pair is not connected any more.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.flushed
     }
 
     /// Gives the program what there is, and tells how much; with `peek` it stays.
@@ -376,12 +413,14 @@ impl Link {
 }
 
 /// The parameters of a connection: retried for ever when there is no receive, since those come back when the program reads.
-pub(super) fn parameters(hello: &[u8]) -> rdma_conn_param {
+pub(super) fn parameters(hello: &[u8], is_iwarp: bool) -> rdma_conn_param {
+    // No READs, but that some devices begin an iWARP connection with an empty one.
+    let reads = is_iwarp.into();
     rdma_conn_param {
         private_data: hello.as_ptr().cast(),
         private_data_len: hello.len() as u8,
-        responder_resources: 0,
-        initiator_depth: 0,
+        responder_resources: reads,
+        initiator_depth: reads,
         ..NO_PARAMETERS
     }
 }

@@ -71,7 +71,7 @@ impl StreamSocket {
         let mut state = socket.lock();
         state.phase = Phase::Accepting(link, Arc::downgrade(listener));
         table::insert(Arc::clone(&socket) as Arc<dyn Socket>);
-        let accepted = connection::accept(&id, &parameters(&hello));
+        let accepted = connection::accept(&id, &parameters(&hello, id.is_iwarp()));
         drop(state);
         accepted.inspect_err(|_| drop(table::remove(socket.fd())))
     }

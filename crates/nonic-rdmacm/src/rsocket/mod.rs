@@ -42,3 +42,4 @@ mod vector;
 mod wait;
 mod wait_limit;
 mod waker;
+mod words;

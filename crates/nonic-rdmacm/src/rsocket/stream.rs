@@ -338,6 +338,7 @@ impl StreamSocket {
     pub(crate) fn close(&self) {
         // A socket that is not connected has nothing to end.
         let _ = self.shut_down(Ending::Both);
+        self.end_connection();
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.phase, Phase::Closed);
         state.waiters.wake();
@@ -345,6 +346,21 @@ impl StreamSocket {
         if let Phase::Listening(listening) = before {
             listening.established.iter().for_each(|socket| socket.abandon());
         }
+    }
+
+    /// Where it takes the end of the connection to know that the peer has everything, ends it and waits.
+    fn end_connection(&self) {
+        let mut state = self.lock();
+        let linger = state.settings.linger.unwrap_or(LINGER);
+        match &mut state.phase {
+            Phase::Open(link) if link.ends_with_connection() => link.end_connection(),
+            _ => return,
+        }
+        // However that ends, there is nothing more to be done.
+        let waited = wait(self, state, WaitLimit::new(true, Some(linger)), |state| {
+            state.phase.link().is_none_or(|link| link.is_flushed())
+        });
+        drop(waited);
     }
 
     /// Ends a connection that no program has heard of.
@@ -491,6 +507,6 @@ pub(super) fn ask(identifier: Identifier, remote: SocketAddr, settings: &Setting
     id.fill_path();
     let link = Link::new(identifier, settings)?;
     let hello = link.hello().emit();
-    connection::connect(&id, &parameters(&hello))?;
+    connection::connect(&id, &parameters(&hello, id.is_iwarp()))?;
     Ok(link)
 }

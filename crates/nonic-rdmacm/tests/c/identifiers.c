@@ -232,6 +232,18 @@ static void call(struct rdma_cm_id *id, const char *words)
     EXPECT(rdma_connect(id, &param) == 0);
 }
 
+/* What the devices speak is for the user to choose. */
+static int over_iwarp(void)
+{
+    const char *wire = getenv("NONIC_WIRE");
+    return wire && !strcmp(wire, "iwarp");
+}
+
+static const char *loopback_device(void)
+{
+    return over_iwarp() ? "iwarp_lo" : "roce_lo";
+}
+
 static int says(struct rdma_cm_event *event, const char *words)
 {
     size_t len = strlen(words);
@@ -248,7 +260,7 @@ static void refusals(void)
     call(id, "anybody?");
     event = next(own, RDMA_CM_EVENT_REJECTED);
     /* As on InfiniBand: there is no such service. */
-    EXPECT(event->status == 8);
+    EXPECT(event->status == (over_iwarp() ? -ECONNREFUSED : 8));
     EXPECT(rdma_ack_cm_event(event) == 0);
     rdma_destroy_qp(id);
     EXPECT(rdma_destroy_id(id) == 0);
@@ -266,7 +278,7 @@ static void refusals(void)
     EXPECT(rdma_destroy_id(asked) == 0);
     event = next(own, RDMA_CM_EVENT_REJECTED);
     /* Whoever was asked decided so. */
-    EXPECT(event->status == 28);
+    EXPECT(event->status == (over_iwarp() ? -ECONNREFUSED : 28));
     EXPECT(says(event, "not today"));
     EXPECT(rdma_ack_cm_event(event) == 0);
     rdma_destroy_qp(id);
@@ -350,6 +362,96 @@ static void migration(void)
     EXPECT(rdma_destroy_id(id) == 0);
     rdma_destroy_event_channel(own);
     rdma_destroy_event_channel(other);
+}
+
+/* Over TCP, private data is what was sent, without padding; whatever its length. */
+static void private_data(void)
+{
+    static const int lengths[] = {0, 1, 56, 57, 196, 252, 255};
+    struct rdma_event_channel *own = rdma_create_event_channel();
+    struct ibv_qp_init_attr attr = small();
+    struct rdma_cm_event *event;
+    uint8_t words[256];
+    uint16_t port;
+    struct rdma_cm_id *passive = listener(&port);
+    for (unsigned i = 0; i < sizeof words; i++)
+        words[i] = i;
+    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct rdma_conn_param param = {.private_data = words, .private_data_len = lengths[i]};
+        struct rdma_cm_id *id = caller(own, port);
+        EXPECT(rdma_connect(id, &param) == 0);
+        event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+        EXPECT(event->param.conn.private_data_len == lengths[i]);
+        EXPECT(!lengths[i] || !memcmp(event->param.conn.private_data, words, lengths[i]));
+        EXPECT(event->param.conn.qp_num == 0);
+        struct rdma_cm_id *asked = event->id;
+        EXPECT(rdma_ack_cm_event(event) == 0);
+        EXPECT(rdma_create_qp(asked, NULL, &attr) == 0);
+        EXPECT(rdma_accept(asked, &param) == 0);
+        event = next(own, RDMA_CM_EVENT_ESTABLISHED);
+        EXPECT(event->param.conn.private_data_len == lengths[i]);
+        EXPECT(!lengths[i] || !memcmp(event->param.conn.private_data, words, lengths[i]));
+        EXPECT(rdma_ack_cm_event(event) == 0);
+        take(channel, RDMA_CM_EVENT_ESTABLISHED);
+        /* From the other end; nothing follows. */
+        EXPECT(rdma_disconnect(asked) == 0);
+        take(own, RDMA_CM_EVENT_DISCONNECTED);
+        take(channel, RDMA_CM_EVENT_DISCONNECTED);
+        EXPECT(is_silent(own) && is_silent(channel));
+        rdma_destroy_qp(id);
+        rdma_destroy_qp(asked);
+        EXPECT(rdma_destroy_id(id) == 0 && rdma_destroy_id(asked) == 0);
+    }
+    EXPECT(rdma_destroy_id(passive) == 0);
+    rdma_destroy_event_channel(own);
+}
+
+/* A queue pair that is destroyed while it is connected: both ends hear that it is over. */
+static void destroyed_while_connected(void)
+{
+    struct rdma_event_channel *own = rdma_create_event_channel();
+    struct rdma_cm_id *ends[2];
+    uint16_t port;
+    struct rdma_cm_id *passive = listener(&port);
+    for (int first = 0; first < 2; first++) {
+        connect_pair(own, passive, port, ends);
+        if (!first)
+            EXPECT(rdma_disconnect(ends[0]) == 0);
+        rdma_destroy_qp(ends[0]);
+        take(own, RDMA_CM_EVENT_DISCONNECTED);
+        take(channel, RDMA_CM_EVENT_DISCONNECTED);
+        rdma_destroy_qp(ends[1]);
+        EXPECT(rdma_destroy_id(ends[0]) == 0 && rdma_destroy_id(ends[1]) == 0);
+    }
+    /* The identifier as well. */
+    connect_pair(own, passive, port, ends);
+    rdma_destroy_qp(ends[0]);
+    EXPECT(rdma_destroy_id(ends[0]) == 0);
+    take(channel, RDMA_CM_EVENT_DISCONNECTED);
+    rdma_destroy_qp(ends[1]);
+    EXPECT(rdma_destroy_id(ends[1]) == 0 && rdma_destroy_id(passive) == 0);
+    rdma_destroy_event_channel(own);
+}
+
+/* Datagrams and groups are not for TCP, and say so where they are asked for. */
+static void only_connections(void)
+{
+    struct rdma_cm_id *id;
+    union address address = at(host, next_port++), group;
+    struct ibv_qp_init_attr attr = small();
+    EXPECT(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP) == 0);
+    EXPECT(rdma_resolve_addr(id, NULL, &address.sa, 1000) == 0);
+    take(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    attr.qp_type = IBV_QPT_UD;
+    FAILS_WITH(EOPNOTSUPP, rdma_create_qp(id, NULL, &attr));
+    FAILS_WITH(EOPNOTSUPP, rdma_connect(id, NULL));
+    group = at(address.sa.sa_family == AF_INET ? "239.1.1.1" : "ff02::77", 0);
+    FAILS_WITH(EOPNOTSUPP, rdma_join_multicast(id, &group.sa, NULL));
+    EXPECT(rdma_destroy_id(id) == 0);
+    EXPECT(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP) == 0);
+    EXPECT(bind_to(id, host, 0) == 0);
+    FAILS_WITH(EOPNOTSUPP, rdma_listen(id, 1));
+    EXPECT(rdma_destroy_id(id) == 0);
 }
 
 static int open_descriptors(void)
@@ -485,9 +587,9 @@ static void bound_to_loopback(void)
 {
     int count = 0;
     struct ibv_context **list = rdma_get_devices(&count);
-    int alone = count == 1 && !strcmp(ibv_get_device_name(list[0]->device), "roce_lo");
+    int alone = count == 1 && !strcmp(ibv_get_device_name(list[0]->device), loopback_device());
     for (int i = 0; !alone && i < count; i++)
-        EXPECT(strcmp(ibv_get_device_name(list[i]->device), "roce_lo") != 0);
+        EXPECT(strcmp(ibv_get_device_name(list[i]->device), loopback_device()) != 0);
     rdma_free_devices(list);
 
     struct rdma_cm_id *listener = new_id(channel), *other = new_id(channel), *client = new_id(channel);
@@ -501,7 +603,7 @@ static void bound_to_loopback(void)
     union address address = at(host, port);
     EXPECT(rdma_resolve_addr(client, NULL, &address.sa, 1000) == 0);
     take(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
-    EXPECT(client->verbs && !strcmp(ibv_get_device_name(client->verbs->device), "roce_lo"));
+    EXPECT(client->verbs && !strcmp(ibv_get_device_name(client->verbs->device), loopback_device()));
     EXPECT(rdma_resolve_route(client, 1000) == 0);
     take(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
     struct ibv_qp_init_attr attr = small();
@@ -543,6 +645,11 @@ int main(int argc, char **argv)
     hints_only();
     bound_to_loopback();
     devices();
+    if (over_iwarp()) {
+        private_data();
+        destroyed_while_connected();
+        only_connections();
+    }
     nothing_is_left();
     rdma_destroy_event_channel(channel);
     if (!failures)

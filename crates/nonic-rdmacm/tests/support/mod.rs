@@ -24,16 +24,23 @@ use tempfile::TempDir;
 pub(crate) struct Libraries {
     folder: TempDir,
     captures: Option<PathBuf>,
+    wire: &'static str,
 }
 
 impl Libraries {
     /// Builds and links them.
     pub(crate) fn build() -> Self {
+        Self::for_wire("roce")
+    }
+
+    /// Builds and links them. Programs see the devices that speak this.
+    pub(crate) fn for_wire(wire: &'static str) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         libraries::link_into(folder.path());
         Libraries {
             folder,
             captures: None,
+            wire,
         }
     }
 
@@ -47,6 +54,7 @@ impl Libraries {
         let mut command = Command::new("timeout");
         command.arg("60").arg(program);
         command.env("LD_LIBRARY_PATH", self.folder.path());
+        command.env("NONIC_WIRE", self.wire);
         if let Some(captures) = &self.captures {
             command.env("NONIC_PCAP", captures.join("%p.pcapng"));
         }

@@ -5,8 +5,8 @@
 //! or one whose fate is unknown because its queue pair failed. Those fail in order, so of a queue pair's
 //! unknown ones only the first few can have happened.
 
-use super::content::Pieces;
-use super::model::{Atomic, Change};
+use super::content::{Arena, Pieces};
+use super::model::{Atomic, Change, Word};
 use super::{Check, World};
 use std::collections::BTreeMap;
 
@@ -22,14 +22,21 @@ impl World {
             if arena.region.is_none() {
                 continue;
             }
-            let place = Pieces::one(word.offset, 8);
-            let now = arena.read(&place);
-            let first = word_at(&place.gather(&arena.image))?;
-            place.scatter(&mut arena.image, &now);
-            check_chain(&word.history, first, word_at(&now)?)
+            word.settle(arena)
                 .map_err(|what| format!("word {number}: {what}"))?;
         }
         Ok(())
+    }
+}
+
+impl Word {
+    /// Checks that its history leads to what is there now, and notes that in the image.
+    pub(crate) fn settle(&self, arena: &mut Arena) -> Check {
+        let place = Pieces::one(self.offset, 8);
+        let now = arena.read(&place);
+        let first = word_at(&place.gather(&arena.image))?;
+        place.scatter(&mut arena.image, &now);
+        check_chain(&self.history, first, word_at(&now)?)
     }
 }
 

@@ -305,7 +305,7 @@ impl World {
     }
 }
 
-fn opcode_of(kind: Kind) -> CompletionOpcode {
+pub(crate) fn opcode_of(kind: Kind) -> CompletionOpcode {
     use super::model::Change;
     match kind {
         Kind::Send { .. } | Kind::SendInvalidate { .. } | Kind::Datagram { .. } => CompletionOpcode::Send,
@@ -338,7 +338,7 @@ fn opcode_of(kind: Kind) -> CompletionOpcode {
 }
 
 /// Says where two byte strings differ.
-pub(super) fn difference(actual: &[u8], expected: &[u8]) -> String {
+pub(crate) fn difference(actual: &[u8], expected: &[u8]) -> String {
     let first = actual.iter().zip(expected).position(|(a, b)| a != b);
     let count = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
     match first {

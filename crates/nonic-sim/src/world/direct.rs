@@ -58,7 +58,7 @@ impl Plan {
                 self.qps[number].pace_ns = prng.pick(&[30_000, 300_000]);
             }
             if prng.percent(8) {
-                let right = prng.pick(&[Access::REMOTE_WRITE, Access::REMOTE_READ]);
+                let right = prng.pick(&[Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC]);
                 self.withhold(number, right);
             }
         }
@@ -96,6 +96,9 @@ fn needs(kind: Kind) -> Option<Access> {
         Kind::ReadPool { .. }
         | Kind::ReadCell { .. }
         | Kind::Bad(Bad::ReadUnknownKey | Bad::ReadOutOfBounds) => Some(Access::REMOTE_READ),
+        Kind::Atomic { .. } | Kind::Bad(Bad::AtomicWithoutRight | Bad::AtomicUnaligned) => {
+            Some(Access::REMOTE_ATOMIC)
+        }
         _ => None,
     }
 }

@@ -8,6 +8,7 @@ impl World {
     /// All checks that need the dust to have settled.
     pub(super) fn finish(&mut self) -> Check {
         self.check_all_done()?;
+        self.check_patience()?;
         self.check_crash_promises()?;
         self.close_queues()?;
         self.settle_cells()?;

@@ -1,35 +1,14 @@
 //! Checks memory: cells hold what was written to them, and revoked memory never changes again.
 
-use super::content::{Pieces, is_overlay};
+use super::content::{Arena, Pieces, is_overlay};
+use super::model::Cell;
 use super::{Check, World};
 
 impl World {
-    /// Whether a cell holds at least version `at_least`, or a later one that was posted, the next one
-    /// possibly in part.
+    /// Whether a cell holds at least version `at_least`: see [`Cell::check`].
     pub(super) fn check_cell(&self, number: usize, at_least: usize) -> Check {
         let cell = &self.cells[number];
-        let actual = match &cell.frozen {
-            Some(bytes) => bytes.clone(),
-            None => self.arenas[cell.arena].read(&Pieces::one(cell.offset, cell.length)),
-        };
-        let mut below = cell.versions[at_least].bytes();
-        for version in at_least..=cell.posted.max(at_least) {
-            let above = if version < cell.posted {
-                cell.versions[version + 1].bytes()
-            } else {
-                below.clone()
-            };
-            if is_overlay(&actual, &above, &below, cell.mtu) {
-                return Ok(());
-            }
-            below = above;
-        }
-        let expected = cell.versions[at_least].bytes();
-        let count = actual.iter().zip(&expected).filter(|(a, b)| a != b).count();
-        Err(format!(
-            "cell {number} holds none of versions {at_least} to {}: {count} of {} bytes differ from the first of them",
-            cell.posted, cell.length
-        ))
+        cell.check(number, &self.arenas[cell.arena], at_least)
     }
 
     /// A key is gone: nothing it covered may change any more.
@@ -46,10 +25,7 @@ impl World {
     /// Whatever is in a cell now must stay.
     pub(super) fn freeze(&mut self, cell: usize) {
         let cell = &mut self.cells[cell];
-        let arena = &self.arenas[cell.arena];
-        if cell.frozen.is_none() && arena.region.is_some() {
-            cell.frozen = Some(arena.read(&Pieces::one(cell.offset, cell.length)));
-        }
+        cell.freeze(&self.arenas[cell.arena]);
     }
 
     /// Checks every cell for the last time and notes its content in the image.
@@ -59,18 +35,7 @@ impl World {
             if self.arenas[arena].region.is_none() {
                 continue;
             }
-            self.check_cell(number, self.cells[number].known)
-                .map_err(|what| format!("at the end: {what}"))?;
-            let place = Pieces::one(self.cells[number].offset, self.cells[number].length);
-            let actual = self.arenas[arena].read(&place);
-            if self.cells[number]
-                .frozen
-                .as_ref()
-                .is_some_and(|frozen| *frozen != actual)
-            {
-                return Err(format!("cell {number} changed after its key was revoked"));
-            }
-            place.scatter(&mut self.arenas[arena].image, &actual);
+            self.cells[number].settle(number, &mut self.arenas[arena])?;
         }
         Ok(())
     }
@@ -78,15 +43,7 @@ impl World {
     /// Compares every arena with its image, byte for byte.
     pub(super) fn compare_arenas(&self) -> Check {
         for (number, arena) in self.arenas.iter().enumerate() {
-            let wrong = arena.with(|bytes| {
-                let pairs = bytes.iter().zip(&arena.image);
-                if bytes == arena.image {
-                    None
-                } else {
-                    pairs.enumerate().find(|(_, (a, b))| a != b).map(|(at, _)| at)
-                }
-            });
-            if let (Some(at), true) = (wrong, arena.region.is_some()) {
+            if let Some(at) = arena.first_difference() {
                 return Err(format!(
                     "memory {number}: the byte at {at} of {} is not what it should be ({})",
                     arena.size,
@@ -118,5 +75,67 @@ impl World {
             Some(index) => format!("where request {index} of QP {number} puts what it fetches"),
             None => format!("between the buffers of QP {number}"),
         }
+    }
+}
+
+impl Cell {
+    /// Whether it holds at least version `at_least`, or a later one that was posted, the next one possibly in part.
+    pub(crate) fn check(&self, number: usize, arena: &Arena, at_least: usize) -> Check {
+        let actual = match &self.frozen {
+            Some(bytes) => bytes.clone(),
+            None => arena.read(&Pieces::one(self.offset, self.length)),
+        };
+        let mut below = self.versions[at_least].bytes();
+        for version in at_least..=self.posted.max(at_least) {
+            let above = if version < self.posted {
+                self.versions[version + 1].bytes()
+            } else {
+                below.clone()
+            };
+            if is_overlay(&actual, &above, &below, self.mtu) {
+                return Ok(());
+            }
+            below = above;
+        }
+        let expected = self.versions[at_least].bytes();
+        let count = actual.iter().zip(&expected).filter(|(a, b)| a != b).count();
+        Err(format!(
+            "cell {number} holds none of versions {at_least} to {}: {count} of {} bytes differ from the first of them",
+            self.posted, self.length
+        ))
+    }
+
+    /// Whatever is in it now must stay.
+    pub(crate) fn freeze(&mut self, arena: &Arena) {
+        if self.frozen.is_none() && arena.region.is_some() {
+            self.frozen = Some(arena.read(&Pieces::one(self.offset, self.length)));
+        }
+    }
+
+    /// Checks it for the last time and notes its content in the image.
+    pub(crate) fn settle(&self, number: usize, arena: &mut Arena) -> Check {
+        self.check(number, arena, self.known)
+            .map_err(|what| format!("at the end: {what}"))?;
+        let place = Pieces::one(self.offset, self.length);
+        let actual = arena.read(&place);
+        if self.frozen.as_ref().is_some_and(|frozen| *frozen != actual) {
+            return Err(format!("cell {number} changed after its key was revoked"));
+        }
+        place.scatter(&mut arena.image, &actual);
+        Ok(())
+    }
+}
+
+impl Arena {
+    /// The first byte that is not what the image says.
+    pub(crate) fn first_difference(&self) -> Option<usize> {
+        self.region.as_ref()?;
+        self.with(|bytes| {
+            if bytes == self.image {
+                return None;
+            }
+            let mut pairs = bytes.iter().zip(&self.image);
+            pairs.position(|(actual, expected)| actual != expected)
+        })
     }
 }

@@ -8,20 +8,21 @@
 //! `arrivals`, `memory`, `atomics`, `finish`.
 
 mod arrivals;
-mod atomics;
+pub(crate) mod atomics;
 mod bad;
-mod completions;
-mod content;
+pub(crate) mod completions;
+pub(crate) mod content;
 mod datagrams;
 mod direct;
 mod draw;
 mod events;
 mod finish;
-mod memory;
-mod model;
+pub(crate) mod memory;
+pub(crate) mod model;
 mod ops;
+mod patience;
 mod plan;
-mod post;
+pub(crate) mod post;
 mod scenario;
 mod setup;
 
@@ -79,6 +80,7 @@ impl World {
         let mut prng = Prng::new(seed);
         let mut plan = Plan::draw(&mut prng);
         plan.plan_direct(seed);
+        plan.plan_patience(seed);
         World::new(plan, prng)
     }
 
@@ -211,6 +213,11 @@ impl World {
     }
 
     fn act(&mut self, mark: Mark) -> Check {
+        let left_ns = self.pause_left_ns(mark);
+        if left_ns > 0 {
+            self.fabric.mark(left_ns, mark);
+            return Ok(());
+        }
         self.tell(|| format!("{mark:?}"));
         match mark {
             Mark::Start(qp) => self.start(qp),
@@ -226,6 +233,10 @@ impl World {
             Mark::Crash { old, new } => self.crash(old, new),
             Mark::Partition { a, b, duration_ns } => {
                 self.fabric.partition(a, b, duration_ns);
+                Ok(())
+            }
+            Mark::Pause { station, duration_ns } => {
+                self.fabric.pause(station, duration_ns);
                 Ok(())
             }
             Mark::Garbage { station } => {
@@ -377,6 +388,7 @@ impl World {
                 src: std::net::SocketAddr::new(self.scenario.ip(0), 4791),
                 dst: self.scenario.ip(station),
                 stride: self.prng.range(1, 300) as usize,
+                congested: false,
             };
             let now = self.fabric.now();
             self.fabric

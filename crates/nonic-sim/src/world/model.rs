@@ -416,6 +416,11 @@ pub(crate) enum Mark {
         b: usize,
         duration_ns: u64,
     },
+    /// A NIC gets no processor for a while.
+    Pause {
+        station: usize,
+        duration_ns: u64,
+    },
     Garbage {
         station: usize,
     },

@@ -9,16 +9,16 @@ use nonic_core::{
 };
 
 /// Tells receives from sends in a `wr_id`.
-pub(super) const RECEIVE: u64 = 1 << 63;
+pub(crate) const RECEIVE: u64 = 1 << 63;
 /// Tells shared receives from private ones.
-pub(super) const SHARED: u64 = 1 << 62;
+pub(crate) const SHARED: u64 = 1 << 62;
 
-pub(super) fn wr_id(owner: usize, index: usize) -> u64 {
+pub(crate) fn wr_id(owner: usize, index: usize) -> u64 {
     (owner as u64) << 24 | index as u64
 }
 
 /// The owner and index in a `wr_id`.
-pub(super) fn from_wr_id(wr_id: u64) -> (usize, usize) {
+pub(crate) fn from_wr_id(wr_id: u64) -> (usize, usize) {
     let plain = wr_id & !(RECEIVE | SHARED);
     ((plain >> 24) as usize, (plain & 0xff_ffff) as usize)
 }
@@ -34,11 +34,17 @@ impl World {
                 return Ok(());
             }
             let room = self.post_next(number)?;
+            // Whoever waits for a peer that is gone waits long.
+            let longest_ns = if self.scenario.patient {
+                200_000_000
+            } else {
+                2_000_000
+            };
             let backoff_ns = &mut self.qps[number].backoff_ns;
             *backoff_ns = if room {
                 0
             } else {
-                (*backoff_ns * 2).clamp(2_000, 2_000_000)
+                (*backoff_ns * 2).clamp(2_000, longest_ns)
             };
             if !room {
                 break;

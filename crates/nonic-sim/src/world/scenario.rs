@@ -18,6 +18,8 @@ pub(crate) struct Scenario {
     pub(crate) window: WindowConfig,
     /// Nothing on the links disturbs packets (a queue may still overflow).
     pub(crate) calm: bool,
+    /// Whether programs have long timeouts, so that losses must be found out about without them.
+    pub(crate) patient: bool,
     /// How NICs reach each other's memory, if they do.
     pub(crate) direct: Option<DirectTerms>,
 }
@@ -62,6 +64,7 @@ impl Scenario {
             fabric,
             window: WindowConfig { initial, max },
             calm: faults.is_none(),
+            patient: false,
             direct: None,
         }
     }

@@ -6,8 +6,8 @@ use super::ops::{MAX_INLINE, MAX_SGE};
 use super::{Check, World};
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Endpoint, KeySpec, KeyTable, Nic, NicConfig, Path,
-    QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, SeededEntropy, Service, SrqId,
-    WindowBind, WindowKind, XrcDomain,
+    QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, ReorderConfig, SeededEntropy, Service,
+    SrqId, WindowBind, WindowKind, XrcDomain,
 };
 use std::sync::Arc;
 
@@ -18,6 +18,25 @@ const EVERYTHING: Access = Access::LOCAL_WRITE
     .union(Access::FLUSH_GLOBAL)
     .union(Access::MW_BIND);
 
+/// What a host does about packets that come early. Most keep them and say so; some go by the book and keep nothing (rxe), some keep
+/// them and report a gap, some have hardly any room.
+fn reordering_of(seed: u64) -> ReorderConfig {
+    let usual = ReorderConfig::default();
+    match seed % 10 {
+        0..=5 => usual,
+        6 | 7 => ReorderConfig::NONE,
+        8 => ReorderConfig {
+            selective: false,
+            ..usual
+        },
+        _ => ReorderConfig {
+            queue_pair_bytes: 4 << 10,
+            total_bytes: 6 << 10,
+            ..usual
+        },
+    }
+}
+
 impl World {
     /// A NIC without queue pairs for a host.
     pub(super) fn new_nic(&self, host: usize) -> Nic {
@@ -25,6 +44,7 @@ impl World {
         let mut config = NicConfig {
             window: self.scenario.window,
             lenient_icrc: self.scenario.lenient_icrc,
+            reorder: reordering_of(host.seed),
             ..NicConfig::default()
         };
         if let Some(direct) = &self.scenario.direct {

@@ -67,6 +67,10 @@ pub(crate) unsafe extern "C" fn alloc_dm(
             return Err(libc::ENOMEM);
         }
         let pages = Pages::new(attr.length).map_err(|_| libc::ENOMEM)?;
+        if context.shared.device.is_mapped_by_peers() {
+            // SAFETY: nobody else knows of them yet. If it fails, peers have other ways.
+            let _ = unsafe { pages.share() };
+        }
         let exported = ExportedDm {
             pages: Arc::new(pages),
             length: attr.length,

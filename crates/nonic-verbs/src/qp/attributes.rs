@@ -57,11 +57,12 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: u32) -> Result<QpAttr
     set.max_rd_atomic = given(IBV_QP_MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic);
     set.max_dest_rd_atomic = given(IBV_QP_MAX_DEST_RD_ATOMIC).then_some(attr.max_dest_rd_atomic);
     set.dest_qpn = given(IBV_QP_DEST_QPN).then_some(Qpn::new(attr.dest_qp_num));
+    set.rate_limit = given(IBV_QP_RATE_LIMIT).then_some(attr.rate_limit);
     Ok(set)
 }
 
-/// Attributes that have a meaning here; path migration and rate limits have none.
-const KNOWN_ATTRIBUTES: u32 = ((1 << 21) - 1) & !(IBV_QP_ALT_PATH | IBV_QP_CAP);
+/// Attributes that have a meaning here; path migration has none.
+const KNOWN_ATTRIBUTES: u32 = (((1 << 21) - 1) & !(IBV_QP_ALT_PATH | IBV_QP_CAP)) | IBV_QP_RATE_LIMIT;
 
 /// # Safety
 ///
@@ -112,6 +113,26 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
     errno::code(unsafe { modify(qp, attr, mask.cast_unsigned()) })
 }
 
+/// How fast requests leave from now on; 0 is as fast as they can. Bursts are short whatever is asked for.
+pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    // SAFETY: the program passes a live queue pair and its structure.
+    let (qp, attr) = unsafe { (object::<Qp>(qp), argument(attr)) };
+    errno::code(qp.and_then(|qp| {
+        let attr = attr?;
+        if attr.comp_mask != 0 {
+            return Err(libc::EINVAL);
+        }
+        let set = QpAttributes {
+            rate_limit: Some(attr.rate_limit),
+            ..QpAttributes::default()
+        };
+        qp.device.modify_qp(qp.qpn, &set).map_err(errors::of_modify)
+    }))
+}
+
 /// The attributes in force, as C sees them.
 fn answer(qp: &Qp, now: &QpAttributes) -> ibv_qp_attr {
     let mut attr: ibv_qp_attr = zeroed();
@@ -134,6 +155,7 @@ fn answer(qp: &Qp, now: &QpAttributes) -> ibv_qp_attr {
     attr.timeout = now.timeout.map_or(0, AckTimeout::exponent);
     attr.retry_cnt = now.retry_count.unwrap_or_default();
     attr.rnr_retry = now.rnr_retry.unwrap_or_default();
+    attr.rate_limit = now.rate_limit.unwrap_or_default();
     attr
 }
 

@@ -3,7 +3,7 @@
 
 mod attributes;
 
-pub(crate) use attributes::ibv_modify_qp;
+pub(crate) use attributes::{ibv_modify_qp, modify_qp_rate_limit};
 
 use crate::context::{Shared, context};
 use crate::cq::Cq;

@@ -37,6 +37,7 @@ pub fn connect_with<T: Connected>(
         None => route(&device, peer)?,
     };
     let prepared = builder.gid_index(gid_index).build()?;
+    prepared.permit(options)?;
     let own = prepared.endpoint();
     if own.ip.is_ipv4() != peer.is_ipv4() {
         return Err(ConnectError::NoRoute(peer));

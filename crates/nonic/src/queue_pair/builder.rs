@@ -11,6 +11,7 @@ use nonic_core::{
     Access, AckTimeout, CreateError, ModifyError, Path, PathMtu, Psn, QpAttributes, QpCapacity, QpInit,
     QpState, RnrTimer, Service,
 };
+use nonic_engine::netdev::Wire;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,8 +250,23 @@ impl<T: Connected> Prepared<T> {
         peer: &Endpoint,
         options: &ConnectOptions,
     ) -> Result<QueuePair<T>, ModifyError> {
+        if self.handle.domain.device.netdev().wire == Wire::Iwarp {
+            // The connection itself has connected it, or will.
+            return Ok(self.into_pair());
+        }
         let own = self.handle.endpoint.psn;
         self.connect_from(peer, options, peer.psn, own)
+    }
+
+    /// Says what the peer may do, before there is one: over iWARP it may send as soon as it has accepted.
+    pub(crate) fn permit(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
+        match self.handle.domain.device.netdev().wire {
+            Wire::Roce => Ok(()),
+            Wire::Iwarp => self.modify(&QpAttributes {
+                access: Some(options.access),
+                ..QpAttributes::default()
+            }),
+        }
     }
 
     fn connect_from(

@@ -6,7 +6,9 @@ use crate::endpoint::Endpoint;
 use crate::memory::{Buffers, RemoteSlice};
 use crate::posting::Refused;
 use crate::transport::{Connected, Datagram, Reliable, Transport};
-use nonic_core::{Data, Destination, PostError, SendFlags, SendOp, SendRequest, Sge};
+use nonic_core::{
+    Data, Destination, ModifyError, PostError, QpAttributes, SendFlags, SendOp, SendRequest, Sge,
+};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -125,6 +127,26 @@ impl Peer {
 }
 
 impl<T: Transport> SendQueue<T> {
+    /// From now on, requests leave no faster than this; `None` is as fast as they can, which is how a queue pair begins.
+    ///
+    /// Reliable connections find out by themselves what the network takes. Unreliable ones and datagrams do not: whoever
+    /// sends much of them over a network of known speed says so here. Rounded down to kilobits, up to 4.29 Tbit/s.
+    ///
+    /// ```
+    /// # fn f(mut pair: nonic::QueuePair<nonic::Uc>) -> Result<(), nonic::ModifyError> {
+    /// pair.sq.limit_rate(Some(100_000_000))?; // bits per second
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias("ibv_modify_qp_rate_limit", "IBV_QP_RATE_LIMIT"))]
+    pub fn limit_rate(&mut self, bits_per_second: Option<u64>) -> Result<(), ModifyError> {
+        let kilobits = |bits: u64| u32::try_from(bits / 1000).unwrap_or(u32::MAX).max(1);
+        let set = QpAttributes {
+            rate_limit: Some(bits_per_second.map_or(0, kilobits)),
+            ..QpAttributes::default()
+        };
+        self.handle.domain.device.engine.modify_qp(self.handle.qpn, &set)
+    }
+
     pub(super) fn new(handle: Arc<QpHandle>) -> Self {
         SendQueue {
             handle,

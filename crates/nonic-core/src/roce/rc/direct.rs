@@ -1,5 +1,5 @@
-//! Direct access: a reliable connection to a peer on the same host executes WRITEs and READs in the peer's memory, without
-//! packets. What makes that possible is behind [`crate::DirectAccess`]; here is when it may be used.
+//! Direct access: a reliable connection to a peer on the same host executes WRITEs, READs and atomics in the peer's memory,
+//! without packets. What makes that possible is behind [`crate::DirectAccess`]; here is when it may be used.
 //!
 //! Why every request is still executed exactly once and in order:
 //! - The requester asks only while nothing of its queue pair is under way: everything sent was acknowledged or answered
@@ -14,6 +14,10 @@
 //! - A request that is refused, at its first piece or at any later one, goes as packets from its beginning. Nobody was told
 //!   of its packets before the last piece, and a WRITE or READ may be done twice: the same bytes go to the same
 //!   place, before any later request.
+//! - An atomic may not be done twice, so it is one step: refused means that the word was not touched, and once it was
+//!   touched the peer has been told, and nothing can send the request as a packet any more. That our own memory takes the
+//!   result is checked before. If it does not any more after that, the request fails as if the answer to a packet had
+//!   found it so.
 //! - A request that is begun is ended before the send queue counts as drained.
 //!
 //! While direct access works, a long request waits for what is under way before it: it is faster afterwards by more than that
@@ -27,45 +31,61 @@ use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
 use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
-use crate::roce::emit::Fatal;
-use crate::verbs::work::{SendOp, Status};
+use crate::roce::emit::{Emit, Fatal};
+use crate::roce::extended_psn::ExtendedPsn;
+use crate::verbs::work::{RemoteAddress, SendOp, Status};
 use nonic_wire::{NakCode, Packet, Service, Syndrome};
 
 impl Requester {
     /// Executes a request that was just posted, if nothing is before it and it is short: it need not wait to be asked for.
+    /// If it fails, so does the queue pair.
     #[inline]
-    pub(crate) fn execute_posted(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn execute_posted(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+    ) -> Result<(), Fatal> {
         let alone = self.queue.len() == 1 && self.timers.quiet_until.is_none();
         let short = |request: &RcRequest| request.wqe.length <= nic.direct_piece;
         if alone && roce.common.state == QpState::Rts && self.queue.front().is_some_and(short) {
-            self.execute_directly(roce, nic);
+            match self.execute_directly(roce, nic) {
+                Some(Emit::Failed) => return Err(Fatal),
+                _ => return Ok(()),
+            }
         }
+        Ok(())
     }
 
-    /// Executes the next piece of the request at the cursor in the memory of the peer, if that may be done now. Answers how
-    /// many bytes it has; `None` if the request has to go as packets.
-    pub(super) fn execute_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<u32> {
+    /// Executes the next piece of the request at the cursor in the memory of the peer, if that may be done now. `None` if the
+    /// request has to go as packets.
+    pub(super) fn execute_directly(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+    ) -> Option<Emit> {
         let direct = nic.direct.as_deref_mut()?;
         if self.direct.is_refused() || !self.is_quiescent(roce) {
             return None;
         }
         let request = self.queue.front()?;
-        let (operation, remote) = match request.wqe.op {
-            SendOp::Write(remote) => (DirectOperation::Write, remote),
-            SendOp::Read(remote) => (DirectOperation::Read, remote),
-            _ => return None,
-        };
+        let (operation, remote) = operation_of(request.wqe.op)?;
         let left = request.wqe.length.checked_sub(self.direct.done())?;
         if left == 0 || roce.common.service != Service::Rc {
             return None;
         }
-        let piece = left.min(nic.direct_piece.max(1));
+        let atomic = operation.is_atomic();
+        let piece = match atomic {
+            true => left,
+            false => left.min(nic.direct_piece.max(1)),
+        };
         let last = piece == left;
-        // As with packets: nothing is moved if a part of the request cannot be. The pieces check what they move.
-        let whole = last || self.direct.is_begun();
+        // As with packets: nothing is moved if a part of the request cannot be. The pieces check what they move, but what an
+        // atomic fetches is placed when it has been executed.
+        let whole = (last && !atomic) || self.direct.is_begun();
         let permitted = whole || request.wqe.payload.check(operation.needs_here()).is_ok();
-        let executed = permitted
-            && direct.execute(&DirectRequest {
+        let outcome = match permitted {
+            false => Direct::Refused,
+            true => direct.execute(&DirectRequest {
                 own: roce.common.qpn,
                 local: roce.flow.src,
                 target: roce.dest_qpn,
@@ -81,23 +101,57 @@ impl Requester {
                     offset: u64::from(self.direct.done()),
                     length: piece,
                 },
-            }) == Direct::Done;
-        self.direct_works = executed;
-        if !executed {
+            }),
+        };
+        self.conclude(roce, nic, operation, (piece, last), outcome)
+    }
+
+    /// A piece of the front request was executed, or refused.
+    fn conclude(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        operation: DirectOperation,
+        (piece, last): (u32, bool),
+        outcome: Direct,
+    ) -> Option<Emit> {
+        let atomic = operation.is_atomic();
+        let refused = outcome == Direct::Refused;
+        // Memory that can be reached for WRITEs cannot always be reached for atomics.
+        if !(atomic && refused) {
+            self.direct_works = !refused;
+        }
+        if refused {
             self.direct.refuse();
             return None;
         }
-        nic.counters.direct_bytes += u64::from(piece);
+        if !atomic {
+            nic.counters.direct_bytes += u64::from(piece);
+        }
         if !last {
             self.direct.add(piece);
-            return Some(piece);
+            return Some(Emit::Direct(piece));
         }
         match operation {
             DirectOperation::Write => nic.counters.direct_writes += 1,
             DirectOperation::Read => nic.counters.direct_reads += 1,
+            DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => {
+                nic.counters.direct_atomics += 1;
+            }
         }
-        self.executed_directly(roce, nic);
-        Some(piece)
+        let placed = match (outcome, self.queue.front()) {
+            (Direct::Fetched(original), Some(request)) => {
+                request.wqe.payload.scatter(0, &original.to_ne_bytes())
+            }
+            _ => Ok(()),
+        };
+        self.count_executed(roce);
+        if let Err(fault) = placed {
+            self.fail_front(roce, nic, fault.status());
+            return Some(Emit::Failed);
+        }
+        self.finish_front(roce, nic);
+        Some(Emit::Direct(piece))
     }
 
     /// Whether a request that could go as packets now is better executed directly when what is under way has been answered.
@@ -119,16 +173,31 @@ impl Requester {
             && !self.is_cautious(roce)
     }
 
-    /// The front request is done, as if all its packets had been sent and answered.
-    fn executed_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    /// The front request was executed, as if all its packets had been sent and answered.
+    fn count_executed(&mut self, roce: &RoceContext) {
         let Some(end) = self.queue.front().map(|request| request.end()) else {
             return;
         };
         (self.una, self.next, self.sent, self.asked) = (end, end, end, end);
+        self.executed = end;
         self.since_ack_request = 0;
         self.rewound_at = None;
         self.reset_retries(roce);
-        self.finish_front(roce, nic);
+    }
+}
+
+/// What a request is to whoever executes it directly, and where; `None` if it goes as packets always.
+fn operation_of(op: SendOp) -> Option<(DirectOperation, RemoteAddress)> {
+    match op {
+        SendOp::Write(remote) => Some((DirectOperation::Write, remote)),
+        SendOp::Read(remote) => Some((DirectOperation::Read, remote)),
+        SendOp::FetchAdd { remote, add } => Some((DirectOperation::FetchAdd(add), remote)),
+        SendOp::CompareSwap {
+            remote,
+            compare,
+            swap,
+        } => Some((DirectOperation::CompareSwap { compare, swap }, remote)),
+        _ => None,
     }
 }
 
@@ -146,7 +215,7 @@ impl Responder {
         if self.expected != before
             && let (Inbound::None, Some(direct)) = (&self.inbound, nic.direct.as_deref_mut())
         {
-            direct.expect(roce.common.qpn, self.expected);
+            direct.expect(roce.common.qpn, self.expected.psn());
         }
         Ok(())
     }
@@ -160,11 +229,15 @@ impl Responder {
         if !matches!(self.inbound, Inbound::None) {
             // It does not send the rest of its message, so it is none of our kind.
             let code = NakCode::InvalidRequest;
-            self.replies.refuse(self.expected, self.msn, Syndrome::nak(code));
+            self.replies
+                .refuse(self.expected.psn(), self.msn, Syndrome::nak(code));
             self.report_refusal(roce, nic, code, Status::LocalQpOperation);
             return Err(Fatal);
         }
-        self.expected = progress.next;
+        // Whoever executes by itself has nothing else under way: what came early was never sent, or long ago.
+        self.drop_kept(nic);
+        let next = self.expected.nearest(progress.next);
+        self.expected = next.unwrap_or(ExtendedPsn::starting_at(progress.next));
         self.msn = self.msn.wrapping_add(progress.messages) & 0xff_ffff;
         self.refused = false;
         self.not_ready = 0;

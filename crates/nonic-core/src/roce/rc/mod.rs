@@ -3,14 +3,24 @@
 //!
 //! The two halves share nothing but the queue pair's attributes. Packets that a peer's responder sends
 //! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our
-//! responder.
+//! responder. What comes out of order is kept by whoever it is for ([`reorder`]).
 
+mod allowance;
+mod answers;
 mod direct;
 mod direct_progress;
+mod gap;
+mod overtaking;
+mod recovery;
+mod reorder;
 mod repeats;
 mod replies;
 mod requester;
 mod responder;
+mod round_trip;
+mod scoreboard;
 
-pub(crate) use requester::{Requester, RequesterTimers};
+pub use reorder::ReorderConfig;
+pub(crate) use reorder::ReorderMemory;
+pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;

@@ -3,6 +3,7 @@
 //! Order matters: a requester takes an acknowledgement behind an unanswered READ as proof that the answer
 //! was lost. So there is one queue, and only acknowledgements that directly follow each other are merged.
 
+use super::reorder::Reorder;
 use crate::placement::OutboundRead;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -10,7 +11,8 @@ use crate::roce::emit::{Batch, Emit};
 use crate::roce::segment::packets_for;
 use crate::verbs::event::Event;
 use nonic_wire::{
-    Aeth, AethKind, Headers, ICRC_LEN, NakCode, Opcode, Operation, Packet, Psn, Syndrome, pad_len,
+    Aeth, AethKind, Bth, Headers, HeldRange, ICRC_LEN, NakCode, Opcode, Operation, Packet, Psn, SelectiveAck,
+    Syndrome, pad_len,
 };
 use std::collections::VecDeque;
 
@@ -26,11 +28,16 @@ pub(crate) struct Replies {
 /// us faster than we send gets here.
 const MAX_QUEUED: usize = 512;
 
+/// What is said of a packet that has not come.
+const MISSING: Syndrome = Syndrome::nak(NakCode::PsnSequenceError);
+
 #[derive(Debug)]
 enum Reply {
     Aeth {
         psn: Psn,
         aeth: Aeth,
+        /// Whether it may wait for something to travel with.
+        idle: bool,
     },
     Atomic {
         psn: Psn,
@@ -95,11 +102,11 @@ impl Replies {
         self.queue.is_empty()
     }
 
-    /// Whether nothing but plain acknowledgements waits. Adjacent ones are merged, so there is at most one.
+    /// Whether nothing but plain acknowledgements waits, and nobody waits for them. Adjacent ones are merged, so there is at most one.
     pub(crate) fn only_acknowledge(&self) -> bool {
         match (self.queue.front(), self.queue.len()) {
             (None, _) => true,
-            (Some(Reply::Aeth { aeth, .. }), 1) => matches!(aeth.syndrome.kind(), AethKind::Ack { .. }),
+            (Some(Reply::Aeth { idle, .. }), 1) => *idle,
             _ => false,
         }
     }
@@ -115,21 +122,44 @@ impl Replies {
 
     /// Acknowledges everything up to `psn`.
     pub(crate) fn acknowledge(&mut self, psn: Psn, msn: u32) {
+        self.push_ack(psn, msn, true);
+    }
+
+    /// The same for a peer that wonders whether something was lost.
+    pub(crate) fn acknowledge_at_once(&mut self, psn: Psn, msn: u32) {
+        self.push_ack(psn, msn, false);
+    }
+
+    fn push_ack(&mut self, psn: Psn, msn: u32, may_wait: bool) {
         let aeth = Aeth {
             syndrome: Syndrome::ack(),
             msn,
         };
+        // A gap that was filled meanwhile need not be reported.
+        let filled = |reply: &mut Reply| {
+            matches!(reply, Reply::Aeth { psn: missing, aeth, .. }
+            if aeth.syndrome == MISSING && !missing.is_after(psn))
+        };
+        if self.queue.back_mut().is_some_and(filled) {
+            self.queue.pop_back();
+        }
         let full = self.queue.len() >= MAX_QUEUED;
         match self.queue.back_mut() {
             Some(Reply::Aeth {
                 psn: last,
                 aeth: waiting,
+                idle,
             }) if matches!(waiting.syndrome.kind(), AethKind::Ack { .. }) => {
                 *last = psn;
                 *waiting = aeth;
+                *idle &= may_wait;
             }
             _ if full => {}
-            _ => self.queue.push_back(Reply::Aeth { psn, aeth }),
+            _ => self.queue.push_back(Reply::Aeth {
+                psn,
+                aeth,
+                idle: may_wait,
+            }),
         }
     }
 
@@ -138,14 +168,20 @@ impl Replies {
         self.queue.push_back(Reply::Aeth {
             psn,
             aeth: Aeth { syndrome, msn },
+            idle: false,
         });
+    }
+
+    /// Tells that the packet with `psn` is missing.
+    pub(crate) fn report_missing(&mut self, psn: Psn, msn: u32) {
+        self.defer(psn, msn, MISSING);
     }
 
     /// Refuses the packet with `psn` for now: it is missing, or it came too early for a receive.
     pub(crate) fn defer(&mut self, psn: Psn, msn: u32, syndrome: Syndrome) {
         let said = matches!(
             self.queue.back(),
-            Some(Reply::Aeth { psn: last, aeth }) if *last == psn && aeth.syndrome == syndrome
+            Some(Reply::Aeth { psn: last, aeth, .. }) if *last == psn && aeth.syndrome == syndrome
         );
         if !said && self.queue.len() < MAX_QUEUED {
             self.refuse(psn, msn, syndrome);
@@ -184,16 +220,17 @@ impl Replies {
         self.queue.len() >= 2 * usize::from(roce.common.max_dest_rd_atomic) + 4
     }
 
-    /// Writes the next packet, if there is one and it fits the batch.
+    /// Writes the next packet, if there is one and it fits the batch. Acknowledgements say what is `held`.
     pub(crate) fn emit(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
+        held: Option<&Reorder>,
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
         loop {
-            if let Some(emitted) = self.emit_front(roce, nic, batch, out) {
+            if let Some(emitted) = self.emit_front(roce, nic, held, batch, out) {
                 return emitted;
             }
             // A repeated READ whose key was revoked since: no fresh violation (the requester may have long
@@ -207,6 +244,7 @@ impl Replies {
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
+        held: Option<&Reorder>,
         batch: &Batch,
         out: &mut [u8],
     ) -> Option<Emit> {
@@ -214,7 +252,7 @@ impl Replies {
             return Some(Emit::Idle);
         };
         let (operation, payload) = match reply {
-            Reply::Aeth { .. } => (Operation::Acknowledge, 0),
+            Reply::Aeth { aeth, .. } => (Operation::Acknowledge, held_len(held, aeth.syndrome)),
             Reply::Atomic { .. } => (Operation::AtomicAcknowledge, 0),
             Reply::Done { .. } => (Operation::ReadResponseOnly, 0),
             Reply::Read(read) => (read.operation(roce.mtu), read.payload_len(roce.mtu)),
@@ -225,11 +263,18 @@ impl Replies {
             return Some(Emit::NotInBatch);
         }
         let finished = match reply {
-            Reply::Aeth { psn, aeth } => {
+            Reply::Aeth { psn, aeth, .. } => {
                 count_refusal(nic, aeth.syndrome);
                 let mut headers = Headers::new(roce.bth(operation, *psn));
                 headers.aeth = *aeth;
-                headers.emit(out);
+                if let (Some(held), true) = (held, payload > 0) {
+                    nic.counters.selective_acks_sent += 1;
+                    headers.bth.resv7 |= Bth::SELECTIVE;
+                    let start = headers.emit(out);
+                    SelectiveAck::emit(held.ranges(), &mut out[start..]);
+                } else {
+                    headers.emit(out);
+                }
                 true
             }
             Reply::Atomic { psn, msn, original } => {
@@ -300,6 +345,14 @@ fn write_read_response(
     read.psn = read.psn.next();
     read.fresh = false;
     Some(read.memory.left == 0)
+}
+
+/// How much an acknowledgement takes to say what is held.
+fn held_len(held: Option<&Reorder>, syndrome: Syndrome) -> usize {
+    match (held, syndrome.kind()) {
+        (Some(held), AethKind::Ack { .. }) => held.ranges().count() * HeldRange::LEN,
+        _ => 0,
+    }
 }
 
 fn count_refusal(nic: &mut NicResources<'_>, syndrome: Syndrome) {

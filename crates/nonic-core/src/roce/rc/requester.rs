@@ -6,39 +6,38 @@
 //!   bits. A READ takes the numbers of its response packets. Three marks move along the sequence:
 //!   `una` (the oldest packet not yet acknowledged or answered) ≤ `next` (the next to send) ≤ `sent` (one
 //!   past the furthest ever sent). Between `una` and `next` is what is under way.
-//! - Loss recovery is go-back-N: `next` returns to `una`. What arrives late from the first attempt is still
-//!   taken, and pulls `next` forward.
+//! - Packets that were lost are sent again before new ones, alone or by going back: `next` returns to where the peer reported a gap
+//!   (`recovery`). What arrives late from the first attempt is still taken, and pulls `next` forward.
 //! - A READ is asked for in chunks no larger than the window to the peer, so that its answers cannot
 //!   overrun our own socket. Chunk borders are fixed per request: a repeated request never spans two, which
 //!   is what responders expect of a duplicate.
-//! - An acknowledgement for a packet behind an unanswered READ or atomic means that the answer was lost.
+//! - `executed` is what the peer said that it has executed. It may lie behind an unanswered READ or atomic, whose answer is
+//!   late or lost then (`answers`).
 //! - Packets before `written_off` do not count in the window any more: the queue pair stalled with them under
-//!   way (`window.rs`). Going back makes everything count again.
+//!   way (`window.rs`). Going back or sending them again makes them count again.
 //! - Work completes strictly in order, from the front of the queue.
 //! - While nothing is under way, a WRITE or READ may be executed in the memory of a peer on this host, without packets
 //!   (`direct`).
 
 use super::direct_progress::DirectProgress;
-use crate::qp::{QpState, RnrTimer};
+use super::recovery::Recovery;
+use super::round_trip::RoundTrip;
+use crate::qp::QpState;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
-use crate::roce::emit::{Batch, Emit, Fatal};
+use crate::roce::emit::{Batch, Emit};
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::request_packet::{RequestPacket, packets_of};
-use crate::roce::segment::Segment;
-use crate::roce::window::{NoRoom, Share};
+use crate::roce::window::{NoRoom, PeerWindow, Share};
 use crate::time::Time;
-use crate::verbs::memory::{Access, SgFault};
+use crate::verbs::memory::Access;
 use crate::verbs::work::{SendFlags, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
-use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn};
+use nonic_wire::Operation;
 use std::collections::VecDeque;
 
-/// `rnr_retry` of 7 means: for ever.
-const RNR_RETRY_INFINITE: u8 = 7;
-
 /// At the latest, every this many packets of a long message ask for an acknowledgement.
-const ACK_REQUEST_INTERVAL: u32 = 16;
+const ACK_REQUEST_INTERVAL: u64 = 16;
 
 /// The requester half.
 #[derive(Debug, Default)]
@@ -56,21 +55,30 @@ pub(crate) struct Requester {
     pub(super) since_ack_request: u32,
     /// One past the furthest packet that an answer was asked for since the last rewind.
     pub(super) asked: ExtendedPsn,
-    retry_left: u8,
-    rnr_left: u8,
+    /// One past what the peer has executed.
+    pub(super) executed: ExtendedPsn,
+    pub(super) retry_left: u8,
+    pub(super) rnr_left: u8,
+    /// How often in a row nothing was heard for longer than usual.
+    pub(super) silences: u8,
+    pub(super) round_trip: RoundTrip,
     pub(crate) timers: RequesterTimers,
-    /// The value of `una` for which a reported gap was already acted on.
+    /// The gap that was acted on already, if nothing has been acknowledged since.
     pub(super) rewound_at: Option<ExtendedPsn>,
     /// Where a READ was last asked for again within a chunk: the answer may begin anew there.
-    restarted_at: Option<ExtendedPsn>,
+    pub(super) restarted_at: Option<ExtendedPsn>,
+    /// What is known while packets are missing or came early. Boxed: few queue pairs have one.
+    pub(super) recovery: Option<Box<Recovery>>,
     /// Packets before this one are under way but count no more.
-    written_off: ExtendedPsn,
+    pub(super) written_off: ExtendedPsn,
     /// Until everything before this packet is acknowledged, one packet at a time is under way.
-    cautious_until: ExtendedPsn,
+    pub(super) cautious_until: ExtendedPsn,
+    /// When the latest packet was sent.
+    pub(super) last_sent: Time,
     /// What the peer's window has been told is under way.
-    share: Share,
+    pub(super) share: Share,
     /// A packet whose answer was asked for, and when: its round trip is being measured.
-    measured: Option<(ExtendedPsn, Time)>,
+    pub(super) measured: Option<(ExtendedPsn, Time)>,
     /// How far the front request was executed without packets.
     pub(super) direct: DirectProgress,
     /// Whether the latest attempt to do without packets went well.
@@ -84,9 +92,9 @@ pub(super) struct RcRequest {
     /// Its first packet. A READ takes the numbers of its responses.
     pub(super) first: ExtendedPsn,
     /// How many packets it takes; zero for local operations.
-    packets: u32,
+    pub(super) packets: u32,
     /// For READs: how many packets one request asks for, fixed when the first one is sent.
-    chunk: u32,
+    pub(super) chunk: u32,
 }
 
 impl RcRequest {
@@ -96,18 +104,48 @@ impl RcRequest {
     }
 
     /// For READs: how many responses there are from `index` to the end of its chunk.
-    fn left_in_chunk(&self, index: u32) -> u32 {
+    pub(super) fn left_in_chunk(&self, index: u32) -> u32 {
         (self.chunk - index % self.chunk).min(self.packets - index)
+    }
+
+    /// Where the answers begin that one request asked for, `psn` among them.
+    pub(super) fn chunk_first(&self, psn: ExtendedPsn) -> ExtendedPsn {
+        let index = (psn - self.first) as u32;
+        self.first + (index - index % self.chunk.max(1))
+    }
+
+    /// One past the last of them.
+    pub(super) fn chunk_end(&self, psn: ExtendedPsn) -> ExtendedPsn {
+        (self.chunk_first(psn) + self.chunk.max(1)).min(self.end())
     }
 }
 
 /// When the requester wants to be woken.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RequesterTimers {
-    /// The peer must have answered by then.
+    /// The peer must have answered by then: the program says so.
     pub(crate) retransmit_at: Option<Time>,
     /// The peer asked for quiet until then.
     pub(crate) quiet_until: Option<Time>,
+    /// An answer usually comes before.
+    pub(crate) silent_at: Option<Time>,
+    /// What was overtaken, or sent again, counts as lost then.
+    pub(crate) overdue_at: Option<Time>,
+}
+
+impl RequesterTimers {
+    /// When losses are to be looked for.
+    pub(crate) fn recover_at(&self) -> Option<Time> {
+        match (self.silent_at, self.overdue_at) {
+            (Some(silent_at), Some(overdue_at)) => Some(silent_at.min(overdue_at)),
+            (silent_at, overdue_at) => silent_at.or(overdue_at),
+        }
+    }
+
+    /// No answer is due.
+    pub(super) fn stop_waiting(&mut self) {
+        (self.retransmit_at, self.silent_at) = (None, None);
+    }
 }
 
 impl Requester {
@@ -116,6 +154,7 @@ impl Requester {
         let start = ExtendedPsn::starting_at(roce.sq_psn);
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
         (self.asked, self.written_off, self.cautious_until) = (start, start, start);
+        self.executed = start;
         self.reset_retries(roce);
     }
 
@@ -126,7 +165,12 @@ impl Requester {
 
     /// Whether a request has not been sent yet, or must be sent again.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.cursor < self.queue.len()
+        self.cursor < self.queue.len() || self.has_lost()
+    }
+
+    /// Where in the queue the request is that a packet under way belongs to.
+    pub(super) fn position(&self, psn: ExtendedPsn) -> usize {
+        self.queue.partition_point(|request| request.end() <= psn)
     }
 
     /// What this queue pair has in the peer's window.
@@ -174,8 +218,11 @@ impl Requester {
         if self.timers.quiet_until.is_some() || !roce.common.state.requests() {
             return Emit::Idle;
         }
-        if self.is_cautious(roce) && self.share.bytes() > 0 {
+        if self.awaits_a_sign(roce) {
             return Emit::Idle;
+        }
+        if self.has_lost() {
+            return self.resend(roce, nic, batch, out);
         }
         loop {
             let Some(request) = self.queue.get(self.cursor) else {
@@ -198,9 +245,9 @@ impl Requester {
                 return Emit::Idle;
             }
             if index == 0
-                && let Some(bytes) = self.execute_directly(roce, nic)
+                && let Some(executed) = self.execute_directly(roce, nic)
             {
-                return Emit::Direct(bytes);
+                return executed;
             }
             return self.emit_packet(roce, nic, index, batch, out);
         }
@@ -213,7 +260,7 @@ impl Requester {
         self.is_probing(roce) || self.una < self.cautious_until
     }
 
-    fn is_probing(&self, roce: &RoceContext) -> bool {
+    pub(super) fn is_probing(&self, roce: &RoceContext) -> bool {
         self.retry_left < roce.retry_count
     }
 
@@ -260,7 +307,8 @@ impl Requester {
         let request = &mut self.queue[self.cursor];
         let packet = if matches!(request.wqe.op, SendOp::Read(_)) {
             if request.chunk == 0 {
-                request.chunk = (peer.largest_read() / mtu).clamp(1, request.packets);
+                let largest = peer.largest_read() / u64::from(mtu);
+                request.chunk = largest.clamp(1, u64::from(request.packets)) as u32;
             }
             RequestPacket::of_read(&request.wqe, index, request.left_in_chunk(index), mtu)
         } else {
@@ -271,21 +319,18 @@ impl Requester {
         // to anything under way was asked for, none would ever come to open it again: ask with one packet
         // more instead of waiting for a timeout.
         let must_ask = self.next > self.una && self.asked <= self.una;
-        if !peer.admits(&self.share, cost, batch.in_turn) && !must_ask {
-            return match peer.refusal(&self.share) {
-                NoRoom::Stalled => Emit::Idle,
-                NoRoom::FairShare => Emit::FairShare(cost),
-                NoRoom::Full => Emit::Window(cost),
-            };
+        if !must_ask && let Some(refused) = no_room(peer, &self.share, cost, batch) {
+            return refused;
         }
         if packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }
         let fills_window = peer.is_filled_by(&self.share, cost, mtu, batch.in_turn);
-        let interval = (peer.part() / mtu / 4).clamp(1, ACK_REQUEST_INTERVAL);
         self.since_ack_request += 1;
-        let ack_request =
-            packet.segment.last || fills_window || self.since_ack_request >= interval || cautious;
+        let ack_request = packet.segment.last
+            || fills_window
+            || cautious
+            || u64::from(self.since_ack_request) >= ack_interval(peer, mtu);
 
         let psn = self.next.psn();
         let needed = if request.wqe.op.fetches() {
@@ -300,20 +345,29 @@ impl Requester {
         };
         let written = checked.and_then(|()| packet.write(roce, &request.wqe, psn, ack_request, out));
         let Ok(length) = written else {
-            return self.local_fault(roce, nic, Status::LocalProtection);
+            return self.local_fault(roce, nic, self.cursor, Status::LocalProtection);
         };
         if ack_request {
             self.since_ack_request = 0;
             self.asked = self.next + packet.psns;
             self.measured.get_or_insert((self.asked, nic.now));
+            if self.timers.silent_at.is_none() {
+                self.arm_silence(roce, nic.now);
+            }
         }
         self.sent_packet(roce, nic, &packet);
         Emit::Packet(length)
     }
 
     /// A local key does not permit the access. Requests before this one end first.
-    fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) -> Emit {
-        if self.cursor != 0 {
+    pub(super) fn local_fault(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        at: usize,
+        status: Status,
+    ) -> Emit {
+        if at != 0 {
             return Emit::Idle;
         }
         self.fail_front(roce, nic, status);
@@ -331,6 +385,7 @@ impl Requester {
         }
         self.next += packet.psns;
         self.sent = self.sent.max(self.next);
+        self.last_sent = nic.now;
         if self.next == request.end() {
             self.cursor += 1;
         }
@@ -338,209 +393,6 @@ impl Requester {
             self.arm_retransmit(roce, nic.now);
         }
         self.count_in_flight(roce, nic);
-    }
-
-    /// Takes a packet from the peer's responder.
-    pub(crate) fn handle(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), Fatal> {
-        let Some(psn) = self.find(packet.headers.bth.psn) else {
-            return Ok(());
-        };
-        match packet.headers.bth.opcode.operation() {
-            Operation::Acknowledge => self.handle_aeth(roce, nic, psn, packet),
-            Operation::AtomicAcknowledge => {
-                let original = packet.headers.atomic_original.to_ne_bytes();
-                self.handle_fetched(roce, nic, psn, &original, None)
-            }
-            operation if operation.is_read_response() => {
-                self.handle_fetched(roce, nic, psn, packet.payload, Some(operation))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The packet that a PSN from the peer means: one that was sent and is not yet done with.
-    fn find(&self, psn: Psn) -> Option<ExtendedPsn> {
-        let psn = self.una.nearest(psn)?;
-        (self.una..self.sent).contains(&psn).then_some(psn)
-    }
-
-    fn handle_aeth(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        psn: ExtendedPsn,
-        packet: &Packet<'_>,
-    ) -> Result<(), Fatal> {
-        let kind = packet.headers.aeth.syndrome.kind();
-        if let AethKind::Ack { .. } = kind {
-            self.acknowledge(roce, nic, psn.next());
-            return Ok(());
-        }
-        // Every other kind is about this packet itself and acknowledges what is before it.
-        self.acknowledge(roce, nic, psn);
-        if self.una != psn {
-            return Ok(());
-        }
-        match kind {
-            AethKind::RnrNak { timer } => self.receiver_not_ready(roce, nic, timer),
-            AethKind::Nak(NakCode::PsnSequenceError) => {
-                nic.counters.naks_received += 1;
-                self.rewind_once(roce, nic);
-                Ok(())
-            }
-            AethKind::Nak(code) => {
-                nic.counters.naks_received += 1;
-                let status = match code {
-                    NakCode::RemoteAccessError => Status::RemoteAccess,
-                    NakCode::RemoteOperationalError => Status::RemoteOperation,
-                    _ => Status::RemoteInvalidRequest,
-                };
-                self.fail_front(roce, nic, status);
-                Err(Fatal)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn receiver_not_ready(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        timer: u8,
-    ) -> Result<(), Fatal> {
-        nic.counters.rnr_naks_received += 1;
-        if self.timers.quiet_until.is_some() {
-            // A duplicate of the one being waited out.
-            return Ok(());
-        }
-        if roce.rnr_retry != RNR_RETRY_INFINITE {
-            if self.rnr_left == 0 {
-                self.fail_front(roce, nic, Status::RnrRetryExceeded);
-                return Err(Fatal);
-            }
-            self.rnr_left -= 1;
-        }
-        self.rewind(roce, nic);
-        let quiet = RnrTimer::from_code(timer & 0x1f)
-            .expect("masked to five bits")
-            .duration();
-        self.timers = RequesterTimers {
-            retransmit_at: None,
-            quiet_until: Some(nic.now + quiet),
-        };
-        self.cautious_until = self.una.next();
-        Ok(())
-    }
-
-    /// Everything before `up_to` was executed by the peer.
-    fn acknowledge(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, up_to: ExtendedPsn) {
-        let before = self.una;
-        let mut answer_lost = false;
-        while self.una < up_to {
-            let Some(request) = self.queue.front() else { break };
-            if request.wqe.op.is_answered() {
-                answer_lost = true;
-                break;
-            }
-            if up_to < request.end() {
-                self.una = up_to;
-                break;
-            }
-            self.una = request.end();
-            self.finish_front(roce, nic);
-        }
-        if self.una > before {
-            self.progressed(roce, nic, before);
-        }
-        if answer_lost {
-            self.rewind_once(roce, nic);
-        }
-    }
-
-    /// A READ response or an atomic's answer, which is not one of a sequence, arrived. The former also answers
-    /// ATOMIC_WRITEs and FLUSHes.
-    fn handle_fetched(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        psn: ExtendedPsn,
-        data: &[u8],
-        response: Option<Operation>,
-    ) -> Result<(), Fatal> {
-        // It also acknowledges every request before it.
-        self.acknowledge(roce, nic, psn);
-        let Some(request) = self.queue.front() else {
-            return Ok(());
-        };
-        let atomic = response.is_none();
-        if self.una != psn || !request.wqe.op.is_answered() || request.wqe.op.is_atomic() != atomic {
-            return Ok(());
-        }
-        // One out of place is no answer to what we asked: as good as lost.
-        if response.is_some_and(|operation| !self.fits(request, psn, operation)) {
-            return Ok(());
-        }
-        let index = (psn - request.first) as u32;
-        let segment = Segment::of(request.wqe.length, index, roce.mtu);
-        let expected = match request.wqe.op {
-            _ if atomic => 8,
-            SendOp::Read(_) => segment.length as usize,
-            // The answer to an ATOMIC_WRITE or a FLUSH is an empty READ response.
-            _ => 0,
-        };
-        let placed = if data.len() != expected {
-            Err(Status::BadResponse)
-        } else if !request.wqe.op.fetches() {
-            Ok(())
-        } else {
-            request
-                .wqe
-                .payload
-                .scatter(segment.offset, data)
-                .map_err(|fault| match fault {
-                    SgFault::Protection => Status::LocalProtection,
-                    SgFault::Length => Status::LocalLength,
-                })
-        };
-        if let Err(status) = placed {
-            self.fail_front(roce, nic, status);
-            return Err(Fatal);
-        }
-        let complete = index + 1 == request.packets;
-        let answered = complete || (index + 1).is_multiple_of(request.chunk);
-        // After a rewind, a late answer may come to a request that is not counted any more.
-        if answered && psn < self.next {
-            self.fetches = self.fetches.saturating_sub(1);
-        }
-        self.una = psn.next();
-        if complete {
-            self.finish_front(roce, nic);
-        }
-        self.progressed(roce, nic, psn);
-        Ok(())
-    }
-
-    /// Whether a READ response of this kind can be the one with this number. It begins where we began to ask: at the border of
-    /// a chunk, or where we last asked for the rest of one. There, some responders begin anew and others (rxe) go
-    /// on. It ends where the chunk does.
-    fn fits(&self, request: &RcRequest, psn: ExtendedPsn, operation: Operation) -> bool {
-        let index = (psn - request.first) as u32;
-        // What is not a READ is answered by one packet.
-        let chunk = request.chunk.max(1);
-        let border = index.is_multiple_of(chunk);
-        let ends = index + 1 == request.packets || (index + 1).is_multiple_of(chunk);
-        let begun_here = border || self.restarted_at == Some(psn);
-        match operation {
-            Operation::ReadResponseFirst => begun_here && !ends,
-            Operation::ReadResponseMiddle => !border && !ends,
-            Operation::ReadResponseLast => !border && ends,
-            _ => begun_here && ends,
-        }
     }
 
     /// The front request is done.
@@ -552,93 +404,8 @@ impl Requester {
         }
     }
 
-    /// `una` moved on from `before`.
-    fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, before: ExtendedPsn) {
-        if self.next < self.una {
-            // Answers of an earlier attempt overtook the repetition.
-            self.next = self.una;
-            self.cursor = 0;
-        }
-        self.reset_retries(roce);
-        self.rewound_at = None;
-        // Whatever the peer was not ready for, it has executed since.
-        self.timers.quiet_until = None;
-        if self.una == self.next {
-            self.timers.retransmit_at = None;
-        } else {
-            self.arm_retransmit(roce, nic.now);
-        }
-        let bytes = u32::try_from(self.una - before)
-            .unwrap_or(u32::MAX)
-            .saturating_mul(roce.mtu);
-        let now = nic.now;
-        if let Some(peer) = roce.peer(nic) {
-            if peer.is_stalled(&self.share) {
-                // Others have had the room since: it is not taken back from them.
-                (self.written_off, self.cautious_until) = (self.next, self.next);
-            }
-            peer.on_progress(now, &mut self.share, bytes, roce.mtu);
-            if let Some((_, asked_at)) = self.measured.take_if(|(psn, _)| *psn <= self.una) {
-                peer.on_round_trip(now.since(asked_at));
-            }
-        }
-        self.count_in_flight(roce, nic);
-    }
-
-    /// Goes back to the oldest unacknowledged packet, unless that was done already: the responder reports a
-    /// gap once, further reports are copies.
-    fn rewind_once(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        if self.rewound_at == Some(self.una) {
-            return;
-        }
-        self.rewound_at = Some(self.una);
-        if let Some(peer) = roce.peer(nic) {
-            peer.on_loss(&self.share, roce.mtu);
-        }
-        self.rewind(roce, nic);
-    }
-
-    fn rewind(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        self.next = self.una;
-        self.cursor = 0;
-        self.fetches = 0;
-        self.since_ack_request = 0;
-        self.asked = self.una;
-        (self.written_off, self.cautious_until) = (self.una, self.una);
-        self.measured = None;
-        self.count_in_flight(roce, nic);
-    }
-
-    /// The peer did not answer in time.
-    pub(crate) fn handle_timeout(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-    ) -> Result<(), Fatal> {
-        if self.timers.quiet_until.is_some_and(|until| until <= nic.now) {
-            self.timers.quiet_until = None;
-        }
-        if self.timers.retransmit_at.is_none_or(|at| at > nic.now) {
-            return Ok(());
-        }
-        self.timers.retransmit_at = None;
-        nic.counters.timeouts += 1;
-        if self.retry_left == 0 {
-            self.fail_front(roce, nic, Status::RetryExceeded);
-            return Err(Fatal);
-        }
-        self.rewound_at = None;
-        let repeated = self.is_probing(roce);
-        self.retry_left -= 1;
-        if let (false, Some(peer)) = (repeated, roce.peer(nic)) {
-            peer.on_timeout(&self.share, roce.mtu);
-        }
-        self.rewind(roce, nic);
-        Ok(())
-    }
-
     /// Ends the front request with an error; the caller flushes the rest.
-    fn fail_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
+    pub(super) fn fail_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
         if let Some(request) = self.queue.pop_front() {
             roce.common.complete_send(nic, &request.wqe, status);
         }
@@ -661,13 +428,35 @@ impl Requester {
         self.rewound_at = None;
         self.direct = DirectProgress::default();
         self.direct_works = false;
+        self.executed = self.una;
         self.rewind(roce, nic);
     }
 
-    fn arm_retransmit(&mut self, roce: &RoceContext, now: Time) {
+    /// The program's timeout begins.
+    pub(super) fn arm_retransmit(&mut self, roce: &RoceContext, now: Time) {
         let timeouts = roce.retry_count.saturating_sub(self.retry_left);
         let patience = roce.timeout.after_timeouts(timeouts);
         self.timers.retransmit_at = patience.map(|patience| now + patience);
+        self.timers.silent_at = None;
+        if self.asked > self.una {
+            self.arm_silence(roce, now);
+        }
+    }
+
+    /// An answer was asked for, and is expected from now on.
+    fn arm_silence(&mut self, roce: &RoceContext, now: Time) {
+        // A peer that did not answer in time has the program's timeout, and nothing else. One that never answered is waited for
+        // as long as the program says, if that is for ever.
+        let patient = self.round_trip.is_known() || roce.timeout.after_timeouts(0).is_some();
+        if !self.is_probing(roce) && patient {
+            self.set_silent_at(now + self.round_trip.probe_after());
+        }
+    }
+
+    /// Whoever is silent until `at` is asked again, unless the program's timeout is shorter.
+    pub(super) fn set_silent_at(&mut self, at: Time) {
+        let allowed = self.timers.retransmit_at.is_none_or(|timeout| at < timeout);
+        self.timers.silent_at = allowed.then_some(at);
     }
 
     pub(super) fn reset_retries(&mut self, roce: &RoceContext) {
@@ -676,12 +465,35 @@ impl Requester {
     }
 
     /// Tells the peer's window how much is under way.
-    fn count_in_flight(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(super) fn count_in_flight(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         let first = self.una.max(self.written_off);
-        let in_flight = (self.next - first) * u64::from(roce.mtu);
+        let packets = match self.recovery.as_deref() {
+            None => self.next - first,
+            Some(Recovery { board, .. }) => {
+                self.next - first.max(board.end()).min(self.next) + board.under_way(first)
+            }
+        };
+        let in_flight = packets * u64::from(roce.mtu);
         let cautious = self.is_cautious(roce);
         if let Some(peer) = roce.peer(nic) {
             peer.account(&mut self.share, in_flight, cautious);
         }
     }
+}
+
+/// What to wait for, if the window to the peer has no room for `cost` bytes more.
+pub(super) fn no_room(peer: &PeerWindow, share: &Share, cost: u32, batch: &Batch) -> Option<Emit> {
+    if peer.admits(share, cost, batch.in_turn) {
+        return None;
+    }
+    Some(match peer.refusal(share) {
+        NoRoom::Stalled => Emit::Idle,
+        NoRoom::FairShare => Emit::FairShare(cost),
+        NoRoom::Full => Emit::Window(cost),
+    })
+}
+
+/// Every so many packets ask for an acknowledgement: several times in what one queue pair may have under way.
+pub(super) fn ack_interval(peer: &PeerWindow, mtu: u32) -> u64 {
+    (peer.part() / u64::from(mtu) / 4).clamp(1, ACK_REQUEST_INTERVAL)
 }

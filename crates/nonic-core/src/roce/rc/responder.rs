@@ -1,20 +1,22 @@
 //! The responder half of a reliable connection: executes the peer's requests in PSN order, exactly once.
 //!
 //! Read before touching:
-//! - `expected` is the only PSN that is executed. A later one proves a gap: one NAK, then silence until the
-//!   gap is filled. An earlier one is a duplicate: a SEND or WRITE is acknowledged again, a READ is read
+//! - `expected` is the only PSN that is executed. A later one waits for its turn (`gap`). An earlier one is a duplicate: a SEND or WRITE is acknowledged again, a READ is read
 //!   again, an atomic is answered from memory (never executed again), and so are ATOMIC_WRITE and FLUSH.
 //! - Nothing changes before everything about a packet has been checked; then bytes are placed; then the
 //!   answer is queued; then the completion. The engine sends answers before it publishes completions.
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
 //! - A peer on this host may have executed requests by itself. Whoever passes on a packet asks about that first (`direct`).
 
+use super::allowance::Allowance;
+use super::gap::Gap;
 use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
 use crate::placement::{InboundWrite, MAX_MESSAGE, WordOperation};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal};
+use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::refusal::Refusal;
 use crate::roce::segment::{length_fits, packets_for};
 use crate::roce::served::{Served, range_of};
@@ -30,11 +32,15 @@ use std::sync::Arc;
 /// The responder half.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(super) expected: Psn,
+    pub(super) expected: ExtendedPsn,
     /// Messages executed; 24 bits on the wire.
     pub(super) msn: u32,
-    /// A gap or a missing receive has been reported and `expected` has not come since.
+    /// A missing receive has been reported and `expected` has not come since.
     pub(super) refused: bool,
+    /// Packets from behind `expected` have come.
+    pub(super) gap: Option<Box<Gap>>,
+    /// How long `expected` may be late.
+    pub(super) allowance: Allowance,
     /// How often in a row `expected` came and found no receive.
     pub(super) not_ready: u8,
     pub(super) inbound: Inbound,
@@ -71,9 +77,11 @@ enum Executed {
 impl Responder {
     pub(crate) fn new() -> Self {
         Responder {
-            expected: Psn::new(0),
+            expected: ExtendedPsn::default(),
             msn: 0,
             refused: false,
+            gap: None,
+            allowance: Allowance::default(),
             not_ready: 0,
             inbound: Inbound::None,
             history: VecDeque::new(),
@@ -86,14 +94,14 @@ impl Responder {
     /// Starts the sequence. Called on the way to RTR.
     pub(crate) fn start(&mut self, roce: &RoceContext) {
         *self = Responder {
-            expected: roce.rq_psn,
+            expected: ExtendedPsn::starting_at(roce.rq_psn),
             ..Responder::new()
         };
     }
 
     /// The packet that is executed next.
     pub(crate) fn expected(&self) -> Psn {
-        self.expected
+        self.expected.psn()
     }
 
     pub(crate) fn has_replies(&self) -> bool {
@@ -112,7 +120,8 @@ impl Responder {
         batch: &Batch,
         out: &mut [u8],
     ) -> Emit {
-        self.replies.emit(roce, nic, batch, out)
+        let held = self.gap.as_deref().and_then(Gap::held);
+        self.replies.emit(roce, nic, held, batch, out)
     }
 
     /// Takes a packet from the peer's requester.
@@ -122,21 +131,44 @@ impl Responder {
         nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
+        if packet.headers.bth.psn != self.expected.psn() {
+            self.handle_out_of_sequence(roce, nic, packet);
+            return Ok(());
+        }
+        self.handle_next(roce, nic, packet)?;
+        if self.gap.is_some() {
+            return self.resume(roce, nic);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn handle_out_of_sequence(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) {
         let psn = packet.headers.bth.psn;
-        if psn.is_after(self.expected) {
-            nic.counters.rx_out_of_sequence += 1;
-            if !self.refused {
-                self.refused = true;
-                let syndrome = Syndrome::nak(NakCode::PsnSequenceError);
-                self.replies.defer(self.expected, self.msn, syndrome);
+        match u32::try_from(psn.distance_from(self.expected.psn())) {
+            Ok(ahead) => self.handle_early(roce, nic, packet, ahead),
+            Err(_) => {
+                nic.counters.rx_duplicates += 1;
+                let unneeded = self.allowance.came_again(nic.now, psn, &nic.reorder.config);
+                nic.counters.naks_unneeded += u64::from(unneeded);
+                self.handle_duplicate(roce, nic, packet);
             }
-            return Ok(());
         }
-        if psn.is_before(self.expected) {
-            nic.counters.rx_duplicates += 1;
-            self.handle_duplicate(roce, nic, packet);
-            return Ok(());
-        }
+    }
+
+    /// Executes the packet that is next in sequence.
+    pub(super) fn handle_next(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        let psn = packet.headers.bth.psn;
         self.refused = false;
         let executed = self
             .choose_srq(roce, nic, packet)
@@ -377,7 +409,7 @@ impl Responder {
         self.remember(
             roce,
             Executed::Read {
-                first: self.expected,
+                first: self.expected.psn(),
                 packets,
                 va: reth.va,
                 length: reth.dma_len,
@@ -385,7 +417,7 @@ impl Responder {
         );
         self.repeats.earn();
         self.msn = reply.msn;
-        self.expected = self.expected.add(packets);
+        self.expected += packets;
         self.replies.read(reply);
         Ok(())
     }
@@ -412,12 +444,12 @@ impl Responder {
         self.remember(
             roce,
             Executed::Atomic {
-                psn: self.expected,
+                psn: self.expected.psn(),
                 original,
             },
         );
         self.msn = self.next_msn();
-        self.replies.atomic(self.expected, self.msn, original);
+        self.replies.atomic(self.expected.psn(), self.msn, original);
         self.expected = self.expected.next();
         Ok(())
     }
@@ -466,7 +498,7 @@ impl Responder {
     /// An operation with a READ response without data was executed.
     fn done(&mut self) {
         self.msn = self.next_msn();
-        self.replies.done(self.expected, self.msn);
+        self.replies.done(self.expected.psn(), self.msn);
         self.expected = self.expected.next();
     }
 
@@ -476,7 +508,7 @@ impl Responder {
         if operation.is_send() || operation.is_write() {
             // Our acknowledgement may have been lost; say again how far we are.
             if packet.headers.bth.ack_request || operation.is_last() || operation.is_only() {
-                self.replies.acknowledge(self.expected.prev(), self.msn);
+                self.replies.acknowledge(self.expected.psn().prev(), self.msn);
             }
             return;
         }
@@ -535,11 +567,13 @@ impl Responder {
             let served = self.served(roce);
             served.complete_recv(nic, roce.common.received(&wqe, Status::Flushed, 0));
         }
+        self.drop_kept(nic);
         self.history = VecDeque::new();
     }
 
     /// Drops everything, answers included.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self, nic: &mut NicResources<'_>) {
+        self.drop_kept(nic);
         self.inbound = Inbound::None;
         self.srq = None;
         self.history = VecDeque::new();

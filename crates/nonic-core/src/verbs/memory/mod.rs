@@ -74,6 +74,11 @@ pub trait Region: Send + Sync {
         None
     }
 
+    /// Itself, for those who know particular kinds of memory.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
+
     /// Makes what was written to the range survive a loss of power. Ordinary memory cannot.
     fn persist(&self, _offset: usize, _length: usize) -> Result<(), Fault> {
         Err(Fault)

@@ -4,7 +4,7 @@ use super::MOST;
 use super::ring::{Batch, Broken, MOST_BATCHES, RingMemory, RingReader};
 use crate::host::Block;
 use crate::link::{Datagrams, Deliver};
-use crate::os::eventfd::EventFd;
+use crate::os::bell::Bell;
 use crate::os::poller::Poller;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ const COPIED: usize = 512;
 pub(crate) struct IncomingLanes {
     lanes: Vec<IncomingLane>,
     /// What senders wake us by; there is none before there is a lane.
-    bell: Option<EventFd>,
+    bell: Option<Bell>,
     local: IpAddr,
     enabled: bool,
 }
@@ -55,33 +55,42 @@ impl IncomingLanes {
         }
     }
 
-    /// Takes a lane that was offered with these descriptors. Its memory, if that is possible.
+    /// Takes a lane that was offered with these descriptors. Its memory, and what its sender is to wake us by, if that is
+    /// possible.
     pub(crate) fn take(
         &mut self,
         line: LaneLine,
         from: SocketAddr,
         fds: Vec<OwnedFd>,
         poller: &Poller,
-    ) -> io::Result<Arc<RingMemory>> {
+    ) -> io::Result<(Arc<RingMemory>, OwnedFd)> {
         let [memory] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
         let known = self.lanes.iter().any(|lane| lane.line == line);
         let families_agree = from.is_ipv4() == self.local.is_ipv4();
         if !self.enabled || known || !families_agree || self.lanes.len() >= MOST {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        if self.bell.is_none() {
-            let bell = EventFd::internal()?;
-            poller.watch(&bell)?;
-            self.bell = Some(bell);
-        }
+        let ringer = self.bell(poller)?.ringer()?;
         let ring = RingReader::open(memory)?;
         let memory = Arc::clone(ring.memory());
         self.lanes.push(IncomingLane { ring, from, line });
-        Ok(memory)
+        Ok((memory, ringer))
     }
 
-    /// What senders wake us by.
-    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+    fn bell(&mut self, poller: &Poller) -> io::Result<&Bell> {
+        let bell = match self.bell.take() {
+            Some(bell) => bell,
+            None => {
+                let bell = Bell::new()?;
+                poller.watch(&bell)?;
+                bell
+            }
+        };
+        Ok(self.bell.insert(bell))
+    }
+
+    /// The descriptor that must stay ours.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.bell.as_ref().map(AsFd::as_fd)
     }
 
@@ -92,33 +101,27 @@ impl IncomingLanes {
         let local = self.local;
         // As much as there can be. A sender may hang up and still go on writing.
         for _ in 0..MOST_BATCHES {
-            let Ok(Some(_)) = lane.read(local, deliver) else {
+            let Ok(Some(())) = lane.read(local, deliver) else {
                 break;
             };
         }
         Some(Arc::clone(lane.ring.memory()))
     }
 
-    /// Whether there are any.
+    /// Delivers what has come. How many batches.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
-    }
-
-    /// Delivers what has come. How many bytes.
-    #[inline]
-    pub(crate) fn receive(&mut self, deliver: &mut Deliver<'_>) -> usize {
-        let mut bytes = 0;
+    pub(crate) fn receive(&mut self, deliver: &mut Deliver<'_>) -> u64 {
+        let mut batches = 0;
         for lane in &mut self.lanes {
             for _ in 0..BATCHES_PER_CALL {
                 // A broken one keeps its place until its line ends: its sender gets no other.
-                let Ok(Some(length)) = lane.read(self.local, deliver) else {
+                let Ok(Some(())) = lane.read(self.local, deliver) else {
                     break;
                 };
-                bytes += length;
+                batches += 1;
             }
         }
-        bytes
+        batches
     }
 
     /// We are about to sleep: whoever writes must wake us. Whether something is there already.
@@ -135,8 +138,7 @@ impl IncomingLanes {
             return;
         }
         if let Some(bell) = &self.bell {
-            // One that is not ours any more is found out by whoever checks descriptors.
-            let _ = bell.drain();
+            bell.drain();
         }
         for lane in &self.lanes {
             match others_sleep {
@@ -149,9 +151,9 @@ impl IncomingLanes {
 }
 
 impl IncomingLane {
-    /// Delivers one batch. How long it was.
+    /// Delivers one batch, if there is one.
     #[inline]
-    fn read(&mut self, local: IpAddr, deliver: &mut Deliver<'_>) -> Result<Option<usize>, Broken> {
+    fn read(&mut self, local: IpAddr, deliver: &mut Deliver<'_>) -> Result<Option<()>, Broken> {
         let from = self.from;
         self.ring.read(|Batch { bytes, stride }| {
             let mut copy = [0; COPIED];
@@ -170,7 +172,6 @@ impl IncomingLane {
                 bytes,
                 sealed: false,
             });
-            bytes.len()
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Lanes: packets through shared memory, between processes of one user in one network namespace.
 //!
 //! A lane goes one way and belongs to who sends. It is offered to the owner of a block of queue pair numbers, on the line
-//! over which that one was asked where it listens ([`crate::host`]): the memory of a [`ring`]. Who takes it answers with an
-//! eventfd to be woken by, and reads the ring until the line ends. From then on all packets to that block go that way, or
+//! over which that one was asked where it listens ([`crate::host`]): the memory of a [`ring`]. Who takes it answers with
+//! something to be woken by ([`crate::os::bell`]), and reads the ring until the line ends. From then on all packets to that block go that way, or
 //! none did: they do not change their way while a queue pair is in use, except when a lane breaks.
 //!
 //! What a lane carries is RoCE packets without checksums. The other process is trusted as much as the network is: what it
@@ -12,9 +12,12 @@
 //! There are no lanes where packets are captured or harmed on purpose (`NONIC_PCAP`, `NONIC_FAULTS`), between different
 //! users, and with `NONIC_LANE=off`.
 
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod incoming;
 mod outgoing;
 pub(crate) mod ring;
+mod sleep;
 
 pub(crate) use incoming::{IncomingLanes, LaneLine};
 pub(crate) use outgoing::{LaneRoom, LaneSource, OutgoingLanes};

@@ -3,7 +3,7 @@
 use super::ring::{Broken, RingMemory, RingWriter};
 use super::{CONSIDERATION, MOST, PATIENCE};
 use crate::host::{BlockName, Delivery, Message, Outbox};
-use crate::os::eventfd::EventFd;
+use crate::os::bell::BellRinger;
 use nonic_core::Time;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +34,7 @@ struct OutgoingLane {
     to: BlockName,
     ring: RingWriter,
     /// What wakes the reader; it comes with its answer.
-    bell: Option<EventFd>,
+    bell: Option<BellRinger>,
     state: State,
     /// The ring is full, and its reader where it was.
     full: Option<Standstill>,
@@ -111,7 +111,7 @@ impl OutgoingLanes {
         if !matches!(lane.state, State::Offered(_)) {
             return None;
         }
-        lane.bell = bell.map(EventFd::of_another);
+        lane.bell = bell.and_then(BellRinger::of_another);
         let taken = lane.bell.is_some();
         lane.state = if taken { State::Open } else { State::Closed };
         taken.then(|| lane.ring.memory())
@@ -172,8 +172,7 @@ impl OutgoingLanes {
         if lane.ring.publish(length, stride)
             && let Some(bell) = &lane.bell
         {
-            // A bell that cannot be rung any more is found out by whoever checks descriptors.
-            let _ = bell.signal();
+            bell.ring();
         }
     }
 

@@ -19,31 +19,32 @@
 //!
 //! No order is promised beyond that of the ring, and nobody waits here.
 
+use super::sleep;
 use crate::os::shared_memory::{Others, SharedMemory};
 use nonic_core::MAX_BATCH_LEN;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// "nonic" and a version.
-const MAGIC: u64 = 0x6e6f_6e69_6300_0001;
-const WRITTEN: usize = 64;
-const READ: usize = 128;
-const ASLEEP: usize = 192;
+pub(super) const MAGIC: u64 = 0x6e6f_6e69_6300_0001;
+pub(super) const WRITTEN: usize = 64;
+pub(super) const READ: usize = 128;
+pub(super) const ASLEEP: usize = 192;
 const HAZARD: usize = 256;
-const NOTES: usize = 4096;
+pub(super) const NOTES: usize = 4096;
 /// As many queue pairs as a process publishes.
 pub(crate) const NOTE_COUNT: usize = 1 << 14;
 /// Where the batches are.
-const DATA: usize = NOTES + 8 * NOTE_COUNT;
+pub(super) const DATA: usize = NOTES + 8 * NOTE_COUNT;
 /// Bytes of batches. More than the window to a peer, so that reliable connections do not fill it.
-const RING: u64 = 1 << 20;
-const LEN: usize = DATA + RING as usize;
+pub(super) const RING: u64 = 1 << 20;
+pub(super) const LEN: usize = DATA + RING as usize;
 /// Length and packet length of a batch.
 const HEADER: usize = 8;
 /// Batches begin at multiples of this: two of them do not share a cache line.
-const ALIGN: usize = 64;
+pub(super) const ALIGN: usize = 64;
 /// The most batches that there can be at a time.
 pub(crate) const MOST_BATCHES: usize = RING as usize / ALIGN;
 /// In place of a length: nothing up to the end of the ring.
@@ -148,7 +149,8 @@ impl RingWriter {
     #[cold]
     fn look_at_reader(&mut self, needed: u64) -> Result<bool, Broken> {
         let read = self.position_of_reader();
-        if read < self.read || read > self.written {
+        // Honest readers stop between batches. In the middle of one, what is free would be less than what a batch takes.
+        if read < self.read || read > self.written || !read.is_multiple_of(ALIGN as u64) {
             return Err(Broken);
         }
         self.read = read;
@@ -162,10 +164,7 @@ impl RingWriter {
         self.put_header(length as u32, stride as u32);
         self.written += whole(length as u32);
         self.memory.0.word(WRITTEN).store(self.written, Ordering::Release);
-        // The reader says that it sleeps and then looks once more: one of the two sees what the other did.
-        fence(Ordering::SeqCst);
-        let asleep = self.memory.0.half_word(ASLEEP);
-        asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0
+        sleep::must_wake(self.memory.0.half_word(ASLEEP))
     }
 
     fn put_header(&self, length: u32, stride: u32) {
@@ -275,14 +274,12 @@ impl RingReader {
 
     /// We are about to sleep. Whether something has come meanwhile, so that there is no reason to.
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.memory.0.half_word(ASLEEP).store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        self.is_waiting()
+        sleep::fall_asleep(self.memory.0.half_word(ASLEEP), || self.is_waiting())
     }
 
     /// We are awake, and look by ourselves.
     pub(crate) fn wake(&self) {
-        self.memory.0.half_word(ASLEEP).store(0, Ordering::Relaxed);
+        sleep::wake(self.memory.0.half_word(ASLEEP));
     }
 }
 
@@ -392,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_claims_too_much_breaks_the_ring() {
-        for claimed in [1, u64::MAX, RING * 3] {
+        for claimed in [64, u64::MAX, RING * 3, 4033] {
             let (mut writer, reader) = ring();
             reader.memory.0.word(READ).store(claimed, Ordering::Release);
             let mut outcome = Ok(());
@@ -406,8 +403,8 @@ mod tests {
                     }
                 }
             }
-            // A small claim is caught up with before it is looked at.
-            assert!(claimed == 1 || outcome == Err(Broken), "{claimed}");
+            // A small claim is caught up with before it is looked at; unless it is in the middle of a batch.
+            assert!(claimed == 64 || outcome == Err(Broken), "{claimed}");
         }
     }
 

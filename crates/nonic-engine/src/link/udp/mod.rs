@@ -15,7 +15,7 @@ pub mod socket;
 
 use super::lane::{IncomingLanes, LaneRoom, OutgoingLanes};
 use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
-use crate::direct::DirectLinks;
+use crate::direct::{DirectLinks, Reached};
 use crate::host::demultiplex::{self, Owner};
 use crate::host::routes::Routes;
 use crate::host::survey::{Answer, Question, Steering, Step};
@@ -35,6 +35,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inbox messages per call and inbox.
 const MESSAGES_PER_CALL: usize = 16;
@@ -61,6 +62,10 @@ pub(crate) struct UdpLink {
     incoming: IncomingLanes,
     /// Direct access to those that lanes lead to, and theirs to us.
     direct: Option<DirectLinks>,
+    /// Peers that were reached until the kernel did not let us any more.
+    forbidden_later: Arc<AtomicU64>,
+    /// Those whose memory we reach.
+    reached: Vec<(BlockName, Arc<Reached>)>,
     notices: VecDeque<Notice>,
     /// Whether every packet goes alone, though the kernel would take batches.
     single_packets: bool,
@@ -118,6 +123,8 @@ impl UdpLink {
             outgoing: OutgoingLanes::new(options.lanes),
             incoming: IncomingLanes::new(address.ip, options.lanes),
             direct: options.direct.clone(),
+            forbidden_later: Arc::default(),
+            reached: Vec::new(),
             notices: VecDeque::new(),
             single_packets: options.single_packets,
             poller,
@@ -145,7 +152,7 @@ impl UdpLink {
             .chain(services)
             .chain(groups)
             .chain(self.outgoing.fds())
-            .chain(self.incoming.bell())
+            .chain(self.incoming.fd())
     }
 
     /// Reads a socket once. How many bytes came.
@@ -377,11 +384,8 @@ impl Link for UdpLink {
     }
 
     #[inline]
-    fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) -> usize {
-        if self.incoming.is_empty() {
-            return 0;
-        }
-        self.incoming.receive(deliver)
+    fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) {
+        self.counters.lane_receives += self.incoming.receive(deliver);
     }
 
     fn fall_asleep(&mut self) -> bool {
@@ -399,7 +403,9 @@ impl Link for UdpLink {
     }
 
     fn counters(&self) -> LinkCounters {
-        self.counters
+        let mut counters = self.counters;
+        counters.direct_forbidden += self.forbidden_later.load(Ordering::Relaxed);
+        counters
     }
 
     fn sync(&mut self) {}
@@ -420,6 +426,10 @@ impl Presence for UdpLink {
 
     fn port(&self) -> u16 {
         self.own.local_addr().port()
+    }
+
+    fn ask_for_memory(&mut self) {
+        self.ask_neighbours_for_memory();
     }
 
     fn claim(&mut self, wanted: Option<Block>) -> Result<Block, ClaimError> {
@@ -504,7 +514,7 @@ impl Presence for UdpLink {
     }
 
     fn lane_descriptors(&self) -> usize {
-        self.outgoing.fds().count() + self.incoming.bell().iter().count()
+        self.outgoing.fds().count() + self.incoming.fd().iter().count()
     }
 
     fn has_lost_descriptor(&self) -> bool {

@@ -1,12 +1,14 @@
 //! What processes of this host say to each other about an address: where they listen, what they hand over, and lanes.
 
 use super::{MESSAGES_PER_CALL, UdpLink};
-use crate::direct::{IncomingAccess, Reached};
-use crate::host::{BlockName, Heard, InboxBuffer, InboxName, Message};
+use crate::direct::{IncomingAccess, Question, Reached};
+use crate::host::{BlockName, Delivery, Heard, InboxBuffer, InboxName, Message};
 use crate::link::lane::{LaneLine, LaneSource};
 use crate::link::{Deliver, Notice};
 use nonic_core::Time;
 use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
 impl UdpLink {
     /// What other processes of this host write. How many bytes of packets came, if anything did.
@@ -17,6 +19,8 @@ impl UdpLink {
         deliver: &mut Deliver<'_>,
     ) -> io::Result<usize> {
         let mut heard = self.hear_answers(now);
+        self.ask_neighbours_for_memory();
+        self.reached.iter().for_each(|(_, reached)| reached.tidy());
         let mut bytes = 0;
         let udp_port = self.own.local_addr().port();
         let blocks = self.claims.iter_mut().map(|claim| {
@@ -47,15 +51,15 @@ impl UdpLink {
                         let taken = block.and_then(|block| {
                             let (number, who) = inbox.keep_last()?;
                             let line = LaneLine { block, number };
-                            let ring = self.incoming.take(line, from, fds, &self.poller).ok()?;
-                            Some((block, ring, who))
+                            let (ring, bell) = self.incoming.take(line, from, fds, &self.poller).ok()?;
+                            Some((block, ring, bell, who))
                         });
-                        let (Some((block, ring, who)), Some(bell)) = (taken, self.incoming.bell()) else {
+                        let Some((block, ring, bell, who)) = taken else {
                             inbox.reply(&Message::LaneRefused);
                             continue;
                         };
                         let Some(direct) = &self.direct else {
-                            inbox.reply_with(&Message::LaneTaken, &[bell]);
+                            inbox.reply_with(&Message::LaneTaken, &[bell.as_fd()]);
                             continue;
                         };
                         direct.publication.admit(IncomingAccess {
@@ -64,10 +68,27 @@ impl UdpLink {
                             ring,
                             pid: who.pid,
                         });
-                        inbox.reply_with(&Message::LaneTaken, &[bell, direct.publication.fd()]);
+                        inbox.reply_with(&Message::LaneTaken, &[bell.as_fd(), direct.publication.fd()]);
+                    }
+                    Message::MapMemory { key, number } => {
+                        // Who has a lane to us is of our user.
+                        let direct = self.direct.as_ref().filter(|_| inbox.last_is_kept());
+                        let given = direct.and_then(|direct| {
+                            direct.publication.give_memory(key, number, |memory| {
+                                inbox.reply_with(&Message::MemoryGiven { number }, &[memory]);
+                            })
+                        });
+                        match given {
+                            Some(()) => self.counters.direct_given += 1,
+                            None => inbox.reply(&Message::MemoryRefused { number }),
+                        }
                     }
                     // Answers come on the line of the question.
-                    Message::IAm { .. } | Message::LaneTaken | Message::LaneRefused => {}
+                    Message::IAm { .. }
+                    | Message::LaneTaken
+                    | Message::LaneRefused
+                    | Message::MemoryGiven { .. }
+                    | Message::MemoryRefused { .. } => {}
                 }
             }
         }
@@ -102,6 +123,11 @@ impl UdpLink {
                     who: InboxName::Block(who),
                     taken,
                 } => self.lane_answered(who, taken),
+                Heard::Memory {
+                    who: InboxName::Block(who),
+                    number,
+                    given,
+                } => self.memory_answered(who, number, given),
                 Heard::LaneEnded(InboxName::Block(who)) => self.lane_ended(who),
                 Heard::Gone(InboxName::Block(gone)) => {
                     self.lane_ended(gone);
@@ -128,19 +154,43 @@ impl UdpLink {
         let pid = self.outbox.owner(who).and_then(|owner| owner.pid);
         let reached = pid
             .ok_or_else(|| io::ErrorKind::NotFound.into())
-            .and_then(|pid| Reached::find(published, pid, ring));
+            .and_then(|pid| Reached::find(published, pid, ring, &self.forbidden_later));
         match reached {
             Ok(reached) => {
                 self.counters.direct_peers += 1;
+                let reached = Arc::new(reached);
+                self.reached.push((who, Arc::clone(&reached)));
                 direct.peers.insert(who.address.ip, who.block.number(), reached);
             }
             Err(_) => self.counters.direct_forbidden += 1,
         }
     }
 
+    /// Sends the questions for memory of theirs that requests would have liked to find mapped.
+    pub(super) fn ask_neighbours_for_memory(&mut self) {
+        for (who, reached) in &self.reached {
+            let Some(Question { key, number }) = reached.memory().question() else {
+                continue;
+            };
+            let question = Message::MapMemory { key, number };
+            if let Ok(Delivery::Sent) = self.outbox.post(*who, &question) {
+                reached.memory().sent();
+            }
+        }
+    }
+
+    /// The owner of a block has given us memory of its, or not.
+    fn memory_answered(&mut self, who: BlockName, number: u64, given: bool) {
+        let memory = self.outbox.take_fds().into_iter().next().filter(|_| given);
+        if let Some((_, reached)) = self.reached.iter().find(|(block, _)| *block == who) {
+            self.counters.direct_mapped += u64::from(reached.memory_answered(number, memory));
+        }
+    }
+
     /// Nobody reads our lane to a block any more.
     fn lane_ended(&mut self, to: BlockName) {
         self.outgoing.ended(to);
+        self.reached.retain(|(block, _)| *block != to);
         if let Some(direct) = &self.direct {
             direct.peers.remove(to.address.ip, to.block.number());
         }

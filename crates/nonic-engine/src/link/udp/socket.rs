@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::os::descriptors::InternalFd;
-use quinn_udp::{Transmit, UdpSocketState};
+use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 pub use crate::link::datagrams::Datagrams;
@@ -172,7 +172,7 @@ impl WireSocket {
         }
         let transmit = Transmit {
             destination,
-            ecn: None,
+            ecn: Some(EcnCodepoint::Ect0),
             contents,
             segment_size,
             src_ip: None,
@@ -241,6 +241,7 @@ impl WireSocket {
             .as_socket()
             .ok_or_else(|| invalid("not an Internet socket"))?;
         options::trim(&socket, local_address)?;
+        options::declare_markable(&socket, local_address)?;
         grow_buffers(&socket, BUFFER_BYTES);
         Ok(WireSocket {
             socket: OwnedFd::from(socket).into(),

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
-use super::{GidEntry, LinkState, LocalAddress, NetDevice, gid_table_order};
+use super::{GidEntry, LinkState, LocalAddress, NetDevice, Wire, gid_table_order};
 
 /// Room for one read of a dump; the kernel never fills more than 32 KiB at a time.
 const READ_BYTES: usize = 64 * 1024;
@@ -221,6 +221,7 @@ fn parse_link(body: &[u8]) -> Option<NetDevice> {
         loopback: flags & libc::IFF_LOOPBACK != 0,
         mac,
         gids: Vec::new(),
+        wire: Wire::default(),
     })
 }
 

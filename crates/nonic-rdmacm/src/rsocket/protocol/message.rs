@@ -1,4 +1,4 @@
-//! The immediate word at the end of each write: three bits say what it is, the others how much.
+//! The word at the end of each write: three bits say what it is, the others how much.
 
 const KIND_SHIFT: u32 = 29;
 const VALUE_MASK: u32 = (1 << KIND_SHIFT) - 1;
@@ -30,7 +30,10 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// As it is on the wire.
+    /// The length of one in a SEND.
+    pub(crate) const LEN: usize = 4;
+
+    /// As it is in immediate data.
     pub(crate) fn encode(self) -> u32 {
         let (kind, value) = match self {
             Message::Data(length) => (DATA, length & VALUE_MASK),
@@ -41,6 +44,14 @@ impl Message {
             Message::Shutdown => (CONTROL, SHUTDOWN),
         };
         kind << KIND_SHIFT | value
+    }
+
+    /// As it is in a SEND to a peer with this byte order. Immediate data has an order of its own; this is memory like any other.
+    pub(crate) fn emit(self, big_endian: bool) -> [u8; Self::LEN] {
+        match big_endian {
+            true => self.encode().to_be_bytes(),
+            false => self.encode().to_le_bytes(),
+        }
     }
 
     /// `None`: it has no meaning today.

@@ -1,7 +1,7 @@
 //! The protocol of rsockets without any input or output: what is said, and when.
 //!
-//! A stream is carried by RDMA WRITEs into a ring of the receiver's. Each write ends in an immediate word
-//! ([`Message`]) that says what it was. Two things limit a sender: *credits* (how many words the receiver has room
+//! A stream is carried by RDMA WRITEs into a ring of the receiver's. Each write ends in a word ([`Message`]) that says
+//! what it was, as immediate data or, over iWARP, in a SEND behind it ([`Carrier`]). Two things limit a sender: *credits* (how many words the receiver has room
 //! to remember) and *targets* (pieces of the ring it may write to). The receiver renews both by writing a new piece
 //! into a short list in the sender's memory, followed by a word.
 //!
@@ -10,10 +10,9 @@
 //! tests run two of them against each other without a device. Nothing here trusts the peer: what it says is checked,
 //! and what breaks a rule ends the connection ([`Violation`]).
 //!
-//! Not here: the form of the protocol for devices without immediate data (iWARP), of which nonic has none.
-//!
 //! Read first: [`Stream`], then [`Sender`] and [`Receiver`], its two halves. Datagrams are another protocol: [`datagram`].
 
+mod carrier;
 pub(crate) mod datagram;
 mod hello;
 mod message;
@@ -21,6 +20,7 @@ mod receiver;
 mod sender;
 mod stream;
 
+pub(crate) use carrier::Carrier;
 pub(crate) use hello::{Hello, Iomapping, Segment, nearest_iomap_size};
 pub(crate) use message::Message;
 pub(crate) use receiver::{Announcement, Receiver};

@@ -1,6 +1,6 @@
 //! The sending half: where the next bytes go, and whether they may.
 
-use super::{Message, Piece, Segment, TARGETS, pieces};
+use super::{Carrier, Message, Piece, Segment, TARGETS, pieces};
 use std::collections::VecDeque;
 
 /// Less room than this in the send buffer is no room: better to wait than to send crumbs.
@@ -36,6 +36,9 @@ pub(crate) struct Sender {
     /// Messages sent, and how far they may count.
     sequence: u16,
     limit: u16,
+    /// Credits kept for words that are not data.
+    reserved: u16,
+    carrier: Carrier,
     /// Work requests that may still be posted.
     slots: u16,
     /// The send buffer, a ring: bytes leave it in the order they came.
@@ -49,10 +52,12 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// `slots` work requests can be under way; the peer said how many messages and gave a first target.
-    pub(crate) fn new(slots: u16, size: u32, credits: u16, target: Segment) -> Self {
+    pub(crate) fn new(carrier: Carrier, slots: u16, size: u32, credits: u16, target: Segment) -> Self {
         let mut sender = Sender {
             sequence: 0,
             limit: credits,
+            reserved: carrier.reserved_credits(credits),
+            carrier,
             slots,
             size,
             at: 0,
@@ -73,16 +78,19 @@ impl Sender {
 
     /// Whether a write would be let through.
     pub(crate) fn can_send(&self) -> bool {
-        self.has_slot() && self.sequence != self.limit && !self.targets.is_empty()
+        let credits = self.limit.wrapping_sub(self.sequence);
+        self.has_slots(self.carrier.work_requests(true))
+            && credits > self.reserved
+            && !self.targets.is_empty()
     }
 
     /// Whether bytes for a mapped buffer would be let through: they are not announced, so they need no credit.
     pub(crate) fn can_send_directly(&self) -> bool {
-        self.has_slot()
+        self.has_slots(1)
     }
 
-    fn has_slot(&self) -> bool {
-        self.slots > 0 && self.room >= LOW_WATER.min(self.size)
+    fn has_slots(&self, needed: u16) -> bool {
+        self.slots >= needed && self.room >= LOW_WATER.min(self.size)
     }
 
     /// Takes room for up to `wanted` bytes of the stream.
@@ -124,13 +132,22 @@ impl Sender {
         let from = pieces(self.size, self.at, to.length);
         self.at = (self.at + to.length) % self.size;
         self.room -= to.length;
-        self.slots -= 1;
-        Write { from, to, message }
+        let write = Write { from, to, message };
+        self.slots -= self.work_requests(&write);
+        write
     }
 
-    /// A write of this length is done: its room is free.
-    pub(crate) fn sent(&mut self, length: u32) {
-        self.slots += 1;
+    /// How many work requests a write is posted as.
+    pub(crate) fn work_requests(&self, write: &Write) -> u16 {
+        match write.message {
+            Some(_) => self.carrier.work_requests(true),
+            None => 1,
+        }
+    }
+
+    /// A write of this length, which was so many work requests, is done: its room is free.
+    pub(crate) fn sent(&mut self, length: u32, work_requests: u16) {
+        self.slots += work_requests;
         self.room += length;
     }
 

@@ -1,11 +1,14 @@
 //! A connected stream: both halves, the messages about them, and how it ends.
 //!
 //! Its owner posts what [`Stream::send`] and [`Stream::next_control`] yield, in that order, and reports each
-//! completion: [`Stream::handle_sent`] for its own writes, in the order they were posted, and
+//! completion: [`Stream::handle_sent`] for its own writes, in the order they were posted (once for each, also if its
+//! word is a work request of its own), and
 //! [`Stream::handle_message`] for the words that arrive. After each of these [`Stream::next_control`] may have
 //! something new.
 
-use super::{Announcement, Hello, Message, Piece, Receiver, Segment, Sender, TargetList, Violation, Write};
+use super::{
+    Announcement, Carrier, Hello, Message, Piece, Receiver, Segment, Sender, TargetList, Violation, Write,
+};
 use std::collections::VecDeque;
 
 /// Work requests kept back for messages that are not data, so that these never wait for data.
@@ -38,16 +41,17 @@ pub(crate) enum Ending {
     Both,
 }
 
-/// What a posted work request was.
+/// What was posted, and as how many work requests.
 #[derive(Copy, Clone, Debug)]
 enum Posted {
-    Write(u32),
-    Control(Message),
+    Write(u32, u16),
+    Control(Message, u16),
 }
 
 /// A connected stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    carrier: Carrier,
     sender: Sender,
     receiver: Receiver,
     posted: VecDeque<Posted>,
@@ -66,10 +70,12 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// `ring` is our receive buffer as we named it to the peer, of which the first half is its first target.
-    pub(crate) fn new(sizes: Sizes, ring: Segment, peer: &Hello) -> Self {
-        let slots = sizes.send_queue.saturating_sub(CONTROL_SLOTS).max(1);
+    pub(crate) fn new(carrier: Carrier, sizes: Sizes, ring: Segment, peer: &Hello) -> Self {
+        let slots = sizes.send_queue.saturating_sub(CONTROL_SLOTS);
+        let slots = slots.max(carrier.work_requests(true));
         Stream {
-            sender: Sender::new(slots, sizes.send_buffer, peer.credits, peer.buffer),
+            carrier,
+            sender: Sender::new(carrier, slots, sizes.send_buffer, peer.credits, peer.buffer),
             receiver: Receiver::new(sizes.receive_queue, ring, peer),
             posted: VecDeque::new(),
             control_slots: CONTROL_SLOTS,
@@ -136,7 +142,9 @@ impl Stream {
     }
 
     fn note(&mut self, write: Write) -> Write {
-        self.posted.push_back(Posted::Write(write.length()));
+        let work_requests = self.sender.work_requests(&write);
+        self.posted
+            .push_back(Posted::Write(write.length(), work_requests));
         write
     }
 
@@ -151,6 +159,9 @@ impl Stream {
                 target: None,
             }
         } else if self.receiver.is_due() {
+            if self.control_slots < self.carrier.work_requests(true) {
+                return None;
+            }
             self.receiver.announce()
         } else if std::mem::take(&mut self.keepalive) {
             Announcement {
@@ -162,8 +173,9 @@ impl Stream {
         };
         let slot = self.controls % CONTROL_SLOTS;
         self.controls = self.controls.wrapping_add(1);
-        self.control_slots -= 1;
-        self.posted.push_back(Posted::Control(message));
+        let work_requests = self.carrier.work_requests(target.is_some());
+        self.control_slots -= work_requests;
+        self.posted.push_back(Posted::Control(message, work_requests));
         Some(Control {
             message,
             record: target,
@@ -176,12 +188,12 @@ impl Stream {
         self.keepalive = true;
     }
 
-    /// The oldest posted work request has completed.
+    /// The oldest of what was posted has completed.
     pub(crate) fn handle_sent(&mut self, succeeded: bool) {
         match self.posted.pop_front() {
-            Some(Posted::Write(length)) => self.sender.sent(length),
-            Some(Posted::Control(message)) => {
-                self.control_slots += 1;
+            Some(Posted::Write(length, work_requests)) => self.sender.sent(length, work_requests),
+            Some(Posted::Control(message, work_requests)) => {
+                self.control_slots += work_requests;
                 if message == Message::Disconnect {
                     self.end();
                 }

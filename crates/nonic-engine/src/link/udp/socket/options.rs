@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
+use quinn_udp::EcnCodepoint;
 use rustix::net::sockopt;
 
 /// Switches off the per-packet notes that `quinn-udp` asks for and nobody here reads.
@@ -17,6 +18,15 @@ pub(super) fn trim(socket: &impl AsFd, local_address: SocketAddr) -> io::Result<
         address if address.ip().is_unspecified() => Ok(()),
         SocketAddr::V4(_) => switch_off(socket, libc::IPPROTO_IP, libc::IP_PKTINFO),
         SocketAddr::V6(_) => switch_off(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    }
+}
+
+/// Lets routers mark what we send instead of dropping it (ECN): we react to the notifications that marks provoke.
+pub(super) fn declare_markable(socket: &impl AsFd, local_address: SocketAddr) -> io::Result<()> {
+    let class = EcnCodepoint::Ect0 as libc::c_int;
+    match local_address {
+        SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_TOS, class),
+        SocketAddr::V6(_) => set(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class),
     }
 }
 

@@ -19,7 +19,7 @@ use socket2::{SockAddr, SockAddrStorage};
 /// and the segment size. Whatever else might come is cut off by the kernel.
 const CONTROL_WORDS: usize = 6;
 
-/// Sends one datagram. Without a control message the kernel takes the socket's traffic class, which is 0.
+/// Sends one datagram. Without a control message the kernel takes the socket's traffic class.
 pub(super) fn send(socket: &impl AsFd, destination: SocketAddr, contents: &[u8]) -> io::Result<()> {
     let destination = SockAddr::from(destination);
     retry(|| {

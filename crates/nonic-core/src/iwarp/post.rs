@@ -1,0 +1,107 @@
+//! Posting to an iWARP queue pair: what is refused at once, and what becomes a queued request.
+
+use super::config::Extensions;
+use super::queue_pair::IwarpQueuePair;
+use crate::placement::MAX_MESSAGE;
+use crate::qp::QpState;
+use crate::queue_pair::{PostError, gather_payload};
+use crate::resources::NicResources;
+use crate::verbs::work::{RecvRequest, SendOp, SendRequest, Status};
+use crate::verbs::wqe::SendWqe;
+
+impl IwarpQueuePair {
+    /// Queues a request. In the error states it completes as flushed instead.
+    pub(crate) fn post_send(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        let state = self.common.state;
+        let flushes = matches!(state, QpState::Error | QpState::Sqe);
+        if !flushes && state != QpState::Rts {
+            return Err(PostError::State(state));
+        }
+        if self.send_queue_len() >= self.common.capacity.max_send_wr as usize {
+            return Err(PostError::SendQueueFull);
+        }
+        let wqe = self.build(nic, request, flushes)?;
+        match &mut self.link {
+            Some(link) if !flushes => link.transport.requester.post(wqe),
+            _ => self.common.complete_send(nic, &wqe, Status::Flushed),
+        }
+        Ok(())
+    }
+
+    fn build(
+        &self,
+        nic: &NicResources<'_>,
+        request: &SendRequest<'_>,
+        flushes: bool,
+    ) -> Result<SendWqe, PostError> {
+        let extensions = self.config.extensions;
+        let offered = match request.op {
+            SendOp::Send | SendOp::SendWithInvalidate(_) | SendOp::Write(_) | SendOp::Read(_) => true,
+            SendOp::WriteWithImmediate(..) => extensions >= Extensions::Immediate,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => extensions >= Extensions::All,
+            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => true,
+            // There are no messages for these.
+            SendOp::SendWithImmediate(_) | SendOp::AtomicWrite(_) | SendOp::Flush(_) => false,
+        };
+        if !offered {
+            return Err(PostError::Unsupported);
+        }
+        if request.destination.is_some() {
+            return Err(PostError::Destination);
+        }
+        if request.op.fetches() && self.common.max_rd_atomic == 0 && !flushes {
+            return Err(PostError::NoFetches);
+        }
+        let payload = gather_payload(&self.common, nic, request)?;
+        let length = payload.length();
+        let fits = match request.op {
+            op if op.is_atomic() => length == 8,
+            op if op.is_local() => length == 0,
+            _ => length <= u64::from(MAX_MESSAGE),
+        };
+        if !fits {
+            return Err(PostError::Length);
+        }
+        Ok(SendWqe {
+            wr_id: request.wr_id,
+            op: request.op,
+            flags: request.flags,
+            payload,
+            length: length as u32,
+            destination: None,
+        })
+    }
+
+    /// Queues a receive. In the error states it completes as flushed. A stream that waits for one is told.
+    pub(crate) fn post_recv(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        request: &RecvRequest<'_>,
+    ) -> Result<(), PostError> {
+        if self.common.rq.srq_id().is_some() {
+            return Err(PostError::SharedReceiveQueue);
+        }
+        if self.common.state == QpState::Reset {
+            return Err(PostError::State(QpState::Reset));
+        }
+        self.common.rq.post_as(request, nic.keys, self.common.qpn)?;
+        match self.common.state {
+            QpState::Error | QpState::Sqe => self.flush_receives(nic),
+            _ => self.wake_blocked(),
+        }
+        Ok(())
+    }
+
+    /// A receive may have been posted that the stream waits for. It is told once.
+    pub(crate) fn wake_blocked(&mut self) {
+        let blocked = self.link.as_ref().is_some_and(|link| link.held.is_some());
+        if blocked && !self.woken && !self.common.rq.is_empty() {
+            self.woken = true;
+            self.signals.receive = true;
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! An iWARP queue pair: what no stream is needed for, the stream if there is one, and what becomes of both.
+
+use super::config::IwarpConfig;
+use super::event::{StreamEnd, StreamReading};
+use super::fault::StreamFault;
+use super::link::Link;
+use super::params::StreamParams;
+use super::states::{self, StreamAction, StreamInput, StreamPhase, stream_step};
+use crate::qp::{ModifyError, QpAttributes, QpContext, QpState};
+use crate::resources::NicResources;
+use crate::time::Time;
+use crate::verbs::event::Event;
+use crate::verbs::work::Status;
+
+/// A queue pair over a stream.
+#[derive(Debug)]
+pub(crate) struct IwarpQueuePair {
+    pub(crate) common: QpContext,
+    pub(super) config: IwarpConfig,
+    pub(super) phase: StreamPhase,
+    pub(super) link: Option<Box<Link>>,
+    pub(crate) signals: Signals,
+    /// Distinguishes it from earlier users of its slot.
+    pub(crate) generation: u32,
+    /// The earliest entry in the timer wheel.
+    pub(crate) scheduled: Option<Time>,
+    /// Whether whoever carries the stream knows that there is something to send.
+    pub(crate) listed: bool,
+    /// Whether it is among those that wait for a receive, and whether it was told that there is one.
+    pub(crate) waits: bool,
+    pub(super) woken: bool,
+}
+
+/// What whoever carries the stream is to be told.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) established: bool,
+    pub(crate) receive: bool,
+    pub(crate) disconnected: Option<StreamEnd>,
+    pub(crate) finish: bool,
+    pub(crate) close: bool,
+}
+
+/// Why a stream cannot be attached.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// No such queue pair, or not one of iWARP.
+    #[error("no such iWARP queue pair")]
+    NoSuchQp,
+    /// It has, or had, a stream.
+    #[error("the queue pair is in state {0}; only one that was never connected can be attached to a stream")]
+    State(QpState),
+}
+
+impl IwarpQueuePair {
+    pub(crate) fn new(common: QpContext, config: IwarpConfig, generation: u32) -> Self {
+        IwarpQueuePair {
+            common,
+            config,
+            phase: StreamPhase::Idle,
+            link: None,
+            signals: Signals::default(),
+            generation,
+            scheduled: None,
+            listed: false,
+            waits: false,
+            woken: false,
+        }
+    }
+
+    /// Start-up is over.
+    pub(crate) fn attach(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        params: &StreamParams,
+        sink: u32,
+    ) -> Result<(), AttachError> {
+        let ready = matches!(self.common.state, QpState::Init | QpState::Rtr);
+        if !ready || self.phase != StreamPhase::Idle {
+            return Err(AttachError::State(self.common.state));
+        }
+        self.common.max_rd_atomic = u8::try_from(params.ord).unwrap_or(u8::MAX);
+        self.common.max_dest_rd_atomic = u8::try_from(params.ird).unwrap_or(u8::MAX);
+        self.link = Some(Box::new(Link::new(nic.now, params, &self.config, sink)));
+        self.step(nic, StreamInput::Attach, StreamEnd::Closed, None);
+        Ok(())
+    }
+
+    /// Changes attributes, or the state.
+    pub(crate) fn modify(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        set: &QpAttributes,
+    ) -> Result<(), ModifyError> {
+        let from = self.common.state;
+        let to = states::check(from, set.state, set.mask())?;
+        if let Some(access) = set.access {
+            self.common.access = access;
+        }
+        match to {
+            QpState::Reset => self.reset(),
+            QpState::Error => {
+                self.step(nic, StreamInput::Abort, StreamEnd::Aborted, None);
+                self.common.state = QpState::Error;
+            }
+            QpState::Sqd if from == QpState::Rts => self.close(nic),
+            QpState::Sqe if from == QpState::Rts => {
+                let fault = StreamFault::local(nonic_wire::iwarp::TerminateCode::RDMAP_CATASTROPHIC);
+                self.fail(
+                    nic,
+                    StreamFault {
+                        reported: true,
+                        ..fault
+                    },
+                );
+            }
+            _ => self.common.state = to,
+        }
+        Ok(())
+    }
+
+    /// The program closes. With requests under way that is an error: RFC 5040's verbs have it so, and so do others.
+    fn close(&mut self, nic: &mut NicResources<'_>) {
+        if self.send_queue_len() > 0 {
+            self.step(nic, StreamInput::CloseBusy, StreamEnd::Aborted, None);
+        } else {
+            self.step(nic, StreamInput::Close, StreamEnd::Closed, None);
+            self.check_sent(nic);
+        }
+    }
+
+    /// Something is wrong: the stream ends with a Terminate, if it can still carry one.
+    pub(super) fn fail(&mut self, nic: &mut NicResources<'_>, fault: StreamFault) {
+        if let Some(event) = fault.event(self.common.qpn) {
+            nic.events.push_back(event);
+        }
+        let code = fault.terminate.code;
+        let terminates = stream_step(self.phase, StreamInput::Fault)
+            .is_some_and(|step| step.action == StreamAction::SendTerminate);
+        if let (Some(link), true) = (&mut self.link, terminates) {
+            link.terminate = Some(fault.terminate);
+            nic.counters.terminates_sent += 1;
+        }
+        self.step(nic, StreamInput::Fault, StreamEnd::Terminated(code), fault.failed);
+    }
+
+    /// Does what the table says.
+    pub(super) fn step(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        input: StreamInput,
+        end: StreamEnd,
+        failed: Option<(u64, Status)>,
+    ) {
+        let Some(step) = stream_step(self.phase, input) else {
+            return;
+        };
+        let connected = self.phase != StreamPhase::Idle;
+        self.phase = step.next;
+        self.common.state = step.next.shown();
+        if step.ends {
+            self.flush(nic, failed);
+            self.signals.disconnected = connected.then_some(end);
+        }
+        let linger = match step.next {
+            StreamPhase::Terminating | StreamPhase::Lingering => Some(self.config.terminate_linger),
+            StreamPhase::Closing | StreamPhase::HalfClosed => Some(self.config.close_linger),
+            _ => None,
+        };
+        if let (Some(link), Some(linger)) = (&mut self.link, linger) {
+            link.timers.linger_until = Some(nic.now + linger);
+        }
+        match step.action {
+            StreamAction::Finish => self.signals.finish = true,
+            StreamAction::Close => {
+                self.signals.close = true;
+                self.link = None;
+            }
+            StreamAction::Nothing | StreamAction::FinishAfterOutput | StreamAction::SendTerminate => {}
+        }
+    }
+
+    /// Whether that was all that is to be sent.
+    pub(super) fn check_sent(&mut self, nic: &mut NicResources<'_>) {
+        if self.link.as_ref().is_some_and(|link| link.is_sent()) {
+            self.step(nic, StreamInput::Sent, StreamEnd::Closed, None);
+        }
+    }
+
+    /// Ends all work.
+    fn flush(&mut self, nic: &mut NicResources<'_>, failed: Option<(u64, Status)>) {
+        let common = &self.common;
+        if let Some(link) = &mut self.link {
+            let taken = link.transport.taken;
+            link.transport.requester.flush(common, nic, taken, failed);
+            link.transport.responder.flush(common, nic);
+            link.held = None;
+            link.backlog = Vec::new();
+            link.timers = super::link::LinkTimers::default();
+        }
+        self.flush_receives(nic);
+        if self.common.rq.srq_id().is_some() {
+            nic.events.push_back(Event::LastWqeReached(self.common.qpn));
+        }
+    }
+
+    /// Ends the receives of a private queue as flushed.
+    pub(super) fn flush_receives(&mut self, nic: &mut NicResources<'_>) {
+        if self.common.rq.srq_id().is_some() {
+            return;
+        }
+        while let Some((wqe, _)) = self.common.rq.take() {
+            let flushed = self.common.received(&wqe, Status::Flushed, 0);
+            self.common.complete_recv(nic, flushed);
+        }
+    }
+
+    /// Back to a blank queue pair, without completions.
+    pub(crate) fn reset(&mut self) {
+        self.signals.close |= self.link.is_some();
+        let connected = matches!(
+            self.phase,
+            StreamPhase::Open | StreamPhase::Closing | StreamPhase::HalfClosed
+        );
+        if connected {
+            self.signals.disconnected = Some(StreamEnd::Aborted);
+        }
+        self.link = None;
+        self.phase = StreamPhase::Idle;
+        self.common.state = QpState::Reset;
+        if self.common.rq.srq_id().is_none() {
+            self.common.rq.clear();
+        }
+    }
+
+    /// Requests posted and not completed.
+    pub(crate) fn send_queue_len(&self) -> usize {
+        self.link
+            .as_ref()
+            .map_or(0, |link| link.transport.requester.len())
+    }
+
+    /// Whether the peer owes an answer.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.transport.requester.awaits_answer())
+    }
+
+    /// Whether the stream is to be read.
+    pub(crate) fn reading(&self) -> StreamReading {
+        match (&self.link, self.phase) {
+            (None, _) => StreamReading::Closed,
+            (Some(link), StreamPhase::Open | StreamPhase::Closing | StreamPhase::HalfClosed) => {
+                match link.held {
+                    Some(_) => StreamReading::Blocked,
+                    None => StreamReading::Ready,
+                }
+            }
+            _ => StreamReading::Discarding,
+        }
+    }
+
+    /// Whether there may be something to send.
+    pub(crate) fn has_output(&self) -> bool {
+        let sends = matches!(
+            self.phase,
+            StreamPhase::Open | StreamPhase::Closing | StreamPhase::Terminating | StreamPhase::Answering
+        );
+        sends && self.link.as_ref().is_some_and(|link| link.has_output())
+    }
+
+    /// When [`IwarpQueuePair::handle_timeout`] is due.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.link.as_ref().and_then(|link| link.timers.next())
+    }
+
+    /// The attributes in force.
+    pub(crate) fn attributes(&self) -> QpAttributes {
+        QpAttributes {
+            state: Some(self.common.state),
+            access: Some(self.common.access),
+            pkey_index: Some(0),
+            port: Some(1),
+            max_rd_atomic: Some(self.common.max_rd_atomic),
+            max_dest_rd_atomic: Some(self.common.max_dest_rd_atomic),
+            ..QpAttributes::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::rq::ReceiveQueue;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // A process may have a million of them.
+        let bytes = size_of::<IwarpQueuePair>() + size_of::<Link>() + size_of::<ReceiveQueue>();
+        assert!(bytes <= 1024, "{bytes} bytes");
+    }
+}

@@ -1,0 +1,281 @@
+//! What goes in and out of a queue pair by its stream, and what time does to it.
+
+use super::event::{StreamClosed, StreamEnd, StreamReading};
+use super::fault::{self, StreamFault};
+use super::frame::{BufferFrame, Frame, GatherFrame, StreamGather};
+use super::queue_pair::IwarpQueuePair;
+use super::states::{StreamInput, StreamPhase};
+use super::transport::Inbound;
+use crate::resources::NicResources;
+use nonic_wire::iwarp::rdmap::QUEUE_REQUEST;
+use nonic_wire::iwarp::{DdpHeader, Framing, Terminate, TerminateCode};
+
+/// What is kept of a buffer's memory when nothing is in it: there may be many connections, and few that speak.
+const SPARE_MEMORY: usize = 4096;
+
+impl IwarpQueuePair {
+    /// Takes bytes from the stream.
+    pub(crate) fn receive(&mut self, nic: &mut NicResources<'_>, bytes: &[u8]) {
+        if self.reading() == StreamReading::Blocked {
+            self.woken = false;
+            self.resume(nic);
+        }
+        match self.reading() {
+            StreamReading::Ready => self.consume(nic, bytes),
+            StreamReading::Blocked => {
+                if let Some(link) = &mut self.link {
+                    link.backlog.extend_from_slice(bytes);
+                }
+            }
+            StreamReading::Discarding | StreamReading::Closed => {}
+        }
+        self.end_input(nic);
+    }
+
+    /// Offers what is held again.
+    fn resume(&mut self, nic: &mut NicResources<'_>) {
+        let Some(link) = &mut self.link else { return };
+        let Some(held) = link.held.take() else { return };
+        let result = link.transport.handle(&self.common, nic, &held);
+        if result == Ok(Inbound::NoReceive) {
+            link.held = Some(held);
+            return;
+        }
+        link.timers.receive_by = None;
+        let mut backlog = std::mem::take(&mut link.backlog);
+        if self.take_result(nic, result) {
+            self.consume(nic, &backlog);
+        }
+        if let Some(link) = &mut self.link
+            && link.backlog.is_empty()
+            && backlog.capacity() <= SPARE_MEMORY
+        {
+            backlog.clear();
+            link.backlog = backlog;
+        }
+    }
+
+    /// Takes FPDUs until there is none, or none may be taken.
+    fn consume(&mut self, nic: &mut NicResources<'_>, mut chunk: &[u8]) {
+        loop {
+            let Some(link) = &mut self.link else { return };
+            let ulpdu = match link.deframer.next(&mut chunk) {
+                Ok(Some(ulpdu)) => ulpdu,
+                Ok(None) => {
+                    if link.deframer.capacity() > SPARE_MEMORY && link.deframer.is_at_boundary() {
+                        link.deframer.release_memory();
+                    }
+                    return;
+                }
+                Err(error) => {
+                    nic.counters.rx_fpdu_errors += 1;
+                    self.fail(nic, StreamFault::local(error.terminate_code()));
+                    return;
+                }
+            };
+            let result = link.transport.handle(&self.common, nic, ulpdu);
+            if result == Ok(Inbound::NoReceive) {
+                link.held = Some(ulpdu.to_vec());
+                link.backlog.extend_from_slice(chunk);
+                link.timers.receive_by = Some(nic.now + self.config.receive_grace);
+                // There is no place for it, but it has come.
+                self.heard();
+                return;
+            }
+            if !self.take_result(nic, result) {
+                return;
+            }
+        }
+    }
+
+    /// Acts on what became of a segment; answers whether to go on.
+    fn take_result(&mut self, nic: &mut NicResources<'_>, result: Result<Inbound, StreamFault>) -> bool {
+        match result {
+            Ok(Inbound::Done) => {
+                self.heard();
+                true
+            }
+            Ok(Inbound::NoReceive) => false,
+            Ok(Inbound::Terminated(terminate)) => {
+                self.terminated(nic, &terminate);
+                false
+            }
+            Err(fault) => {
+                self.fail(nic, fault);
+                false
+            }
+        }
+    }
+
+    /// A message has come: a responder may send from now on.
+    fn heard(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        link.timers.ready_again_at = None;
+        if !link.may_send || link.announces {
+            link.may_send = true;
+            (link.timers.first_send_at, link.timers.ready_by) = (None, None);
+            self.signals.established |= std::mem::take(&mut link.announces);
+        }
+    }
+
+    /// The peer complains. If it says about what, that request fails; all others are flushed.
+    fn terminated(&mut self, nic: &mut NicResources<'_>, terminate: &Terminate) {
+        nic.counters.terminates_received += 1;
+        let failed = self.link.as_ref().and_then(|link| {
+            let sink = terminate.read_request.map(|request| request.sink_stag);
+            // Queues count by themselves: a complaint about a SEND says nothing about the atomic of the same number.
+            let msn = match terminate.ddp {
+                Some(DdpHeader::Untagged { qn, msn, .. }) if sink.is_some() || qn == QUEUE_REQUEST => msn,
+                _ => return None,
+            };
+            let number = link.transport.requester.find_refused(sink, msn)?;
+            Some((number, fault::status(terminate.code)))
+        });
+        let end = StreamEnd::PeerTerminated(terminate.code);
+        self.step(nic, StreamInput::Terminate, end, failed);
+    }
+
+    /// After input: what the peer's end of its half was waiting for, and what cannot be answered any more.
+    fn end_input(&mut self, nic: &mut NicResources<'_>) {
+        let Some(link) = &mut self.link else { return };
+        let replies_due = link.transport.responder.replies.len() > 0;
+        if self.phase == StreamPhase::HalfClosed && replies_due {
+            // This half has ended: a READ that comes now cannot be answered.
+            self.step(nic, StreamInput::Fault, StreamEnd::Closed, None);
+        } else if link.finish_waits && link.held.is_none() {
+            link.finish_waits = false;
+            self.peer_finished(nic);
+        }
+    }
+
+    /// The stream has come to its end.
+    pub(crate) fn closed(&mut self, nic: &mut NicResources<'_>, closed: StreamClosed) {
+        if closed == StreamClosed::Broken {
+            self.step(nic, StreamInput::Lost, StreamEnd::Lost, None);
+            return;
+        }
+        match &mut self.link {
+            Some(link) if link.held.is_some() => link.finish_waits = true,
+            _ => self.peer_finished(nic),
+        }
+    }
+
+    fn peer_finished(&mut self, nic: &mut NicResources<'_>) {
+        let discarding = self.reading() == StreamReading::Discarding;
+        let whole = self
+            .link
+            .as_ref()
+            .is_some_and(|link| link.deframer.is_at_boundary());
+        let (input, end) = match (whole || discarding, self.phase) {
+            (false, _) => (StreamInput::Lost, StreamEnd::Lost),
+            (true, StreamPhase::Closing | StreamPhase::HalfClosed) => {
+                (StreamInput::Finish, StreamEnd::Closed)
+            }
+            (true, _) => (StreamInput::Finish, StreamEnd::PeerClosed),
+        };
+        self.step(nic, input, end, None);
+    }
+
+    /// Writes as much as there is and fits to a buffer; answers how many bytes.
+    pub(crate) fn transmit_to_buffer(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        mss: usize,
+        out: &mut [u8],
+    ) -> usize {
+        // The framer is lent to the frame, so it cannot be in the queue pair meanwhile.
+        let Some(mut framer) = self.link.as_mut().map(|link| link.framer.clone()) else {
+            return 0;
+        };
+        let mut frame = BufferFrame::new(out, &mut framer, mss);
+        self.transmit(nic, &mut frame);
+        let length = frame.len();
+        if let Some(link) = &mut self.link {
+            link.framer = framer;
+        }
+        length
+    }
+
+    /// The same without copying payload.
+    pub(crate) fn transmit_gathered(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        mss: usize,
+        gather: &mut dyn StreamGather,
+    ) -> usize {
+        let mut frame = GatherFrame::new(gather, mss);
+        self.transmit(nic, &mut frame);
+        frame.len()
+    }
+
+    /// Whether payload may be sent from where it is.
+    pub(crate) fn gathers(&self) -> bool {
+        let plain = Framing {
+            crc: false,
+            markers: false,
+        };
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.framer.framing() == plain)
+    }
+
+    fn transmit(&mut self, nic: &mut NicResources<'_>, frame: &mut impl Frame) {
+        // Once for what is to be said, and if that fails, once more for the Terminate.
+        for _ in 0..2 {
+            if !self.has_output() {
+                return;
+            }
+            let Some(link) = &mut self.link else { return };
+            let Err(fault) = link.write(&self.common, nic, frame) else {
+                return;
+            };
+            self.fail(nic, fault);
+        }
+    }
+
+    /// TCP has taken so many more bytes of what was written.
+    pub(crate) fn written(&mut self, nic: &mut NicResources<'_>, bytes: u64) {
+        let Some(link) = &mut self.link else { return };
+        let transport = &mut link.transport;
+        transport.taken = (transport.taken + bytes).min(link.emitted);
+        transport.requester.complete(&self.common, nic, transport.taken);
+        self.check_sent(nic);
+    }
+
+    /// Runs what is due.
+    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
+        let now = nic.now;
+        let Some(link) = &mut self.link else { return };
+        let due = |timer: &mut Option<crate::time::Time>| timer.take_if(|at| *at <= now).is_some();
+        let (receive, first_send) = (
+            due(&mut link.timers.receive_by),
+            due(&mut link.timers.first_send_at),
+        );
+        let (ready, linger) = (due(&mut link.timers.ready_by), due(&mut link.timers.linger_until));
+        link.may_send |= first_send;
+        if due(&mut link.timers.ready_again_at) {
+            link.say_again_ready(now, &self.config);
+        }
+        if linger {
+            self.step(nic, StreamInput::Expired, StreamEnd::Closed, None);
+        }
+        if ready {
+            self.step(nic, StreamInput::Lost, StreamEnd::NotReady, None);
+        }
+        if receive {
+            self.give_up_waiting(nic);
+        }
+    }
+
+    /// There has been no receive for too long. A shared queue may have one by now.
+    fn give_up_waiting(&mut self, nic: &mut NicResources<'_>) {
+        self.resume(nic);
+        let Some(link) = &mut self.link else { return };
+        let waits_anew = link.timers.receive_by.is_some();
+        if let Some(held) = link.held.take_if(|_| !waits_anew) {
+            let fault = StreamFault::about(TerminateCode::DDP_UNTAGGED_NO_BUFFER, &held);
+            self.fail(nic, fault);
+        }
+        self.end_input(nic);
+    }
+}

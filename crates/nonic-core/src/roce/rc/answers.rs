@@ -1,0 +1,416 @@
+//! What a requester makes of the peer's packets: acknowledgements, refusals and answers to READs and atomics.
+//!
+//! Packets overtake each other, so an acknowledgement may come before the answer to an earlier READ, and the answers to a READ in
+//! any order. What came early is noted in the scoreboard, and answers are kept; the front of the queue completes when everything
+//! before has. Only what stays away is asked for again (`recovery`).
+
+use super::recovery::{KeptAnswer, Recovery};
+use super::requester::{RcRequest, Requester};
+use crate::qp::RnrTimer;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::Fatal;
+use crate::roce::extended_psn::ExtendedPsn;
+use crate::roce::segment::Segment;
+use crate::time::Time;
+use crate::verbs::memory::SgFault;
+use crate::verbs::work::{SendOp, Status};
+use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn, SelectiveAck};
+
+/// `rnr_retry` of 7 means: for ever.
+const RNR_RETRY_INFINITE: u8 = 7;
+
+/// The answer to a READ or atomic, or a part of it.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Answer<'a> {
+    pub(super) data: &'a [u8],
+    /// What kind of READ response, which also answers ATOMIC_WRITEs and FLUSHes. Atomics have an answer of their own.
+    pub(super) response: Option<Operation>,
+}
+
+impl Requester {
+    /// Takes a packet from the peer's responder.
+    pub(crate) fn handle(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        let original = packet.headers.atomic_original.to_ne_bytes();
+        match packet.headers.bth.opcode.operation() {
+            Operation::Acknowledge => self.handle_aeth(roce, nic, packet)?,
+            Operation::AtomicAcknowledge => {
+                let answer = Answer {
+                    data: &original,
+                    response: None,
+                };
+                self.handle_answer(roce, nic, packet.headers.bth.psn, answer)?;
+            }
+            operation if operation.is_read_response() => {
+                let answer = Answer {
+                    data: packet.payload,
+                    response: Some(operation),
+                };
+                self.handle_answer(roce, nic, packet.headers.bth.psn, answer)?;
+            }
+            _ => {}
+        }
+        if self.recovery.is_some() {
+            self.find_losses(roce, nic);
+        }
+        Ok(())
+    }
+
+    /// The packet that a PSN from the peer means: one that was sent and is not yet done with.
+    fn find(&self, psn: Psn) -> Option<ExtendedPsn> {
+        let psn = self.una.nearest(psn)?;
+        (self.una..self.sent).contains(&psn).then_some(psn)
+    }
+
+    fn handle_aeth(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        let kind = packet.headers.aeth.syndrome.kind();
+        if let AethKind::Ack { .. } = kind {
+            return self.handle_ack(roce, nic, packet);
+        }
+        let Some(psn) = self.find(packet.headers.bth.psn) else {
+            return Ok(());
+        };
+        if psn < self.executed {
+            // It was executed since.
+            return Ok(());
+        }
+        // Every other kind is about this packet itself and acknowledges what is before it.
+        self.acknowledge(roce, nic, psn)?;
+        match kind {
+            AethKind::RnrNak { timer } => self.receiver_not_ready(roce, nic, psn, timer),
+            AethKind::Nak(NakCode::PsnSequenceError) => {
+                nic.counters.naks_received += 1;
+                self.rewind_once(roce, nic, psn);
+                Ok(())
+            }
+            // The answers to what is before it may be on their way. Then it comes again, or the peer is waited for in vain.
+            AethKind::Nak(_) if self.una != psn => Ok(()),
+            AethKind::Nak(code) => {
+                nic.counters.naks_received += 1;
+                let status = match code {
+                    NakCode::RemoteAccessError => Status::RemoteAccess,
+                    NakCode::RemoteOperationalError => Status::RemoteOperation,
+                    _ => Status::RemoteInvalidRequest,
+                };
+                self.fail_front(roce, nic, status);
+                Err(Fatal)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn handle_ack(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        let Some(last) = self.una.nearest(packet.headers.bth.psn) else {
+            return Ok(());
+        };
+        let up_to = last.next();
+        if up_to > self.sent {
+            return Ok(());
+        }
+        if up_to > self.una {
+            self.acknowledge(roce, nic, up_to)?;
+        }
+        // A selective one need not say anything new about what was executed.
+        if packet.headers.bth.is_selective()
+            && let Some(selective) = SelectiveAck::of(packet)
+        {
+            self.note_held(roce, nic, &selective);
+        }
+        Ok(())
+    }
+
+    fn receiver_not_ready(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        psn: ExtendedPsn,
+        timer: u8,
+    ) -> Result<(), Fatal> {
+        nic.counters.rnr_naks_received += 1;
+        if self.timers.quiet_until.is_some() {
+            // A duplicate of the one being waited out.
+            return Ok(());
+        }
+        // Answers to what is before it may be on their way: then it is not this request's turn to fail.
+        if roce.rnr_retry != RNR_RETRY_INFINITE && self.una == psn {
+            if self.rnr_left == 0 {
+                self.fail_front(roce, nic, Status::RnrRetryExceeded);
+                return Err(Fatal);
+            }
+            self.rnr_left -= 1;
+        }
+        self.rewind_to(roce, nic, psn);
+        let quiet = RnrTimer::from_code(timer & 0x1f)
+            .expect("masked to five bits")
+            .duration();
+        self.timers.stop_waiting();
+        self.timers.quiet_until = Some(nic.now + quiet);
+        self.cautious_until = psn.next();
+        Ok(())
+    }
+
+    /// Everything before `up_to` was executed by the peer.
+    fn acknowledge(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        up_to: ExtendedPsn,
+    ) -> Result<(), Fatal> {
+        self.executed = self.executed.max(up_to);
+        let before = self.una;
+        self.advance(roce, nic)?;
+        if self.una > before {
+            self.una_moved(roce, nic, before);
+        }
+        if self.una < self.executed {
+            self.note_overtaken(roce, nic);
+        }
+        Ok(())
+    }
+
+    /// Completes what can be completed: what the peer has executed and, if it owes an answer, answered.
+    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
+        while let Some(request) = self.queue.front() {
+            if request.wqe.op.is_answered() {
+                let (una, recovery) = (self.una, self.recovery.as_deref_mut());
+                let Some(kept) = recovery.and_then(|recovery| recovery.take_answer(una)) else {
+                    return Ok(());
+                };
+                self.place(roce, nic, kept.as_answer())?;
+            } else if self.executed < request.end() {
+                self.una = self.una.max(self.executed);
+                return Ok(());
+            } else if self.una < request.end() {
+                self.una = request.end();
+                self.finish_front(roce, nic);
+            } else {
+                // A local operation, which waits for its turn to be sent.
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// A READ response or an atomic's answer, which is not one of a sequence, arrived.
+    fn handle_answer(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        psn: Psn,
+        answer: Answer<'_>,
+    ) -> Result<(), Fatal> {
+        let Some(psn) = self.find(psn) else {
+            return Ok(());
+        };
+        // It also acknowledges every request before it.
+        self.acknowledge(roce, nic, psn)?;
+        if psn > self.una {
+            self.keep(roce, nic, psn, answer);
+            return Ok(());
+        }
+        let suits = self
+            .queue
+            .front()
+            .is_some_and(|request| self.suits(request, psn, answer));
+        if self.una != psn || !suits {
+            return Ok(());
+        }
+        self.place(roce, nic, answer)?;
+        self.executed = self.executed.max(self.una);
+        self.advance(roce, nic)?;
+        self.una_moved(roce, nic, psn);
+        Ok(())
+    }
+
+    /// Whether it is an answer to what we asked. One that is not is as good as lost.
+    pub(super) fn suits(&self, request: &RcRequest, psn: ExtendedPsn, answer: Answer<'_>) -> bool {
+        request.wqe.op.is_answered()
+            && request.wqe.op.is_atomic() == answer.response.is_none()
+            && answer
+                .response
+                .is_none_or(|operation| self.fits(request, psn, operation))
+    }
+
+    /// Whether a READ response of this kind can be the one with this number. It begins where we began to ask: at the border of
+    /// a chunk, or where we last asked for the rest of one. There, some responders begin anew and others (rxe) go
+    /// on. It ends where the chunk does. Where parts were asked for again, it may begin and end anywhere.
+    fn fits(&self, request: &RcRequest, psn: ExtendedPsn, operation: Operation) -> bool {
+        let index = (psn - request.first) as u32;
+        // What is not a READ is answered by one packet.
+        let chunk = request.chunk.max(1);
+        let border = index.is_multiple_of(chunk);
+        let ends = index + 1 == request.packets || (index + 1).is_multiple_of(chunk);
+        let begun_here = border || self.restarted_at == Some(psn);
+        let fits = match operation {
+            Operation::ReadResponseFirst => begun_here && !ends,
+            Operation::ReadResponseMiddle => !border && !ends,
+            Operation::ReadResponseLast => !border && ends,
+            _ => begun_here && ends,
+        };
+        fits || matches!(&self.recovery, Some(recovery) if recovery.asked_again(psn))
+    }
+
+    /// Places the answer to the oldest packet.
+    fn place(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        answer: Answer<'_>,
+    ) -> Result<(), Fatal> {
+        let psn = self.una;
+        let Some(request) = self.queue.front() else {
+            return Ok(());
+        };
+        let index = (psn - request.first) as u32;
+        let placed = if answer.data.len() != expected_length(request, psn, roce.mtu) {
+            Err(Status::BadResponse)
+        } else if !request.wqe.op.fetches() {
+            Ok(())
+        } else {
+            let offset = u64::from(index) * u64::from(roce.mtu);
+            request
+                .wqe
+                .payload
+                .scatter(offset, answer.data)
+                .map_err(SgFault::status)
+        };
+        if let Err(status) = placed {
+            self.fail_front(roce, nic, status);
+            return Err(Fatal);
+        }
+        let complete = index + 1 == request.packets;
+        let answered = complete || (index + 1).is_multiple_of(request.chunk);
+        // After a rewind, a late answer may come to a request that is not counted any more.
+        if answered && psn < self.next {
+            self.fetches = self.fetches.saturating_sub(1);
+        }
+        self.una = psn.next();
+        if complete {
+            self.finish_front(roce, nic);
+        }
+        Ok(())
+    }
+
+    /// `una` moved on from `before`.
+    fn una_moved(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, before: ExtendedPsn) {
+        // Whatever the peer was not ready for, it has executed since.
+        if self.executed > self.next {
+            self.timers.quiet_until = None;
+        }
+        if self.next < self.una {
+            // Answers of an earlier attempt overtook the repetition.
+            self.next = self.una;
+            self.cursor = 0;
+        }
+        self.rewound_at = None;
+        let mut packets = self.una - before;
+        if let Some(recovery) = self.recovery.as_deref_mut() {
+            let known = recovery.board.end().min(self.una);
+            let too_soon = self.round_trip.smoothed() / 2;
+            let arrived = recovery.board.done_before(self.una, nic.now, too_soon);
+            // The others were counted when they arrived.
+            packets = (self.una - known.max(before)) + arrived.packets;
+            self.learn(&arrived);
+            if recovery_is_over(self.recovery.as_deref(), self.una) {
+                self.recovery = None;
+                self.timers.overdue_at = None;
+            }
+        }
+        self.progressed(roce, nic, packets);
+    }
+
+    /// So many packets are known to have arrived that were not before.
+    pub(super) fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packets: u64) {
+        self.reset_retries(roce);
+        self.silences = 0;
+        if self.una == self.next || self.timers.quiet_until.is_some() {
+            self.timers.stop_waiting();
+        } else {
+            self.arm_retransmit(roce, nic.now);
+        }
+        let bytes = u32::try_from(packets)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(roce.mtu);
+        let now = nic.now;
+        if let Some(peer) = roce.peer(nic) {
+            if peer.is_stalled(&self.share) {
+                // Others have had the room since: it is not taken back from them.
+                self.write_off();
+            }
+            peer.on_progress(now, &mut self.share, bytes, roce.mtu);
+        }
+        if let Some((_, asked_at)) = self.measured.take_if(|(psn, _)| *psn <= self.una) {
+            self.sample_round_trip(roce, nic, asked_at);
+        }
+        self.count_in_flight(roce, nic);
+        if self.una < self.cautious_until && self.share.bytes() == 0 {
+            self.end_caution(roce, nic);
+        }
+    }
+
+    /// The one packet that was under way was answered. If that was prompt, the peer is not slow: packets were lost, or it was
+    /// without a processor for a while.
+    fn end_caution(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        let took = nic.now.since(self.last_sent);
+        if let Some(peer) = roce.peer(nic)
+            && took <= peer.prompt()
+        {
+            self.cautious_until = self.una;
+        }
+    }
+
+    pub(super) fn sample_round_trip(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        asked_at: Time,
+    ) {
+        let (now, took) = (nic.now, nic.now.since(asked_at));
+        self.round_trip.sample(took);
+        if let Some(peer) = roce.peer(nic) {
+            peer.on_round_trip(now, took);
+        }
+    }
+}
+
+/// Whether there is nothing left to watch.
+fn recovery_is_over(recovery: Option<&Recovery>, una: ExtendedPsn) -> bool {
+    recovery.is_some_and(|recovery| recovery.board.is_complete() && recovery.board.end() <= una)
+}
+
+/// How many bytes the answer with this number must have.
+pub(super) fn expected_length(request: &RcRequest, psn: ExtendedPsn, mtu: u32) -> usize {
+    match request.wqe.op {
+        op if op.is_atomic() => 8,
+        SendOp::Read(_) => {
+            let index = (psn - request.first) as u32;
+            Segment::of(request.wqe.length, index, mtu).length as usize
+        }
+        // The answer to an ATOMIC_WRITE or a FLUSH is an empty READ response.
+        _ => 0,
+    }
+}
+
+impl KeptAnswer {
+    fn as_answer(&self) -> Answer<'_> {
+        Answer {
+            data: &self.data,
+            response: self.response,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What a requester notes when packets come out of order: which of its packets have arrived although earlier ones have not.
+//!
+//! Three things tell it: an acknowledgement behind an unanswered READ or atomic, an answer that is not the next one, and a selective
+//! acknowledgement, by which the peer says what it holds. Nothing completes here; what stays away is for `recovery` to find.
+
+use super::answers::{Answer, expected_length};
+use super::recovery::Recovery;
+use super::requester::Requester;
+use super::scoreboard::Arrived;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::extended_psn::ExtendedPsn;
+use nonic_wire::SelectiveAck;
+
+impl Requester {
+    /// An answer overtook another: it waits until it is its turn, so that two READs to one place still end with the later one.
+    pub(super) fn keep(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        psn: ExtendedPsn,
+        answer: Answer<'_>,
+    ) {
+        // After going back, an answer to what has not been asked for again is as good as lost.
+        if psn >= self.next {
+            return;
+        }
+        let suits = self.queue.get(self.position(psn)).is_some_and(|request| {
+            self.suits(request, psn, answer) && answer.data.len() == expected_length(request, psn, roce.mtu)
+        });
+        let (una, too_soon) = (self.una, self.round_trip.smoothed() / 2);
+        let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
+        if !suits || !recovery.has_room_for(answer.data.len()) {
+            return;
+        }
+        self.executed = self.executed.max(psn.next());
+        recovery.board.executed(psn.next());
+        let arrived = recovery.board.arrived(psn, psn.next(), nic.now, too_soon);
+        if arrived.packets > 0 {
+            recovery.keep_answer(psn, answer);
+        }
+        self.note_arrived(roce, nic, &arrived);
+    }
+
+    /// The peer has executed more than can be completed: the answer to something before is late or lost.
+    #[cold]
+    pub(super) fn note_overtaken(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        let executed = self.executed.min(self.next);
+        let una = self.una;
+        if executed <= una {
+            return;
+        }
+        let too_soon = self.round_trip.smoothed() / 2;
+        let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
+        let from = recovery.walked.max(una);
+        recovery.walked = executed.max(from);
+        recovery.board.executed(executed);
+        let at = self.queue.partition_point(|request| request.end() <= from);
+        let mut arrived = Arrived::default();
+        for request in self.queue.range(at..) {
+            if request.first >= executed {
+                break;
+            }
+            if !request.wqe.op.is_answered() {
+                let (first, end) = (request.first.max(una), request.end().min(executed));
+                arrived = arrived.and(recovery.board.arrived(first, end, nic.now, too_soon));
+            }
+        }
+        recovery.board.cover(executed);
+        recovery.board.overtaken(executed, nic.now);
+        self.note_arrived(roce, nic, &arrived);
+    }
+
+    /// The peer holds packets that it cannot execute yet.
+    #[cold]
+    pub(super) fn note_held(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        selective: &SelectiveAck<'_>,
+    ) {
+        if !self.round_trip.is_known() {
+            // It has answered something. To which copy of what is not known, but not to anything older than this.
+            let asked_at = self.measured.map(|(_, asked_at)| asked_at);
+            self.round_trip
+                .assume(asked_at.map(|asked_at| nic.now.since(asked_at)));
+        }
+        let mut arrived = Arrived::default();
+        for range in selective.ranges() {
+            let Some(first) = self.una.nearest(range.first) else {
+                continue;
+            };
+            let end = first + range.packets;
+            // A peer does not hold what was never sent; and what we have gone back behind is sent again anyway.
+            if end > self.sent {
+                continue;
+            }
+            let (first, end) = (first.max(self.una), end.min(self.next));
+            if first < end {
+                arrived = arrived.and(self.held(roce, nic, first, end));
+            }
+        }
+        self.note_arrived(roce, nic, &arrived);
+    }
+
+    fn held(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        first: ExtendedPsn,
+        end: ExtendedPsn,
+    ) -> Arrived {
+        let (now, una, executed) = (nic.now, self.una, self.executed);
+        if let Some((_, asked_at)) = self.measured.take_if(|(psn, _)| first < *psn && *psn <= end) {
+            self.sample_round_trip(roce, nic, asked_at);
+        }
+        let too_soon = self.round_trip.smoothed() / 2;
+        let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
+        if self.fetches == 0 {
+            return recovery.board.arrived(first, end, now, too_soon);
+        }
+        let mut arrived = Arrived::default();
+        let at = self.queue.partition_point(|request| request.end() <= first);
+        for request in self.queue.range(at..) {
+            if request.first >= end {
+                break;
+            }
+            let (from, to) = (request.first.max(first), request.end().min(end));
+            if !request.wqe.op.is_answered() {
+                arrived = arrived.and(recovery.board.arrived(from, to, now, too_soon));
+                continue;
+            }
+            // The request is held, not the answer. A READ may have been asked for by several.
+            let chunk = request.chunk.max(1);
+            let skipped = (((from - request.first) as u32).div_ceil(chunk)) * chunk;
+            let mut asked = request.first + skipped;
+            while asked < to {
+                let answered = (asked + chunk).min(request.end());
+                if asked >= executed {
+                    recovery.board.cover(answered);
+                    recovery.board.requested(asked, answered);
+                    recovery.board.overtaken(answered, now);
+                }
+                asked = answered;
+            }
+        }
+        arrived
+    }
+
+    /// Packets arrived out of order.
+    pub(super) fn note_arrived(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, arrived: &Arrived) {
+        if arrived.packets > 0 {
+            self.learn(arrived);
+            self.progressed(roce, nic, arrived.packets);
+        }
+    }
+
+    pub(super) fn learn(&mut self, arrived: &Arrived) {
+        if !arrived.late.is_zero() {
+            self.round_trip.was_reordered(arrived.late);
+        } else if arrived.repaired {
+            self.round_trip.was_lost();
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Memory of a peer that we have mapped: WRITEs, READs and atomics are loads, stores and the processor's own atomics.
+//!
+//! Only memory that its process allocated for the purpose can be had like this ([`crate::memory::Pages::share`]). A key's
+//! entry says by which number its process knows it; the first request that meets one asks for it, over the line that the
+//! lane hangs on, and goes another way until it has come ([`PeerMemory`]). Whether an access may be made is decided as for
+//! all others, by the published key, under the same announcement: a mapping alone permits nothing.
+
+use super::requester::Reached;
+use crate::memory::{self, RawRegion};
+use crate::os::shared_memory::{Others, SharedMemory};
+use nonic_core::{Direct, DirectOperation, DirectRequest, LocalPart, Region as _};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most mappings of one peer; the one that was used longest ago makes room for another.
+const MOST: usize = 64;
+/// So many bytes at the end of a WRITE appear after all others: programs wait for the last one to change.
+const LAST: usize = 8;
+
+/// Memory of a peer.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    region: RawRegion,
+    /// What the region lies in.
+    _memory: SharedMemory,
+    rights: Others,
+}
+
+impl Mapping {
+    /// Maps what was received as such.
+    pub(crate) fn open(fd: impl AsFd) -> io::Result<Self> {
+        let (memory, rights) = SharedMemory::of_another_as_it_is(fd)?;
+        let start = memory.bytes(0, memory.len());
+        // SAFETY: the mapping holds nothing that Rust knows of, and stays as long as the region. The peer's accesses are
+        // those of another process. Guarded, because a page that nobody has touched yet may find no memory.
+        let region = unsafe { RawRegion::guarded(start, memory.len()) };
+        Ok(Mapping {
+            region,
+            _memory: memory,
+            rights,
+        })
+    }
+
+    /// Executes a request at a place. `None` if it cannot be, and then an atomic was not.
+    #[inline]
+    pub(super) fn execute(&self, request: &DirectRequest<'_>, at: u64) -> Option<Direct> {
+        let at = usize::try_from(at).ok()?;
+        let reads = request.operation == DirectOperation::Read;
+        if !reads && self.rights != Others::Write {
+            return None;
+        }
+        match request.operation {
+            DirectOperation::Write => self.write(request, at).then_some(Direct::Done),
+            DirectOperation::Read => self.read(request, at).then_some(Direct::Done),
+            // Of a region's words, only those are aligned that are aligned to its beginning, which is that of a page.
+            _ if !request.va.is_multiple_of(8) || !at.is_multiple_of(8) => None,
+            DirectOperation::FetchAdd(add) => self.region.fetch_add(at, add).ok().map(Direct::Fetched),
+            DirectOperation::CompareSwap { compare, swap } => {
+                let original = self.region.compare_swap(at, compare, swap);
+                original.ok().map(Direct::Fetched)
+            }
+        }
+    }
+
+    fn write(&self, request: &DirectRequest<'_>, start: usize) -> bool {
+        let length = request.bytes.len();
+        let (mut last, before) = ([0; LAST], length.saturating_sub(LAST));
+        let mut done = 0;
+        let moved = visit_parts(request, &mut |part, part_length| {
+            let early = part_length.min(before.saturating_sub(done));
+            let late = &mut last[(done + early).saturating_sub(before)..][..part_length - early];
+            let at = start.checked_add(done)?;
+            done += part_length;
+            // SAFETY: our own memory, whose key permits it to be read for as long as the turn lasts in which this is called.
+            unsafe {
+                self.region.write_from(at, part, early).ok()?;
+                memory::copy_out(part.wrapping_add(early), late).ok()
+            }
+        });
+        // Nobody sees the last bytes before the others.
+        fence(Ordering::Release);
+        moved
+            && start
+                .checked_add(before)
+                .is_some_and(|at| self.region.write(at, &last[..length - before]).is_ok())
+    }
+
+    fn read(&self, request: &DirectRequest<'_>, start: usize) -> bool {
+        let mut done = 0;
+        visit_parts(request, &mut |part, length| {
+            let at = start.checked_add(done)?;
+            done += length;
+            // SAFETY: our own memory, whose key permits it to be written for as long as the turn lasts.
+            unsafe { self.region.read_to(at, part.cast_mut(), length).ok() }
+        })
+    }
+}
+
+/// Visits the parts of our own memory, if all of them are permitted and can be reached. Whether all visits succeeded.
+#[inline]
+fn visit_parts(request: &DirectRequest<'_>, visit: &mut dyn FnMut(*const u8, usize) -> Option<()>) -> bool {
+    // As with packets: nothing is moved if a part of the request cannot be.
+    if !request.bytes.parts(request.operation, &mut |_| {}) {
+        return false;
+    }
+    let mut moved = true;
+    let permitted = request.bytes.parts(request.operation, &mut |part| {
+        let part = match part {
+            LocalPart::Memory {
+                region,
+                offset,
+                length,
+            } => region
+                .address()
+                .map(|start| (std::ptr::with_exposed_provenance(start + offset), length)),
+            LocalPart::Inline(bytes) => Some((bytes.as_ptr(), bytes.len())),
+        };
+        moved = moved && part.is_some_and(|(start, length)| visit(start, length).is_some());
+    });
+    permitted && moved
+}
+
+/// What we have mapped of a peer's memory, and what we would like to. The requester's thread uses it and says what it misses;
+/// whoever reads the line asks for that, and brings it. Both have their turns one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct PeerMemory {
+    state: Mutex<State>,
+    /// Whether a question waits to be sent.
+    wanted: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    mapped: Vec<Mapped>,
+    /// Counts uses, so that it is known what was used longest ago.
+    uses: u64,
+    /// What is asked for: one thing at a time, so that the peer is not flooded.
+    question: Option<Question>,
+    /// It is under way.
+    sent: bool,
+    /// The lane has ended, and with it all of this.
+    ended: bool,
+}
+
+/// A key of the peer's, and the number of the memory that it covers.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Question {
+    pub(crate) key: u32,
+    pub(crate) number: u64,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    /// What was asked. When the key is gone, so is the memory.
+    question: Question,
+    /// `None`: it cannot be had.
+    mapping: Option<Mapping>,
+    used: u64,
+}
+
+impl PeerMemory {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Executes a request by a mapping, if there is one; `place` is where it was the last time, and will be. `None` if there is
+    /// none; then it is asked for.
+    #[inline]
+    pub(super) fn execute(
+        &self,
+        place: &mut usize,
+        memory: Question,
+        execute: impl FnOnce(&Mapping) -> Option<Direct>,
+    ) -> Option<Option<Direct>> {
+        let mut state = self.state();
+        let is_it = |mapped: &Mapped| mapped.question.number == memory.number;
+        if !state.mapped.get(*place).is_some_and(is_it) {
+            match state.mapped.iter().position(is_it) {
+                Some(known) => *place = known,
+                None => {
+                    self.want(&mut state, memory);
+                    return None;
+                }
+            }
+        }
+        state.uses += 1;
+        let used = state.uses;
+        let mapped = &mut state.mapped[*place];
+        mapped.used = used;
+        mapped.mapping.as_ref().map(execute)
+    }
+
+    #[cold]
+    fn want(&self, state: &mut State, memory: Question) {
+        if state.question.is_none() && !state.ended {
+            state.question = Some(memory);
+            self.wanted.store(true, Ordering::Release);
+        }
+    }
+
+    /// A question to be sent now, if there is one.
+    pub(crate) fn question(&self) -> Option<Question> {
+        if !self.wanted.load(Ordering::Acquire) {
+            return None;
+        }
+        let state = self.state();
+        state.question.filter(|_| !state.sent)
+    }
+
+    /// It was sent. If it is lost, or the answer is, nothing more of this peer is mapped, and requests go as they did.
+    pub(crate) fn sent(&self) {
+        self.wanted.store(false, Ordering::Release);
+        self.state().sent = true;
+    }
+
+    /// The peer has answered; with `None` if it does not give the memory, or it cannot be mapped. What was mapped before is
+    /// given back if `is_live` says that its key is gone.
+    fn answered(&self, number: u64, mapping: Option<Mapping>, is_live: impl Fn(Question) -> bool) {
+        let mut state = self.state();
+        let Some(question) = state.question.filter(|asked| asked.number == number) else {
+            return;
+        };
+        (state.question, state.sent) = (None, false);
+        state.mapped.retain(|mapped| is_live(mapped.question));
+        if state.mapped.len() >= MOST {
+            let oldest = state
+                .mapped
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, mapped)| mapped.used);
+            let oldest = oldest.map_or(0, |(at, _)| at);
+            state.mapped.swap_remove(oldest);
+        }
+        let used = state.uses;
+        state.mapped.push(Mapped {
+            question,
+            mapping,
+            used,
+        });
+    }
+
+    /// Gives back what was mapped and is of no use any more.
+    fn tidy(&self, is_live: impl Fn(Question) -> bool) {
+        self.state().mapped.retain(|mapped| is_live(mapped.question));
+    }
+
+    /// The lane has ended: gives back everything.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        state.mapped = Vec::new();
+    }
+}
+
+impl Reached {
+    /// Whether its memory with this number is still published with this key.
+    fn has_published(&self, memory: Question) -> bool {
+        let view = self.view();
+        let index = view.find_key(memory.key);
+        index.is_some_and(|index| view.key(index).memory() == memory.number)
+    }
+
+    /// It has answered a question for memory, with a descriptor if it gives it. Whether it is mapped now.
+    pub(crate) fn memory_answered(&self, number: u64, memory: Option<impl AsFd>) -> bool {
+        let mapping = memory.and_then(|memory| Mapping::open(memory).ok());
+        let mapped = mapping.is_some();
+        self.memory()
+            .answered(number, mapping, |memory| self.has_published(memory));
+        mapped
+    }
+
+    /// Gives back memory whose keys are gone.
+    pub(crate) fn tidy(&self) {
+        self.memory().tidy(|memory| self.has_published(memory));
+    }
+}

@@ -1,0 +1,209 @@
+//! TCP sockets as iWARP wants them: never blocking, no waiting for more to send, dead peers noticed.
+//!
+//! Descriptors are ours alone and keep out of the program's way ([`InternalFd`]).
+
+use crate::netdev::LocalAddress;
+use crate::os::descriptors::InternalFd;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A peer that says nothing is asked whether it is there after this time, and again at this interval. RC over UDP learns of
+/// a dead peer only when it sends; TCP can do better.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long what was sent may stay unacknowledged before the connection is given up.
+const USER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes that the kernel holds back unsent, about: what is behind them in our queue can still be overtaken by an answer.
+const NOTSENT_LOWAT: u32 = 512 * 1024;
+
+/// One end of a TCP connection.
+#[derive(Debug)]
+pub(super) struct StreamSocket {
+    fd: InternalFd,
+}
+
+/// What came of reading.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Read {
+    /// So many bytes.
+    Bytes(usize),
+    /// The peer sends no more.
+    End,
+    /// Nothing now.
+    Nothing,
+}
+
+impl StreamSocket {
+    /// Begins to connect, from this port of ours if it can be had: the program knows its identifier by it, and so does the peer's.
+    /// Identifiers take ports without asking TCP, so that it may be in use; then any will do. The socket becomes writable when it
+    /// is connected, or has failed ([`StreamSocket::error`]).
+    pub(super) fn connect(local: LocalAddress, port: u16, remote: SocketAddr) -> io::Result<Self> {
+        let wanted = local.with_port(port);
+        // A socket would connect to itself.
+        if port == 0 || wanted == remote {
+            return Self::connect_from(local.with_port(0), remote);
+        }
+        Self::connect_from(wanted, remote).or_else(|_| Self::connect_from(local.with_port(0), remote))
+    }
+
+    fn connect_from(local: SocketAddr, remote: SocketAddr) -> io::Result<Self> {
+        let socket = new_socket(remote)?;
+        socket.bind(&local.into())?;
+        match socket.connect(&remote.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        Self::with_options(socket.into())
+    }
+
+    fn with_options(fd: OwnedFd) -> io::Result<Self> {
+        let socket = SockRef::from(&fd);
+        socket.set_tcp_nodelay(true)?;
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_IDLE)
+            .with_interval(KEEPALIVE_INTERVAL);
+        socket.set_tcp_keepalive(&keepalive)?;
+        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+        socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
+        Ok(StreamSocket { fd: fd.into() })
+    }
+
+    /// Why connecting failed, if it did.
+    pub(super) fn error(&self) -> Option<io::Error> {
+        match sockopt::socket_error(&self.fd) {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) | Err(error) => Some(error.into()),
+        }
+    }
+
+    /// The addresses of both ends, once it is connected.
+    pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        let socket = SockRef::from(&self.fd);
+        let ip = |address: socket2::SockAddr| address.as_socket().ok_or(io::ErrorKind::InvalidData);
+        Ok((ip(socket.local_addr()?)?, ip(socket.peer_addr()?)?))
+    }
+
+    /// The longest segment that TCP makes of what is sent, now.
+    pub(super) fn segment_size(&self) -> usize {
+        let mss = SockRef::from(&self.fd).tcp_mss();
+        mss.map_or(DEFAULT_SEGMENT, |mss| mss as usize)
+    }
+
+    pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        match rustix::net::recv(&self.fd, buffer, RecvFlags::empty()) {
+            Ok((0, _)) => Ok(Read::End),
+            Ok((length, _)) => Ok(Read::Bytes(length)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Read::Nothing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes what there is room for; how much that was.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+            Ok(length) => Ok(length),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the peer that nothing follows.
+    pub(super) fn finish(&self) {
+        // A connection that is over already has nobody to tell.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+    }
+
+    /// Whether the program has closed it.
+    pub(super) fn is_lost(&self) -> bool {
+        self.fd.is_lost()
+    }
+}
+
+impl AsFd for StreamSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What is assumed of a connection whose segment size the kernel does not tell.
+const DEFAULT_SEGMENT: usize = 536;
+
+/// A socket that takes connections at one address.
+#[derive(Debug)]
+pub(super) struct ListeningSocket {
+    fd: InternalFd,
+}
+
+impl ListeningSocket {
+    pub(super) fn bind(local: LocalAddress, port: u16, backlog: i32) -> io::Result<Self> {
+        let address = local.with_port(port);
+        let socket = new_socket(address)?;
+        // As servers do: connections of an earlier one may linger.
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(backlog)?;
+        let fd: OwnedFd = socket.into();
+        Ok(ListeningSocket { fd: fd.into() })
+    }
+
+    /// Takes one connection, if there is one, and who it is from. Those that have gone away while they waited are passed over. An
+    /// error means that there may be others, but no descriptor or no memory for them.
+    pub(super) fn accept(&self) -> io::Result<Option<(StreamSocket, SocketAddr)>> {
+        use rustix::io::Errno;
+        let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+        loop {
+            match rustix::net::acceptfrom_with(&self.fd, flags) {
+                Ok((fd, peer)) => {
+                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                    if let (Some(peer), Ok(socket)) = (peer, StreamSocket::with_options(fd)) {
+                        return Ok(Some((socket, peer)));
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
+                // What is wrong with a connection that waits is reported here, too; it is no longer among them then.
+                Err(Errno::INTR | Errno::CONNABORTED | Errno::PERM) => {}
+                Err(error) if is_of_the_network(error) => {}
+                // The program has closed the descriptor, perhaps: others find out.
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Errors of a connection that `accept` passes on (accept(2)).
+fn is_of_the_network(error: rustix::io::Errno) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        error,
+        Errno::NETDOWN
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+    )
+}
+
+impl AsFd for ListeningSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn new_socket(address: SocketAddr) -> io::Result<Socket> {
+    let domain = Domain::for_address(address);
+    // Both flags: a program that forks, or reads from a thread of its own, must not find it waiting.
+    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+}

@@ -1,0 +1,429 @@
+//! Memory that became a file ([`Pages::share`]) and that a peer on this host has mapped: what is given, to whom, and that
+//! nothing happens to it when its key has been revoked. Devices of one process are peers like any other.
+
+use nonic_core::{
+    Access, AckTimeout, CompletionQueue, Data, KeySpec, Path, PathMtu, PdId, Psn, QpAttributes, QpCapacity,
+    QpInit, QpState, Qpn, Region, RemoteAddress, RnrTimer, SendFlags, SendOp, SendRequest, Service, Sge,
+    Status,
+};
+use nonic_engine::host::{Block, BlockName, Delivery, Heard, Message, Outbox};
+use nonic_engine::memory::Pages;
+use nonic_engine::{Config, Device};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const LEN: usize = 64 * 1024;
+const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+/// What anything may take, several times what it does on a machine at rest.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A device with memory of its own, and one queue pair.
+struct Side {
+    device: Device,
+    pd: PdId,
+    cq: Arc<CompletionQueue>,
+    qpn: Qpn,
+    local: Arc<Pages>,
+    lkey: u32,
+}
+
+impl Side {
+    fn new(direct: bool) -> Side {
+        let mut config = Config::default();
+        config.direct = direct;
+        let device = Device::open_with("roce_lo", &config).expect("loopback is there");
+        let pd = device.alloc_pd();
+        let cq = device.create_cq(64, None);
+        let init = QpInit {
+            service: Service::Rc,
+            pd,
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            capacity: QpCapacity::default(),
+            signal_all: true,
+        };
+        let qpn = device.create_qp(init).expect("a queue pair");
+        let local = Arc::new(Pages::new(LEN).expect("memory"));
+        let mut side = Side {
+            device,
+            pd,
+            cq,
+            qpn,
+            local: Arc::clone(&local),
+            lkey: 0,
+        };
+        side.lkey = side.register(&local, 0..LEN, Access::LOCAL_WRITE);
+        side
+    }
+
+    fn register(&self, pages: &Arc<Pages>, range: std::ops::Range<usize>, access: Access) -> u32 {
+        let spec = KeySpec {
+            pd: self.pd,
+            region: pages.clone(),
+            offset: range.start,
+            length: range.len() as u64,
+            iova: 0,
+            access,
+            bound_qp: None,
+            invalidatable: false,
+        };
+        self.device.register(spec).expect("registered").value()
+    }
+
+    fn connect(&self, peer: &Side) {
+        let set = |attributes| {
+            let modified = self.device.modify_qp(self.qpn, &attributes);
+            modified.expect("a legal transition");
+        };
+        set(QpAttributes {
+            state: Some(QpState::Init),
+            access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..QpAttributes::default()
+        });
+        let remote = peer.device.gids()[0].address.ip;
+        set(QpAttributes {
+            state: Some(QpState::Rtr),
+            path: Some(Path { gid_index: 0, remote }),
+            path_mtu: Some(PathMtu::Mtu4096),
+            dest_qpn: Some(peer.qpn),
+            rq_psn: Some(Psn::new(7)),
+            max_dest_rd_atomic: Some(16),
+            min_rnr_timer: RnrTimer::from_code(12),
+            ..QpAttributes::default()
+        });
+        set(QpAttributes {
+            state: Some(QpState::Rts),
+            sq_psn: Some(Psn::new(7)),
+            timeout: AckTimeout::from_exponent(14),
+            retry_count: Some(7),
+            rnr_retry: Some(7),
+            max_rd_atomic: Some(16),
+            ..QpAttributes::default()
+        });
+    }
+
+    /// Executes a request with the first bytes of our memory; how it ended.
+    fn execute(&self, op: SendOp, length: u32) -> Status {
+        let sge = Sge {
+            addr: 0,
+            length,
+            lkey: self.lkey,
+        };
+        let request = SendRequest {
+            wr_id: 1,
+            op,
+            data: Data::Sges(&[sge]),
+            flags: SendFlags::SIGNALED,
+            destination: None,
+        };
+        self.device.post_send(self.qpn, &request).expect("posted");
+        let deadline = Instant::now() + SOON;
+        let mut status = None;
+        while status.is_none() {
+            let taken = self
+                .device
+                .poll(&self.cq, 1, |completion| status = Some(completion.status));
+            taken.expect("no overflow");
+            assert!(Instant::now() < deadline, "no completion in time");
+        }
+        status.expect("just found")
+    }
+
+    fn mapped(&self) -> u64 {
+        self.device.counters().1.direct_mapped
+    }
+
+    /// Whether what a key covers is mapped, soon after it is first read.
+    fn maps(&self, rkey: u32) -> bool {
+        self.is_mapped_within(SOON, rkey)
+    }
+
+    /// READs until what they read is mapped, or they have gone on for so long without packets.
+    fn is_mapped_within(&self, time: Duration, rkey: u32) -> bool {
+        let (before, begun) = (self.mapped(), Instant::now());
+        let mut direct_since = None;
+        loop {
+            let direct = self.device.counters().0.direct_reads;
+            assert_eq!(self.execute(SendOp::Read(at(rkey, 0)), 8), Status::Success);
+            if self.mapped() > before {
+                return true;
+            }
+            if self.device.counters().0.direct_reads > direct {
+                let since: &Instant = direct_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= time {
+                    return false;
+                }
+            }
+            assert!(begun.elapsed() < 2 * SOON, "no READ without packets");
+        }
+    }
+}
+
+fn pair() -> (Side, Side) {
+    let (a, b) = (Side::new(true), Side::new(true));
+    a.connect(&b);
+    b.connect(&a);
+    (a, b)
+}
+
+/// Memory that peers may map.
+fn shared(len: usize) -> Arc<Pages> {
+    let pages = Pages::new(len).expect("memory");
+    pages.write(0, &[0x77; 8]).expect("inside");
+    // SAFETY: nobody else knows of them yet.
+    unsafe { pages.share() }.expect("a file");
+    Arc::new(pages)
+}
+
+fn at(rkey: u32, va: u64) -> RemoteAddress {
+    RemoteAddress { va, rkey }
+}
+
+fn word(pages: &Pages, offset: usize) -> u64 {
+    pages.fetch_add(offset, 0).expect("aligned")
+}
+
+#[test]
+fn every_operation_works_on_memory_that_is_mapped() {
+    let (a, b) = pair();
+    let pages = shared(LEN);
+    assert_eq!(word(&pages, 0), 0x7777_7777_7777_7777, "what was in it before");
+    let rkey = b.register(&pages, 0..LEN, ALL);
+    assert!(a.maps(rkey));
+    assert_eq!(word(&a.local, 0), 0x7777_7777_7777_7777);
+    for length in [1, 7, 8, 9, 15, 16, 64, 511, 512, 513, 4096, 65_000] {
+        for offset in [0, 1, 3, 8, 500] {
+            let data: Vec<u8> = (0..length).map(|i| (i * 31 + length + offset) as u8).collect();
+            a.local.write(0, &data).expect("inside");
+            let remote = at(rkey, offset as u64);
+            assert_eq!(a.execute(SendOp::Write(remote), length as u32), Status::Success);
+            let mut found = vec![0; length];
+            pages.read(offset, &mut found).expect("inside");
+            assert_eq!(found, data, "WRITE of {length} to {offset}");
+            a.local.write(0, &vec![0; length]).expect("inside");
+            assert_eq!(a.execute(SendOp::Read(remote), length as u32), Status::Success);
+            a.local.read(0, &mut found).expect("inside");
+            assert_eq!(found, data, "READ of {length} from {offset}");
+        }
+    }
+    pages.write(8, &5_u64.to_ne_bytes()).expect("inside");
+    let remote = at(rkey, 8);
+    assert_eq!(a.execute(SendOp::FetchAdd { remote, add: 3 }, 8), Status::Success);
+    assert_eq!((word(&a.local, 0), word(&pages, 8)), (5, 8));
+    let (compare, swap) = (8, 100);
+    let op = SendOp::CompareSwap {
+        remote,
+        compare,
+        swap,
+    };
+    assert_eq!(a.execute(op, 8), Status::Success);
+    assert_eq!((word(&a.local, 0), word(&pages, 8)), (8, 100));
+    assert_eq!(a.execute(op, 8), Status::Success);
+    assert_eq!((word(&a.local, 0), word(&pages, 8)), (100, 100));
+    assert_eq!(a.device.counters().0.direct_atomics, 3);
+    // The ordinary errors: outside, and not aligned.
+    assert_eq!(
+        a.execute(SendOp::Write(at(rkey, LEN as u64 - 4)), 8),
+        Status::RemoteAccess
+    );
+}
+
+#[test]
+fn a_key_to_a_part_of_it_is_not_mapped() {
+    let (a, b) = pair();
+    for range in [4096..LEN, 0..LEN - 1] {
+        let rkey = b.register(&shared(LEN), range, ALL);
+        assert!(!a.is_mapped_within(Duration::from_millis(300), rkey));
+    }
+    assert_eq!(b.device.counters().1.direct_given, 0);
+}
+
+#[test]
+fn what_may_only_be_read_is_mapped_for_reading_and_written_by_nobody() {
+    let (a, b) = pair();
+    let pages = shared(LEN);
+    let readable = b.register(&pages, 0..LEN, Access::REMOTE_READ);
+    assert!(a.maps(readable));
+    // Another key to the same memory permits more. It cannot be had by a mapping any more, but otherwise.
+    let writable = b.register(&pages, 0..LEN, ALL);
+    let remote = at(writable, 0);
+    a.local.write(0, &[9; 64]).expect("inside");
+    assert_eq!(a.execute(SendOp::Write(remote), 64), Status::Success);
+    assert_eq!(a.execute(SendOp::FetchAdd { remote, add: 1 }, 8), Status::Success);
+    assert_eq!(word(&pages, 0), 0x0909_0909_0909_090a);
+    let counters = a.device.counters();
+    assert_eq!((counters.0.direct_atomics, counters.1.direct_mapped), (0, 1));
+    // And the first one still permits no WRITE.
+    assert_eq!(a.execute(SendOp::Write(at(readable, 0)), 8), Status::RemoteAccess);
+    assert_eq!(word(&pages, 0), 0x0909_0909_0909_090a);
+}
+
+#[test]
+fn memory_is_given_to_nobody_without_a_lane_and_a_live_key() {
+    let (a, b) = pair();
+    let pages = shared(LEN);
+    let rkey = b.register(&pages, 0..LEN, ALL);
+    assert!(a.maps(rkey));
+    let given = b.device.counters().1.direct_given;
+    let address = b.device.gids()[0].address;
+    let block = Block::of_qpn(b.qpn.value()).expect("every queue pair is in one");
+    let name = BlockName { address, block };
+    // A process like any other: it has a line, but no lane. The number is the first of this process, or one of the next.
+    let mut outbox = Outbox::new().expect("descriptors");
+    for number in 0..16 {
+        let question = Message::MapMemory { key: rkey, number };
+        assert_eq!(outbox.post(name, &question).expect("a line"), Delivery::Sent);
+        let deadline = Instant::now() + SOON;
+        let heard = loop {
+            if let Some(heard) = outbox.poll() {
+                break heard;
+            }
+            assert!(Instant::now() < deadline, "no answer");
+            std::thread::yield_now();
+        };
+        let who = name.into();
+        let refused = Heard::Memory {
+            who,
+            number,
+            given: false,
+        };
+        assert_eq!(heard, refused);
+    }
+    assert_eq!(b.device.counters().1.direct_given, given);
+    assert!(pages.is_given(), "to the one that has a lane");
+}
+
+#[test]
+fn no_access_is_made_after_revocation_returned() {
+    let (mut rounds, mut direct) = (0, 0);
+    while rounds < 60 {
+        rounds += 1;
+        let (a, b) = pair();
+        let pages = shared(LEN);
+        let rkey = b.register(&pages, 0..LEN, ALL);
+        assert!(a.maps(rkey));
+        let begun = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let (begun, a) = (&begun, &a);
+            let writer = scope.spawn(move || {
+                a.local.write(0, &[0x3c; LEN]).expect("inside");
+                for round in 0_u64.. {
+                    begun.store(round, Ordering::Relaxed);
+                    let remote = at(rkey, 0);
+                    let (op, length) = match round % 3 {
+                        0 => (SendOp::Write(remote), LEN as u32),
+                        1 => (SendOp::FetchAdd { remote, add: 1 }, 8),
+                        _ => (SendOp::Write(remote), 64),
+                    };
+                    match a.execute(op, length) {
+                        Status::Success => {}
+                        status => return status,
+                    }
+                }
+                unreachable!()
+            });
+            let deadline = Instant::now() + SOON;
+            while begun.load(Ordering::Relaxed) < 100 {
+                assert!(Instant::now() < deadline);
+                std::thread::yield_now();
+            }
+            let pause = Instant::now() + Duration::from_micros(rounds * 37 % 500);
+            while Instant::now() < pause {}
+            b.device.try_revoke(rkey).expect("nobody is stopped");
+            pages.write(0, &[0xa5; LEN]).expect("inside");
+            assert_eq!(writer.join().expect("no panic"), Status::RemoteAccess);
+            let mut found = vec![0; LEN];
+            pages.read(0, &mut found).expect("inside");
+            assert!(found.iter().all(|byte| *byte == 0xa5), "round {rounds}");
+        });
+        let counters = a.device.counters().0;
+        direct += counters.direct_writes + counters.direct_atomics;
+    }
+    println!("{direct} direct requests in {rounds} rounds");
+    assert!(direct > rounds * 50);
+}
+
+#[test]
+fn atomics_by_mapping_by_packet_and_by_the_owner_are_atomic_together() {
+    const EACH: u64 = 20_000;
+    let (a, b) = pair();
+    // One that sends packets, to another queue pair of the same device's.
+    let (packets, other) = (Side::new(false), Side::new(true));
+    packets.connect(&other);
+    other.connect(&packets);
+    let pages = shared(LEN);
+    pages.write(0, &[0; 8]).expect("inside");
+    let rkey = b.register(&pages, 0..LEN, ALL);
+    let by_packet = other.register(&pages, 0..LEN, ALL);
+    assert!(a.maps(rkey));
+    let stop = AtomicBool::new(false);
+    let (mut own, mut sent) = (0, 0);
+    std::thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let mut adds = 0;
+            while !stop.load(Ordering::Relaxed) {
+                pages.fetch_add(0, 1).expect("aligned");
+                adds += 1;
+            }
+            adds
+        });
+        let sender = scope.spawn(|| {
+            let (remote, mut adds) = (at(by_packet, 0), 0);
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(
+                    packets.execute(SendOp::FetchAdd { remote, add: 1 }, 8),
+                    Status::Success
+                );
+                adds += 1;
+            }
+            adds
+        });
+        let mut latest = None;
+        for _ in 0..EACH {
+            let remote = at(rkey, 0);
+            assert_eq!(a.execute(SendOp::FetchAdd { remote, add: 1 }, 8), Status::Success);
+            let found = word(&a.local, 0);
+            assert!(latest.is_none_or(|latest| found > latest), "a sum only grows");
+            latest = Some(found);
+        }
+        stop.store(true, Ordering::Relaxed);
+        (own, sent) = (owner.join().expect("no panic"), sender.join().expect("no panic"));
+    });
+    assert_eq!(word(&pages, 0), EACH + own + sent);
+    let direct = a.device.counters().0.direct_atomics;
+    println!("{direct} of {EACH} direct; {own} by the owner, {sent} by packets");
+    assert!(direct > EACH / 2 && own > 0 && sent > 0);
+    assert_eq!(packets.device.counters().0.direct_atomics, 0);
+}
+
+#[test]
+fn mappings_of_memory_that_is_gone_are_given_back() {
+    let (a, b) = pair();
+    let mappings = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
+        maps.matches("nonic-memory").count()
+    };
+    let before = mappings();
+    // More than are kept at a time.
+    for _ in 0..100 {
+        let pages = shared(4096);
+        let rkey = b.register(&pages, 0..4096, ALL);
+        assert!(a.maps(rkey));
+        b.device.try_revoke(rkey).expect("nobody is stopped");
+    }
+    let kept = shared(4096);
+    let rkey = b.register(&kept, 0..4096, ALL);
+    assert!(a.maps(rkey));
+    let deadline = Instant::now() + SOON;
+    while mappings() > before + 2 {
+        assert_eq!(a.execute(SendOp::Read(at(rkey, 0)), 8), Status::Success);
+        assert!(Instant::now() < deadline, "{} from {before}", mappings());
+    }
+}

@@ -1,0 +1,126 @@
+//! Lets NICs have their turns, and tells their programs of events and completions.
+
+use super::model::Mark;
+use super::{Check, Streams};
+use nonic_core::iwarp::{StreamEnd, StreamReading};
+use nonic_core::{Arm, Event};
+
+impl Streams {
+    /// Lets a NIC do what is due, tells its programs what happened, and sets its alarm.
+    pub(super) fn attend(&mut self, host: usize) -> Check {
+        if !self.hosts[host].up {
+            return Ok(());
+        }
+        let now = self.now();
+        self.hosts[host].nic.handle_timeout(now);
+        loop {
+            while let Some(event) = self.hosts[host].nic.poll_stream_event() {
+                self.stream_event(host, event)?;
+            }
+            self.hosts[host].nic.publish();
+            while let Some(event) = self.hosts[host].nic.poll_event() {
+                self.event(host, event)?;
+            }
+            self.poll_completions(host)?;
+            if !self.hosts[host].nic.has_stream_events() {
+                break;
+            }
+        }
+        for number in 0..self.sides.len() {
+            self.check_blocked(number)?;
+        }
+        if let Some(due) = self.hosts[host].nic.poll_timeout() {
+            let at_ns = due.as_ns().max(self.now_ns);
+            let wake = &mut self.hosts[host].wake_at_ns;
+            if wake.is_none_or(|scheduled| scheduled > at_ns) {
+                *wake = Some(at_ns);
+                self.mark_at(at_ns, Mark::Wake(host));
+            }
+        }
+        Ok(())
+    }
+
+    /// A message waits for a receive, and not for much longer than it may.
+    pub(super) fn check_blocked(&mut self, number: usize) -> Check {
+        let (now_ns, side) = (self.now_ns, &mut self.sides[number]);
+        if !self.hosts[side.host].up {
+            return Ok(());
+        }
+        let blocked = self.hosts[side.host].nic.stream_reading(side.qpn) == StreamReading::Blocked;
+        side.blocked = match side.blocked {
+            _ if !blocked => None,
+            Some((since_ns, received)) if received == side.received => Some((since_ns, received)),
+            _ => Some((now_ns, side.received)),
+        };
+        let grace_ns = self.config.receive_grace.as_nanos() as u64;
+        match side.blocked {
+            Some((since_ns, _)) if now_ns - since_ns > grace_ns * 5 / 4 => Err(format!(
+                "side {number}: a message has waited for a receive for {} ns",
+                now_ns - since_ns
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn event(&mut self, host: usize, event: Event) -> Check {
+        self.tell(|| format!("host {host} {event:?}"));
+        let qpn = match event {
+            Event::Completion(cq) => {
+                self.hosts[host].notified.insert(cq.0, true);
+                return Ok(());
+            }
+            Event::QpFatal(qpn)
+            | Event::QpRequestError(qpn)
+            | Event::QpAccessError(qpn)
+            | Event::LastWqeReached(qpn) => qpn,
+            _ => return Err(format!("{event:?} has no reason")),
+        };
+        let Some(number) = self.by_qpn.get(&(host, qpn.value())).copied() else {
+            return Err(format!("{event:?} names no queue pair"));
+        };
+        let side = &self.sides[number];
+        let explained = match event {
+            Event::LastWqeReached(_) => side.srq.is_some() && (side.ended.is_some() || side.leaving),
+            _ => matches!(side.ended, Some((StreamEnd::Terminated(_), _))),
+        };
+        match explained {
+            true => Ok(()),
+            false => Err(format!("side {number}: {event:?} has no reason")),
+        }
+    }
+
+    fn poll_completions(&mut self, host: usize) -> Check {
+        let overflow = |_| "a completion queue overflowed".to_string();
+        for number in 0..self.sides.len() {
+            if self.sides[number].host != host {
+                continue;
+            }
+            let mut found = Vec::new();
+            let cq = self.sides[number].send_cq.clone();
+            cq.poll(usize::MAX, |completion| found.push(completion))
+                .map_err(overflow)?;
+            for completion in found.drain(..) {
+                self.tell(|| format!("side {number} {completion:?}"));
+                self.sent(number, &completion)?;
+            }
+            let cq = self.sides[number].recv_cq.clone();
+            cq.poll(usize::MAX, |completion| found.push(completion))
+                .map_err(overflow)?;
+            let mut wakes = false;
+            for completion in found {
+                self.tell(|| format!("side {number} {completion:?}"));
+                wakes |= self.received(number, &completion)?;
+            }
+            let woken = self.hosts[host].notified.remove(&cq.id().0).is_some();
+            if woken {
+                cq.arm(Arm::Solicited);
+            }
+            if woken != wakes && !self.is_blind(number) {
+                return Err(format!(
+                    "side {number}: a waiter for solicited completions was woken: {woken}, should be: {wakes}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! What a hostile process publishes of its keys and queue pairs, and what it says to have done to ours.
+//!
+//! The input is read as a script of words that it writes, and of questions that are asked. Whatever it says:
+//! - nothing panics, and nothing is read outside of the tables;
+//! - an entry is found only where it may be, and only if it names what was looked for;
+//! - an address is given only for accesses that the entry covers from one end to the other;
+//! - nothing is said to have been done twice, or in another life of a queue pair, and no more than a count can hold.
+
+use arbitrary::{Arbitrary, Unstructured};
+use nonic_core::Access;
+use nonic_engine::fuzzing::{HostileMemory, NotesVictim, PublishedVictim, layout, tables};
+
+const LIVE: u64 = 1 << 32;
+/// How many entries are looked at for a number.
+const PROBED: usize = 8;
+/// Where it says how far it has served our queue pair.
+const NOTE: usize = layout::NOTES + 8 * (NotesVictim::QPN as usize % tables::QP_COUNT);
+const STEPS: usize = 400;
+/// The count of messages has 24 bits; two lanes may be told of at once.
+const MOST_MESSAGES: u32 = 2 << 24;
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    /// Any word, anywhere.
+    Poke {
+        at: u32,
+        word: u64,
+    },
+    /// An entry of a number, as it should be or almost.
+    Entry {
+        key: bool,
+        number: Number,
+        shift: u8,
+        words: [Word; 7],
+    },
+    FindQp(Number),
+    FindKey {
+        key: Number,
+        pd: u8,
+        needed: u8,
+        va: Word,
+        length: u32,
+    },
+    /// What was done to our queue pair.
+    Note {
+        epoch: u8,
+        messages: u32,
+        next: u32,
+    },
+    /// A note where none belongs, or of a strange life.
+    Notes {
+        index: u16,
+        word: u64,
+    },
+    Executed,
+    NewLane,
+    NewLife,
+}
+
+/// Few, so that they meet.
+#[derive(Arbitrary, Copy, Clone, Debug)]
+enum Number {
+    Few(u8),
+    Any(u32),
+}
+
+impl Number {
+    fn value(self) -> u32 {
+        match self {
+            Number::Few(number) => u32::from(number) << 12 | 5,
+            Number::Any(number) => number & 0x00ff_ffff,
+        }
+    }
+}
+
+#[derive(Arbitrary, Copy, Clone, Debug)]
+enum Word {
+    Few(u8),
+    Any(u64),
+    Last(u8),
+}
+
+impl Word {
+    fn value(self) -> u64 {
+        match self {
+            Word::Few(word) => u64::from(word) << 32 | u64::from(word),
+            Word::Any(word) => word,
+            Word::Last(word) => u64::MAX - u64::from(word),
+        }
+    }
+}
+
+/// Runs the script in `bytes`.
+pub fn tables(bytes: &[u8]) {
+    let mut script = Unstructured::new(bytes);
+    let (victim, published) = PublishedVictim::new();
+    let mut served = NotesVictim::connected();
+    let mut lane = served.take_lane();
+    let mut life = 1;
+    for _ in 0..STEPS {
+        if script.is_empty() {
+            break;
+        }
+        let Ok(step) = script.arbitrary::<Step>() else {
+            break;
+        };
+        match step {
+            Step::Poke { at, word } => published.poke(at as usize, word),
+            Step::Entry {
+                key,
+                number,
+                shift,
+                words,
+            } => {
+                let number = number.value();
+                let at = offset(key, (number as usize).wrapping_add(shift.into()));
+                published.poke(at, LIVE | u64::from(number));
+                for (index, word) in words.into_iter().enumerate() {
+                    published.poke(at + 8 * (index + 1), word.value());
+                }
+            }
+            Step::FindQp(qpn) => find_qp(&victim, &published, qpn.value()),
+            Step::FindKey {
+                key,
+                pd,
+                needed,
+                va,
+                length,
+            } => {
+                let needed = match needed % 3 {
+                    0 => Access::REMOTE_WRITE,
+                    1 => Access::REMOTE_READ,
+                    _ => Access::REMOTE_READ | Access::REMOTE_WRITE,
+                };
+                find_key(
+                    &victim,
+                    &published,
+                    key.value(),
+                    (pd.into(), needed),
+                    (va.value(), length),
+                );
+            }
+            Step::Note {
+                epoch,
+                messages,
+                next,
+            } => {
+                let word = u64::from(epoch) << 48
+                    | u64::from(messages & 0xff_ffff) << 24
+                    | u64::from(next & 0xff_ffff);
+                lane.poke(NOTE, word);
+            }
+            Step::Notes { index, word } => {
+                lane.poke(layout::NOTES + 8 * (usize::from(index) % tables::QP_COUNT), word);
+            }
+            Step::Executed => {
+                if let Some(progress) = served.executed() {
+                    assert!(
+                        progress.messages > 0 && progress.messages < MOST_MESSAGES,
+                        "{progress:?}"
+                    );
+                }
+                assert_eq!(served.executed(), None, "told twice");
+            }
+            Step::NewLane => lane = served.take_lane(),
+            Step::NewLife => {
+                served.reconnect();
+                life += 1;
+                let said = lane.peek(NOTE) >> 48;
+                assert!(served.executed().is_none() || said == life, "of another life");
+            }
+        }
+    }
+}
+
+fn offset(key: bool, index: usize) -> usize {
+    match key {
+        true => tables::KEYS + index % tables::KEY_COUNT * tables::ENTRY,
+        false => tables::QPS + index % tables::QP_COUNT * tables::ENTRY,
+    }
+}
+
+fn is_near(index: usize, number: u32, count: usize) -> bool {
+    (0..PROBED).any(|probe| (number as usize).wrapping_add(probe) % count == index)
+}
+
+fn find_qp(victim: &PublishedVictim, published: &HostileMemory, qpn: u32) {
+    let Some((index, said)) = victim.find_qp(qpn) else {
+        return;
+    };
+    assert!(is_near(index, qpn, tables::QP_COUNT));
+    let at = offset(false, index);
+    assert_eq!(published.peek(at), LIVE | u64::from(qpn));
+    assert_eq!(u64::from(said.pd), published.peek(at + 16) >> 32);
+    assert!(said.expected.value() < 1 << 24);
+}
+
+fn find_key(
+    victim: &PublishedVictim,
+    published: &HostileMemory,
+    key: u32,
+    (pd, needed): (u32, Access),
+    (va, length): (u64, u32),
+) {
+    let Some(index) = victim.find_key(key) else {
+        return;
+    };
+    assert!(is_near(index, key, tables::KEY_COUNT));
+    let at = offset(true, index);
+    assert_eq!(published.peek(at), LIVE | u64::from(key));
+    let Some(address) = victim.check(index, pd, needed, va, length) else {
+        return;
+    };
+    let [rights, iova, whole, start] = [1, 2, 3, 4].map(|word| u128::from(published.peek(at + 8 * word)));
+    let [va, length, address] = [u128::from(va), u128::from(length), u128::from(address)];
+    assert_eq!((rights >> 32) as u32, pd);
+    assert_eq!(rights as u32 & needed.bits(), needed.bits());
+    assert!(va >= iova && va + length <= iova + whole, "outside of the key");
+    assert_eq!(address, start + (va - iova));
+}

@@ -1,0 +1,167 @@
+//! tshark reads what nonic sends on iWARP, and has nothing to complain about.
+//!
+//! What programs say between two namespaces is captured and dissected: every message they are known to send must be there, every
+//! CRC good, nothing malformed. Two of tshark's dissectors are switched off that take messages of any program for a protocol they
+//! know. It does not know the messages with immediate data (RFC 7306), so no program here sends them.
+
+use super::case::{Case, Shape};
+use super::topology::Topology;
+use super::{cm_cases, connected};
+use crate::host::{RunAs, VethPair, install};
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than tcpdump takes to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How tshark calls the messages, by program.
+const MESSAGES: [(&str, &[&str]); 5] = [
+    ("rping", &["Read Request", "Read Response", "Write", "Send"]),
+    ("ib_send_bw", &["Send", "Write"]),
+    ("ib_write_bw", &["Write"]),
+    ("ib_read_bw", &["Read Request", "Read Response"]),
+    ("ib_atomic_bw", &["Atomic Request", "Atomic Response"]),
+];
+
+/// What shows in tshark's output that something is wrong.
+const COMPLAINTS: [&str; 4] = ["Malformed", "Bad CRC32", "Expert Info (Error", "Bad length"];
+
+/// Runs the programs; what there was to complain about.
+pub(super) fn run(topologies: &[Topology<'_>], veth_pair: &VethPair, nonic: &Path) -> Result<Vec<String>> {
+    install(&[("/usr/bin/tshark", "tshark"), ("/usr/bin/tcpdump", "tcpdump")])?;
+    let mut bad = Vec::new();
+    for (program, messages) in MESSAGES {
+        // perftest knows IPv4 alone.
+        let families = if program == "rping" {
+            [1, 3].as_slice()
+        } else {
+            &[1]
+        };
+        for place in families {
+            let topology = &topologies[*place];
+            let outcome = one(topology, veth_pair, nonic, &case(program), messages);
+            match outcome {
+                Ok(frames) => println!("tshark, {program} ({}): {frames} FPDUs, all good", topology.name),
+                Err(error) => bad.push(format!("tshark, {program} ({}): {error:#}", topology.name)),
+            }
+        }
+    }
+    Ok(bad)
+}
+
+fn case(program: &str) -> Case {
+    let mut all = cm_cases::perftest();
+    all.push(cm_cases::rping_verified("-V -C 10 -S 4000"));
+    let found = all.into_iter().find(|case| case.program == program);
+    found.expect("there is such a program")
+}
+
+/// Runs one program; how many FPDUs there were.
+fn one(
+    topology: &Topology<'_>,
+    veth_pair: &VethPair,
+    nonic: &Path,
+    case: &Case,
+    messages: &[&str],
+) -> Result<usize> {
+    let Shape::Connected(connected) = &case.shape else {
+        bail!("it does not connect");
+    };
+    let capture = Capture::start(veth_pair)?;
+    connected::run(topology, nonic, connected)?;
+    let text = capture.dissect()?;
+    for complaint in COMPLAINTS {
+        let line = text.lines().find(|line| line.contains(complaint));
+        ensure!(line.is_none(), "tshark says: {}", line.unwrap_or_default().trim());
+    }
+    for message in messages {
+        ensure!(
+            text.lines()
+                .any(|line| line.contains("OpCode:") && line.contains(message)),
+            "tshark sees no {message}"
+        );
+    }
+    Ok(text.matches("Good CRC32").count())
+}
+
+/// Writes down what passes between the namespaces.
+struct Capture {
+    tcpdump: Child,
+    file: PathBuf,
+}
+
+impl Capture {
+    fn start(veth_pair: &VethPair) -> Result<Self> {
+        let file = std::env::temp_dir().join(format!("nonic-dissect-{}.pcap", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        let here = RunAs {
+            namespace: Some(&veth_pair.left),
+            ..RunAs::default()
+        };
+        let tcpdump = here
+            .command(Path::new("tcpdump"))
+            .args([
+                "-i",
+                "veth",
+                "-B",
+                "65536",
+                "-U",
+                "--immediate-mode",
+                "-Z",
+                "root",
+                "-w",
+            ])
+            .arg(&file)
+            .arg("tcp")
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start tcpdump")?;
+        let capture = Self { tcpdump, file };
+        // The file's own header is written when the interface is open.
+        let deadline = Instant::now() + PATIENCE;
+        while std::fs::metadata(&capture.file).map_or(0, |file| file.len()) < 24 {
+            ensure!(Instant::now() < deadline, "tcpdump does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(capture)
+    }
+
+    /// What tshark makes of it.
+    fn dissect(mut self) -> Result<String> {
+        // Asked to end, it writes the rest.
+        let process = self.tcpdump.id().to_string();
+        Command::new("kill")
+            .args(["-INT", &process])
+            .status()
+            .context("cannot start kill")?;
+        self.tcpdump.wait()?;
+        let output = Command::new("tshark")
+            .args([
+                "--disable-heuristic",
+                "rpcrdma_iwarp",
+                "--disable-heuristic",
+                "smb_direct_iwarp",
+            ])
+            .args(["-O", "iwarp_mpa,iwarp_ddp_rdmap", "-r"])
+            .arg(&self.file)
+            .output()
+            .context("cannot start tshark")?;
+        ensure!(
+            output.status.success(),
+            "tshark: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.tcpdump.kill();
+        let _ = self.tcpdump.wait();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
