@@ -138,7 +138,13 @@ impl<'a> Bench<'a> {
 
     /// Writes down all packets of the wire until the answer is dropped.
     fn capture(&self, folder: &Path, case: &Case, direction: Direction, family: Family) -> Result<Process> {
-        let name = format!("{} {} {direction:?} {family:?}.pcap", self.mtu, case.name());
+        // The port tells apart what is run more than once.
+        let name = format!(
+            "{} {} {direction:?} {family:?} {}.pcap",
+            self.mtu,
+            case.name(),
+            self.port
+        );
         let file = folder.join(name.replace(['/', ' ', ','], "_"));
         let file = file.display().to_string();
         let words = [

@@ -36,10 +36,14 @@ pub(super) fn one_row(bench: &mut Bench<'_>, case: Case, quiet: bool) -> Result<
         if row.case.families.contains(family) {
             let breakdowns = bench.breakdowns;
             *cell = one_cell(bench, &row.case, direction, family)?;
-            if bench.breakdowns != breakdowns {
+            if bench.breakdowns == breakdowns {
+                seen.add(&bench.counters_file());
+            } else {
+                // What the guest before had counted went with it, and ours is nothing without theirs.
                 before = Counters::read(bench.guest, bench.opposite)?;
+                seen = Seen::default();
+                let _ = std::fs::remove_file(bench.counters_file());
             }
-            seen.add(&bench.counters_file());
         }
         if !quiet {
             write!(out, " {}", table::mark(cell))?;

@@ -27,6 +27,10 @@ pub(super) struct Hardware {
 /// How long a command may take that only asks or sets something.
 const SHORT: Duration = Duration::from_secs(60);
 
+/// A process that was killed and is there after so long waits for something in the kernel that does not come. More than what the
+/// kernel itself takes to notice.
+const UNKILLABLE: Duration = Duration::from_secs(40);
+
 /// A running guest; ends with its value.
 pub(crate) struct Guest {
     hardware: Hardware,
@@ -35,6 +39,8 @@ pub(crate) struct Guest {
     control: UnixStream,
     health: Health,
     commands: u32,
+    /// The last command that was ended by force.
+    killed: Option<Task>,
 }
 
 /// A command that was started in a guest.
@@ -76,6 +82,7 @@ impl Guest {
             control,
             health: Health::new(folder),
             commands: 0,
+            killed: None,
         })
     }
 
@@ -97,12 +104,23 @@ impl Guest {
         self.health.check(&mut self.emulator, &mut self.control)
     }
 
-    /// Whether it still does what it is told. Takes a moment.
+    /// Whether it still does what it is told, and what was killed is gone. Takes a moment; a kernel that cannot end a process gets
+    /// the time to say so itself.
     pub(crate) fn prove(&mut self) -> Result<(), Breakdown> {
-        match self.run("true") {
-            Ok(_) => self.check(),
-            Err(error) => Err(error.downcast().unwrap_or(Breakdown::Silent)),
-        }
+        let Some(task) = self.killed.take() else {
+            return self
+                .run("true")
+                .map(drop)
+                .map_err(|error| broken(error, Breakdown::Silent));
+        };
+        let number = task.number;
+        let gone = format!(
+            "exec 9<> <(:); while kill -0 -- -$(cat /run/lab/{number}.process) 2>/dev/null; do read -rt 0.2 -u 9; done"
+        );
+        self.start(&gone)
+            .and_then(|watch| self.wait(&watch, UNKILLABLE))
+            .map(drop)
+            .map_err(|error| broken(error, Breakdown::Unkillable))
     }
 
     /// This folder of ours is `/run/lab` there.
@@ -182,6 +200,7 @@ impl Guest {
 
     /// Ends a command and all it started, without a chance to say goodbye.
     pub(crate) fn kill(&mut self, task: &Task) -> Result<()> {
+        self.killed = Some(task.clone());
         writeln!(self.control, "kill {}", task.number).context("the guest does not listen")
     }
 
@@ -204,6 +223,11 @@ impl Drop for Guest {
         // It has nothing to lose: its files are ours, read-only, and the rest is memory.
         let _ = writeln!(self.control, "off");
     }
+}
+
+/// What is wrong with the guest: what was noticed, or else `otherwise`.
+fn broken(error: anyhow::Error, otherwise: Breakdown) -> Breakdown {
+    error.downcast().unwrap_or(otherwise)
 }
 
 fn emulator(kernel: &Kernel, folder: &Path, control: &Path, hardware: &Hardware) -> Vec<String> {
@@ -231,10 +255,11 @@ fn emulator(kernel: &Kernel, folder: &Path, control: &Path, hardware: &Hardware)
     );
     let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     // An emulated timer on a busy machine may fail the kernel's check of it, which is a panic.
+    // Call traces of tasks are printed as mere information.
     // A kernel that broke down ends, and the emulator with it; one that only warns says so on the console.
     words.push(format!(
         "console=ttyS0 no_timer_check quiet loglevel=5 panic=-1 oops=panic mitigations=off nokaslr random.trust_cpu=on net.ifnames=0 audit=0 \
-         sysctl.kernel.hung_task_timeout_secs=20 sysctl.kernel.hung_task_check_interval_secs=5 lab={number} mtu={mtu}"
+         sysctl.kernel.hung_task_timeout_secs=20 sysctl.kernel.hung_task_check_interval_secs=5 sysctl.kernel.printk=7 lab={number} mtu={mtu}"
     ));
     words
 }

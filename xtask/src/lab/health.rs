@@ -31,6 +31,8 @@ pub(crate) enum Breakdown {
     Ended(String),
     /// It does not answer.
     Silent,
+    /// A process that was killed does not end.
+    Unkillable,
 }
 
 impl Breakdown {
@@ -38,7 +40,7 @@ impl Breakdown {
     pub(crate) fn lines(&self) -> &[String] {
         match self {
             Self::Complaint(complaint) => complaint.lines(),
-            Self::Ended(_) | Self::Silent => &[],
+            Self::Ended(_) | Self::Silent | Self::Unkillable => &[],
         }
     }
 }
@@ -49,6 +51,7 @@ impl fmt::Display for Breakdown {
             Self::Complaint(complaint) => write!(f, "the guest's kernel broke down: {}", complaint.summary()),
             Self::Ended(words) => write!(f, "the guest died: {words}"),
             Self::Silent => write!(f, "the guest has not answered for {SILENCE:?}"),
+            Self::Unkillable => write!(f, "the guest's kernel cannot end a process"),
         }
     }
 }
