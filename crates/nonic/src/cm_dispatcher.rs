@@ -7,7 +7,7 @@ use nonic_core::Qpn;
 use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
 use nonic_engine::{ConnectionSink, Doorbell};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -69,17 +69,82 @@ impl ConnectionSink for CmDispatcher {
     }
 }
 
+/// Why a connection ended.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The peer's program ended it, or the peer's process ended.
+    #[error("the peer disconnected")]
+    Disconnected,
+    /// The peer took its acceptance back.
+    #[error("the peer rejected the connection")]
+    Rejected,
+    /// The peer does not answer any more.
+    #[error("the peer does not answer any more")]
+    Unreachable,
+    /// This program dropped the connection or shut it down.
+    #[error("the connection was dropped or shut down by this program")]
+    Local,
+}
+
+impl CloseReason {
+    /// What an event says of the end, if it is one.
+    fn of(event: &CmEvent) -> Option<Self> {
+        match event {
+            CmEvent::Disconnected { .. } => Some(CloseReason::Disconnected),
+            CmEvent::Rejected { .. } => Some(CloseReason::Rejected),
+            CmEvent::Unreachable { .. } => Some(CloseReason::Unreachable),
+            _ => None,
+        }
+    }
+}
+
 /// Events for one listener or connection.
 #[derive(Debug, Default)]
 pub(crate) struct EventChannel {
     events: Mutex<VecDeque<CmEvent>>,
+    /// Why the connection ended, if it has. Unlike an event it stays.
+    ended: OnceLock<CloseReason>,
     doorbell: Doorbell,
 }
 
 impl EventChannel {
     fn put(&self, event: CmEvent) {
+        if let Some(reason) = CloseReason::of(&event) {
+            let _ = self.ended.set(reason);
+        }
         self.lock().push_back(event);
         self.doorbell.ring();
+    }
+
+    /// The connection ends here, if it has not before.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        let _ = self.ended.set(reason);
+        self.doorbell.ring();
+    }
+
+    /// Why the connection ended, if it has.
+    pub(crate) fn ended(&self) -> Option<CloseReason> {
+        self.ended.get().copied()
+    }
+
+    /// Waits until it has, at most `timeout` (for ever without one).
+    pub(crate) fn wait_ended(&self, timeout: Option<Duration>) -> Option<CloseReason> {
+        let start = Instant::now();
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            if self.ended().is_some() || left.is_some_and(|left| left.is_zero()) {
+                return self.ended();
+            }
+            self.doorbell.sleep(left);
+        }
+    }
+
+    /// The same for a task.
+    pub(crate) fn poll_ended(&self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        self.doorbell.subscribe(context.waker());
+        // What came before subscribing woke nobody.
+        self.ended().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// The next event of which `pick` makes something; others are dropped.

@@ -35,17 +35,22 @@ pub use active::{Connecting, connect, connect_with};
 pub use datagram::{DatagramListener, DatagramService, Inquiry, Resolving, resolve};
 pub use passive::{Incoming, ListenError, Listener};
 
+pub use crate::cm_dispatcher::CloseReason;
 use crate::cm_dispatcher::EventChannel;
 use crate::device::Device;
-use crate::queue_pair::QueuePair;
+use crate::queue_pair::{QueuePair, ReceiveQueue, SendQueue};
 use crate::transport::Transport;
-use nonic_core::cm::{CmError, CmEvent, ConnectionId, RejectParams};
+use nonic_core::cm::{CmError, ConnectionId, RejectParams};
 use nonic_core::{CreateError, ModifyError, PathMtu};
 use nonic_wire::cm::RejectReason;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Why two ends did not come together.
@@ -88,7 +93,15 @@ pub enum ConnectError {
     Io(#[from] io::Error),
 }
 
-/// A connected queue pair. Dropping it disconnects.
+/// A connected queue pair. Dropping it disconnects; so the queue pair cannot be moved out of it:
+///
+/// ```compile_fail,E0509
+/// # fn f(builder: nonic::QueuePairBuilder<nonic::Rc>, peer: std::net::SocketAddr) -> Result<(), nonic::ConnectError> {
+/// let pair = nonic::connect(builder, peer, b"")?.wait()?.pair; // would disconnect at once
+/// # Ok(()) }
+/// ```
+///
+/// Take it apart by [`Connection::split`] to use its halves on different threads.
 ///
 /// When the peer disconnects, the queue pair goes to the error state: what is posted completes as flushed, so that
 /// whoever waits for a receive learns of it there. A peer whose process or host *died* cannot say so. A queue pair
@@ -98,10 +111,43 @@ pub struct Connection<T: Transport> {
     pub pair: QueuePair<T>,
     private_data: Vec<u8>,
     peer: SocketAddr,
-    handle: ConnectionHandle,
+    handle: Arc<ConnectionHandle>,
 }
 
 impl<T: Transport> Connection<T> {
+    fn new(pair: QueuePair<T>, private_data: Vec<u8>, peer: SocketAddr, handle: ConnectionHandle) -> Self {
+        pair.ends_with(&handle.channel);
+        Connection {
+            pair,
+            private_data,
+            peer,
+            handle: Arc::new(handle),
+        }
+    }
+
+    /// Its two halves, for different threads. It ends when both are dropped.
+    pub fn split(self) -> (SendHalf<T>, ReceiveHalf<T>) {
+        let (sq, rq) = self.pair.halves();
+        let send = SendHalf {
+            queue: sq,
+            _handle: Arc::clone(&self.handle),
+        };
+        let receive = ReceiveHalf {
+            queue: rq,
+            _handle: Arc::clone(&self.handle),
+        };
+        (send, receive)
+    }
+
+    /// The end of the connection, whichever side ends it, and why. It can be kept and awaited anywhere; the connection may be gone
+    /// by then.
+    #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
+    pub fn closed(&self) -> Closed {
+        Closed {
+            channel: Arc::clone(&self.handle.channel),
+        }
+    }
+
     /// The private data with which the peer connected or accepted, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
@@ -116,19 +162,20 @@ impl<T: Transport> Connection<T> {
     /// Waits until the peer has disconnected, at most `timeout` (for ever without one). Whether it has.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> bool {
-        self.handle.channel.wait(timeout, ended).is_some()
+        self.handle.channel.wait_ended(timeout).is_some()
     }
 
     /// The same, in a task.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     pub async fn disconnected(&self) {
-        std::future::poll_fn(|context| self.handle.channel.poll(context, ended)).await;
+        self.closed().await;
     }
 
     /// Tells the peer that the connection ends, and keeps the queue pair: it goes to the error state, and what is
     /// posted completes as flushed.
     #[doc(alias = "rdma_disconnect")]
     pub fn shutdown(&self) -> Result<(), ConnectError> {
+        self.handle.channel.end(CloseReason::Local);
         match self.handle.device.engine.disconnect(self.handle.id, &[]) {
             // The peer was faster, and nothing is left of it.
             Ok(()) | Err(CmError::NoSuchConnection) => {}
@@ -142,11 +189,90 @@ impl<T: Transport> Connection<T> {
     pub fn disconnect(self) {}
 }
 
-/// Whether an event is the end of a connection.
-fn ended(event: CmEvent) -> Option<()> {
-    match event {
-        CmEvent::Disconnected { .. } | CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } => Some(()),
-        _ => None,
+impl<T: Transport> Drop for Connection<T> {
+    fn drop(&mut self) {
+        // Unless it was split. Its parts do the rest; that this is here keeps `pair` from being moved out, which would disconnect
+        // it silently.
+        if Arc::strong_count(&self.handle) == 1 {
+            self.handle.channel.end(CloseReason::Local);
+        }
+    }
+}
+
+impl<T: Transport> Deref for Connection<T> {
+    type Target = QueuePair<T>;
+
+    fn deref(&self) -> &QueuePair<T> {
+        &self.pair
+    }
+}
+
+/// The send half of a connection, which lasts as long as either half.
+#[derive(Debug)]
+pub struct SendHalf<T: Transport> {
+    queue: SendQueue<T>,
+    _handle: Arc<ConnectionHandle>,
+}
+
+/// The receive half of a connection, which lasts as long as either half.
+#[derive(Debug)]
+pub struct ReceiveHalf<T: Transport> {
+    queue: ReceiveQueue<T>,
+    _handle: Arc<ConnectionHandle>,
+}
+
+impl<T: Transport> Deref for SendHalf<T> {
+    type Target = SendQueue<T>;
+
+    fn deref(&self) -> &SendQueue<T> {
+        &self.queue
+    }
+}
+
+impl<T: Transport> DerefMut for SendHalf<T> {
+    fn deref_mut(&mut self) -> &mut SendQueue<T> {
+        &mut self.queue
+    }
+}
+
+impl<T: Transport> Deref for ReceiveHalf<T> {
+    type Target = ReceiveQueue<T>;
+
+    fn deref(&self) -> &ReceiveQueue<T> {
+        &self.queue
+    }
+}
+
+impl<T: Transport> DerefMut for ReceiveHalf<T> {
+    fn deref_mut(&mut self) -> &mut ReceiveQueue<T> {
+        &mut self.queue
+    }
+}
+
+/// The end of a connection: await it or wait for it.
+#[derive(Clone, Debug)]
+#[must_use = "it is there to be awaited"]
+pub struct Closed {
+    channel: Arc<EventChannel>,
+}
+
+impl Closed {
+    /// Why it ended, if it has.
+    pub fn reason(&self) -> Option<CloseReason> {
+        self.channel.ended()
+    }
+
+    /// Waits until it has, at most `timeout` (for ever without one).
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<CloseReason> {
+        self.channel.wait_ended(timeout)
+    }
+}
+
+impl Future for Closed {
+    type Output = CloseReason;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CloseReason> {
+        self.channel.poll_ended(context)
     }
 }
 
@@ -176,8 +302,15 @@ impl ConnectionHandle {
     }
 }
 
+impl fmt::Debug for ConnectionHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ConnectionHandle").field(&self.id).finish()
+    }
+}
+
 impl Drop for ConnectionHandle {
     fn drop(&mut self) {
+        self.channel.end(CloseReason::Local);
         // It may have ended already.
         let _ = self.device.engine.abandon(self.id);
         self.device.cm_dispatcher.forget(self.id);

@@ -46,6 +46,39 @@ impl Device {
         })
     }
 
+    /// Opens the device of the interface that has this address.
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn for_addr(address: IpAddr) -> Result<Self, OpenError> {
+        let interfaces = Self::interfaces().map_err(|error| OpenError::Io {
+            name: format!("the device of {address}"),
+            error,
+        })?;
+        let found = interfaces
+            .iter()
+            .find(|netdev| netdev.gids.iter().any(|gid| gid.address.ip == address));
+        match found {
+            Some(netdev) => Self::open(&netdev.device_name()),
+            None => Err(OpenError::NotFound {
+                name: format!("that of {address}"),
+                available: interfaces
+                    .iter()
+                    .map(NetDevice::device_name)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            }),
+        }
+    }
+
+    /// Opens the device from which the kernel would send to `peer`.
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn toward(peer: IpAddr) -> Result<Self, OpenError> {
+        let source = crate::route::source_of((peer, 0).into()).map_err(|error| OpenError::Io {
+            name: format!("a device toward {peer}"),
+            error,
+        })?;
+        Self::for_addr(source)
+    }
+
     /// The interface it stands on.
     #[doc(alias("ibv_get_device_name", "ibv_device"))]
     pub fn netdev(&self) -> &NetDevice {

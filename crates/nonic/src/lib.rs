@@ -51,16 +51,20 @@ mod device;
 mod endpoint;
 mod memory;
 mod outstanding;
+mod pool;
 mod posting;
 mod queue_pair;
+mod request;
+mod route;
 mod shared_receive_queue;
+mod ticket;
 mod transport;
 
 pub use completion::{Next, WaitError};
-pub use connection::{ConnectError, ListenError, Resolving};
+pub use connection::{CloseReason, Closed, ConnectError, ListenError, ReceiveHalf, Resolving, SendHalf};
 pub use device::Usage;
 pub use endpoint::{Endpoint, ParseEndpointError};
-pub use memory::{MemoryError, ParseRemoteSliceError};
+pub use memory::{BufferSet, MemoryError, ParseRemoteSliceError};
 pub use nonic_core::{
     AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
 };
@@ -68,6 +72,8 @@ pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
 pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{Config, DirectRoad, LaneRoad, LinkCounters, OpenError, roads};
 pub use nonic_wire::cm::RejectReason;
+pub use queue_pair::Fetch;
+pub use request::{Receive, Received, Request, RequestError, RequestFailed};
 pub use transport::{Connected, Datagram, Reliable};
 
 // Whoever knows verbs searches for their names. Those of types and functions stand here and not at the items because
@@ -110,6 +116,8 @@ pub use memory::Exposed;
 pub use memory::Lease;
 #[doc(alias = "remote_addr")]
 pub use memory::RemoteSlice;
+#[doc(alias("ibv_mr", "ibv_reg_mr"))]
+pub use pool::Pool;
 #[doc(alias = "bad_wr")]
 pub use posting::Refused;
 #[doc(alias("ibv_qp_attr", "rdma_conn_param"))]

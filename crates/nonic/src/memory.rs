@@ -5,6 +5,7 @@
 //! turns it into something that is no slice any more.
 
 use crate::device::Domain;
+use crate::pool::Home;
 use nonic_core::{Access, Key, KeyError, KeySpec, Region};
 use nonic_engine::memory::Pages;
 use smallvec::SmallVec;
@@ -63,6 +64,8 @@ pub struct Lease {
     memory: Arc<Registered>,
     offset: usize,
     len: usize,
+    /// Of which pool it is a buffer, to which that goes back with its last part.
+    home: Option<Arc<Home>>,
 }
 
 impl Domain {
@@ -103,7 +106,19 @@ impl Lease {
             memory,
             offset: 0,
             len,
+            home: None,
         })
+    }
+
+    /// The first `len` bytes, as a buffer of a pool.
+    pub(crate) fn pooled(self, len: usize, home: impl FnOnce(Lease) -> Home) -> Lease {
+        let (memory, offset) = (Arc::clone(&self.memory), self.offset);
+        Lease {
+            memory,
+            offset,
+            len: len.min(self.len),
+            home: Some(Arc::new(home(self))),
+        }
     }
 
     /// Cuts it in two at `mid`.
@@ -117,8 +132,26 @@ impl Lease {
             memory: Arc::clone(&self.memory),
             offset: self.offset + mid,
             len: self.len - mid,
+            home: self.home.clone(),
         };
         (Lease { len: mid, ..self }, right)
+    }
+
+    /// Puts what was cut in two together again. Both come back if they are not neighbours.
+    pub fn join(self, next: Lease) -> Result<Lease, (Lease, Lease)> {
+        let same_home = match (&self.home, &next.home) {
+            (Some(home), Some(other)) => Arc::ptr_eq(home, other),
+            (None, None) => true,
+            _ => false,
+        };
+        let neighbours = Arc::ptr_eq(&self.memory, &next.memory) && self.offset + self.len == next.offset;
+        if !(same_home && neighbours) {
+            return Err((self, next));
+        }
+        Ok(Lease {
+            len: self.len + next.len,
+            ..self
+        })
     }
 
     /// Lets peers at it, with the given rights. Local write is implied.
@@ -219,6 +252,42 @@ impl From<SmallVec<[Lease; 1]>> for Buffers {
     }
 }
 
+/// What a request can be posted with, and what comes back in the same form when it is done: one [`Lease`], or several.
+pub trait BufferSet: Into<Buffers> + Send + 'static {
+    /// The same again.
+    fn from_buffers(buffers: Buffers) -> Self;
+}
+
+impl BufferSet for Buffers {
+    fn from_buffers(buffers: Buffers) -> Self {
+        buffers
+    }
+}
+
+/// No buffers: what is sent inline needs none.
+impl BufferSet for () {
+    fn from_buffers(_none: Buffers) -> Self {}
+}
+
+impl From<()> for Buffers {
+    fn from((): ()) -> Self {
+        Buffers::default()
+    }
+}
+
+impl BufferSet for Lease {
+    fn from_buffers(buffers: Buffers) -> Self {
+        let only = buffers.into_iter().next();
+        only.expect("a request returns the buffers it was posted with")
+    }
+}
+
+impl BufferSet for Vec<Lease> {
+    fn from_buffers(buffers: Buffers) -> Self {
+        buffers.0.into_vec()
+    }
+}
+
 impl IntoIterator for Buffers {
     type Item = Lease;
     type IntoIter = smallvec::IntoIter<[Lease; 1]>;
@@ -229,6 +298,11 @@ impl IntoIterator for Buffers {
 }
 
 impl Buffers {
+    /// How many bytes they have together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|lease| lease.len() as u64).sum()
+    }
+
     pub(crate) fn sges(&self) -> SmallVec<[nonic_core::Sge; 4]> {
         self.0.iter().map(Lease::sge).collect()
     }
@@ -337,6 +411,7 @@ impl Exposed {
         let busy = engine.try_revoke(self.key.value()) == Err(KeyError::Busy);
         if busy {
             std::mem::forget(Arc::clone(&lease.memory));
+            std::mem::forget(lease.home.clone());
         }
         !busy
     }

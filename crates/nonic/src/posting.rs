@@ -3,7 +3,7 @@
 use crate::completion::CompletionQueue;
 use crate::memory::Buffers;
 use crate::outstanding::WorkQueueId;
-use nonic_core::{PostError, RecvRequest};
+use nonic_core::{PostError, RecvRefused, RecvRequest};
 
 /// A request that was not taken, and its buffers back.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,10 @@ pub(crate) fn post_receive(
     post: impl FnOnce(&RecvRequest<'_>) -> Result<(), PostError>,
 ) -> Result<(), Refused> {
     let sges = buffers.sges();
-    let wr_id = queue.admit(id, work_queue, buffers);
+    let wr_id = queue.admit(id, work_queue, buffers).map_err(|buffers| Refused {
+        error: RecvRefused::Full.into(),
+        buffers,
+    })?;
     match post(&RecvRequest { wr_id, sges: &sges }) {
         Ok(()) => Ok(()),
         Err(error) => Err(Refused {

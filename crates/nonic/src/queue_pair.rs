@@ -1,20 +1,50 @@
 //! Queue pairs: made, connected by exchanging endpoints, and used through two independent halves.
 
+mod awaited;
 mod builder;
 mod handle;
 mod receive;
 mod send;
 
+pub use awaited::Fetch;
 pub use builder::{ConnectOptions, Prepared, QueuePairBuilder};
 pub use receive::ReceiveQueue;
 pub use send::{Peer, RefusedBatch, SendQueue};
 
+use crate::cm_dispatcher::EventChannel;
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::transport::Transport;
 use nonic_core::{ModifyError, QpAttributes, QpState, Qpn};
+use std::sync::Arc;
 
-/// A queue pair ready for use. Take it apart to use its halves on different threads.
+/// A queue pair ready for use.
+///
+/// It can be used in two ways, and in both at once:
+/// - Its own methods begin a request and answer a future, which is also what a thread can wait on. Any number of tasks and threads
+///   may use one queue pair, many requests may be under way, and one that finds the queue full waits for its turn. Nobody need look
+///   after a completion queue: [`Domain::pair`](crate::Domain::pair) makes a queue pair that has one of its own.
+/// - Its two halves, `sq` and `rq`, are the verbs as they are: requests with numbers, and completions that are polled from a
+///   [`CompletionQueue`](crate::CompletionQueue). Take it apart to use them on different threads.
+///
+/// ```
+/// use nonic::{Access, Device, Rc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let domain = Device::open("roce_lo")?.domain();
+/// let (left, right) = (domain.pair::<Rc>()?, domain.pair::<Rc>()?);
+/// let (here, there) = (left.endpoint(), right.endpoint());
+/// let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+///
+/// let shelf = domain.lease_from(b"on the shelf")?.expose(Access::REMOTE_READ)?;
+/// let book = left.read(domain.lease(12)?, shelf.remote()).wait()?; // or `.await?`
+/// assert_eq!(&book[..], b"on the shelf");
+///
+/// let receive = right.recv(domain.lease(64)?);
+/// left.send(domain.lease_from(b"thank you")?).wait()?;
+/// assert_eq!(receive.wait()?.bytes(), b"thank you");
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct QueuePair<T: Transport> {
     /// Where sends, writes, reads and atomics are posted.
@@ -37,6 +67,22 @@ impl<T: Transport> QueuePair<T> {
 
     pub(crate) fn device(&self) -> &Device {
         &self.sq.handle.domain.device
+    }
+
+    /// The same queue pair in two halves of their own.
+    pub(crate) fn halves(&self) -> (SendQueue<T>, ReceiveQueue<T>) {
+        let handle = &self.sq.handle;
+        (
+            SendQueue::new(Arc::clone(handle)),
+            ReceiveQueue::new(Arc::clone(handle)),
+        )
+    }
+
+    /// It belongs to a connection: requests that end with it say so.
+    pub(crate) fn ends_with(&self, connection: &Arc<EventChannel>) {
+        let handle = &self.sq.handle;
+        handle.send_queue.ends_with(handle.send_work_queue, connection);
+        handle.recv_queue.ends_with(handle.receive_work_queue, connection);
     }
 
     /// Brings it to the error state: what is posted completes as flushed.

@@ -13,6 +13,8 @@ pub struct SharedReceiveQueue {
     pub(crate) domain: Domain,
     pub(crate) queue: CompletionQueue,
     pub(crate) srq: Arc<nonic_core::ReceiveQueue>,
+    /// Its requests belong to no queue pair yet, and end with the completion queue.
+    work_queue: WorkQueueId,
 }
 
 impl Domain {
@@ -26,6 +28,7 @@ impl Domain {
             domain: self.clone(),
             queue: queue.clone(),
             srq,
+            work_queue: queue.open_work_queue(None, u32::try_from(capacity).unwrap_or(u32::MAX)),
         }
     }
 }
@@ -35,7 +38,7 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {
         let keys = self.domain.device.engine.keys();
-        post_receive(&self.queue, WorkQueueId::SHARED, id, buffers.into(), |request| {
+        post_receive(&self.queue, self.work_queue, id, buffers.into(), |request| {
             self.srq.post(request, keys).map_err(Into::into)
         })
         .inspect(|()| self.domain.device.engine.receives_posted())

@@ -174,19 +174,19 @@ impl Device {
         self.wake_up(wait);
     }
 
-    /// Waits until there is a completion in a queue whose notifications ring the doorbell, at most for `timeout`. Another
-    /// thread may have taken it when this returns.
+    /// Waits until `ready` says so, which a completion in a queue whose notifications ring the doorbell makes true, or somebody who
+    /// rings it; at most for `timeout`. Another thread may have taken the completion when this returns.
     pub fn wait(
         &self,
         waits: &Waits,
         cq: &CompletionQueue,
         doorbell: &Doorbell,
         timeout: Option<Duration>,
+        ready: impl Fn() -> bool,
     ) -> io::Result<()> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let ready = || !cq.is_empty();
         let mut wait = Wait::default();
-        while let Some(watched) = self.wait_step(waits, &mut wait, ready) {
+        while let Some(watched) = self.wait_step(waits, &mut wait, &ready) {
             // Each time: another thread that waits may have had what the last notification was for.
             cq.arm(Arm::Next);
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));

@@ -4,11 +4,12 @@ use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::queue_pair::{ConnectOptions, Prepared, QueuePairBuilder};
+use crate::route::source_of;
 use crate::transport::Connected;
 use nonic_core::cm::{CmEvent, ConnectParams, ConnectResponse, Route};
 use nonic_wire::cm::{IpHeader, PortSpace, ServiceId};
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -127,12 +128,7 @@ impl<T: Connected> Connecting<T> {
         };
         let pair = prepared.connect_by_cm(&endpoint, &options)?;
         handle.device.engine.establish(handle.id, &[])?;
-        Ok(Connection {
-            pair,
-            private_data: response.private_data,
-            peer: self.peer,
-            handle,
-        })
+        Ok(Connection::new(pair, response.private_data, self.peer, handle))
     }
 }
 
@@ -176,13 +172,7 @@ fn answer(event: CmEvent) -> Option<Answer> {
 
 /// Which of the device's addresses the kernel would send from.
 fn route(device: &Device, peer: SocketAddr) -> Result<u8, ConnectError> {
-    let any: IpAddr = match peer {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    // Connecting a datagram socket sends nothing; it only chooses a source address.
-    let probe = UdpSocket::bind((any, 0))?;
-    probe.connect(peer).map_err(|_| ConnectError::NoRoute(peer))?;
-    let index = device.gid_index(probe.local_addr()?.ip());
+    let source = source_of(peer).map_err(|_| ConnectError::NoRoute(peer))?;
+    let index = device.gid_index(source);
     index.ok_or(ConnectError::NoRoute(peer))
 }

@@ -174,12 +174,7 @@ impl Incoming {
             ..AcceptParams::new(own.qpn, own.psn)
         };
         handle.device.engine.accept(handle.id, &params)?;
-        Ok(Connection {
-            pair,
-            private_data: request.private_data,
-            peer,
-            handle,
-        })
+        Ok(Connection::new(pair, request.private_data, peer, handle))
     }
 
     /// Rejects it. At most 148 bytes of private data reach the peer's program.

@@ -13,7 +13,7 @@ use nonic_core::{
 };
 use nonic_engine::netdev::Wire;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A queue pair to be made.
@@ -21,8 +21,9 @@ use std::time::Duration;
 #[must_use = "nothing is made until `build`"]
 pub struct QueuePairBuilder<T: Transport> {
     domain: Domain,
-    send_queue: CompletionQueue,
-    recv_queue: CompletionQueue,
+    /// Without one it gets one of its own.
+    send_queue: Option<CompletionQueue>,
+    recv_queue: Option<CompletionQueue>,
     srq: Option<SharedReceiveQueue>,
     capacity: QpCapacity,
     gid_index: Option<u8>,
@@ -40,16 +41,29 @@ impl Domain {
     /// A queue pair to be adjusted before it is made.
     #[doc(alias("ibv_create_qp", "rdma_create_qp"))]
     pub fn queue_pair_builder<T: Transport>(&self, queue: &CompletionQueue) -> QueuePairBuilder<T> {
-        QueuePairBuilder::new(self, queue)
+        QueuePairBuilder::new(self, Some(queue.clone()))
+    }
+
+    /// A queue pair with default sizes and a completion queue of its own, for requests that are waited for one by one: see
+    /// [`QueuePair`].
+    #[doc(alias("ibv_create_qp", "rdma_create_qp"))]
+    pub fn pair<T: Transport>(&self) -> Result<Prepared<T>, CreateError> {
+        self.pair_builder().build()
+    }
+
+    /// The same, to be adjusted before it is made, or to be connected by address and port.
+    #[doc(alias("ibv_create_qp", "rdma_create_qp"))]
+    pub fn pair_builder<T: Transport>(&self) -> QueuePairBuilder<T> {
+        QueuePairBuilder::new(self, None)
     }
 }
 
 impl<T: Transport> QueuePairBuilder<T> {
-    fn new(domain: &Domain, queue: &CompletionQueue) -> Self {
+    fn new(domain: &Domain, queue: Option<CompletionQueue>) -> Self {
         QueuePairBuilder {
             domain: domain.clone(),
             send_queue: queue.clone(),
-            recv_queue: queue.clone(),
+            recv_queue: queue,
             srq: None,
             capacity: QpCapacity::default(),
             gid_index: None,
@@ -65,13 +79,13 @@ impl<T: Transport> QueuePairBuilder<T> {
     /// Completes receives elsewhere than sends.
     #[doc(alias = "recv_cq")]
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
-        self.recv_queue = queue.clone();
+        self.recv_queue = Some(queue.clone());
         self
     }
 
     /// Draws receives from a shared queue; they complete to the queue's own completion queue.
     pub fn shared_receives(mut self, srq: &SharedReceiveQueue) -> Self {
-        self.recv_queue = srq.queue.clone();
+        self.recv_queue = Some(srq.queue.clone());
         self.srq = Some(srq.clone());
         self
     }
@@ -105,11 +119,15 @@ impl<T: Transport> QueuePairBuilder<T> {
             .ok_or(CreateError::Limit("the GID index"))?;
         let ip = gid.address.ip;
         let srq = self.srq.map(|srq| srq.srq);
+        let send_queue = self
+            .send_queue
+            .unwrap_or_else(|| CompletionQueue::new(&self.domain.device, 0));
+        let recv_queue = self.recv_queue.unwrap_or_else(|| send_queue.clone());
         let qpn = engine.create_qp(QpInit {
             service: T::SERVICE,
             pd: self.domain.pd,
-            send_cq: self.send_queue.shared.core.clone(),
-            recv_cq: self.recv_queue.shared.core.clone(),
+            send_cq: send_queue.shared.core.clone(),
+            recv_cq: recv_queue.shared.core.clone(),
             srq: srq.clone(),
             capacity: self.capacity,
             // Every buffer comes back in a completion.
@@ -128,13 +146,20 @@ impl<T: Transport> QueuePairBuilder<T> {
             mtu: engine.config().port_mtu,
             qkey,
         };
+        // Those of a shared queue are counted there.
+        let receives = if srq.is_some() {
+            0
+        } else {
+            self.capacity.max_recv_wr
+        };
         let handle = Arc::new(QpHandle {
+            words: Mutex::default(),
             domain: self.domain,
             qpn,
-            send_work_queue: self.send_queue.open_work_queue(),
-            send_queue: self.send_queue,
-            receive_work_queue: self.recv_queue.open_work_queue(),
-            recv_queue: self.recv_queue,
+            send_work_queue: send_queue.open_work_queue(Some(qpn), self.capacity.max_send_wr),
+            send_queue,
+            receive_work_queue: recv_queue.open_work_queue(Some(qpn), receives),
+            recv_queue,
             endpoint,
             gid_index,
             srq,

@@ -184,17 +184,28 @@ impl<T: Transport> SendQueue<T> {
         Ok(answer)
     }
 
-    /// Posts what was held.
+    /// Posts what was held, as far as there is room for it.
     fn post_held(&mut self) -> Result<(), RefusedBatch> {
-        let requests: SmallVec<[SendRequest<'_>; 32]> = self.held.iter().map(Held::request).collect();
-        let engine = &self.handle.domain.device.engine;
-        let posted = engine.post_sends(self.handle.qpn, &requests);
+        let QpHandle {
+            domain,
+            qpn,
+            send_queue,
+            send_work_queue,
+            ..
+        } = &*self.handle;
+        let room = self.held.len() - send_queue.excess(*send_work_queue, self.held.len());
+        let requests: SmallVec<[SendRequest<'_>; 32]> = self.held[..room].iter().map(Held::request).collect();
+        let posted = domain.device.engine.post_sends(*qpn, &requests);
         drop(requests);
-        let outcome = posted.map_err(|(index, error)| {
-            let queue = &self.handle.send_queue;
+        let refused = match posted {
+            Err((index, error)) => Some((index, error)),
+            Ok(()) if room < self.held.len() => Some((room, PostError::SendQueueFull)),
+            Ok(()) => None,
+        };
+        let outcome = refused.map_or(Ok(()), |(index, error)| {
             let refused = self.held.drain(index..);
-            let requests = refused.map(|held| queue.withdraw(held.wr_id)).collect();
-            RefusedBatch { error, requests }
+            let requests = refused.map(|held| send_queue.withdraw(held.wr_id)).collect();
+            Err(RefusedBatch { error, requests })
         });
         self.held.clear();
         outcome
@@ -216,10 +227,9 @@ impl<T: Transport> SendQueue<T> {
             ..
         } = &*self.handle;
         let sges = buffers.sges();
-        let wr_id = send_queue.admit(id, *send_work_queue, buffers);
         if self.batching {
             self.held.push(Held {
-                wr_id,
+                wr_id: send_queue.admit_to_batch(id, *send_work_queue, buffers),
                 op,
                 flags,
                 destination,
@@ -227,6 +237,12 @@ impl<T: Transport> SendQueue<T> {
             });
             return Ok(());
         }
+        let wr_id = send_queue
+            .admit(id, *send_work_queue, buffers)
+            .map_err(|buffers| Refused {
+                error: PostError::SendQueueFull,
+                buffers,
+            })?;
         let request = SendRequest {
             wr_id,
             op,
@@ -250,8 +266,7 @@ impl<T: Transport> SendQueue<T> {
         remote: &RemoteSlice,
         buffers: Buffers,
     ) -> Result<(), Refused> {
-        let length: u64 = buffers.0.iter().map(|lease| lease.len() as u64).sum();
-        if length > remote.len {
+        if buffers.bytes() > remote.len {
             return Err(Refused {
                 error: PostError::Length,
                 buffers,
@@ -408,7 +423,7 @@ impl<T: Datagram> SendQueue<T> {
         self.post(id, op, SendFlags::SOLICITED, Some(destination), buffers.into())
     }
 
-    fn destination(&self, Peer { ip, qpn, qkey }: Peer) -> Destination {
+    pub(super) fn destination(&self, Peer { ip, qpn, qkey }: Peer) -> Destination {
         Destination {
             gid_index: self.handle.gid_index,
             ip,

@@ -1,0 +1,126 @@
+//! Buffers that are used again: registering memory costs microseconds and a page, taking a buffer out of a pool neither.
+//!
+//! A pool has classes of sizes. Each grows by a piece of registered memory that holds several buffers, and keeps what it has: what
+//! was needed once is needed again. It gives nothing back to the system before it is dropped, with all of its buffers.
+
+use crate::device::Domain;
+use crate::memory::{Lease, MemoryError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The sizes of buffers; larger ones are not kept.
+const CLASSES: [usize; 8] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// Memory by which a class grows, but for those whose buffers are larger.
+const PIECE: usize = 64 << 10;
+
+/// Registered buffers of all sizes, to be used again and again. Clones are handles to the same pool.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = nonic::Device::open("roce_lo")?.domain().pool();
+/// let buffer = pool.lease_from(b"hello")?;
+/// assert_eq!(buffer.len(), 5);
+/// drop(buffer); // back in the pool, when it was sent and its completion has returned it
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    domain: Domain,
+    /// Buffers that nobody has, by class.
+    free: [Mutex<Vec<Lease>>; CLASSES.len()],
+}
+
+/// Where a buffer goes back to when the last part of it is dropped.
+pub(crate) struct Home {
+    pool: Arc<Shared>,
+    class: usize,
+    whole: Option<Lease>,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            self.pool.lock(self.class).push(whole);
+        }
+    }
+}
+
+impl Domain {
+    /// A pool of buffers, empty until they are asked for.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn pool(&self) -> Pool {
+        Pool {
+            shared: Arc::new(Shared {
+                domain: self.clone(),
+                free: Default::default(),
+            }),
+        }
+    }
+}
+
+impl Pool {
+    /// A buffer of `len` bytes, with whatever it had in it when this program last used it. What is larger than the largest class,
+    /// 1 MiB, is registered for this once.
+    pub fn lease(&self, len: usize) -> Result<Lease, MemoryError> {
+        let Some(class) = CLASSES.iter().position(|size| len <= *size) else {
+            return self.shared.domain.lease(len);
+        };
+        let free = self.shared.lock(class).pop();
+        let whole = match free {
+            Some(whole) => whole,
+            None => self.shared.grow(class)?,
+        };
+        Ok(whole.pooled(len, |whole| Home {
+            pool: Arc::clone(&self.shared),
+            class,
+            whole: Some(whole),
+        }))
+    }
+
+    /// A buffer with a copy of `bytes`.
+    pub fn lease_from(&self, bytes: &[u8]) -> Result<Lease, MemoryError> {
+        let mut lease = self.lease(bytes.len())?;
+        lease.copy_from_slice(bytes);
+        Ok(lease)
+    }
+
+    /// How many buffers are in it that nobody has at the moment.
+    pub fn free(&self) -> usize {
+        (0..CLASSES.len())
+            .map(|class| self.shared.lock(class).len())
+            .sum()
+    }
+}
+
+impl Shared {
+    /// Registers more memory for a class; one buffer of it.
+    fn grow(&self, class: usize) -> Result<Lease, MemoryError> {
+        let size = CLASSES[class];
+        let count = (PIECE / size).max(1);
+        let mut rest = self.domain.lease(size * count)?;
+        let mut free = self.lock(class);
+        for _ in 1..count {
+            let (buffer, left) = rest.split_at(size);
+            free.push(buffer);
+            rest = left;
+        }
+        Ok(rest)
+    }
+
+    fn lock(&self, class: usize) -> MutexGuard<'_, Vec<Lease>> {
+        self.free[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("free", &self.free())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,276 @@
+//! Requests that are waited for one by one: as futures, on any runtime, or by a thread that sleeps.
+//!
+//! A request is posted when it is made, not when it is first polled, so requests keep the order in which they were made. It cannot
+//! be taken back: dropped, it goes on, and its buffers are freed when the NIC is done with them.
+//!
+//! One that finds its queue full is posted when there is room, which shows when somebody looks into the completion queue: whoever
+//! waits for a request of the same queue pair does.
+
+use crate::cm_dispatcher::CloseReason;
+use crate::completion::{Completion, CompletionQueue, WaitError};
+use crate::memory::{BufferSet, Buffers};
+use crate::outstanding::{Work, WorkQueueId};
+use crate::posting::Refused;
+use crate::ticket::{Outcome, Ticket};
+use nonic_core::{CqOverflow, PostError, Qpn, Status};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// Why a request did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The NIC did not take it.
+    #[error(transparent)]
+    Refused(#[from] PostError),
+    /// It failed; the queue pair is of no use any more.
+    #[error(transparent)]
+    Failed(#[from] Status),
+    /// The connection ended before it was done.
+    #[error(transparent)]
+    Closed(#[from] CloseReason),
+    /// The queue pair was dropped before it was done.
+    #[error("the queue pair was dropped while the request was under way")]
+    Dropped,
+    /// Completions were lost.
+    #[error(transparent)]
+    Overflow(#[from] CqOverflow),
+    /// The operating system refused to wait.
+    #[error(transparent)]
+    Wait(#[from] io::Error),
+}
+
+impl From<WaitError> for RequestError {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Overflow(overflow) => RequestError::Overflow(overflow),
+            WaitError::Io(error) => RequestError::Wait(error),
+        }
+    }
+}
+
+/// A request that did not succeed, and its buffers back.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RequestFailed {
+    /// Why.
+    #[source]
+    pub error: RequestError,
+    /// What it was posted with. None, if completions were lost.
+    pub buffers: Buffers,
+}
+
+impl RequestFailed {
+    fn without_buffers(error: impl Into<RequestError>) -> Self {
+        RequestFailed {
+            error: error.into(),
+            buffers: Buffers::default(),
+        }
+    }
+}
+
+/// A request under way that ends with a completion.
+pub(crate) struct Pending {
+    queue: CompletionQueue,
+    ticket: Arc<Ticket>,
+}
+
+impl Pending {
+    pub(crate) fn submit(
+        queue: &CompletionQueue,
+        work_queue: WorkQueueId,
+        buffers: Buffers,
+        work: Work,
+    ) -> Self {
+        Pending {
+            queue: queue.clone(),
+            ticket: queue.submit(work_queue, buffers, work),
+        }
+    }
+
+    /// One that is refused before the NIC is asked.
+    pub(crate) fn refused(queue: &CompletionQueue, error: PostError, buffers: Buffers) -> Self {
+        let ticket = Arc::new(Ticket::default());
+        ticket.deliver(Outcome::Refused(Refused { error, buffers }));
+        Pending {
+            queue: queue.clone(),
+            ticket,
+        }
+    }
+
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Completion, RequestFailed>> {
+        self.queue.poll_ticket(&self.ticket, context).map(settle)
+    }
+
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<Result<Completion, RequestFailed>> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        match self.queue.wait_ticket(&self.ticket, deadline) {
+            Ok(outcome) => outcome.map(settle),
+            Err(error) => Some(Err(RequestFailed::without_buffers(error))),
+        }
+    }
+}
+
+fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
+    match outcome {
+        Outcome::Completed(completion, ended) => match completion.result {
+            Ok(_) => Ok(completion),
+            Err(status) => Err(RequestFailed {
+                error: ended.map_or(status.into(), RequestError::Closed),
+                buffers: completion.buffers.into(),
+            }),
+        },
+        Outcome::Refused(Refused { error, buffers }) => Err(RequestFailed {
+            error: error.into(),
+            buffers,
+        }),
+        Outcome::Closed(buffers) => Err(RequestFailed {
+            error: RequestError::Dropped,
+            buffers,
+        }),
+        Outcome::Overflow(overflow) => Err(RequestFailed::without_buffers(overflow)),
+    }
+}
+
+/// A SEND, WRITE or READ under way. Await it or wait for it: it answers the buffers it was made with, after a READ with what was read.
+///
+/// Dropping it does not take it back.
+#[must_use = "the buffers come back from it"]
+pub struct Request<B: BufferSet> {
+    pending: Pending,
+    buffers: PhantomData<fn() -> B>,
+}
+
+impl<B: BufferSet> Request<B> {
+    pub(crate) fn new(pending: Pending) -> Self {
+        Request {
+            pending,
+            buffers: PhantomData,
+        }
+    }
+
+    /// Waits until it is done. The thread drives the NIC meanwhile.
+    pub fn wait(self) -> Result<B, RequestFailed> {
+        let done = self.pending.wait(None).expect("no time limit was given")?;
+        Ok(B::from_buffers(done.buffers.into()))
+    }
+
+    /// The same, for at most `timeout`; if it is not done then, here it is again.
+    pub fn wait_within(self, timeout: Duration) -> Result<Result<B, RequestFailed>, Self> {
+        match self.pending.wait(Some(timeout)) {
+            Some(done) => Ok(done.map(|done| B::from_buffers(done.buffers.into()))),
+            None => Err(self),
+        }
+    }
+}
+
+impl<B: BufferSet> Future for Request<B> {
+    type Output = Result<B, RequestFailed>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = self.pending.poll(context);
+        done.map_ok(|done| B::from_buffers(done.buffers.into()))
+    }
+}
+
+/// A receive under way. Await it or wait for it.
+///
+/// Dropping it does not take it back: a message that it gets then is lost.
+#[must_use = "a message that it gets is lost without it"]
+pub struct Receive<B: BufferSet> {
+    pending: Pending,
+    buffers: PhantomData<fn() -> B>,
+}
+
+impl<B: BufferSet> Receive<B> {
+    pub(crate) fn new(pending: Pending) -> Self {
+        Receive {
+            pending,
+            buffers: PhantomData,
+        }
+    }
+
+    /// Waits for a message. The thread drives the NIC meanwhile.
+    pub fn wait(self) -> Result<Received<B>, RequestFailed> {
+        let done = self.pending.wait(None).expect("no time limit was given")?;
+        Ok(Received::new(done))
+    }
+
+    /// The same, for at most `timeout`; if there was none by then, here it is again.
+    pub fn wait_within(self, timeout: Duration) -> Result<Result<Received<B>, RequestFailed>, Self> {
+        match self.pending.wait(Some(timeout)) {
+            Some(done) => Ok(done.map(Received::new)),
+            None => Err(self),
+        }
+    }
+}
+
+impl<B: BufferSet> Future for Receive<B> {
+    type Output = Result<Received<B>, RequestFailed>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.pending.poll(context).map_ok(Received::new)
+    }
+}
+
+/// A message that was received.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Received<B> {
+    /// Where it is.
+    pub buffers: B,
+    /// Its length in bytes; for a datagram, the network header of 40 bytes in front of it included.
+    #[doc(alias = "byte_len")]
+    pub len: usize,
+    /// The peer's immediate data.
+    #[doc(alias("imm_data", "IBV_WC_WITH_IMM"))]
+    pub immediate: Option<u32>,
+    /// For datagrams: the queue pair that sent it.
+    #[doc(alias("src_qp", "IBV_WC_GRH"))]
+    pub source: Option<Qpn>,
+}
+
+impl<B: BufferSet> Received<B> {
+    fn new(done: Completion) -> Self {
+        Received {
+            len: *done.result.as_ref().unwrap_or(&0),
+            immediate: done.immediate,
+            source: done.source,
+            buffers: B::from_buffers(done.buffers.into()),
+        }
+    }
+}
+
+impl Received<crate::Lease> {
+    /// The message.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffers[..self.len]
+    }
+}
+
+impl<B: BufferSet> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pending.debug("Request", f)
+    }
+}
+
+impl<B: BufferSet> fmt::Debug for Receive<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pending.debug("Receive", f)
+    }
+}
+
+impl Pending {
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct(name);
+        shown
+            .field("done", &self.ticket.is_done())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! What becomes of one request that somebody waits for: by a future, or by a thread that sleeps.
+//!
+//! Whoever takes completions out of the queue delivers them here, so that nobody need know which task a completion is for.
+
+use crate::cm_dispatcher::CloseReason;
+use crate::completion::Completion;
+use crate::posting::Refused;
+use nonic_core::CqOverflow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// How a request ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The NIC is done with it, well or not; flushed because its connection ended, if that is why.
+    Completed(Completion, Option<CloseReason>),
+    /// The NIC did not take it.
+    Refused(Refused),
+    /// Its queue pair is gone.
+    Closed(crate::memory::Buffers),
+    /// Completions were lost, and this may have been one.
+    Overflow(CqOverflow),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ticket {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Outcome>,
+    waker: Option<Waker>,
+    /// Whether a thread sleeps until it is there.
+    sleeper: bool,
+    /// Whether the queue's doorbell wakes it.
+    at_the_doorbell: bool,
+}
+
+impl Ticket {
+    /// Here is what became of it. Whether a thread must be woken.
+    pub(crate) fn deliver(&self, outcome: Outcome) -> bool {
+        let (waker, sleeper) = {
+            let mut state = self.lock();
+            state.outcome = Some(outcome);
+            (state.waker.take(), state.sleeper)
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        sleeper
+    }
+
+    /// The outcome, once.
+    pub(crate) fn take(&self) -> Option<Outcome> {
+        self.lock().outcome.take()
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.lock().outcome.is_some()
+    }
+
+    /// The outcome; if there is none yet, `waker` is woken when there is.
+    pub(crate) fn take_or_wake(&self, waker: &Waker) -> Option<Outcome> {
+        let mut state = self.lock();
+        let outcome = state.outcome.take();
+        if outcome.is_none() {
+            match &mut state.waker {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+        }
+        outcome
+    }
+
+    /// A thread is about to sleep until it is done.
+    pub(crate) fn will_sleep(&self) {
+        self.lock().sleeper = true;
+    }
+
+    /// From now on the queue's doorbell wakes it. Whether it did not before.
+    pub(crate) fn is_new_at_the_doorbell(&self) -> bool {
+        !std::mem::replace(&mut self.lock().at_the_doorbell, true)
+    }
+
+    /// The doorbell rang: whoever waits should look into the queue.
+    pub(crate) fn rouse(&self) {
+        let waker = {
+            let mut state = self.lock();
+            state.at_the_doorbell = false;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,86 @@
+//! How a connection ends, and how both sides learn why. On both wires.
+
+mod bench;
+
+use bench::{PATIENCE, block_on};
+use nonic::{CloseReason, Connection, Device, Domain, Listener, Rc, RequestError, connect};
+use std::time::Duration;
+
+/// A server and a client on a device, connected; each with a completion queue of its own.
+fn connected(device: &str) -> (Domain, Connection<Rc>, Connection<Rc>) {
+    let device = Device::open(device).expect("loopback is there");
+    let domain = device.domain();
+    let listener = Listener::bind(&device, "127.0.0.1:0".parse().expect("an address")).expect("free");
+    let connecting = connect(domain.pair_builder::<Rc>(), listener.local_addr(), b"").expect("asked");
+    let incoming = listener.accept_within(PATIENCE).expect("in time");
+    let server = incoming
+        .accept(domain.pair_builder::<Rc>(), b"")
+        .expect("accepted");
+    (domain, server, connecting.wait().expect("connected"))
+}
+
+#[test]
+fn who_waits_for_a_message_learns_that_the_peer_has_left() {
+    for device in ["roce_lo", "iwarp_lo"] {
+        let (domain, server, client) = connected(device);
+        let receive = server.recv(domain.lease(8).expect("memory"));
+        let receive = receive
+            .wait_within(Duration::from_millis(20))
+            .expect_err("nobody sends");
+        client.disconnect();
+        let failed = receive
+            .wait_within(PATIENCE)
+            .expect("in time")
+            .expect_err("nothing was sent");
+        assert!(
+            matches!(failed.error, RequestError::Closed(CloseReason::Disconnected)),
+            "{device}: {:?}",
+            failed.error
+        );
+        assert_eq!(failed.buffers.into_iter().count(), 1);
+    }
+}
+
+#[test]
+fn the_end_can_be_awaited_anywhere_and_more_than_once() {
+    for device in ["roce_lo", "iwarp_lo"] {
+        let (_domain, server, client) = connected(device);
+        let (closed, local) = (server.closed(), client.closed());
+        assert_eq!(closed.reason(), None);
+        let waiter = std::thread::spawn(move || block_on(closed));
+        let again = server.closed();
+        drop(client);
+        assert_eq!(local.reason(), Some(CloseReason::Local));
+        assert_eq!(waiter.join().expect("no panic"), CloseReason::Disconnected);
+        assert_eq!(again.wait(Some(PATIENCE)), Some(CloseReason::Disconnected));
+        assert!(server.wait_disconnected(None), "it stays so");
+    }
+}
+
+#[test]
+fn a_connection_lasts_as_long_as_either_half() {
+    for device in ["roce_lo", "iwarp_lo"] {
+        let (domain, server, client) = connected(device);
+        let closed = server.closed();
+        let receive = server.recv(domain.lease(8).expect("memory"));
+        let (mut send, receiving) = client.split();
+        drop(receiving);
+        send.send(1, domain.lease_from(b"still").expect("memory"))
+            .expect("posted");
+        let got = receive.wait_within(PATIENCE).expect("in time").expect("received");
+        assert_eq!(got.bytes(), b"still");
+        assert_eq!(closed.reason(), None);
+        drop(send);
+        assert_eq!(closed.wait(Some(PATIENCE)), Some(CloseReason::Disconnected));
+    }
+}
+
+#[test]
+fn a_side_that_shuts_down_knows_that_it_was_itself() {
+    let (domain, server, client) = connected("roce_lo");
+    let receive = client.recv(domain.lease(8).expect("memory"));
+    client.shutdown().expect("told");
+    let failed = receive.wait().expect_err("flushed");
+    assert!(matches!(failed.error, RequestError::Closed(CloseReason::Local)));
+    assert!(server.wait_disconnected(Some(PATIENCE)));
+}
