@@ -54,7 +54,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Why two ends did not come together.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The peer rejected the request.
@@ -91,6 +91,13 @@ pub enum ConnectError {
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// As a sentence: it is what a program prints that ends with it.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A connected queue pair. Dropping it disconnects; so the queue pair cannot be moved out of it:

@@ -4,9 +4,10 @@ use crate::completion::CompletionQueue;
 use crate::memory::Buffers;
 use crate::outstanding::WorkQueueId;
 use nonic_core::{PostError, RecvRefused, RecvRequest};
+use std::fmt;
 
 /// A request that was not taken, and its buffers back.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {
     /// Why.
@@ -14,6 +15,13 @@ pub struct Refused {
     pub error: PostError,
     /// What it was posted with.
     pub buffers: Buffers,
+}
+
+/// As a sentence: it is what a program prints that ends with it.
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({:?})", self.error)
+    }
 }
 
 /// Keeps the buffers where the completion will find them, and posts.

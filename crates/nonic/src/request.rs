@@ -56,7 +56,7 @@ impl From<WaitError> for RequestError {
 }
 
 /// A request that did not succeed, and its buffers back.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct RequestFailed {
     /// Why.
@@ -64,6 +64,13 @@ pub struct RequestFailed {
     pub error: RequestError,
     /// What it was posted with. None, if completions were lost.
     pub buffers: Buffers,
+}
+
+/// As a sentence: it is what a program prints that ends with it.
+impl fmt::Debug for RequestFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({:?})", self.error)
+    }
 }
 
 impl RequestFailed {

@@ -102,6 +102,25 @@ fn each_operation_answers_what_it_was_made_with() {
 }
 
 #[test]
+fn atomic_writes_and_flushes_reach_the_peer() {
+    let domain = domain();
+    let (left, _right) = pairs(&domain, 16);
+    let rights = Access::REMOTE_WRITE | Access::FLUSH_GLOBAL;
+    let shelf = domain.lease(16).expect("memory").expose(rights).expect("exposed");
+    let value = 0x0102_0304_0506_0708;
+    left.atomic_write(shelf.remote().slice(8..), value)
+        .wait()
+        .expect("written");
+    left.flush(shelf.remote()).wait().expect("flushed");
+    assert_eq!(shelf.fetch_add(8, 0).expect("inside"), value);
+    let short = left.atomic_write(shelf.remote().slice(12..), 1).wait();
+    assert!(matches!(
+        short.expect_err("4 bytes").error,
+        RequestError::Refused(PostError::Length)
+    ));
+}
+
+#[test]
 fn a_thread_can_wait_for_a_request_and_give_up_waiting() {
     let domain = domain();
     let (left, right) = pairs(&domain, 16);

@@ -30,7 +30,7 @@ const VERBS: &str = "
     ibv_mtu IBV_MTU_256 IBV_MTU_512 IBV_MTU_1024 IBV_MTU_2048 IBV_MTU_4096
     path_mtu qp_access_flags retry_cnt rnr_retry min_rnr_timer max_rd_atomic max_dest_rd_atomic sgid_index
     ibv_post_send ibv_post_recv ibv_send_wr bad_wr byte_len ibv_wr_start ibv_wr_complete
-    IBV_WR_SEND IBV_SEND_INLINE IBV_WR_SEND_WITH_IMM IBV_WR_SEND_WITH_INV IBV_WR_RDMA_WRITE IBV_WR_RDMA_WRITE_WITH_IMM
+    IBV_WR_SEND IBV_SEND_INLINE IBV_WR_SEND_WITH_IMM IBV_WR_SEND_WITH_INV IBV_WR_ATOMIC_WRITE IBV_WR_RDMA_WRITE IBV_WR_RDMA_WRITE_WITH_IMM
     IBV_WR_RDMA_READ IBV_WR_ATOMIC_FETCH_AND_ADD IBV_WR_ATOMIC_CMP_AND_SWP
     ibv_srq ibv_create_srq ibv_destroy_srq ibv_modify_srq ibv_post_srq_recv
     ibv_ah ibv_create_ah ibv_create_ah_from_wc ibv_init_ah_from_wc ibv_attach_mcast ibv_detach_mcast";

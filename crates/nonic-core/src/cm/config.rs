@@ -91,6 +91,13 @@ impl CmConfig {
         self.time(exponent) + 2 * self.time(self.packet_lifetime)
     }
 
+    /// How often a message is repeated to a peer that is given up after about `patience`.
+    pub(super) fn retries_within(&self, patience: Duration) -> u8 {
+        let once = self.patience(self.response_timeout).as_nanos().max(1);
+        let times = patience.as_nanos().div_ceil(once).saturating_sub(1);
+        u8::try_from(times).unwrap_or(u8::MAX).min(self.max_cm_retries)
+    }
+
     /// How long a connection whose acknowledgements may take `exponent` is remembered.
     pub(super) fn timewait(&self, exponent: u8) -> Duration {
         self.time(exponent).max(self.timewait_min)

@@ -168,6 +168,10 @@ impl Cm {
         connection.service = params.service;
         connection.local_qpn = params.qpn;
         connection.timewait = self.config.timewait(params.ack_timeout.exponent());
+        if let Some(patience) = params.patience {
+            let retries = self.config.retries_within(patience);
+            (connection.max_retries, connection.retries_left) = (retries, retries);
+        }
         self.start(now, connection, message);
         Ok(ConnectionId(local_id))
     }

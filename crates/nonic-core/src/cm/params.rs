@@ -5,6 +5,7 @@ use crate::qp::{AckTimeout, PathMtu};
 use crate::roce::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};
+use std::time::Duration;
 
 /// Names a connection, or a service being resolved: its local communication identifier.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -51,6 +52,8 @@ pub struct ConnectParams<'a> {
     pub ip: Option<IpHeader>,
     /// For the program at the other end.
     pub private_data: &'a [u8],
+    /// How long a silent peer is waited for, in steps of the response timeout; as configured without it.
+    pub patience: Option<Duration>,
 }
 
 impl ConnectParams<'_> {
@@ -74,6 +77,7 @@ impl ConnectParams<'_> {
             traffic_class: 0,
             ip: None,
             private_data: &[],
+            patience: None,
         }
     }
 }

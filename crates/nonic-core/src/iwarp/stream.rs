@@ -167,10 +167,9 @@ impl IwarpQueuePair {
             .as_ref()
             .is_some_and(|link| link.deframer.is_at_boundary());
         let (input, end) = match (whole || discarding, self.phase) {
+            // Who has closed is not told of a message that the peer broke off when it learnt of it.
+            (_, StreamPhase::Closing | StreamPhase::HalfClosed) => (StreamInput::Finish, StreamEnd::Closed),
             (false, _) => (StreamInput::Lost, StreamEnd::Lost),
-            (true, StreamPhase::Closing | StreamPhase::HalfClosed) => {
-                (StreamInput::Finish, StreamEnd::Closed)
-            }
             (true, _) => (StreamInput::Finish, StreamEnd::PeerClosed),
         };
         self.step(nic, input, end, None);

@@ -1,7 +1,7 @@
 //! Messages that get no answer.
 
 use crate::bench::*;
-use nonic_core::cm::{CmConfig, CmEvent, CmState, Disconnect};
+use nonic_core::cm::{CmConfig, CmEvent, CmState, ConnectParams, Disconnect};
 use nonic_wire::cm::RejectReason;
 use std::time::Duration;
 
@@ -26,6 +26,34 @@ fn a_request_is_repeated_as_often_as_configured_and_then_given_up() {
         RejectReason::TIMEOUT
     );
     client.expect_empty();
+}
+
+#[test]
+fn a_program_with_little_patience_gives_up_sooner_and_never_later() {
+    for (patience, repeated) in [
+        (Duration::ZERO, 0),
+        (PATIENCE, 0),
+        (PATIENCE + Duration::from_nanos(1), 1),
+        (2 * PATIENCE, 1),
+        (1000 * PATIENCE, 3),
+    ] {
+        let mut client = Side::new(CLIENT, 1);
+        let params = ConnectParams {
+            patience: Some(patience),
+            ..params(CLIENT, SERVER, 0x100)
+        };
+        client.cm.connect(client.now, &params).expect("asked");
+        client.sent_one();
+        for _ in 0..repeated {
+            client.pass(PATIENCE);
+            client.sent_one();
+        }
+        client.pass(PATIENCE);
+        assert!(
+            matches!(client.event(), CmEvent::Unreachable { .. }),
+            "{patience:?}"
+        );
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Without a descriptor for a connection that waits, it is tried again after this.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
-/// How long TCP may take to connect.
+/// How long TCP may take to connect, unless the program has less patience.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// For a tenth of a second a port may come to be listened on, as on RoCE: servers that take one connection at a time listen
 /// anew for the next, and clients come at once.
@@ -155,7 +155,8 @@ impl Streams {
             let slot = self.insert(socket, id, phase, (own.with_port(0), remote))?;
             let connection = &mut self.connections[slot];
             (connection.qpn, connection.known) = (Some(params.qpn), true);
-            self.set_deadline(slot, Some(now + CONNECT_TIMEOUT));
+            let patience = params.patience.unwrap_or(CONNECT_TIMEOUT);
+            self.set_deadline(slot, Some(now + patience));
             Ok(())
         });
         if opened.is_err() {

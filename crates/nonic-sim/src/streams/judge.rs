@@ -81,6 +81,10 @@ impl Streams {
         let (Some(params), Some(observer)) = (side.params, &self.observers[number]) else {
             return Ok(());
         };
+        if self.is_blind(number) {
+            // Where a start-up message was damaged, its reader may take the beginning of the stream for a part of it.
+            return Ok(());
+        }
         let under_way = observer.requests.saturating_sub(side.answered);
         // The ready message may be one more.
         if under_way > u64::from(params.ord.max(1)) {

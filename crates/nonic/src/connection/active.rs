@@ -64,6 +64,7 @@ pub fn connect_with<T: Connected>(
             destination: peer.ip(),
         }),
         private_data,
+        patience: Some(options.patience),
         ..ConnectParams::new(route, service_id, own.qpn, own.psn)
     })?;
     let channel = device.cm_dispatcher.connection(id);
@@ -99,7 +100,7 @@ impl<T: Connected> Connecting<T> {
 
     /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
     ///
-    /// Without a limit that takes about a minute, which is what the protocol grants a slow one.
+    /// Without a limit that takes [`ConnectOptions::patience`].
     #[doc(alias("RDMA_CM_EVENT_ESTABLISHED", "RDMA_CM_EVENT_CONNECT_RESPONSE"))]
     pub fn wait_within(mut self, timeout: Duration) -> Result<Connection<T>, ConnectError> {
         let handle = self.handle.take().expect("not awaited to the end before");

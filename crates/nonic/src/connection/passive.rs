@@ -27,6 +27,11 @@ impl Listener {
         Ok(Listener { listener })
     }
 
+    /// The device whose address it is.
+    pub fn device(&self) -> &Device {
+        &self.listener.device
+    }
+
     /// Where it listens.
     #[doc(alias("rdma_get_local_addr", "rdma_get_src_port"))]
     pub fn local_addr(&self) -> SocketAddr {

@@ -7,7 +7,7 @@ use crate::memory::{BufferSet, Buffers, Lease, MemoryError, RemoteSlice};
 use crate::outstanding::Work;
 use crate::request::{Pending, Receive, Request, RequestFailed};
 use crate::transport::{Connected, Datagram, Reliable, Transport};
-use nonic_core::{Destination, PostError, SendFlags, SendOp};
+use nonic_core::{Destination, Flush, FlushRange, Placement, PostError, SendFlags, SendOp};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -54,6 +54,22 @@ impl<T: Transport> QueuePair<T> {
         Pending::submit(send_queue, *send_work_queue, buffers, work)
     }
 
+    /// The same with data that is not in registered memory.
+    fn submit_inline(&self, op: SendOp, bytes: &[u8]) -> Pending {
+        let QpHandle {
+            send_queue,
+            send_work_queue,
+            ..
+        } = &*self.sq.handle;
+        let work = Work::Send {
+            op,
+            flags: SendFlags::empty(),
+            destination: None,
+            inline: Some(bytes.into()),
+        };
+        Pending::submit(send_queue, *send_work_queue, Buffers::default(), work)
+    }
+
     fn submit_checked(&self, op: SendOp, remote: &RemoteSlice, buffers: Buffers) -> Pending {
         if buffers.bytes() > remote.len {
             return Pending::refused(&self.sq.handle.send_queue, PostError::Length, buffers);
@@ -72,23 +88,7 @@ impl<T: Connected> QueuePair<T> {
     /// Sends a copy of `bytes`, which need not be registered. As many as the queue pair was made for, usually 512.
     #[doc(alias("ibv_post_send", "IBV_WR_SEND", "IBV_SEND_INLINE"))]
     pub fn send_bytes(&self, bytes: &[u8]) -> Request<()> {
-        let QpHandle {
-            send_queue,
-            send_work_queue,
-            ..
-        } = &*self.sq.handle;
-        let work = Work::Send {
-            op: SendOp::Send,
-            flags: SendFlags::empty(),
-            destination: None,
-            inline: Some(bytes.into()),
-        };
-        Request::new(Pending::submit(
-            send_queue,
-            *send_work_queue,
-            Buffers::default(),
-            work,
-        ))
+        Request::new(self.submit_inline(SendOp::Send, bytes))
     }
 
     /// A message with 32 bits that come with it.
@@ -143,6 +143,28 @@ impl<T: Reliable> QueuePair<T> {
             swap,
         };
         self.fetch(op, &remote)
+    }
+
+    /// Replaces the peer's 8-byte word so that nobody sees half of it.
+    #[doc(alias("ibv_post_send", "IBV_WR_ATOMIC_WRITE"))]
+    pub fn atomic_write(&self, remote: RemoteSlice, value: u64) -> Request<()> {
+        Request::new(match remote.len {
+            ..8 => Pending::refused(&self.sq.handle.send_queue, PostError::Length, Buffers::default()),
+            _ => self.submit_inline(SendOp::AtomicWrite(remote.address()), &value.to_ne_bytes()),
+        })
+    }
+
+    /// Makes sure that what was written to a span of the peer's memory before can be seen by everybody there. The memory must have been
+    /// exposed with [`Access::FLUSH_GLOBAL`](crate::Access::FLUSH_GLOBAL).
+    #[doc(alias = "ibv_post_send")]
+    pub fn flush(&self, remote: RemoteSlice) -> Request<()> {
+        let op = SendOp::Flush(Flush {
+            remote: remote.address(),
+            length: u32::try_from(remote.len).unwrap_or(u32::MAX),
+            placement: Placement::GLOBAL,
+            range: FlushRange::Named,
+        });
+        Request::new(self.submit(op, SendFlags::empty(), None, Buffers::default()))
     }
 
     fn fetch(&self, op: SendOp, remote: &RemoteSlice) -> Result<Fetch, MemoryError> {

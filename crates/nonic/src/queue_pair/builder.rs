@@ -209,18 +209,22 @@ pub struct ConnectOptions {
         "responder_resources"
     ))]
     pub fetches: u8,
+    /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
+    /// again every four seconds. One that says that nobody is there is given up at once.
+    pub patience: Duration,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
         ConnectOptions {
             mtu: None,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL,
             timeout: AckTimeout::at_least(Duration::from_millis(50)),
             retries: 7,
             rnr_retries: 7,
             rnr_timer: RnrTimer::at_least(Duration::from_micros(100)),
             fetches: 16,
+            patience: Duration::from_secs(10),
         }
     }
 }

@@ -10,6 +10,7 @@ use nonic_core::{
     Data, Destination, ModifyError, PostError, QpAttributes, SendFlags, SendOp, SendRequest, Sge,
 };
 use smallvec::SmallVec;
+use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ impl<T: Transport> Drop for Batching<'_, T> {
 }
 
 /// Requests of a batch that were not taken: the one the NIC refused and those after it, which it never saw.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct RefusedBatch {
     /// Why.
@@ -76,6 +77,14 @@ pub struct RefusedBatch {
     pub error: PostError,
     /// The buffers of each, in order. Those of the requests before are in completions, or will be.
     pub requests: Vec<Buffers>,
+}
+
+/// As a sentence: it is what a program prints that ends with it.
+impl fmt::Debug for RefusedBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.requests.len();
+        write!(f, "{self} ({:?}, {count} requests of a batch)", self.error)
+    }
 }
 
 /// Where a datagram goes.
