@@ -5,8 +5,8 @@
 //! - **The pipe is measured**: the most that was delivered per second in one of the last rounds, times the shortest round
 //!   trip of late. The window may be twice that, or what a socket's buffer usually holds if that is more: on a short
 //!   path, waiting for a processor takes longer than the trip, and a window without slack would idle.
-//! - **A queue shows as delay.** If even the shortest trip of a round took longer than an empty path by more than what
-//!   schedulers explain, the window shrinks in proportion.
+//! - **A queue shows as delay.** If even the shortest trip of two rounds took longer than an empty path by more than schedulers
+//!   explain, and than trips differ from each other anyway, the window shrinks in proportion.
 //! - **Loss alone is not congestion.** Radio, tunnels and tired cables lose a little all the time. Only if
 //!   more was under way than the path delivers in a round trip does a loss shrink the window, by half of the lost
 //!   fraction.
@@ -29,6 +29,11 @@ const EMPTY_QUEUE_NS: u64 = 1_000_000;
 
 /// Part of the shortest round trip by which the path may be longer at times, as a divisor.
 const SLACK_OF_ROUND_TRIP: u64 = 4;
+
+/// A queue makes each round trip about as long as the one before; where they differ, the path itself does that. How fast the estimate
+/// of it follows, as a divisor, and how many of it are no queue.
+const JITTER_GAIN: u64 = 16;
+const JITTERS: u64 = 2;
 
 /// The shortest round.
 const ROUND_NS: u64 = 200_000;
@@ -71,8 +76,12 @@ pub struct Congestion {
     round: Round,
     base: Shortest,
     fastest: Fastest,
-    /// A round trip of late.
+    /// A round trip of late, and by how much one differs from the next.
     smoothed_ns: u64,
+    last_ns: u64,
+    jitter_ns: u64,
+    /// The shortest of the round before.
+    shortest_before_ns: Option<u64>,
     /// How many of the last rounds were marked, of [`ALL_MARKED`].
     marked: u32,
     /// Rounds since the last sign of congestion.
@@ -124,6 +133,9 @@ impl Congestion {
             base: Shortest::default(),
             fastest: Fastest::default(),
             smoothed_ns: 0,
+            last_ns: 0,
+            jitter_ns: 0,
+            shortest_before_ns: None,
             marked: ALL_MARKED,
             calm: 0,
             step: 0,
@@ -170,6 +182,11 @@ impl Congestion {
         self.base.add(now, ns);
         let shortest = &mut self.round.shortest_ns;
         *shortest = Some(shortest.map_or(ns, |known| known.min(ns)));
+        if self.smoothed_ns > 0 {
+            let differs = ns.abs_diff(self.last_ns);
+            self.jitter_ns = self.jitter_ns - self.jitter_ns / JITTER_GAIN + differs / JITTER_GAIN;
+        }
+        self.last_ns = ns;
         self.smoothed_ns = match self.smoothed_ns {
             0 => ns,
             known => known - known / 8 + ns / 8,
@@ -237,8 +254,10 @@ impl Congestion {
         self.step = u64::from(mtu) + (self.window * u64::from(mtu)).isqrt() / 4;
         self.calm = self.calm.saturating_add(1);
         let fewest = FEWEST_PACKETS;
-        let empty = base + base / SLACK_OF_ROUND_TRIP + EMPTY_QUEUE_NS;
-        match ended.shortest_ns {
+        let empty = base + base / SLACK_OF_ROUND_TRIP + EMPTY_QUEUE_NS + JITTERS * self.jitter_ns;
+        // A queue is still there in the next round.
+        let before = std::mem::replace(&mut self.shortest_before_ns, ended.shortest_ns);
+        match ended.shortest_ns.min(before.or(ended.shortest_ns)) {
             // Who does not use the window has nothing to do with what is slow.
             _ if !ended.full => {}
             // The queue is ours to empty down to what the pipe holds, and no further.

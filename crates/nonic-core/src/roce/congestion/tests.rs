@@ -290,3 +290,21 @@ fn after_silence_it_begins_small_and_doubles_up_to_half_of_what_it_was() {
     }
     assert!((128 << 10..256 << 10).contains(&law.window()), "{}", law.window());
 }
+
+/// One answer in a round trip is measured, as a lone queue pair has it: the shortest of a round is then any.
+#[test]
+fn trips_that_take_now_longer_and_now_shorter_are_no_queue() {
+    let mut law = Congestion::new(256 << 10, 128 << 20);
+    let mut prng = Prng::new(3);
+    let mut smallest = u64::MAX;
+    for round in 1..5_000 {
+        let now = Time::from_ns(round * 4 * MS);
+        law.on_full();
+        law.on_round_trip(now, prng.below(4 * MS) + prng.below(4 * MS));
+        law.on_delivered(now, law.window(), MTU);
+        if round > 1_000 {
+            smallest = smallest.min(law.window());
+        }
+    }
+    assert!(smallest >= 128 << 10, "{smallest} bytes");
+}
