@@ -132,11 +132,12 @@ impl EventChannel {
     pub(crate) fn wait_ended(&self, timeout: Option<Duration>) -> Option<CloseReason> {
         let start = Instant::now();
         loop {
+            let rings = self.doorbell.rings();
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if self.ended().is_some() || left.is_some_and(|left| left.is_zero()) {
                 return self.ended();
             }
-            self.doorbell.sleep(left);
+            self.doorbell.sleep(rings, left);
         }
     }
 
@@ -161,6 +162,7 @@ impl EventChannel {
     ) -> Option<R> {
         let start = Instant::now();
         loop {
+            let rings = self.doorbell.rings();
             if let Some(found) = self.take(&mut pick) {
                 return Some(found);
             }
@@ -168,7 +170,7 @@ impl EventChannel {
             if left.is_some_and(|left| left.is_zero()) {
                 return None;
             }
-            self.doorbell.sleep(left);
+            self.doorbell.sleep(rings, left);
         }
     }
 

@@ -187,6 +187,7 @@ impl Device {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut wait = Wait::default();
         while let Some(watched) = self.wait_step(waits, &mut wait, &ready) {
+            let rings = doorbell.rings();
             // Each time: another thread that waits may have had what the last notification was for.
             cq.arm(Arm::Next);
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -194,7 +195,7 @@ impl Device {
             let over = ready() || left.is_some_and(|left| left.is_zero());
             let slept = match over {
                 true => Ok(()),
-                false => doorbell.sleep_beside(&self.pollers(&watched), left),
+                false => doorbell.sleep_beside(rings, &self.pollers(&watched), left),
             };
             if over || slept.is_err() {
                 self.end_wait(&mut wait);

@@ -1,7 +1,8 @@
 //! How a thread or a task learns that a completion queue has something.
 //!
 //! One [`Doorbell`] per completion queue. The engine rings it; sleepers (threads, tasks, a descriptor) are
-//! woken. Rings are sticky until somebody has looked, so none is lost between arming and sleeping.
+//! woken. Rings are counted: who has seen so many before looking for what it waits for does not sleep if there was another one
+//! since, so none is lost between looking and sleeping, and nobody takes one away from somebody else.
 
 use super::channel::Notify;
 use crate::eventfd::EventFd;
@@ -32,17 +33,23 @@ pub struct Doorbell {
 
 #[derive(Debug, Default)]
 struct State {
-    rung: bool,
+    /// How often it rang.
+    rings: u64,
     wakers: Vec<Waker>,
     /// Threads that sleep on other descriptors as well.
     beside: u32,
 }
 
 impl Doorbell {
-    /// Sleeps until the bell rings, at most `timeout`.
-    pub fn sleep(&self, timeout: Option<Duration>) {
+    /// How often it rang so far. Ask before looking for what a ring would announce, then sleep.
+    pub fn rings(&self) -> u64 {
+        self.lock().rings
+    }
+
+    /// Sleeps until the bell has rung more often than `seen`, at most `timeout`.
+    pub fn sleep(&self, seen: u64, timeout: Option<Duration>) {
         let mut state = self.lock();
-        while !state.rung {
+        while state.rings == seen {
             state = match timeout {
                 None => self.rung.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(timeout) => {
@@ -56,15 +63,19 @@ impl Doorbell {
                 }
             };
         }
-        state.rung = false;
     }
 
-    /// Sleeps until the bell rings or one of `others` is readable, at most `timeout`. May end early.
-    pub fn sleep_beside(&self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    /// Sleeps until the bell has rung more often than `seen` or one of `others` is readable, at most `timeout`. May end early.
+    pub fn sleep_beside(
+        &self,
+        seen: u64,
+        others: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         let bedside = made_once(&self.bedside)?;
         {
             let mut state = self.lock();
-            if std::mem::take(&mut state.rung) {
+            if state.rings != seen {
                 return Ok(());
             }
             state.beside += 1;
@@ -75,7 +86,6 @@ impl Doorbell {
         let slept = poll(&mut fds, timeout.map(timespec).as_ref());
         let mut state = self.lock();
         state.beside -= 1;
-        state.rung = false;
         // The last one up: those that sleep from now on have not been rung for. Under the lock, as ringing is.
         if state.beside == 0 {
             let _ = bedside.drain();
@@ -103,7 +113,7 @@ impl Doorbell {
     pub fn ring(&self) {
         let wakers = {
             let mut state = self.lock();
-            state.rung = true;
+            state.rings += 1;
             if state.beside > 0
                 && let Some(bedside) = self.bedside.get()
             {
@@ -159,7 +169,26 @@ mod models {
                 let doorbell = doorbell.clone();
                 thread::spawn(move || doorbell.ring())
             };
-            doorbell.sleep(None);
+            doorbell.sleep(0, None);
+            ringer.join().unwrap();
+        });
+    }
+
+    /// Two threads that wait for the same ring both get it.
+    #[test]
+    fn nobody_takes_a_ring_away_from_somebody_else() {
+        loom::model(|| {
+            let doorbell = Arc::new(Doorbell::default());
+            let sleeper = {
+                let doorbell = doorbell.clone();
+                thread::spawn(move || doorbell.sleep(0, None))
+            };
+            let ringer = {
+                let doorbell = doorbell.clone();
+                thread::spawn(move || doorbell.ring())
+            };
+            doorbell.sleep(0, None);
+            sleeper.join().unwrap();
             ringer.join().unwrap();
         });
     }
