@@ -1,11 +1,12 @@
-//! Side by side: nonic and rxe in the same guest, between two local addresses, by the same commands.
+//! Side by side: nonic and Linux's driver for the same wire, rxe or siw, in the same guest, between two local addresses, by the same
+//! commands.
 //!
-//! An emulated processor says nothing about speed, but the same of both: only the ratios mean anything. Linux's other driver
-//! of this kind, siw, is not there: Debian builds its kernels without it.
+//! An emulated processor says nothing about speed, but the same of both: only the ratios mean anything.
 
+use super::case::Opposite;
 use super::gids::gid_index;
 use crate::dist::Dist;
-use crate::lab::{Guest, Lab, last_lines};
+use crate::lab::{Guest, Lab, last_lines, siw};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -26,7 +27,7 @@ const MEASURES: [(&str, &str, usize, bool); 8] = [
 const ROUNDS: usize = 3;
 
 /// Until perftest's server listens.
-const WAIT_FOR_SERVER: &str = "for i in {1..200}; do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; \
+pub(super) const WAIT_FOR_SERVER: &str = "for i in {1..200}; do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; \
     sleep 0.05; done";
 
 /// What nonic is profiled at: a stream of long messages, short ones there and back.
@@ -46,31 +47,34 @@ struct Row {
     command: String,
     unit: &'static str,
     more_is_better: bool,
-    /// Medians of nonic and rxe.
+    /// Medians of nonic and of Linux's driver.
     medians: [f64; 2],
 }
 
 impl Row {
     /// By how much nonic is ahead.
     fn ahead(&self) -> f64 {
-        let [nonic, rxe] = self.medians;
+        let [nonic, driver] = self.medians;
         if self.more_is_better {
-            nonic / rxe
+            nonic / driver
         } else {
-            rxe / nonic
+            driver / nonic
         }
     }
 }
 
 /// Runs each on each device several times, taking turns, and tells the medians and their ratios; then, unless it is for a
 /// script, where nonic's time goes.
-pub(super) fn run(dist: &Dist, for_script: bool) -> Result<()> {
+pub(super) fn run(dist: &Dist, opposite: Opposite, only: &str, for_script: bool) -> Result<()> {
     let lab = Lab::new(4200)?;
     let mut guest = lab.boot(1, 1024, 2)?;
-    let devices = prepare(dist, &mut guest)?;
+    let devices = prepare(dist, opposite, &mut guest)?;
     let heading = format!(
         "{:<36} {:>10} {:>10} {:>14}",
-        "between two local addresses", "nonic", "rxe", "nonic is ahead"
+        "between two local addresses",
+        "nonic",
+        opposite.driver(),
+        "nonic is ahead"
     );
     let say = |line: &str| match for_script {
         true => eprintln!("{line}"),
@@ -79,6 +83,10 @@ pub(super) fn run(dist: &Dist, for_script: bool) -> Result<()> {
     say(&heading);
     let mut rows = Vec::new();
     for (program, options, column, more_is_better) in MEASURES {
+        // siw has no atomics.
+        if opposite == Opposite::Siw && program == "ib_atomic_lat" || !program.contains(only) {
+            continue;
+        }
         let mut found = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             for (device, found) in devices.iter().zip(&mut found) {
@@ -93,64 +101,92 @@ pub(super) fn run(dist: &Dist, for_script: bool) -> Result<()> {
             medians: found.map(median),
         };
         let name = format!("{} ({})", row.command, row.unit);
-        let [nonic, rxe] = row.medians;
+        let [nonic, driver] = row.medians;
         say(&format!(
-            "{name:<36} {nonic:>10.2} {rxe:>10.2} {:>13.2}×",
+            "{name:<36} {nonic:>10.2} {driver:>10.2} {:>13.2}×",
             row.ahead()
         ));
         rows.push(row);
     }
     if for_script {
-        println!("{:#}", json(&rows));
+        println!("{:#}", json(&rows, opposite));
         return Ok(());
     }
-    for what in PROFILED {
+    for what in PROFILED.into_iter().filter(|(program, _)| program.contains(only)) {
         profile(&mut guest, &devices[0], what)?;
     }
     Ok(())
 }
 
 /// Copies nonic into the guest and makes the devices there.
-fn prepare(dist: &Dist, guest: &mut Guest) -> Result<[Device; 2]> {
+fn prepare(dist: &Dist, opposite: Opposite, guest: &mut Guest) -> Result<[Device; 2]> {
+    take_along(dist, guest)?;
+    guest.run("ip addr add 10.77.0.101/24 dev eth0")?;
+    if opposite == Opposite::Siw {
+        siw::load(guest)?;
+    }
+    let (device, driver) = (opposite.device(), opposite.driver());
+    guest.run(&format!("rdma link add {device} type {driver} netdev eth0"))?;
+    let (runner, [ours, theirs]) = match opposite {
+        Opposite::Rxe => (
+            "/tmp/nonic/bin/nonic run -- ",
+            [
+                by_gid(guest, "/tmp/nonic/bin/nonic run -- ", "roce_eth0")?,
+                by_gid(guest, "", device)?,
+            ],
+        ),
+        Opposite::Siw => (
+            "/tmp/nonic/bin/nonic run --wire iwarp -- ",
+            [by_address("iwarp_eth0"), by_address(device)],
+        ),
+    };
+    Ok([
+        Device {
+            name: "nonic",
+            runner,
+            options: ours,
+        },
+        Device {
+            name: driver,
+            runner: "",
+            options: theirs,
+        },
+    ])
+}
+
+/// Copies what nonic installs into the guest, to `/tmp/nonic`.
+pub(super) fn take_along(dist: &Dist, guest: &mut Guest) -> Result<()> {
     // The folders of the guest's own temporary files hide ours.
     for file in ["bin/nonic", "lib/libibverbs.so.1", "lib/librdmacm.so.1"] {
         let to = guest.folder().join(file);
         std::fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
         std::fs::copy(dist.root.join(file), to)?;
     }
-    guest.run(
-        "ip addr add 10.77.0.101/24 dev eth0 && rdma link add rxe0 type rxe netdev eth0 && \
-         mkdir /tmp/nonic && cp -r /run/lab/bin /run/lab/lib /tmp/nonic/",
-    )?;
-    let ours = guest.run("/tmp/nonic/bin/nonic run -- ibv_devinfo -v -d roce_eth0")?;
-    let theirs = guest.run("ibv_devinfo -v -d rxe0")?;
-    let by_gid = |device: &str, text: &str| -> Result<[String; 2]> {
-        let server = gid_index(text, "::ffff:10.77.0.1")?;
-        let client = gid_index(text, "::ffff:10.77.0.101")?;
-        Ok([server, client].map(|index| format!("-d {device} -x {index}")))
-    };
-    Ok([
-        Device {
-            name: "nonic",
-            runner: "/tmp/nonic/bin/nonic run -- ",
-            options: by_gid("roce_eth0", &ours)?,
-        },
-        Device {
-            name: "rxe",
-            runner: "",
-            options: by_gid("rxe0", &theirs)?,
-        },
-    ])
+    guest.run("mkdir /tmp/nonic && cp -r /run/lab/bin /run/lab/lib /tmp/nonic/")?;
+    Ok(())
+}
+
+/// perftest's options for server and client on a RoCE device: the addresses are GIDs.
+fn by_gid(guest: &mut Guest, runner: &str, device: &str) -> Result<[String; 2]> {
+    let text = guest.run(&format!("{runner}ibv_devinfo -v -d {device}"))?;
+    let server = gid_index(&text, "::ffff:10.77.0.1")?;
+    let client = gid_index(&text, "::ffff:10.77.0.101")?;
+    Ok([server, client].map(|index| format!("-d {device} -x {index}")))
+}
+
+/// The same on iWARP, where only the connection manager connects.
+fn by_address(device: &str) -> [String; 2] {
+    [(), ()].map(|()| format!("-d {device} -R"))
 }
 
 /// For scripts, of which `bench` is one.
-fn json(rows: &[Row]) -> Value {
+fn json(rows: &[Row], opposite: Opposite) -> Value {
     let row = |row: &Row| {
         json!({
             "command": row.command,
             "unit": row.unit,
             "nonic": row.medians[0],
-            "rxe": row.medians[1],
+            (opposite.driver()): row.medians[1],
             "nonic_is_ahead": row.ahead(),
         })
     };
@@ -215,7 +251,7 @@ fn measure(guest: &mut Guest, device: &Device, what: (&str, &str)) -> Result<Str
 }
 
 /// A number of the only line of perftest's table.
-fn number(output: &str, column: usize) -> Result<f64> {
+pub(super) fn number(output: &str, column: usize) -> Result<f64> {
     let mut lines = output
         .lines()
         .skip_while(|line| !line.trim_start().starts_with("#bytes"));
@@ -227,7 +263,7 @@ fn number(output: &str, column: usize) -> Result<f64> {
     word.parse().with_context(|| format!("not a number: {word}"))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

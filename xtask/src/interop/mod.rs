@@ -10,6 +10,7 @@ mod cases;
 mod commands;
 mod comparison;
 mod counters;
+mod disturbed;
 mod document;
 mod gids;
 mod pair;
@@ -53,7 +54,7 @@ pub(crate) struct Options {
     /// Only at this MTU of the wire [default: 1500, then 4200]
     #[arg(long)]
     mtu: Option<u32>,
-    /// Run each row so often
+    /// Run each row, or each cell of `--disturbed`, so often
     #[arg(long, default_value_t = 1)]
     repeat: u32,
     /// Print what was found as JSON, instead of a table
@@ -71,6 +72,9 @@ pub(crate) struct Options {
     /// Compare the speed of both, in one guest, instead, and show where nonic's time goes
     #[arg(long)]
     beside: bool,
+    /// Compare the goodput of nonic with rxe and of rxe with rxe instead, between two guests, on wires that delay and lose
+    #[arg(long, conflicts_with_all = ["iwarp", "beside"])]
+    disturbed: bool,
     /// Do not build; use this folder, as made by `dist`
     #[arg(long = "dist", value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -131,7 +135,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => Dist::built(&options.build)?,
     };
     if options.beside {
-        return comparison::run(&dist, options.json);
+        return comparison::run(&dist, options.opposite(), &options.only, options.json);
+    }
+    if options.disturbed {
+        return disturbed::run(&dist, &options.only, options.repeat, options.json);
     }
     let rows = matrix(options, &dist)?;
     if options.json {

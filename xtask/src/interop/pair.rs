@@ -85,10 +85,7 @@ impl<'a> Bench<'a> {
             std::fs::write(folder.join("stream.py"), include_str!("stream.py"))?;
         }
         if self.opposite == Opposite::Siw {
-            // Debian's kernels have none.
-            std::fs::copy(siw::module()?, self.guest.folder().join("siw.ko")).context("siw was not built")?;
-            self.guest
-                .run("[ -e /sys/module/siw ] || busybox insmod /run/lab/siw.ko")?;
+            siw::load(self.guest)?;
         }
         // Else the guest verifies checksums before netem damages what they cover, and damaged bytes arrive by TCP.
         self.guest.run("ethtool -K eth0 gro off")?;
@@ -114,7 +111,7 @@ impl<'a> Bench<'a> {
         // Ports of cases that follow each other must not be in the way of each other.
         self.port += 1;
         if let Some(fault) = case.fault {
-            self.set_fault(Some(fault))?;
+            disturb(self.guest, Some(fault), self.mtu)?;
         }
         if let Some((name, [value, _])) = case.parameter {
             self.set_parameter(name, value)?;
@@ -128,7 +125,7 @@ impl<'a> Bench<'a> {
             Direction::NonicServes => self.nonic_serves(case, family),
         };
         if case.fault.is_some() {
-            self.set_fault(None)?;
+            disturb(self.guest, None, self.mtu)?;
         }
         if let Some((name, [_, usual])) = case.parameter {
             self.set_parameter(name, usual)?;
@@ -315,23 +312,20 @@ impl<'a> Bench<'a> {
         let line = format!("echo {value} > /sys/module/siw/parameters/{name}");
         self.guest.run(&line).map(drop)
     }
+}
 
-    /// Disturbs what the guest sends and, through an intermediate device, what it receives; or stops that.
-    fn set_fault(&mut self, fault: Option<&str>) -> Result<()> {
-        let line = match fault {
-            Some(fault) => format!(
-                "tc qdisc add dev eth0 root netem {fault} limit 10000 && ip link set ifb0 mtu {} up && \
-                 tc qdisc add dev ifb0 root netem {fault} limit 10000 && tc qdisc add dev eth0 ingress && \
-                 tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0",
-                self.mtu
-            ),
-            None => {
-                "tc qdisc del dev eth0 ingress; tc qdisc del dev ifb0 root; tc qdisc del dev eth0 root; true"
-                    .to_owned()
-            }
-        };
-        self.guest.run(&line).map(drop)
-    }
+/// Disturbs what the guest sends and, through an intermediate device, what it receives; or stops that.
+pub(super) fn disturb(guest: &mut Guest, fault: Option<&str>, mtu: u32) -> Result<()> {
+    let line = match fault {
+        Some(fault) => format!(
+            "tc qdisc add dev eth0 root netem {fault} limit 10000 && ip link set ifb0 mtu {mtu} up && \
+             tc qdisc add dev ifb0 root netem {fault} limit 10000 && tc qdisc add dev eth0 ingress && \
+             tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0"
+        ),
+        None => "tc qdisc del dev eth0 ingress; tc qdisc del dev ifb0 root; tc qdisc del dev eth0 root; true"
+            .to_owned(),
+    };
+    guest.run(&line).map(drop)
 }
 
 /// Whether somebody listens on a TCP port, by the kernel's tables.

@@ -3,7 +3,7 @@
 //! What it is compiled to do at start-up (checksums, the version of MPA, peer-to-peer mode) becomes parameters of the module, so
 //! that one guest shows every variant. Nothing else of it is changed.
 
-use super::kernel;
+use super::{Guest, kernel};
 use crate::host::install;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,15 @@ const PARAMETERS: [(&str, &str); 4] = [
 /// Where it is within the kernel's source.
 const SOURCE: &str = "drivers/infiniband/sw/siw";
 
+/// Loads the module into a guest, unless that was done: Debian's kernels have none.
+pub(crate) fn load(guest: &mut Guest) -> Result<()> {
+    std::fs::copy(module()?, guest.folder().join("siw.ko")).context("siw was not built")?;
+    guest.run("[ -e /sys/module/siw ] || busybox insmod /run/lab/siw.ko")?;
+    Ok(())
+}
+
 /// The module, if it was built before.
-pub(crate) fn module() -> Result<PathBuf> {
+fn module() -> Result<PathBuf> {
     Ok(kernel::folder()?.join("siw.ko"))
 }
 
