@@ -343,6 +343,28 @@ fn a_peer_that_reports_a_gap_is_sent_everything_from_there_on() {
 }
 
 #[test]
+fn an_answer_to_what_was_sent_twice_says_nothing_of_the_round_trip() {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 6 << 10);
+    assert_eq!(solo.transmit().len(), 6);
+    solo.advance(ms(20));
+    solo.answer(0, Syndrome::nak(NakCode::PsnSequenceError));
+    assert_eq!(solo.transmit().len(), 6);
+    // What was late has come meanwhile: this is no answer to what was sent last.
+    solo.advance(us(100));
+    solo.answer(5, Syndrome::ack());
+    completed!(solo, [(1, Status::Success)]);
+    // As long as nothing is known an answer is waited for a while, and not for a tenth of a millisecond and a little.
+    post!(solo, 2, SendOp::Write(remote), 0, 8);
+    assert_eq!(solo.transmit().len(), 1);
+    solo.advance(ms(25));
+    sent!(solo, []);
+    solo.advance(ms(10));
+    assert_eq!(solo.transmit().len(), 1);
+}
+
+#[test]
 fn an_acknowledgement_shows_what_a_peer_that_goes_back_has_after_all() {
     let mut solo = Solo::rc();
     let remote = solo.remote(0);

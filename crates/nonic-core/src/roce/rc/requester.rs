@@ -350,7 +350,10 @@ impl Requester {
         if ack_request {
             self.since_ack_request = 0;
             self.asked = self.next + packet.psns;
-            self.measured.get_or_insert((self.asked, nic.now));
+            // Karn's rule: of what was sent before we went back, an answer may be to either copy.
+            if self.next >= self.sent {
+                self.measured.get_or_insert((self.asked, nic.now));
+            }
             if self.timers.silent_at.is_none() {
                 self.arm_silence(roce, nic.now);
             }
