@@ -127,8 +127,6 @@ fn one_who_never_listens_is_asked_for_as_long_as_configured() {
     let (mut client, pause) = patient();
     let mut server = Side::new(SERVER, 2);
     client.connect(SERVER);
-    // Time in which nobody has refused does not count.
-    client.pass(pause);
     for _ in 0..2 {
         ask_in_vain(&mut client, &mut server);
         client.silent();
