@@ -93,10 +93,7 @@ impl Word {
 /// Runs the script in `bytes`.
 pub fn tables(bytes: &[u8]) {
     let mut script = Unstructured::new(bytes);
-    let (victim, published) = PublishedVictim::new();
-    let mut served = NotesVictim::connected();
-    let mut lane = served.take_lane();
-    let mut life = 1;
+    let mut attack = Attack::new();
     for _ in 0..STEPS {
         if script.is_empty() {
             break;
@@ -104,8 +101,37 @@ pub fn tables(bytes: &[u8]) {
         let Ok(step) = script.arbitrary::<Step>() else {
             break;
         };
+        attack.step(step);
+    }
+}
+
+/// What a hostile process writes, and those that read it.
+struct Attack {
+    victim: PublishedVictim,
+    published: HostileMemory,
+    served: NotesVictim,
+    lane: HostileMemory,
+    /// How often the queue pair of `served` was connected.
+    life: u64,
+}
+
+impl Attack {
+    fn new() -> Self {
+        let (victim, published) = PublishedVictim::new();
+        let mut served = NotesVictim::connected();
+        let lane = served.take_lane();
+        Attack {
+            victim,
+            published,
+            served,
+            lane,
+            life: 1,
+        }
+    }
+
+    fn step(&mut self, step: Step) {
         match step {
-            Step::Poke { at, word } => published.poke(at as usize, word),
+            Step::Poke { at, word } => self.published.poke(at as usize, word),
             Step::Entry {
                 key,
                 number,
@@ -114,63 +140,71 @@ pub fn tables(bytes: &[u8]) {
             } => {
                 let number = number.value();
                 let at = offset(key, (number as usize).wrapping_add(shift.into()));
-                published.poke(at, LIVE | u64::from(number));
+                self.published.poke(at, LIVE | u64::from(number));
                 for (index, word) in words.into_iter().enumerate() {
-                    published.poke(at + 8 * (index + 1), word.value());
+                    self.published.poke(at + 8 * (index + 1), word.value());
                 }
             }
-            Step::FindQp(qpn) => find_qp(&victim, &published, qpn.value()),
+            Step::FindQp(qpn) => find_qp(&self.victim, &self.published, qpn.value()),
             Step::FindKey {
                 key,
                 pd,
                 needed,
                 va,
                 length,
-            } => {
-                let needed = match needed % 3 {
-                    0 => Access::REMOTE_WRITE,
-                    1 => Access::REMOTE_READ,
-                    _ => Access::REMOTE_READ | Access::REMOTE_WRITE,
-                };
-                find_key(
-                    &victim,
-                    &published,
-                    key.value(),
-                    (pd.into(), needed),
-                    (va.value(), length),
-                );
-            }
+            } => find_key(
+                &self.victim,
+                &self.published,
+                key.value(),
+                (pd.into(), remote_access(needed)),
+                (va.value(), length),
+            ),
             Step::Note {
                 epoch,
                 messages,
                 next,
-            } => {
-                let word = u64::from(epoch) << 48
-                    | u64::from(messages & 0xff_ffff) << 24
-                    | u64::from(next & 0xff_ffff);
-                lane.poke(NOTE, word);
-            }
+            } => self.lane.poke(NOTE, note(epoch, messages, next)),
             Step::Notes { index, word } => {
-                lane.poke(layout::NOTES + 8 * (usize::from(index) % tables::QP_COUNT), word);
+                let at = layout::NOTES + 8 * (usize::from(index) % tables::QP_COUNT);
+                self.lane.poke(at, word);
             }
-            Step::Executed => {
-                if let Some(progress) = served.executed() {
-                    assert!(
-                        progress.messages > 0 && progress.messages < MOST_MESSAGES,
-                        "{progress:?}"
-                    );
-                }
-                assert_eq!(served.executed(), None, "told twice");
-            }
-            Step::NewLane => lane = served.take_lane(),
-            Step::NewLife => {
-                served.reconnect();
-                life += 1;
-                let said = lane.peek(NOTE) >> 48;
-                assert!(served.executed().is_none() || said == life, "of another life");
-            }
+            Step::Executed => self.executed(),
+            Step::NewLane => self.lane = self.served.take_lane(),
+            Step::NewLife => self.reconnect(),
         }
     }
+
+    fn executed(&mut self) {
+        if let Some(progress) = self.served.executed() {
+            assert!(
+                progress.messages > 0 && progress.messages < MOST_MESSAGES,
+                "{progress:?}"
+            );
+        }
+        assert_eq!(self.served.executed(), None, "told twice");
+    }
+
+    fn reconnect(&mut self) {
+        self.served.reconnect();
+        self.life += 1;
+        let said = self.lane.peek(NOTE) >> 48;
+        assert!(
+            self.served.executed().is_none() || said == self.life,
+            "of another life"
+        );
+    }
+}
+
+fn remote_access(number: u8) -> Access {
+    match number % 3 {
+        0 => Access::REMOTE_WRITE,
+        1 => Access::REMOTE_READ,
+        _ => Access::REMOTE_READ | Access::REMOTE_WRITE,
+    }
+}
+
+fn note(epoch: u8, messages: u32, next: u32) -> u64 {
+    u64::from(epoch) << 48 | u64::from(messages & 0xff_ffff) << 24 | u64::from(next & 0xff_ffff)
 }
 
 fn offset(key: bool, index: usize) -> usize {

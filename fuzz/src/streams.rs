@@ -133,6 +133,47 @@ struct Crafted {
     cut: u16,
 }
 
+impl Crafted {
+    /// A wild value in the place with this number, if that is what is wrong.
+    fn wild(&self, number: u8) -> Option<u64> {
+        (self.wrong % 64 == number).then_some(self.value)
+    }
+
+    fn stag(&self) -> u32 {
+        match self.key % 32 {
+            0 => READ_ONLY_KEY,
+            1..4 => INVALIDATABLE_KEY,
+            4 => 0xdead,
+            _ => KEY,
+        }
+    }
+
+    fn to(&self) -> u64 {
+        self.wild(1)
+            .unwrap_or(IOVA + u64::from(self.to) % (RANGE as u64 - 2000))
+    }
+
+    fn length(&self) -> u32 {
+        u32::from(self.length % 2000)
+    }
+
+    fn atomic(&self) -> AtomicRequest {
+        AtomicRequest {
+            operation: match self.flag {
+                true => AtomicOperation::FetchAdd,
+                false => AtomicOperation::CompareSwap,
+            },
+            request_id: self.value as u32,
+            stag: self.stag(),
+            to: self.to() & !7,
+            add_swap: self.value,
+            add_swap_mask: self.value.rotate_left(7),
+            compare: 0,
+            compare_mask: self.value.rotate_left(13),
+        }
+    }
+}
+
 struct World {
     nic: Nic,
     now: Time,
@@ -307,25 +348,36 @@ impl World {
     }
 
     fn segment(&mut self, crafted: &Crafted) {
-        let stag = match crafted.key % 32 {
-            0 => READ_ONLY_KEY,
-            1..4 => INVALIDATABLE_KEY,
-            4 => 0xdead,
-            _ => KEY,
-        };
-        let wild = |number: u8| (crafted.wrong % 64 == number).then_some(crafted.value);
-        let to = wild(1).unwrap_or(IOVA + u64::from(crafted.to) % (RANGE as u64 - 2000));
-        let length = u32::from(crafted.length % 2000);
+        let header = self.header(crafted);
+        let length = crafted.length();
+        match header {
+            Header::Send { last: true, .. } | Header::Immediate { .. } => {
+                self.send_msn = self.send_msn.wrapping_add(1);
+                self.send_offset = 0;
+            }
+            Header::Send { .. } => self.send_offset += length,
+            Header::ReadRequest { .. } | Header::AtomicRequest { .. } => {
+                self.read_msn = self.read_msn.wrapping_add(1);
+            }
+            _ => {}
+        }
+        let payload = vec![crafted.value as u8; length as usize];
+        self.frame(header, &payload, usize::from(crafted.cut));
+    }
+
+    /// What would be right next, but for what the script has wrong.
+    fn header(&self, crafted: &Crafted) -> Header {
+        let (stag, to) = (crafted.stag(), crafted.to());
+        let wrong_msn = crafted.wild(2).map(|value| value as u32);
+        let wrong_mo = crafted.wild(3).map(|value| value as u32);
+        let send_msn = wrong_msn.unwrap_or(self.send_msn);
+        let read_msn = wrong_msn.unwrap_or(self.read_msn);
         let tagged = Tagged {
             last: crafted.last,
             stag,
             to,
         };
-        let wrong_msn = wild(2).map(|value| value as u32);
-        let wrong_mo = wild(3).map(|value| value as u32);
-        let send_msn = wrong_msn.unwrap_or(self.send_msn);
-        let read_msn = wrong_msn.unwrap_or(self.read_msn);
-        let header = match crafted.kind % 32 {
+        match crafted.kind % 32 {
             0..8 => Header::Write(tagged),
             8..16 => Header::Send {
                 kind: SendKind {
@@ -344,45 +396,20 @@ impl World {
             },
             20..24 => Header::AtomicRequest {
                 msn: read_msn,
-                request: AtomicRequest {
-                    operation: match crafted.flag {
-                        true => AtomicOperation::FetchAdd,
-                        false => AtomicOperation::CompareSwap,
-                    },
-                    request_id: crafted.value as u32,
-                    stag,
-                    to: to & !7,
-                    add_swap: crafted.value,
-                    add_swap_mask: crafted.value.rotate_left(7),
-                    compare: 0,
-                    compare_mask: crafted.value.rotate_left(13),
-                },
+                request: crafted.atomic(),
             },
             24..31 => Header::ReadRequest {
                 msn: read_msn,
                 request: ReadRequest {
                     sink_stag: 7,
                     sink_to: crafted.value,
-                    size: length,
+                    size: crafted.length(),
                     source_stag: stag,
                     source_to: to,
                 },
             },
             _ => Header::ReadResponse(tagged),
-        };
-        match header {
-            Header::Send { last: true, .. } | Header::Immediate { .. } => {
-                self.send_msn = self.send_msn.wrapping_add(1);
-                self.send_offset = 0;
-            }
-            Header::Send { .. } => self.send_offset += length,
-            Header::ReadRequest { .. } | Header::AtomicRequest { .. } => {
-                self.read_msn = self.read_msn.wrapping_add(1);
-            }
-            _ => {}
         }
-        let payload = vec![crafted.value as u8; length as usize];
-        self.frame(header, &payload, usize::from(crafted.cut));
     }
 
     /// Answers the oldest request of ours, rightly if no other length is given.

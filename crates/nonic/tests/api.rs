@@ -4,8 +4,8 @@ mod bench;
 
 use bench::Bench;
 use nonic::{
-    Access, Completion, CompletionOpcode, ConnectOptions, Event, Peer, PostError, QueuePair, Rc, Status, Uc,
-    Ud,
+    Access, Completion, CompletionOpcode, ConnectOptions, Event, Exposed, Peer, PostError, QueuePair, Rc,
+    Status, Uc, Ud,
 };
 use std::time::Duration;
 
@@ -42,6 +42,12 @@ impl Bench {
         panic!("no datagram arrived");
     }
 
+    /// Memory that peers may reach.
+    fn exposed(&self, rights: Access) -> Exposed {
+        let lease = self.domain.lease(8192).expect("memory");
+        lease.expose(rights).expect("exposed")
+    }
+
     fn wait(&self) -> Completion {
         self.queue
             .wait(PATIENCE)
@@ -51,72 +57,53 @@ impl Bench {
 }
 
 #[test]
-fn every_reliable_operation_does_what_it_says() {
+fn writes_and_reads_move_the_bytes_that_they_say() {
     let bench = Bench::new();
-    let (mut left, mut right) = bench.pair::<Rc>();
-    let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    let shelf = bench
-        .domain
-        .lease(8192)
-        .expect("memory")
-        .expose(rights)
-        .expect("exposed");
+    let (mut left, _right) = bench.pair::<Rc>();
+    let shelf = bench.exposed(Access::REMOTE_READ | Access::REMOTE_WRITE);
     let remote = shelf.remote();
-
-    left.sq
-        .write(
-            1,
-            bench.domain.lease_from(&[7; 6000]).expect("memory"),
-            remote.slice(100..),
-        )
-        .expect("posted");
+    let bytes = bench.domain.lease_from(&[7; 6000]).expect("memory");
+    left.sq.write(1, bytes, remote.slice(100..)).expect("posted");
     assert!(bench.wait().result.is_ok());
     let mut seen = [0; 6000];
     shelf.read_at(100, &mut seen).expect("inside");
     assert_eq!(seen, [7; 6000]);
 
-    left.sq
-        .read(
-            2,
-            bench.domain.lease(6002).expect("memory"),
-            remote.slice(99..6101),
-        )
-        .expect("posted");
+    let sink = bench.domain.lease(6002).expect("memory");
+    left.sq.read(2, sink, remote.slice(99..6101)).expect("posted");
     let read = bench.wait();
     assert_eq!(read.result, Ok(6002));
     assert_eq!(
         (read.buffers[0][0], read.buffers[0][1], read.buffers[0][6001]),
         (0, 7, 0)
     );
+}
 
+#[test]
+fn atomics_bring_what_was_there_and_leave_what_they_say() {
+    let bench = Bench::new();
+    let (mut left, _right) = bench.pair::<Rc>();
+    let shelf = bench.exposed(Access::REMOTE_ATOMIC);
+    let word = shelf.remote().slice(8000..);
+    let sink = || bench.domain.lease(8).expect("memory");
     shelf.write_at(8000, &40u64.to_ne_bytes()).expect("inside");
-    left.sq
-        .fetch_add(3, bench.domain.lease(8).expect("memory"), remote.slice(8000..), 2)
-        .expect("posted");
+    left.sq.fetch_add(1, sink(), word, 2).expect("posted");
     assert_eq!(bench.wait().buffers[0][..], 40u64.to_ne_bytes());
-    left.sq
-        .compare_swap(
-            4,
-            bench.domain.lease(8).expect("memory"),
-            remote.slice(8000..),
-            42,
-            1,
-        )
-        .expect("posted");
+    left.sq.compare_swap(2, sink(), word, 42, 1).expect("posted");
     assert_eq!(bench.wait().buffers[0][..], 42u64.to_ne_bytes());
     assert_eq!(shelf.fetch_add(8000, 0).expect("aligned"), 1);
+}
 
-    right
-        .rq
-        .recv(5, bench.domain.lease(16).expect("memory"))
-        .expect("posted");
+#[test]
+fn a_write_with_immediate_is_told_to_the_peer() {
+    let bench = Bench::new();
+    let (mut left, mut right) = bench.pair::<Rc>();
+    let shelf = bench.exposed(Access::REMOTE_WRITE);
+    let receive = bench.domain.lease(16).expect("memory");
+    right.rq.recv(1, receive).expect("posted");
+    let note = bench.domain.lease_from(b"note").expect("memory");
     left.sq
-        .write_with_immediate(
-            6,
-            bench.domain.lease_from(b"note").expect("memory"),
-            remote,
-            0xfeed,
-        )
+        .write_with_immediate(2, note, shelf.remote(), 0xfeed)
         .expect("posted");
     let both = [bench.wait(), bench.wait()];
     let note = both

@@ -131,7 +131,7 @@ fn a_rejection_may_have_another_reason() {
 }
 
 #[test]
-fn where_nobody_listens_the_answer_comes_at_once() {
+fn where_nobody_listens_the_answer_comes_soon() {
     let bench = Bench::new();
     let address = bench.listen("127.0.0.1:0").local_addr();
     let Err(ConnectError::Rejected { reason, .. }) =

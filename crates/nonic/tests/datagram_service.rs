@@ -99,7 +99,7 @@ fn a_service_may_refuse() {
 }
 
 #[test]
-fn where_nobody_serves_the_answer_comes_at_once() {
+fn where_nobody_serves_the_answer_comes_soon() {
     let bench = Bench::new();
     let listener = bench.serve("127.0.0.1:0");
     let (client, address) = (bench.pair(&listener), listener.local_addr());

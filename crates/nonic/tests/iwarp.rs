@@ -88,7 +88,7 @@ fn a_port_that_a_tcp_server_holds_is_in_use() {
 }
 
 #[test]
-fn where_nobody_listens_the_connection_is_refused_at_once() {
+fn where_nobody_listens_the_connection_is_soon_refused() {
     let device = Device::open("iwarp_lo").expect("a device");
     let (domain, queue) = (device.domain(), device.completion_queue(4).expect("a queue"));
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

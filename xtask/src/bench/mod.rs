@@ -8,7 +8,6 @@
 //! Read first: [`rows`] (what is compared, and what must show), [`probe`] (who is measured), [`measure`] (how), [`bare`]
 //! (the yardsticks).
 
-mod axis;
 pub(crate) mod bare;
 mod curves;
 mod guest;

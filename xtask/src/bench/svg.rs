@@ -1,17 +1,15 @@
 //! A line chart as SVG: logarithmic axes, and every line named at its end.
-//!
-//! It has its own background, light or dark as the reader's system is, so it is readable on any page.
 
-use super::axis::Axis;
 use super::probe::{significant, size_name};
-use std::fmt::Write;
+use nonic_plot::{Anchor, Axis, Drawing, Frame, Hue, LineStyle, LogarithmicAxis, shortest};
 
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 480.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 640.0;
-const TOP: f64 = 52.0;
-const BOTTOM: f64 = 420.0;
+const SIZE: (f64, f64) = (860.0, 480.0);
+const FRAME: Frame = Frame {
+    left: 64.0,
+    right: 640.0,
+    top: 52.0,
+    bottom: 420.0,
+};
 /// From one name to the next.
 const NAME_HEIGHT: f64 = 18.0;
 
@@ -69,28 +67,24 @@ pub(crate) struct Chart {
     pub(crate) series: Vec<Series>,
 }
 
-const STYLE: &str = "
-    svg { font: 13px system-ui, sans-serif }
-    .paper { fill: #ffffff } text { fill: #24292f } .grid { stroke: #d8dee4 } .axis { stroke: #6e7781 }
-    .title { font-size: 16px; font-weight: 600 }
-    .line { fill: none; stroke-width: 1.8; stroke-linejoin: round } .leader { stroke-width: 1; stroke-dasharray: 1 3 }
-    .nonic { stroke: #cf222e } .nonic.line { stroke-width: 3 } .dot.nonic, .name.nonic { fill: #cf222e; stroke: none }
-    .ucx { stroke: #0969da } .dot.ucx, .name.ucx { fill: #0969da; stroke: none }
-    .libfabric { stroke: #8250df } .dot.libfabric, .name.libfabric { fill: #8250df; stroke: none }
-    .bare { stroke: #6e7781 } .bare.line { stroke-width: 1.4 } .dot.bare, .name.bare { fill: #6e7781; stroke: none }
-    .name.nonic { font-weight: 600 }
-    .second { stroke-dasharray: 7 4 }
-    @media (prefers-color-scheme: dark) {
-      .paper { fill: #0d1117 } text { fill: #e6edf3 } .grid { stroke: #30363d } .axis { stroke: #8b949e }
-      .nonic { stroke: #ff7b72 } .dot.nonic, .name.nonic { fill: #ff7b72 }
-      .ucx { stroke: #58a6ff } .dot.ucx, .name.ucx { fill: #58a6ff }
-      .libfabric { stroke: #bc8cff } .dot.libfabric, .name.libfabric { fill: #bc8cff }
-      .bare { stroke: #9da7b1 } .dot.bare, .name.bare { fill: #9da7b1 }
+const STYLES: [LineStyle; 4] = [
+    style(Style::Nonic, Hue::RED, 3.0),
+    style(Style::Ucx, Hue::BLUE, 1.8),
+    style(Style::Libfabric, Hue::VIOLET, 1.8),
+    style(Style::Bare, Hue::GREY, 1.4),
+];
+
+const fn style(style: Style, hue: Hue, width: f64) -> LineStyle {
+    LineStyle {
+        class: style.class(),
+        hue,
+        width,
+        is_bold: matches!(style, Style::Nonic),
     }
-";
+}
 
 impl Style {
-    fn class(self) -> &'static str {
+    const fn class(self) -> &'static str {
         match self {
             Style::Nonic => "nonic",
             Style::Ucx => "ucx",
@@ -103,187 +97,75 @@ impl Style {
 impl Chart {
     /// The whole file.
     pub(crate) fn svg(&self) -> String {
-        let mut svg = String::new();
-        let title = escape(&self.title);
-        let _ = writeln!(
-            svg,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
-             height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n<style>{STYLE}</style>\n\
-             <rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"6\"/>\n\
-             <text class=\"title\" x=\"{LEFT}\" y=\"24\">{title}</text>\n\
-             <text x=\"{LEFT}\" y=\"42\">{}</text>",
-            escape(&self.y_label)
-        );
+        let mut drawing = Drawing::new(&self.title, SIZE, FRAME.left, &STYLES);
+        drawing.text((FRAME.left, 42.0), Anchor::Start, &self.y_label);
         let (across, up) = self.axes();
-        self.draw_grid(&mut svg, &across, &up);
-        self.draw_lines(&mut svg, &across, &up);
-        svg.push_str("</svg>\n");
-        svg
+        self.draw_grid(&mut drawing, &across, &up);
+        self.draw_lines(&mut drawing, &across, &up);
+        drawing.finish()
     }
 
-    fn axes(&self) -> (Axis, Axis) {
+    fn axes(&self) -> (LogarithmicAxis, LogarithmicAxis) {
         let sizes = self.sizes.iter().map(|size| *size as f64);
         let (least, most) = (
             sizes.clone().fold(f64::INFINITY, f64::min),
             sizes.fold(0.0, f64::max),
         );
-        let across = Axis::new(least, most, (LEFT, RIGHT));
+        let across = LogarithmicAxis::new(least, most, FRAME.across());
         let values = self.series.iter().flat_map(|series| &series.points);
-        let up = Axis::around(values.map(|(_, value)| *value), (BOTTOM, TOP));
+        let up = LogarithmicAxis::around(values.map(|(_, value)| *value), FRAME.up());
         (across, up)
     }
 
-    fn draw_grid(&self, svg: &mut String, across: &Axis, up: &Axis) {
-        for tick in up.ticks() {
-            let y = up.position(tick);
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{RIGHT}\" y2=\"{y:.1}\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                LEFT - 8.0,
-                y + 4.5,
-                tick_name(tick)
-            );
-        }
+    fn draw_grid(&self, drawing: &mut Drawing, across: &impl Axis, up: &impl Axis) {
+        FRAME.draw_ticks_up(drawing, up, tick_name);
         for size in &self.sizes {
             let x = across.position(*size as f64);
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{BOTTOM}\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                BOTTOM + 20.0,
-                self.across.tick(*size)
-            );
+            drawing.grid_line((x, FRAME.top), (x, FRAME.bottom));
+            FRAME.name_tick_across(drawing, x, &self.across.tick(*size));
         }
-        let _ = writeln!(
-            svg,
-            "<path class=\"axis\" fill=\"none\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            f64::midpoint(LEFT, RIGHT),
-            BOTTOM + 44.0,
-            self.across.label()
-        );
+        FRAME.draw_axes(drawing);
+        FRAME.name_across(drawing, 44.0, self.across.label());
     }
 
-    fn draw_lines(&self, svg: &mut String, across: &Axis, up: &Axis) {
-        let drawn: Vec<&Series> = self
-            .series
-            .iter()
-            .filter(|series| !series.points.is_empty())
-            .collect();
-        let end = |series: &&Series| {
-            series
-                .points
-                .last()
-                .map_or(BOTTOM, |(_, value)| up.position(*value))
-        };
-        let names = apart(&drawn.iter().map(end).collect::<Vec<_>>());
+    fn draw_lines(&self, drawing: &mut Drawing, across: &impl Axis, up: &impl Axis) {
+        let drawn = self.series.iter().filter(|series| !series.points.is_empty());
+        let drawn: Vec<&Series> = drawn.collect();
+        let place = |(size, value): &(usize, f64)| (across.position(*size as f64), up.position(*value));
+        let end = |series: &&Series| series.points.last().map_or(FRAME.bottom, |last| place(last).1);
+        let names = FRAME.spread(&drawn.iter().map(end).collect::<Vec<_>>(), NAME_HEIGHT);
         // Those that matter are drawn last, over the others.
         let mut order: Vec<usize> = (0..drawn.len()).collect();
         order.sort_by_key(|index| drawn[*index].style == Style::Nonic);
         for index in order {
             let series = drawn[index];
             let class = series.style.class();
-            let earlier = drawn[..index]
-                .iter()
-                .filter(|other| other.style == series.style)
-                .count();
-            let second = if earlier > 0 { " second" } else { "" };
-            let places: Vec<(f64, f64)> = series
-                .points
-                .iter()
-                .map(|(size, value)| (across.position(*size as f64), up.position(*value)))
-                .collect();
-            let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-            let _ = writeln!(
-                svg,
-                "<path class=\"line {class}{second}\" d=\"M{}\"/>",
-                path.join("L")
-            );
-            for (x, y) in &places {
-                let _ = write!(
-                    svg,
-                    "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>"
-                );
+            let alike = |other: &&Series| other.style == series.style;
+            let places: Vec<(f64, f64)> = series.points.iter().map(place).collect();
+            match drawn[..index].iter().any(alike) {
+                true => drawing.line(&format!("{class} second"), places.iter().copied()),
+                false => drawing.line(class, places.iter().copied()),
+            }
+            for place in &places {
+                drawing.dot(class, *place);
             }
             if let Some((x, y)) = places.last() {
                 let name_y = names[index];
-                let _ = writeln!(
-                    svg,
-                    "\n<path class=\"leader {class}\" fill=\"none\" d=\"M{:.1} {y:.1}L{:.1} {name_y:.1}\"/>\
-                     <text class=\"name {class}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                    x + 5.0,
-                    RIGHT + 22.0,
-                    RIGHT + 26.0,
-                    name_y + 4.5,
-                    escape(&series.name)
-                );
+                drawing.leader(class, (x + 5.0, *y), (FRAME.right + 22.0, name_y));
+                drawing.name(class, (FRAME.right + 26.0, name_y + 4.5), &series.name);
             }
         }
     }
 }
 
-/// Heights near the wanted ones, no two of them nearer to each other than a line of text, all of them on the chart.
-fn apart(wanted: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_by(|one, other| wanted[*one].total_cmp(&wanted[*other]));
-    let mut heights = wanted.to_vec();
-    let mut free_from = TOP;
-    for index in &order {
-        heights[*index] = heights[*index].max(free_from);
-        free_from = heights[*index] + NAME_HEIGHT;
-    }
-    // What was pushed off the lower end is pushed back, and what is above it makes room.
-    let mut free_to = BOTTOM + NAME_HEIGHT;
-    for index in order.iter().rev() {
-        heights[*index] = heights[*index].min(free_to);
-        free_to = heights[*index] - NAME_HEIGHT;
-    }
-    heights
-}
-
 /// `0.5`, `20` or `1000`.
 fn tick_name(tick: f64) -> String {
-    let text = significant(tick);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('"', "&quot;")
+    shortest(&significant(tick)).to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_do_not_overlap_and_keep_their_order() {
-        for wanted in [
-            vec![100.0, 101.0, 99.0],
-            vec![BOTTOM, BOTTOM, BOTTOM, BOTTOM - 1.0],
-            vec![TOP; 5],
-            vec![],
-        ] {
-            let heights = apart(&wanted);
-            let mut sorted = heights.clone();
-            sorted.sort_by(f64::total_cmp);
-            assert!(
-                sorted
-                    .windows(2)
-                    .all(|pair| pair[1] - pair[0] >= NAME_HEIGHT - 1e-9)
-            );
-            for (one, first) in wanted.iter().enumerate() {
-                for (other, second) in wanted.iter().enumerate() {
-                    assert!(first >= second || heights[one] < heights[other]);
-                }
-            }
-        }
-    }
 
     #[test]
     fn ticks_are_named_without_needless_digits() {

@@ -57,7 +57,7 @@ impl Cm {
                         && connection.transaction_id == mad.transaction_id
                 });
                 let id = id.map(|connection| connection.local_id);
-                let unserved = rep.status == SidrStatus::UNSUPPORTED && self.asks_again(id);
+                let unserved = rep.status == SidrStatus::UNSUPPORTED && self.asks_again(now, id);
                 let input = if unserved { Input::Unserved } else { Input::SidrRep };
                 self.deliver(now, id, input, mad);
             }
@@ -174,18 +174,18 @@ impl Cm {
         } else {
             self.asked(route, mad, rej.remote_comm_id, rej.local_comm_id)
         };
-        let unserved = rej.reason == RejectReason::INVALID_SERVICE_ID && self.asks_again(id);
+        let unserved = rej.reason == RejectReason::INVALID_SERVICE_ID && self.asks_again(now, id);
         let input = if unserved { Input::Unserved } else { Input::Rej };
         self.deliver(now, id, input, mad);
     }
 
     /// Whether a request that nobody listens to is made again.
-    fn asks_again(&self, id: Option<u32>) -> bool {
+    fn asks_again(&self, now: Time, id: Option<u32>) -> bool {
         id.and_then(|id| self.connections.get(&id))
             .is_some_and(|connection| {
                 matches!(connection.state, CmState::ReqSent | CmState::SidrReqSent)
                     && !connection.orphan
-                    && connection.unserved_retries_left > 0
+                    && now < connection.unserved_until(now)
             })
     }
 

@@ -15,10 +15,10 @@ pub struct CmConfig {
     pub response_timeout: u8,
     /// How often a message is repeated before the peer is given up.
     pub max_cm_retries: u8,
-    /// How often a peer at whose port nobody listens is asked again before the program is told. Programs exist that
-    /// agree to connect and then begin to listen; with a slower stack the other side never noticed.
-    pub max_unserved_retries: u8,
-    /// How long to wait before each of these.
+    /// How long a peer at whose port nobody listens is asked again, from its first refusal on, before the program is told.
+    /// Programs exist that agree to connect and then begin to listen; with a slower stack the other side never noticed.
+    pub unserved_grace: Duration,
+    /// How long to wait before asking once more.
     pub unserved_pause: Duration,
     /// How often a host that refuses messages is asked again before it is taken for one where nobody is left: long
     /// enough for another of its processes to take the port from one that ended.
@@ -58,7 +58,7 @@ impl Default for CmConfig {
             id_block: None,
             response_timeout: 20,
             max_cm_retries: 15,
-            max_unserved_retries: 0,
+            unserved_grace: Duration::ZERO,
             unserved_pause: Duration::from_millis(10),
             max_refused_retries: 10,
             refused_pause: Duration::from_millis(50),

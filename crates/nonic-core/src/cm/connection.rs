@@ -51,7 +51,9 @@ pub(super) struct Connection {
     pub(super) max_retries: u8,
     pub(super) retries_left: u8,
     /// How often it may be asked again of a peer at whose port nobody listens.
-    pub(super) unserved_retries_left: u8,
+    pub(super) unserved_grace: Duration,
+    /// Until when it is asked again where nobody listens; known from the first refusal on.
+    pub(super) unserved_until: Option<Time>,
     /// How often it is asked again of a host that refuses messages; `None` while it does not.
     pub(super) refused_retries_left: Option<u8>,
     pub(super) timewait: Duration,
@@ -68,6 +70,11 @@ impl Connection {
             Role::Active => Subject::Other,
         };
         Rej::new(self.local_id, self.remote_id, subject, reason)
+    }
+
+    /// Until when it is asked again where nobody listens, should that be heard now.
+    pub(super) fn unserved_until(&self, now: Time) -> Time {
+        self.unserved_until.unwrap_or(now + self.unserved_grace)
     }
 
     /// How long a last word is remembered: until the peer, should all its answers be lost, has given up asking.

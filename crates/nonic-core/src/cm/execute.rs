@@ -394,7 +394,7 @@ fn deadline(
                 Some(now + connection.patience)
             } else if input == Input::Unserved {
                 // Asking again is not for want of an answer: it costs none of those attempts.
-                connection.unserved_retries_left -= 1;
+                connection.unserved_until = Some(connection.unserved_until(now));
                 connection.retries_left = connection.retries_left.saturating_add(1);
                 Some(now + config.unserved_pause)
             } else if changed {

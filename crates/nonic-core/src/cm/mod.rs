@@ -171,6 +171,7 @@ impl Cm {
         if let Some(patience) = params.patience {
             let retries = self.config.retries_within(patience);
             (connection.max_retries, connection.retries_left) = (retries, retries);
+            connection.unserved_grace = connection.unserved_grace.min(patience);
         }
         self.start(now, connection, message);
         Ok(ConnectionId(local_id))
@@ -433,7 +434,8 @@ impl Cm {
             patience: self.config.patience(self.config.response_timeout),
             max_retries: self.config.max_cm_retries,
             retries_left: self.config.max_cm_retries,
-            unserved_retries_left: self.config.max_unserved_retries,
+            unserved_grace: self.config.unserved_grace,
+            unserved_until: None,
             refused_retries_left: None,
             timewait: self.config.timewait_min,
             deadline: None,

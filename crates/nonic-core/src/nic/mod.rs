@@ -20,11 +20,13 @@
 //! a [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
 
 mod config;
+mod modify;
 mod numbers;
 mod qp1;
 mod receive;
 mod streams;
 mod transmit;
+mod turns;
 mod xrc;
 
 pub use config::{CreateError, NicConfig, QpInit};
@@ -36,13 +38,12 @@ use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::entropy::Entropy;
 use crate::iwarp::IwarpQueuePair;
-use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
+use crate::qp::{QpAttributes, QpState};
 use crate::queue_pair::{PostError, QueuePair};
 use crate::resources::{Endpoint, NicResources, Pending};
-use crate::roce::context::RoceContext;
 use crate::roce::qp1::Qp1;
 use crate::roce::rc::ReorderMemory;
-use crate::roce::window::{PeerId, PeerTable, PeerWindow, Turn};
+use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
@@ -50,7 +51,7 @@ use crate::verbs::cq::{CompletionQueue, CqId, Published};
 use crate::verbs::event::Event;
 use crate::verbs::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable, PdId, WindowKind};
 use crate::verbs::work::{RecvRequest, SendRequest};
-use nonic_wire::{Flow, Psn, Qpn, ROCE_PORT, Service};
+use nonic_wire::{Psn, Qpn, Service};
 use numbers::Numbers;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
@@ -283,124 +284,6 @@ impl Nic {
         if let Some(peer) = peer {
             self.wake_waiting(peer);
         }
-    }
-
-    /// Takes the queue pair out of the line for the window to its peer; answers the peer.
-    fn leave_line(&mut self, slot: usize) -> Option<PeerId> {
-        let qp = &mut self.qps[slot];
-        let peer = qp.roce.peer?;
-        if std::mem::take(&mut qp.in_line) | std::mem::take(&mut qp.resting) {
-            self.peers.peer(peer).stop_waiting(slot);
-        }
-        if std::mem::take(&mut qp.in_turn) {
-            self.peers.peer(peer).end_turn();
-        }
-        Some(peer)
-    }
-
-    /// The queue pair has used its turn: the next in line may follow.
-    fn end_turn(&mut self, slot: usize) {
-        let qp = &mut self.qps[slot];
-        qp.in_turn = false;
-        if let Some(peer) = qp.roce.peer {
-            self.peers.peer(peer).end_turn();
-            self.wake_waiting(peer);
-        }
-    }
-
-    /// Changes a queue pair's attributes, its state among them.
-    pub fn modify_qp(&mut self, now: Time, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
-        let Some(slot) = self.slot(qpn) else {
-            return self.modify_stream_qp(now, qpn, set);
-        };
-        let common = &self.qps[slot].roce.common;
-        let to = check_transition(common.service, common.state, set.state, set.mask())?;
-        self.check_values(set)?;
-        if to == QpState::Reset {
-            self.reset_qp(now, slot);
-            return Ok(());
-        }
-        if let (Some(path), Service::Rc | Service::Uc | Service::Xrc) = (set.path, common.service) {
-            self.route_qp(slot, path);
-        }
-        let nic = &mut *self;
-        let mut resources = resources!(nic, now);
-        let qp = &mut nic.qps[slot];
-        if to == QpState::Error {
-            qp.enter_error(&mut resources);
-        } else {
-            apply(&mut qp.roce, set);
-            if let Some(rate) = set.rate_limit {
-                qp.set_rate(now, rate);
-            }
-            qp.start(to);
-            qp.publish(&mut resources);
-            qp.report_drained(&mut resources);
-        }
-        self.touch(slot);
-        Ok(())
-    }
-
-    /// Points a connected queue pair to its peer. What it has under way moves to the new peer's window.
-    fn route_qp(&mut self, slot: usize, path: Path) {
-        let old = self.leave_line(slot);
-        let qp = &mut self.qps[slot];
-        let own = self.endpoints[usize::from(path.gid_index)];
-        qp.roce.flow = Flow {
-            src: own.ip,
-            dst: path.remote,
-            src_port: own.port,
-            dst_port: ROCE_PORT,
-        };
-        let new = self.peers.join(path.remote, &self.config.window);
-        qp.roce.peer = Some(new);
-        let in_flight = qp.in_flight();
-        if let (Some(old), Some(share)) = (old, qp.share()) {
-            self.peers.peer(old).account(share, 0, false);
-            self.peers.peer(new).account(share, in_flight, false);
-        }
-        if let Some(old) = old {
-            self.peers.leave(old);
-            self.wake_waiting(old);
-        }
-    }
-
-    fn check_values(&self, set: &QpAttributes) -> Result<(), ModifyError> {
-        let invalid = |mask| Err(ModifyError::Invalid(Named(mask)));
-        if set.retry_count.is_some_and(|count| count > 7) {
-            return invalid(AttributeMask::RETRY_CNT);
-        }
-        if set.rnr_retry.is_some_and(|count| count > 7) {
-            return invalid(AttributeMask::RNR_RETRY);
-        }
-        if set
-            .max_rd_atomic
-            .is_some_and(|count| count > self.config.max_rd_atomic)
-        {
-            return invalid(AttributeMask::MAX_RD_ATOMIC);
-        }
-        if set
-            .max_dest_rd_atomic
-            .is_some_and(|count| count > self.config.max_rd_atomic)
-        {
-            return invalid(AttributeMask::MAX_DEST_RD_ATOMIC);
-        }
-        if set.path_mtu.is_some_and(|mtu| mtu > self.config.port_mtu) {
-            return invalid(AttributeMask::PATH_MTU);
-        }
-        if set.port.is_some_and(|port| port != 1) {
-            return invalid(AttributeMask::PORT);
-        }
-        if set.pkey_index.is_some_and(|index| index != 0) {
-            return invalid(AttributeMask::PKEY_INDEX);
-        }
-        if let Some(path) = set.path {
-            let own = self.endpoints.get(usize::from(path.gid_index));
-            if own.is_none_or(|own| own.ip.is_ipv4() != path.remote.is_ipv4()) {
-                return invalid(AttributeMask::PATH);
-            }
-        }
-        Ok(())
     }
 
     /// A queue pair's state.
@@ -700,41 +583,6 @@ impl Nic {
             }
         }
     }
-
-    /// Nothing may have arrived to tell that those who fill the window have stalled.
-    fn handle_window_timer(&mut self, now: Time, token: Token) {
-        let id = PeerId::from_slot(token.slot);
-        if let Some(peer) = self.peers.owner(id, token.generation) {
-            peer.handle_timer(now);
-            self.schedule_window_timer(id);
-            self.wake_waiting(id);
-        }
-    }
-
-    fn schedule_window_timer(&mut self, id: PeerId) {
-        if let Some((at, generation)) = self.peers.find(id).and_then(PeerWindow::set_timer) {
-            let token = Token {
-                slot: id.slot(),
-                generation,
-                timer: Timer::Window,
-            };
-            self.timers.schedule(at, token);
-        }
-    }
-
-    /// The window to the peer may have room for the first queue pair in line.
-    fn wake_waiting(&mut self, peer: PeerId) {
-        let Some(Turn { slot, rested }) = self.peers.find(peer).and_then(PeerWindow::give_turn) else {
-            return;
-        };
-        let qp = &mut self.qps[slot];
-        *if rested { &mut qp.resting } else { &mut qp.in_line } = false;
-        qp.in_turn = true;
-        if !qp.ready {
-            qp.ready = true;
-            self.ready.push_back(Sender::QueuePair(slot));
-        }
-    }
 }
 
 /// What a NIC holds at a moment.
@@ -761,19 +609,5 @@ impl std::ops::AddAssign for Usage {
         self.reordered_bytes += other.reordered_bytes;
         self.unpublished += other.unpublished;
         self.management_datagrams += other.management_datagrams;
-    }
-}
-
-fn apply(roce: &mut RoceContext, set: &QpAttributes) {
-    macro_rules! take {
-        ($into:expr; $($field:ident),*) => { $( if let Some(value) = set.$field { $into.$field = value; } )* };
-    }
-    take!(roce.common; access, max_rd_atomic, max_dest_rd_atomic);
-    take!(roce; qkey, timeout, retry_count, rnr_retry, rq_psn, min_rnr_timer, sq_psn, dest_qpn);
-    if let Some(path) = set.path {
-        roce.path = Some(path);
-    }
-    if let Some(mtu) = set.path_mtu {
-        roce.mtu = mtu.bytes();
     }
 }

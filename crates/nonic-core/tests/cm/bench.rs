@@ -127,6 +127,14 @@ impl Side {
         self.cm.connect(self.now, &params).expect("there is room")
     }
 
+    pub(crate) fn connect_within(&mut self, to: IpAddr, patience: Duration) -> ConnectionId {
+        let params = ConnectParams {
+            patience: Some(patience),
+            ..params(self.ip, to, 0x111)
+        };
+        self.cm.connect(self.now, &params).expect("there is room")
+    }
+
     pub(crate) fn accept(&mut self, id: ConnectionId) {
         let params = AcceptParams {
             private_data: b"welcome",

@@ -85,14 +85,22 @@ fn nobody_listening_is_a_reason() {
     client.expect_empty();
 }
 
-/// A client that asks again where nobody listens, and how long it waits.
+/// A client that asks again where nobody listens, for twice as long as it waits before it does; and how long it waits.
 fn patient() -> (Side, Duration) {
+    let pause = config().unserved_pause;
     let config = nonic_core::cm::CmConfig {
-        max_unserved_retries: 2,
+        unserved_grace: 2 * pause,
         ..config()
     };
-    let pause = config.unserved_pause;
     (Side::with(CLIENT, 1, config), pause)
+}
+
+/// The client asks, and is told that nobody listens.
+fn ask_in_vain(client: &mut Side, server: &mut Side) {
+    let req = client.sent_one();
+    server.receive(&req);
+    let rej = server.sent_one();
+    client.receive(&rej);
 }
 
 #[test]
@@ -115,22 +123,29 @@ fn one_who_begins_to_listen_in_a_moment_is_asked_again() {
 }
 
 #[test]
-fn one_who_never_listens_is_asked_as_often_as_configured() {
+fn one_who_never_listens_is_asked_for_as_long_as_configured() {
     let (mut client, pause) = patient();
     let mut server = Side::new(SERVER, 2);
     client.connect(SERVER);
     for _ in 0..2 {
-        let req = client.sent_one();
-        server.receive(&req);
-        let rej = server.sent_one();
-        client.receive(&rej);
+        ask_in_vain(&mut client, &mut server);
         client.silent();
         client.pass(pause);
     }
-    let req = client.sent_one();
-    server.receive(&req);
-    let rej = server.sent_one();
-    client.receive(&rej);
+    ask_in_vain(&mut client, &mut server);
+    assert_eq!(reason(&client.event()), RejectReason::INVALID_SERVICE_ID);
+    client.expect_empty();
+}
+
+#[test]
+fn nobody_is_asked_for_longer_than_the_program_has_patience() {
+    let (mut client, pause) = patient();
+    let mut server = Side::new(SERVER, 2);
+    client.connect_within(SERVER, pause);
+    ask_in_vain(&mut client, &mut server);
+    client.silent();
+    client.pass(pause);
+    ask_in_vain(&mut client, &mut server);
     assert_eq!(reason(&client.event()), RejectReason::INVALID_SERVICE_ID);
     client.expect_empty();
 }

@@ -276,6 +276,75 @@ impl Player<'_> {
     }
 }
 
+/// The other side, which says what was recorded.
+struct Other<'a> {
+    peer: Peer,
+    /// What our side's program asked for when it was recorded.
+    asked: std::vec::IntoIter<ReadRequest>,
+    /// What our side answered then.
+    found: std::vec::IntoIter<&'a [u8]>,
+    sends: u32,
+    reads: u32,
+    answered: usize,
+}
+
+impl<'a> Other<'a> {
+    fn new(setup: &Setup, ours: &'a [Message]) -> Self {
+        let asked = ours.iter().filter_map(|message| match message {
+            Message::Read(request) => Some(*request),
+            _ => None,
+        });
+        let found = ours.iter().filter_map(|message| match message {
+            Message::Response(_, _, bytes) => Some(&bytes[..]),
+            _ => None,
+        });
+        Other {
+            peer: Peer::new(setup),
+            asked: asked.collect::<Vec<_>>().into_iter(),
+            found: found.collect::<Vec<_>>().into_iter(),
+            sends: 0,
+            reads: 0,
+            answered: 0,
+        }
+    }
+
+    /// A message of its, with the sinks that our side chose this time.
+    fn say(&mut self, message: &Message, sinks: &[(u32, u64)], regions: &Regions) -> Vec<u8> {
+        match message {
+            Message::Send(bytes) => {
+                self.sends += 1;
+                let header = Header::Send {
+                    kind: SendKind::default(),
+                    msn: self.sends,
+                    mo: 0,
+                    last: true,
+                };
+                self.peer.frame(header, bytes)
+            }
+            Message::Write(stag, to, bytes) => self.peer.frame(Header::Write(tagged(*stag, *to)), bytes),
+            Message::Read(request) => {
+                self.reads += 1;
+                let (msn, request) = (self.reads, *request);
+                // What was read is what is there.
+                let bytes = self.found.next().expect("it was answered");
+                let (from, region) = &regions[&request.source_stag];
+                let start = (request.source_to - from) as usize;
+                region.with(|memory| memory[start..start + bytes.len()].copy_from_slice(bytes));
+                self.peer.frame(Header::ReadRequest { msn, request }, &[])
+            }
+            Message::Response(_, to, bytes) => {
+                let request = self.asked.next().expect("it was asked for");
+                let (stag, own) = sinks[self.answered];
+                self.answered += 1;
+                let offset = to.wrapping_sub(request.sink_to);
+                let header = Header::ReadResponse(tagged(stag, own + offset));
+                self.peer.frame(header, bytes)
+            }
+            Message::Terminate(code) => panic!("it does not end well: {code}"),
+        }
+    }
+}
+
 /// Plays one side of a conversation that ends well.
 fn play(connection: &Connection, params: &StreamParams, ours: &Recorded, theirs: &Recorded) {
     let name = &connection.name;
@@ -300,53 +369,20 @@ fn play(connection: &Connection, params: &StreamParams, ours: &Recorded, theirs:
         said: Vec::new(),
         sinks: Vec::new(),
     };
+    let mut other = Other::new(&setup, &ours.messages);
     player.speak();
-    let mut asked = ours.messages.iter().filter_map(|message| match message {
-        Message::Read(request) => Some(*request),
-        _ => None,
-    });
-    let mut found = ours.messages.iter().filter_map(|message| match message {
-        Message::Response(_, _, bytes) => Some(bytes),
-        _ => None,
-    });
-    let mut other = Peer::new(&setup);
-    let (mut answered, mut sends, mut reads) = (0, 0, 0);
     for message in &theirs.messages {
-        let frame = match message {
-            Message::Send(bytes) => {
-                sends += 1;
-                let header = Header::Send {
-                    kind: SendKind::default(),
-                    msn: sends,
-                    mo: 0,
-                    last: true,
-                };
-                other.frame(header, bytes)
-            }
-            Message::Write(stag, to, bytes) => other.frame(Header::Write(tagged(*stag, *to)), bytes),
-            Message::Read(request) => {
-                reads += 1;
-                let request = *request;
-                // What was read is what is there.
-                let bytes = found.next().expect("it was answered");
-                let (from, region) = &regions[&request.source_stag];
-                let start = (request.source_to - from) as usize;
-                region.with(|memory| memory[start..start + bytes.len()].copy_from_slice(bytes));
-                other.frame(Header::ReadRequest { msn: reads, request }, &[])
-            }
-            Message::Response(_, to, bytes) => {
-                let request = asked.next().expect("it was asked for");
-                let (stag, own) = player.sinks[answered];
-                answered += 1;
-                let offset = to.wrapping_sub(request.sink_to);
-                other.frame(Header::ReadResponse(tagged(stag, own + offset)), bytes)
-            }
-            Message::Terminate(code) => panic!("{name}: {code}"),
-        };
+        let frame = other.say(message, &player.sinks, &regions);
         assert_eq!(player.end.receive(&frame), StreamReading::Ready, "{name}");
         player.speak();
     }
     assert_eq!(player.end.state(), QpState::Rts, "{name}");
+    check_requests(&mut player, name, &ours.messages);
+    check_receptions(&mut player.end, name, &theirs.messages, &regions);
+}
+
+/// All were completed, and what was said of each kind is what was recorded.
+fn check_requests(player: &mut Player<'_>, name: &str, ours: &[Message]) {
     let done = player.end.completed();
     assert_eq!(done.len(), player.posted, "{name}");
     assert!(
@@ -359,9 +395,8 @@ fn play(connection: &Connection, params: &StreamParams, ours: &Recorded, theirs:
             let of_kind = messages.iter().filter(|message| kind_of(message) == kind);
             of_kind.map(without_sink).collect()
         };
-        assert!(of_kind(&said) == of_kind(&ours.messages), "{name}: kind {kind}");
+        assert!(of_kind(&said) == of_kind(ours), "{name}: kind {kind}");
     }
-    check_receptions(&mut player.end, name, &theirs.messages, &regions);
 }
 
 fn check_receptions(end: &mut End, name: &str, theirs: &[Message], regions: &Regions) {
@@ -467,105 +502,123 @@ struct Mistake {
     siws: Code,
 }
 
-#[test]
-fn recorded_mistakes_are_called_what_siw_calls_them_or_better() {
-    let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let mistake = |name, rkey, addr, code| Mistake {
-        name,
-        rkey,
-        addr,
-        access: all,
-        receive: None,
-        ours: code,
-        siws: code,
-    };
-    let mistakes = [
-        mistake(
-            "siw_crc_badrkey",
-            4_168_891_136,
-            208_244_736,
-            Code::DDP_TAGGED_INVALID_STAG,
-        ),
-        mistake("siw_crc_oob", 3_674_724_608, 609_087_488, Code::DDP_TAGGED_BOUNDS),
+impl Mistake {
+    fn new(name: &'static str, rkey: u32, addr: u64, code: Code) -> Self {
         Mistake {
-            access: Access::LOCAL_WRITE,
-            ..mistake(
-                "siw_crc_noaccess",
-                3_683_044_096,
-                212_946_944,
-                Code::DDP_TAGGED_INVALID_STAG,
-            )
-        },
-        mistake(
-            "siw_crc_readbadrkey",
-            4_106_732_800,
-            36_487_168,
-            Code::RDMAP_INVALID_STAG,
-        ),
-        mistake(
-            "siw_crc_norecv",
-            3_341_188_864,
-            982_786_048,
-            Code::DDP_UNTAGGED_NO_BUFFER,
-        ),
-        Mistake {
-            receive: Some(32),
-            ours: Code::DDP_UNTAGGED_TOO_LONG,
-            ..mistake(
-                "siw_crc_toolong",
-                1_838_258_688,
-                480_968_704,
-                Code::DDP_UNTAGGED_NO_BUFFER,
-            )
-        },
-    ];
-    for mistake in mistakes {
-        let connection = streams::all()
-            .into_iter()
-            .find(|connection| connection.name.starts_with(mistake.name))
-            .expect("it was recorded");
-        let (_, reply) = whole_frame(&connection.from_responder);
-        let siws = messages(&connection.from_responder[reply..], true);
-        assert_eq!(siws, [Message::Terminate(mistake.siws)], "{}", mistake.name);
+            name,
+            rkey,
+            addr,
+            access: Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
+            receive: None,
+            ours: code,
+            siws: code,
+        }
+    }
 
-        let params = respond(&connection).expect("it was accepted");
-        let setup = Setup::default();
-        let mut end = End::new(1, &setup);
-        end.attach(&params);
+    /// Our queue pair in place of the server, as the client's mistake finds it.
+    fn server(&self, setup: &Setup, params: &StreamParams) -> End {
+        let mut end = End::new(1, setup);
+        end.attach(params);
         let spec = KeySpec {
             pd: end.pd,
             region: end.memory.clone(),
             offset: 0,
             length: 1 << 17,
-            iova: mistake.addr,
-            access: mistake.access,
+            iova: self.addr,
+            access: self.access,
             bound_qp: None,
             invalidatable: false,
         };
         end.nic
             .keys()
-            .register_as(mistake.rkey, spec)
+            .register_as(self.rkey, spec)
             .expect("it is possible")
             .expect("the key is free");
-        if let Some(length) = mistake.receive {
+        if let Some(length) = self.receive {
             end.recv(1, 0, length);
         }
+        end
+    }
+
+    fn check(&self) {
+        let connection = recorded_as(self.name);
+        let (_, reply) = whole_frame(&connection.from_responder);
+        let siws = messages(&connection.from_responder[reply..], true);
+        assert_eq!(siws, [Message::Terminate(self.siws)], "{}", self.name);
+
+        let setup = Setup::default();
+        let params = respond(&connection).expect("it was accepted");
+        let mut end = self.server(&setup, &params);
         let (_, request) = whole_frame(&connection.from_initiator);
         end.receive(&connection.from_initiator[request..]);
         end.advance(setup.iwarp.receive_grace + Duration::from_millis(1));
         let out = end.transmit();
         let terminate = Peer::new(&setup).read_terminate(&out);
-        assert_eq!(terminate.code, mistake.ours, "{}", mistake.name);
-        assert!(end.finished, "{}", mistake.name);
+        assert_eq!(terminate.code, self.ours, "{}", self.name);
+        assert!(end.finished, "{}", self.name);
     }
+}
+
+fn recorded_as(name: &str) -> Connection {
+    streams::all()
+        .into_iter()
+        .find(|connection| connection.name.starts_with(name))
+        .expect("it was recorded")
+}
+
+#[test]
+fn recorded_mistakes_are_called_what_siw_calls_them_or_better() {
+    let new = Mistake::new;
+    new(
+        "siw_crc_badrkey",
+        4_168_891_136,
+        208_244_736,
+        Code::DDP_TAGGED_INVALID_STAG,
+    )
+    .check();
+    new("siw_crc_oob", 3_674_724_608, 609_087_488, Code::DDP_TAGGED_BOUNDS).check();
+    new(
+        "siw_crc_readbadrkey",
+        4_106_732_800,
+        36_487_168,
+        Code::RDMAP_INVALID_STAG,
+    )
+    .check();
+    new(
+        "siw_crc_norecv",
+        3_341_188_864,
+        982_786_048,
+        Code::DDP_UNTAGGED_NO_BUFFER,
+    )
+    .check();
+    let no_access = new(
+        "siw_crc_noaccess",
+        3_683_044_096,
+        212_946_944,
+        Code::DDP_TAGGED_INVALID_STAG,
+    );
+    Mistake {
+        access: Access::LOCAL_WRITE,
+        ..no_access
+    }
+    .check();
+    let too_long = new(
+        "siw_crc_toolong",
+        1_838_258_688,
+        480_968_704,
+        Code::DDP_UNTAGGED_NO_BUFFER,
+    );
+    Mistake {
+        receive: Some(32),
+        ours: Code::DDP_UNTAGGED_TOO_LONG,
+        ..too_long
+    }
+    .check();
 }
 
 #[test]
 fn siws_recorded_terminate_ends_the_stream() {
-    let connection = streams::all()
-        .into_iter()
-        .find(|connection| connection.name.starts_with("siw_crc_readbadrkey"))
-        .expect("it was recorded");
+    let connection = recorded_as("siw_crc_readbadrkey");
     let params = initiate(&connection).expect("it was accepted");
     let mut end = End::new(1, &Setup::default());
     end.attach(&params);

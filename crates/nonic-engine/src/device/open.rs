@@ -1,7 +1,7 @@
 //! Opening a device: an address at a time, a shard at a time.
 
 use super::{Device, Inner, listing};
-use crate::config::Config;
+use crate::config::{Config, UNSERVED_GRACE};
 use crate::direct::{DirectLinks, Publication, ShardAccess};
 use crate::driver::waiters::Waiters;
 use crate::driver::{Driver, exit};
@@ -27,9 +27,6 @@ use nonic_settings::SettingError;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
-
-/// For a tenth of a second a port may come to be listened on.
-const UNSERVED_RETRIES: u8 = 10;
 
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -256,7 +253,7 @@ impl<'a> Opening<'a> {
         let config = CmConfig {
             ca_guid: self.netdev.guid(),
             id_block: Some(block.number()),
-            max_unserved_retries: UNSERVED_RETRIES,
+            unserved_grace: UNSERVED_GRACE,
             ..CmConfig::default()
         };
         let cm = Cm::new(config, Box::new(KernelEntropy::new()));

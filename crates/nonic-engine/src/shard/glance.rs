@@ -6,7 +6,8 @@
 //! [`CLOCK_INTERVAL`] looks for timers. So a timer may be served that many looks late, microseconds while somebody looks
 //! again and again. Whoever stops looking leaves its timers to the background thread, which knows when they are due.
 
-use super::{Effort, SMALL_RECEIVE, SOCKET_PERIOD, Shard, take};
+use super::receive::{SMALL_RECEIVE, take};
+use super::{Effort, SOCKET_PERIOD, Shard};
 use crate::driver::machine::Machine;
 use crate::os::descriptors;
 use nonic_core::Time;

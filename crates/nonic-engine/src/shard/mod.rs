@@ -14,51 +14,41 @@
 //! A device may have several shards. Each has its own links, queue pairs and timers; what belongs to the device is above
 //! them: memory keys, the connection manager ([`connections`]) and which shard has which queue pair ([`map`]).
 
+mod blocks;
 pub(crate) mod connections;
 mod glance;
 pub(crate) mod map;
 mod outlet;
 pub(crate) mod published;
+mod receive;
 mod send_buffer;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;
+mod transmit;
 
 pub use connections::ConnectionSink;
 
 use crate::driver::machine::Machine;
 use crate::host::demultiplex;
-use crate::host::{Block, ClaimError};
-use crate::link::{Datagrams, Link, LinkCounters, Notice, Presence};
+use crate::link::{Link, LinkCounters, Presence};
 use crate::notify::{Channel, Notify};
-use crate::os::descriptors;
 use crate::stream::Streams;
 use connections::ConnectionManager;
 use map::ShardMap;
-use nonic_core::{
-    Arrival, CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, QpAttributes, QpState, Qpn, Time, Transmit,
-};
-use outlet::Place;
+use nonic_core::{CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, QpAttributes, QpState, Qpn, Time, Transmit};
 use published::Published;
 use send_buffer::SendBuffer;
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Receives per call and source, so that a flood cannot keep a caller.
-const RECEIVES_PER_DRIVE: usize = 16;
-/// Below this, a receive is answered before looking for the next one: somebody waits for it. More than that is a message of
-/// some length or a batch of short ones, and what comes right behind is answered with it.
-const SMALL_RECEIVE: usize = 1024;
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
 /// While packets come through lanes, where a look is no system call, sockets are looked at this often, and quiet sources
 /// this often.
 const SOCKET_PERIOD: Duration = Duration::from_micros(20);
 const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
-/// Batches sent per call beyond one for each queue pair with something to send.
-const BATCHES_PER_FLUSH: usize = 64;
 /// After so many posts, or bytes, requests are held back no longer: they fill a batch.
 const HELD_POSTS: u32 = MAX_BATCH_PACKETS as u32;
 const HELD_BYTES: u64 = 60 * 1024;
@@ -244,66 +234,6 @@ impl Shard {
     pub(crate) fn streams(&mut self) -> Option<(&mut Streams, &mut Nic)> {
         let Shard { nic, streams, .. } = self;
         streams.as_deref_mut().map(|streams| (streams, nic))
-    }
-
-    /// Claims one block of queue pair numbers, the same on every link.
-    pub(crate) fn claim_block(&mut self) -> Result<Block, ClaimError> {
-        /// Enough to find one of the last free blocks of a crowded host.
-        const TRIES: usize = 16_384;
-        if self.streams.is_some() {
-            return self.take_own_block();
-        }
-        let Some(first) = self.links.first() else {
-            return Err(io::Error::from(io::ErrorKind::NotConnected).into());
-        };
-        let address = first.presence().address();
-        for _ in 0..TRIES {
-            let (lead, others) = self.links.split_first_mut().expect("just seen");
-            let block = lead.presence_mut().claim(None)?;
-            let refused = others
-                .iter_mut()
-                .find_map(|link| link.presence_mut().claim(Some(block)).err());
-            match refused {
-                None => {
-                    self.nic.add_qpn_block(block.number());
-                    self.common.map.insert(block, self.index);
-                    return Ok(block);
-                }
-                // Taken on another address; draw again.
-                Some(ClaimError::Full(_)) => self.release_block(block),
-                Some(error) => {
-                    self.release_block(block);
-                    return Err(error);
-                }
-            }
-        }
-        Err(ClaimError::Full(address))
-    }
-
-    /// A block of numbers that no other process has to know of: peers name connections, not queue pairs.
-    fn take_own_block(&mut self) -> Result<Block, ClaimError> {
-        let blocks = (0..=u16::MAX).filter_map(Block::new);
-        let block = { blocks }.find(|block| !self.common.map.contains(*block));
-        let block = block.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        self.nic.add_qpn_block(block.number());
-        self.common.map.insert(block, self.index);
-        Ok(block)
-    }
-
-    /// Gives back the blocks of numbers that no queue pair needs any more.
-    pub(crate) fn release_spare_blocks(&mut self) {
-        while let Some(number) = self.nic.take_spare_qpn_block() {
-            if let Some(block) = Block::new(number) {
-                self.common.map.remove(block);
-                self.release_block(block);
-            }
-        }
-    }
-
-    fn release_block(&mut self, block: Block) {
-        for link in &mut self.links {
-            link.presence_mut().release(block);
-        }
     }
 
     /// The places of its links on the host, by GID index.
@@ -562,35 +492,6 @@ impl Shard {
         }
     }
 
-    fn receive_elsewhere(&mut self, now: Time) -> bool {
-        let mut worked = false;
-        for link in 0..self.links.len() {
-            for source in 0..self.links[link].sources().all {
-                if (link, source) != self.hot {
-                    worked |= self.receive(now, (link, source));
-                }
-            }
-        }
-        worked
-    }
-
-    /// Takes what came through lanes. When that was, if anything did; without, the clock is not read.
-    fn receive_from_lanes(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
-        let Shard { nic, links, .. } = self;
-        let mut read = None;
-        for link in links {
-            link.receive_from_lanes(&mut |datagrams| {
-                take(nic, *read.get_or_insert_with(&clock), datagrams);
-            });
-        }
-        let now = read?;
-        self.on_lanes = true;
-        if self.nic.has_management() {
-            self.exchange_messages(now);
-        }
-        Some(now)
-    }
-
     /// A thread that slept on the descriptors is awake, and looks for packets next.
     pub(crate) fn wake(&mut self) {
         self.sleepers = self.sleepers.saturating_sub(1);
@@ -598,147 +499,10 @@ impl Shard {
         self.links.iter_mut().for_each(|link| link.wake(others_sleep));
     }
 
-    /// Takes what one source has.
-    fn receive(&mut self, now: Time, (index, source): (usize, usize)) -> bool {
-        let Shard { nic, links, .. } = self;
-        let Some(link) = links.get_mut(index) else {
-            return false;
-        };
-        let mut worked = false;
-        for _ in 0..RECEIVES_PER_DRIVE {
-            match link.receive(now, source, &mut |datagrams| take(nic, now, datagrams)) {
-                Ok(bytes) => {
-                    worked = true;
-                    if bytes < SMALL_RECEIVE {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    self.in_doubt |= descriptors::casts_doubt(&error);
-                    break;
-                }
-            }
-        }
-        if worked && source < link.sources().busy {
-            self.hot = (index, source);
-            self.on_lanes = false;
-        }
-        if self.nic.has_management() {
-            self.exchange_messages(now);
-        }
-        worked
-    }
-
-    /// Tells the connection manager what the links learned about peers.
-    fn hear_notices(&mut self, now: Time) {
-        for link in &mut self.links {
-            while let Some(notice) = link.presence_mut().poll_notice() {
-                self.common.connections.with(|cm| match notice {
-                    Notice::Refused(host) => cm.unreachable(now, host),
-                    Notice::ProcessEnded { ip, block } => {
-                        cm.peer_gone(now, ip, |id| demultiplex::block_of(id) == Some(block));
-                    }
-                });
-            }
-        }
-    }
-
-    fn transmit(&mut self, now: Time) -> bool {
-        if let Some((streams, nic)) = self.streams() {
-            return streams.attend(now, nic);
-        }
-        let mut worked = false;
-        if let Some(transmit) = self.stalled.take() {
-            self.send(now, &transmit);
-            worked = true;
-        }
-        // Every queue pair gets its turn, so every acknowledgement leaves; a flood of READ responses or
-        // datagrams goes on in the next call.
-        let budget = self.nic.ready_queue_pairs() + BATCHES_PER_FLUSH;
-        self.unsent = true;
-        for _ in 0..budget {
-            if self.stalled.is_some() {
-                break;
-            }
-            let Some((transmit, place)) = self.next_batch(now) else {
-                // Whoever is still ready found no room in a lane.
-                self.unsent = self.nic.ready_queue_pairs() > 0;
-                break;
-            };
-            match place {
-                Place::Buffer => self.send(now, &transmit),
-                Place::Lane(link) => {
-                    self.on_lanes = true;
-                    self.links[link].publish(&transmit);
-                }
-                Place::Nowhere => self.past.lane_drops += 1,
-            }
-            worked = true;
-            if self.nic.ready_queue_pairs() == 0 && !self.common.connections.has_output() {
-                self.unsent = false;
-                break;
-            }
-        }
-        worked
-    }
-
-    /// Writes the next batch; and where to.
-    fn next_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
-        let batch = self.write_batch(now);
-        if batch.is_some() || !self.common.connections.has_output() {
-            return batch;
-        }
-        // What the program asked of the connection manager, and what the NIC had no room for.
-        self.exchange_messages(now);
-        self.write_batch(now)
-    }
-
-    fn write_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
-        let Shard { nic, links, out, .. } = self;
-        let mut outlet = outlet::ShardOutlet::new(now, links, out);
-        let transmit = nic.poll_transmit_into(now, MAX_BATCH_PACKETS, &mut outlet)?;
-        Some((transmit, outlet.place()))
-    }
-
     /// Hands the connection manager what arrived for it, and the NIC what it has to say.
     fn exchange_messages(&mut self, now: Time) {
         let nic = &mut self.nic;
         let connections = &self.common.connections;
         connections.with(|cm| cm.exchange(now, nic, demultiplex::dest_qpn_of));
-    }
-
-    fn send(&mut self, now: Time, transmit: &Transmit) {
-        let index = usize::from(transmit.gid_index);
-        let bytes = &self.out.bytes()[..transmit.len];
-        let Some(link) = self.links.get_mut(index) else {
-            self.past.send_errors += 1;
-            return;
-        };
-        match link.send(now, transmit, bytes) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
-            // Unreachable, refused, too long for the interface: to the transport it is a lost packet.
-            Err(error) => {
-                self.in_doubt |= descriptors::casts_doubt(&error);
-                self.limit_batches(index);
-            }
-        }
-    }
-}
-
-/// Congestion Experienced: what a router makes of the ECN bits of a packet that it would otherwise have dropped.
-const ECN_CONGESTED: u8 = 0b11;
-
-/// Gives packets to the NIC.
-fn take(nic: &mut Nic, now: Time, datagrams: &Datagrams<'_>) {
-    let arrival = Arrival {
-        src: datagrams.src,
-        dst: datagrams.dst_ip,
-        stride: datagrams.stride,
-        congested: datagrams.ecn == ECN_CONGESTED,
-    };
-    match datagrams.sealed {
-        true => nic.handle_datagram(now, &arrival, datagrams.bytes),
-        false => nic.handle_unsealed(now, &arrival, datagrams.bytes),
     }
 }

@@ -16,10 +16,7 @@ use std::time::Duration;
 /// Without a descriptor for a connection that waits, it is tried again after this.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long TCP may take to connect, unless the program has less patience.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// For a tenth of a second a port may come to be listened on, as on RoCE: servers that take one connection at a time listen
-/// anew for the next, and clients come at once.
-const UNSERVED_RETRIES: u8 = 10;
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl Streams {
     /// Takes connections for a service at every address that is `wanted`.
@@ -139,7 +136,8 @@ impl Streams {
             ord: u16::from(params.initiator_depth),
             private_data: params.private_data.to_vec(),
             enhanced: self.config.enhanced,
-            retries: UNSERVED_RETRIES,
+            give_up_at: now + params.patience.unwrap_or(CONNECT_TIMEOUT),
+            unserved_until: None,
         };
         let own = self.addresses.iter().find(|own| own.ip == params.route.local);
         let own = own.copied().unwrap_or_else(|| params.route.local.into());
@@ -151,12 +149,12 @@ impl Streams {
         let id = self.fresh_id();
         let own_port = params.ip.map_or(0, |ip| ip.source_port);
         let opened = StreamSocket::connect(own, own_port, remote).and_then(|socket| {
+            let deadline = ask.give_up_at;
             let phase = Phase::Connecting(Box::new(ask));
             let slot = self.insert(socket, id, phase, (own.with_port(0), remote))?;
             let connection = &mut self.connections[slot];
             (connection.qpn, connection.known) = (Some(params.qpn), true);
-            let patience = params.patience.unwrap_or(CONNECT_TIMEOUT);
-            self.set_deadline(slot, Some(now + patience));
+            self.set_deadline(slot, Some(deadline));
             Ok(())
         });
         if opened.is_err() {
@@ -169,8 +167,8 @@ impl Streams {
         Ok(id)
     }
 
-    /// Opens the connection to a peer once more, to ask it without what it may not know.
-    pub(super) fn connect_again(&mut self, now: Time, slot: usize, ask: Box<Ask>) -> io::Result<()> {
+    /// Opens the connection to a peer once more.
+    pub(super) fn connect_again(&mut self, slot: usize, ask: Box<Ask>, deadline: Time) -> io::Result<()> {
         let connection = &mut self.connections[slot];
         let socket = StreamSocket::connect(
             connection.local.into(),
@@ -180,7 +178,7 @@ impl Streams {
         self.readiness.watch(&socket, slot as u64)?;
         connection.socket = socket;
         (connection.readable, connection.writable, connection.hung_up) = (false, false, false);
-        self.set_deadline(slot, Some(now + CONNECT_TIMEOUT));
+        self.set_deadline(slot, Some(deadline));
         self.enter(slot, Phase::Connecting(ask));
         Ok(())
     }

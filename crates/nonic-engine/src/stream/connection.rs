@@ -78,8 +78,10 @@ pub(super) struct Ask {
     pub(super) private_data: Vec<u8>,
     /// With the second revision of the start-up frames.
     pub(super) enhanced: bool,
-    /// How often more it is tried where nobody listens.
-    pub(super) retries: u8,
+    /// When TCP must have connected.
+    pub(super) give_up_at: Time,
+    /// Until when it is tried again where nobody listens; known from the first refusal on.
+    pub(super) unserved_until: Option<Time>,
 }
 
 /// Bytes that wait for room in the kernel.

@@ -16,6 +16,8 @@ mod gather;
 mod readiness;
 mod socket;
 mod starting;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod transfer;
 
 use crate::link::LinkCounters;
@@ -272,7 +274,8 @@ impl Streams {
                 }
                 Phase::Refused(ask) => {
                     let ask = ask.clone();
-                    if let Err(error) = self.connect_again(now, slot, ask) {
+                    let deadline = ask.give_up_at;
+                    if let Err(error) = self.connect_again(slot, ask, deadline) {
                         self.unreachable(slot, &error);
                     }
                 }

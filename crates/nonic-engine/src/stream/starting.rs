@@ -1,8 +1,10 @@
 //! The way of a connection until it is a queue pair's: TCP connects, the two ends agree, programs are asked.
 
 use super::Streams;
+use super::calls::CONNECT_TIMEOUT;
 use super::connection::{Ask, Connection, Phase};
 use super::socket::Read;
+use crate::config::UNSERVED_GRACE;
 use nonic_core::cm::{CmEvent, ConnectRequest, ConnectResponse, ConnectionId, Route};
 use nonic_core::iwarp::startup::{Startup, StartupConfig, StartupError, StartupEvent, StartupRequest};
 use nonic_core::{AckTimeout, Nic, PathMtu, Psn, Qpn, Service, Time};
@@ -14,7 +16,7 @@ use std::time::Duration;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Where nobody listens, it is tried again after this.
-const UNSERVED_INTERVAL: Duration = Duration::from_millis(10);
+const UNSERVED_PAUSE: Duration = Duration::from_millis(10);
 
 impl Streams {
     /// TCP has an answer.
@@ -61,20 +63,22 @@ impl Streams {
         self.write_unsent(slot);
     }
 
-    /// TCP did not connect.
+    /// TCP did not connect. Where nobody listens, somebody may in a moment.
     fn refused(&mut self, now: Time, slot: usize, error: &io::Error) {
-        let connection = &mut self.connections[slot];
-        match &connection.phase {
-            Phase::Connecting(ask) if error.kind() == io::ErrorKind::ConnectionRefused && ask.retries > 0 => {
-                let ask = Ask {
-                    retries: ask.retries - 1,
-                    ..(**ask).clone()
-                };
-                self.set_deadline(slot, Some(now + UNSERVED_INTERVAL));
-                self.enter(slot, Phase::Refused(Box::new(ask)));
+        if let Phase::Connecting(ask) = &self.connections[slot].phase
+            && error.kind() == io::ErrorKind::ConnectionRefused
+        {
+            let until = ask.unserved_until.unwrap_or(now + UNSERVED_GRACE);
+            let until = until.min(ask.give_up_at);
+            if now < until {
+                let mut ask = ask.clone();
+                ask.unserved_until = Some(until);
+                self.set_deadline(slot, Some(now + UNSERVED_PAUSE));
+                self.enter(slot, Phase::Refused(ask));
+                return;
             }
-            _ => self.unreachable(slot, error),
         }
+        self.unreachable(slot, error);
     }
 
     /// Nobody is there, or does not answer.
@@ -205,7 +209,7 @@ impl Streams {
         let connection = &mut self.connections[slot];
         if let (true, Phase::Starting { again, .. }) = (try_plain, &mut connection.phase)
             && let Some(ask) = again.take()
-            && self.connect_again(now, slot, ask).is_ok()
+            && self.connect_again(slot, ask, now + CONNECT_TIMEOUT).is_ok()
         {
             return;
         }

@@ -122,8 +122,9 @@ impl Plan {
             crashes,
         };
         // Drawn last: the plans of earlier seeds stay what they were, but for this.
-        plan.cm.max_unserved_retries = prng.pick(&[0, 0, 1, 3]);
+        let pauses = prng.pick(&[0, 0, 1, 3]);
         plan.cm.unserved_pause = Duration::from_micros(prng.range(10, 3_000));
+        plan.cm.unserved_grace = pauses * plan.cm.unserved_pause;
         plan
     }
 

@@ -1,8 +1,8 @@
 //! Checks completions of receives: each is for the next message that the peer posted, with its bytes, behind every WRITE before it.
 
 use super::Streams;
-use crate::world::completions::difference;
 use crate::world::content::{Pieces, is_overlay};
+use crate::world::memory::difference;
 use crate::world::model::{Kind, Writing};
 use crate::world::post::{SHARED, from_wr_id};
 use nonic_core::iwarp::StreamEnd;

@@ -3,7 +3,7 @@
 
 use super::post::complaint;
 use super::{Check, Streams};
-use crate::world::completions::{difference, opcode_of};
+use crate::world::completions::opcode_of;
 use crate::world::content::{Pieces, is_overlay};
 use crate::world::model::{Bad, Expect, Kind, Qp, Source, Writing};
 use crate::world::post::from_wr_id;
@@ -217,19 +217,7 @@ impl Streams {
 
     fn check_fetched(&mut self, number: usize, index: usize) -> Check {
         let side = &self.sides[number];
-        let Source::Target(buffer, content) = &side.ops[index].source else {
-            return Ok(());
-        };
-        let arena = &mut self.arenas[side.arena];
-        let (expected, actual) = (content.bytes(), arena.read(buffer));
-        if actual != expected {
-            return Err(format!(
-                "fetched the wrong bytes, {}",
-                difference(&actual, &expected)
-            ));
-        }
-        buffer.scatter(&mut arena.image, &expected);
-        Ok(())
+        self.arenas[side.arena].check_fetched(&side.ops[index].source)
     }
 
     /// A READ is answered from memory as it is then: WRITEs behind it may already be there, those behind a fence may not.

@@ -2,12 +2,10 @@
 
 use super::model::{Cause, Mark, Phase, Trouble};
 use super::{Check, Streams};
-use crate::world::content::{Pieces, pool};
+use crate::world::content::{Arena, pool};
 use crate::world::model::{Atomic, Bad, Change, Kind, Source, Writing};
-use crate::world::post::{RECEIVE, SHARED, wr_id};
-use nonic_core::{
-    Data, PostError, QpState, RecvRefused, RecvRequest, RemoteAddress, SendOp, SendRequest, Sge,
-};
+use crate::world::post::{RECEIVE, SHARED, SendData, wr_id};
+use nonic_core::{PostError, QpState, RecvRefused, RecvRequest, RemoteAddress, SendOp, SendRequest};
 use nonic_wire::iwarp::TerminateCode as Code;
 
 /// A key that nobody has.
@@ -64,14 +62,11 @@ impl Streams {
         let index = self.sides[number].next_op;
         self.aim(number, index);
         let op = self.send_op(number, index);
-        let (sges, inline) = self.send_data(number, index);
+        let data = self.send_data(number, index);
         let request = SendRequest {
             wr_id: wr_id(number, index),
             op,
-            data: match &inline {
-                Some(bytes) => Data::Inline(bytes),
-                None => Data::Sges(&sges),
-            },
+            data: data.as_data(),
             flags: self.sides[number].ops[index].flags,
             destination: None,
         };
@@ -230,7 +225,7 @@ impl Streams {
         }
     }
 
-    fn send_data(&self, number: usize, index: usize) -> (Vec<Sge>, Option<Vec<u8>>) {
+    fn send_data(&self, number: usize, index: usize) -> SendData {
         let side = &self.sides[number];
         let op = &side.ops[index];
         let (arena, pool_key) = (&self.arenas[side.arena], self.hosts[side.host].pool_key);
@@ -239,10 +234,10 @@ impl Streams {
             _ => pool_key,
         };
         match &op.source {
-            Source::Inline(content) => (Vec::new(), Some(content.bytes())),
-            Source::Pool(content) => (sges(content, 0, lkey), None),
+            Source::Inline(content) => SendData::Inline(content.bytes()),
+            Source::Pool(content) => SendData::Sges(content.sges(0, lkey)),
             Source::Fetched(place, _) | Source::Target(place, _) => {
-                (sges(place, arena.iova, arena.key), None)
+                SendData::Sges(place.sges(arena.iova, arena.key))
             }
         }
     }
@@ -273,11 +268,8 @@ impl Streams {
         let room = side.waiting.len() < side.recv_depth as usize;
         if room {
             let index = side.next_receive;
-            let sges = sges(
-                &side.receives[index].buffer,
-                self.arenas[arena].iova,
-                self.arenas[arena].key,
-            );
+            let Arena { iova, key, .. } = self.arenas[arena];
+            let sges = side.receives[index].buffer.sges(iova, key);
             let request = RecvRequest {
                 wr_id: RECEIVE | wr_id(number, index),
                 sges: &sges,
@@ -314,11 +306,8 @@ impl Streams {
         let before = srq.next;
         if let Some(queue) = srq.queue.clone() {
             let index = srq.next;
-            let sges = sges(
-                &srq.receives[index].buffer,
-                self.arenas[arena].iova,
-                self.arenas[arena].key,
-            );
+            let Arena { iova, key, .. } = self.arenas[arena];
+            let sges = srq.receives[index].buffer.sges(iova, key);
             let request = RecvRequest {
                 wr_id: RECEIVE | SHARED | wr_id(number, index),
                 sges: &sges,
@@ -352,15 +341,6 @@ impl Streams {
         let side = &self.sides[number];
         self.hosts[side.host].nic.qp_state(side.qpn)
     }
-}
-
-fn sges(pieces: &Pieces, iova: u64, lkey: u32) -> Vec<Sge> {
-    let list = pieces.0.iter().map(|(offset, length)| Sge {
-        addr: iova + u64::from(*offset),
-        length: *length,
-        lkey,
-    });
-    list.collect()
 }
 
 /// What a peer says about a request that it must refuse.

@@ -109,18 +109,10 @@ impl<'a> Planner<'a> {
 
     fn cell(&mut self, arena: usize, offset: usize, length: u32, export: Option<usize>) -> usize {
         let initial = self.world.arenas[arena].initial(offset, length);
-        self.world.cells.push(Cell {
-            arena,
-            offset,
-            length,
-            export,
-            versions: vec![initial],
-            posted: 0,
-            known: 0,
-            // A stream may end anywhere.
-            mtu: 1,
-            frozen: None,
-        });
+        // A stream may end anywhere.
+        let mtu = 1;
+        let cell = Cell::new((arena, offset), export, initial, mtu);
+        self.world.cells.push(cell);
         self.world.cells.len() - 1
     }
 
@@ -155,16 +147,7 @@ impl<'a> Planner<'a> {
         if Qp::is_message(kind) {
             side.messages.push(side.ops.len());
         }
-        side.ops.push(Op {
-            kind,
-            length,
-            source,
-            flags,
-            expect,
-            posted_ns: 0,
-            outcome: None,
-            verified: false,
-        });
+        side.ops.push(Op::new(kind, length, source, flags, expect));
     }
 
     fn good(&mut self, kind: Kind, length: u32, source: Source) {

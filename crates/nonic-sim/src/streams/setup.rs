@@ -3,7 +3,7 @@
 use super::model::{Cause, Mark, Trouble};
 use super::program::{MAX_INLINE, MAX_SGE};
 use super::{Check, Streams};
-use crate::world::content::{POOL_COVERED, PoolRegion};
+use crate::world::content::PoolRegion;
 use nonic_core::{
     Access, Arm, KeySpec, QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, Service, SrqId,
 };
@@ -19,17 +19,7 @@ impl Streams {
     pub(super) fn set_up(&mut self) -> Check {
         for host in 0..self.hosts.len() {
             let pd = self.hosts[host].pd;
-            let spec = KeySpec {
-                pd,
-                region: Arc::new(PoolRegion),
-                offset: 0,
-                length: POOL_COVERED,
-                iova: 0,
-                access: Access::REMOTE_READ,
-                bound_qp: None,
-                invalidatable: false,
-            };
-            self.hosts[host].pool_key = self.register(host, spec)?;
+            self.hosts[host].pool_key = self.register(host, PoolRegion::key_spec(pd))?;
         }
         for arena in 0..self.arenas.len() {
             self.arenas[arena].build();

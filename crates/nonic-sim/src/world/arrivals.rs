@@ -1,7 +1,7 @@
 //! Checks completions of receives: each answers a message that was sent, in order, once, with its bytes.
 
-use super::completions::difference;
 use super::content::{Pieces, is_overlay};
+use super::memory::difference;
 use super::model::{Bad, Kind, Life, Mark, Target, Writing};
 use super::ops::GRH_LEN;
 use super::post::{RECEIVE, SHARED, from_wr_id};

@@ -232,20 +232,7 @@ impl World {
 
     fn check_fetched(&mut self, number: usize, index: usize) -> Check {
         let qp = &self.qps[number];
-        let Source::Target(buffer, content) = &qp.ops[index].source else {
-            return Ok(());
-        };
-        let arena = &mut self.arenas[qp.arena];
-        let expected = content.bytes();
-        let actual = arena.read(buffer);
-        if actual != expected {
-            return Err(format!(
-                "fetched the wrong bytes, {}",
-                difference(&actual, &expected)
-            ));
-        }
-        buffer.scatter(&mut arena.image, &expected);
-        Ok(())
+        self.arenas[qp.arena].check_fetched(&qp.ops[index].source)
     }
 
     fn note_original(&mut self, number: usize, index: usize, word: usize, entry: usize) -> Check {
@@ -334,15 +321,5 @@ pub(crate) fn opcode_of(kind: Kind) -> CompletionOpcode {
             }
             Bad::LocalInvalidateForbidden => CompletionOpcode::LocalInvalidate,
         },
-    }
-}
-
-/// Says where two byte strings differ.
-pub(crate) fn difference(actual: &[u8], expected: &[u8]) -> String {
-    let first = actual.iter().zip(expected).position(|(a, b)| a != b);
-    let count = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
-    match first {
-        Some(at) => format!("{count} of {} bytes differ, the first at {at}", expected.len()),
-        None => format!("{} bytes instead of {}", actual.len(), expected.len()),
     }
 }

@@ -5,8 +5,8 @@
 //! read-only.
 
 use nonic_core::link::Prng;
-use nonic_core::{Fault, HeapRegion, Region};
-use std::sync::OnceLock;
+use nonic_core::{Access, Fault, HeapRegion, KeySpec, PdId, Region, Sge};
+use std::sync::{Arc, OnceLock};
 
 /// Length of the pool. Arenas and messages must be shorter.
 pub(crate) const POOL_LEN: usize = 4 << 20;
@@ -29,6 +29,22 @@ pub(crate) fn pool() -> &'static [u8] {
 
 /// The pool as memory a NIC can read and nobody can write.
 pub(crate) struct PoolRegion;
+
+impl PoolRegion {
+    /// What its key is good for.
+    pub(crate) fn key_spec(pd: PdId) -> KeySpec {
+        KeySpec {
+            pd,
+            region: Arc::new(PoolRegion),
+            offset: 0,
+            length: POOL_COVERED,
+            iova: 0,
+            access: Access::REMOTE_READ,
+            bound_qp: None,
+            invalidatable: false,
+        }
+    }
+}
 
 impl Region for PoolRegion {
     fn len(&self) -> usize {
@@ -68,6 +84,16 @@ impl Pieces {
 
     pub(crate) fn length(&self) -> u32 {
         self.0.iter().map(|(_, length)| length).sum()
+    }
+
+    /// As a list for a request, of memory that begins at `iova`.
+    pub(crate) fn sges(&self, iova: u64, lkey: u32) -> Vec<Sge> {
+        let element = |(offset, length): &(u32, u32)| Sge {
+            addr: iova + u64::from(*offset),
+            length: *length,
+            lkey,
+        };
+        self.0.iter().map(element).collect()
     }
 
     /// The pool's bytes it names.

@@ -95,14 +95,7 @@ fn plan_datagram(plan: &mut Plan, qp: usize, members: &[usize], style: (u32, boo
     } else {
         Expect::Success
     };
-    plan.qps[qp].ops.push(Op {
-        kind,
-        length,
-        source,
-        flags,
-        expect,
-        posted_ns: 0,
-        outcome: None,
-        verified: false,
-    });
+    plan.qps[qp]
+        .ops
+        .push(Op::new(kind, length, source, flags, expect));
 }

@@ -1,7 +1,7 @@
 //! Checks memory: cells hold what was written to them, and revoked memory never changes again.
 
 use super::content::{Arena, Pieces, is_overlay};
-use super::model::Cell;
+use super::model::{Cell, Source};
 use super::{Check, World};
 
 impl World {
@@ -137,5 +137,31 @@ impl Arena {
             let mut pairs = bytes.iter().zip(&self.image);
             pairs.position(|(actual, expected)| actual != expected)
         })
+    }
+
+    /// What was fetched is in place, if it is known what that is; it belongs to the image from now on.
+    pub(crate) fn check_fetched(&mut self, source: &Source) -> Check {
+        let Source::Target(buffer, content) = source else {
+            return Ok(());
+        };
+        let (expected, actual) = (content.bytes(), self.read(buffer));
+        if actual != expected {
+            return Err(format!(
+                "fetched the wrong bytes, {}",
+                difference(&actual, &expected)
+            ));
+        }
+        buffer.scatter(&mut self.image, &expected);
+        Ok(())
+    }
+}
+
+/// Says where two byte strings differ.
+pub(crate) fn difference(actual: &[u8], expected: &[u8]) -> String {
+    let first = actual.iter().zip(expected).position(|(a, b)| a != b);
+    let count = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
+    match first {
+        Some(at) => format!("{count} of {} bytes differ, the first at {at}", expected.len()),
+        None => format!("{} bytes instead of {}", actual.len(), expected.len()),
     }
 }

@@ -102,6 +102,23 @@ pub(crate) struct Cell {
     pub(crate) frozen: Option<Vec<u8>>,
 }
 
+impl Cell {
+    /// A cell that nobody has written yet. What is written to it arrives in pieces of `mtu`.
+    pub(crate) fn new(place: (usize, usize), export: Option<usize>, initial: Content, mtu: usize) -> Self {
+        Cell {
+            arena: place.0,
+            offset: place.1,
+            length: initial.length(),
+            export,
+            versions: vec![initial],
+            posted: 0,
+            known: 0,
+            mtu,
+            frozen: None,
+        }
+    }
+}
+
 /// An 8-byte word for atomics.
 pub(crate) struct Word {
     pub(crate) arena: usize,
@@ -149,6 +166,21 @@ pub(crate) struct Op {
     pub(crate) outcome: Option<Status>,
     /// A WRITE whose bytes were seen in place.
     pub(crate) verified: bool,
+}
+
+impl Op {
+    pub(crate) fn new(kind: Kind, length: u32, source: Source, flags: SendFlags, expect: Expect) -> Self {
+        Op {
+            kind,
+            length,
+            source,
+            flags,
+            expect,
+            posted_ns: 0,
+            outcome: None,
+            verified: false,
+        }
+    }
 }
 
 /// What a request asks for.

@@ -237,16 +237,9 @@ impl<'a> Planner<'a> {
         if self.prng.percent(5) {
             flags |= SendFlags::FENCE;
         }
-        self.plan.qps[self.qp].ops.push(Op {
-            kind,
-            length,
-            source,
-            flags,
-            expect,
-            posted_ns: 0,
-            outcome: None,
-            verified: false,
-        });
+        self.plan.qps[self.qp]
+            .ops
+            .push(Op::new(kind, length, source, flags, expect));
     }
 
     fn send(&mut self) {
@@ -306,17 +299,8 @@ impl<'a> Planner<'a> {
     fn push_cell(&mut self, arena: usize, offset: usize, length: u32, export: Option<usize>) -> usize {
         let number = self.plan.cells.len();
         let initial = self.plan.arenas[arena].initial(offset, length);
-        self.plan.cells.push(Cell {
-            arena,
-            offset,
-            length,
-            export,
-            versions: vec![initial],
-            posted: 0,
-            known: 0,
-            mtu: self.mtu as usize,
-            frozen: None,
-        });
+        let cell = Cell::new((arena, offset), export, initial, self.mtu as usize);
+        self.plan.cells.push(cell);
         number
     }
 

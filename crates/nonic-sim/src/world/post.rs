@@ -1,12 +1,27 @@
 //! Posts what was planned: send requests and receives, and notes what they may lead to.
 
-use super::content::{POOL_COVERED, Pieces};
+use super::content::POOL_COVERED;
 use super::model::{Bad, Change, Expect, Half, Kind, Life, Mark, Qp, Source, Target, Writing};
 use super::{Check, World};
 use nonic_core::{
     Data, Destination, Flush, FlushRange, Placement, PostError, Qpn, RecvRefused, RecvRequest, RemoteAddress,
     SendOp, SendRequest, Service, Sge,
 };
+
+/// What a request carries, or where to put what it brings.
+pub(crate) enum SendData {
+    Inline(Vec<u8>),
+    Sges(Vec<Sge>),
+}
+
+impl SendData {
+    pub(crate) fn as_data(&self) -> Data<'_> {
+        match self {
+            SendData::Inline(bytes) => Data::Inline(bytes),
+            SendData::Sges(sges) => Data::Sges(sges),
+        }
+    }
+}
 
 /// Tells receives from sends in a `wr_id`.
 pub(crate) const RECEIVE: u64 = 1 << 63;
@@ -62,14 +77,11 @@ impl World {
         let station = self.hosts[self.qps[number].host].station;
         self.aim(number, index);
         let op = self.send_op(number, index);
-        let (sges, inline) = self.send_data(number, index);
+        let data = self.send_data(number, index);
         let request = SendRequest {
             wr_id: wr_id(number, index),
             op,
-            data: match &inline {
-                Some(bytes) => Data::Inline(bytes),
-                None => Data::Sges(&sges),
-            },
+            data: data.as_data(),
             flags: self.qps[number].ops[index].flags,
             destination: self.destination(number, index),
         };
@@ -281,7 +293,7 @@ impl World {
     }
 
     /// The scatter/gather list of a request, or its inline bytes.
-    fn send_data(&self, number: usize, index: usize) -> (Vec<Sge>, Option<Vec<u8>>) {
+    fn send_data(&self, number: usize, index: usize) -> SendData {
         let qp = &self.qps[number];
         let op = &qp.ops[index];
         let pool_key = self.hosts[qp.host].pool_key;
@@ -292,9 +304,9 @@ impl World {
                 | Kind::BindWindow { .. }
                 | Kind::Flush { .. }
                 | Kind::Bad(Bad::LocalInvalidateForbidden),
-            ) => (Vec::new(), None),
+            ) => SendData::Sges(Vec::new()),
             (Source::Pool(content), Kind::Bad(Bad::LocalUnknownKey)) => {
-                (sges(content, 0, pool_key ^ 0x55), None)
+                SendData::Sges(content.sges(0, pool_key ^ 0x55))
             }
             (Source::Pool(_), Kind::Bad(Bad::LocalOutOfBounds)) => {
                 let outside = Sge {
@@ -302,13 +314,13 @@ impl World {
                     length: op.length,
                     lkey: pool_key,
                 };
-                (vec![outside], None)
+                SendData::Sges(vec![outside])
             }
-            (Source::Pool(content), _) => (sges(content, 0, pool_key), None),
-            (Source::Inline(content), _) => (Vec::new(), Some(content.bytes())),
+            (Source::Pool(content), _) => SendData::Sges(content.sges(0, pool_key)),
+            (Source::Inline(content), _) => SendData::Inline(content.bytes()),
             (Source::Fetched(pieces, _) | Source::Target(pieces, _), _) => {
                 let arena = &self.arenas[qp.arena];
-                (sges(pieces, arena.iova, arena.key), None)
+                SendData::Sges(pieces.sges(arena.iova, arena.key))
             }
         }
     }
@@ -352,7 +364,7 @@ impl World {
             }
             let index = qp.next_receive;
             let arena = &self.arenas[qp.arena];
-            let list = sges(&qp.receives[index].buffer, arena.iova, arena.key);
+            let list = qp.receives[index].buffer.sges(arena.iova, arena.key);
             let request = RecvRequest {
                 wr_id: RECEIVE | wr_id(number, index),
                 sges: &list,
@@ -404,7 +416,7 @@ impl World {
                 return Ok(());
             }
             let arena = &self.arenas[srq.arena];
-            let list = sges(&srq.receives[srq.next].buffer, arena.iova, arena.key);
+            let list = srq.receives[srq.next].buffer.sges(arena.iova, arena.key);
             let request = RecvRequest {
                 wr_id: RECEIVE | SHARED | wr_id(number, srq.next),
                 sges: &list,
@@ -432,13 +444,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn sges(pieces: &Pieces, base: u64, lkey: u32) -> Vec<Sge> {
-    let element = |(offset, length): &(u32, u32)| Sge {
-        addr: base + u64::from(*offset),
-        length: *length,
-        lkey,
-    };
-    pieces.0.iter().map(element).collect()
 }

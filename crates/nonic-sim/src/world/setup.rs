@@ -1,6 +1,6 @@
 //! Brings planned things to life: NICs, memory, queues and connections.
 
-use super::content::{POOL_COVERED, PoolRegion};
+use super::content::PoolRegion;
 use super::model::{Half, Life, Mark};
 use super::ops::{MAX_INLINE, MAX_SGE};
 use super::{Check, World};
@@ -68,17 +68,7 @@ impl World {
         let pd = self.fabric.nic(station).keys().alloc_pd();
         self.hosts[host].pd = Some(pd);
         self.hosts[host].up = true;
-        let spec = KeySpec {
-            pd,
-            region: Arc::new(PoolRegion),
-            offset: 0,
-            length: POOL_COVERED,
-            iova: 0,
-            access: Access::REMOTE_READ,
-            bound_qp: None,
-            invalidatable: false,
-        };
-        self.hosts[host].pool_key = self.register(host, spec)?;
+        self.hosts[host].pool_key = self.register(host, PoolRegion::key_spec(pd))?;
         self.build_arena(self.hosts[host].commons)?;
         for cq in self.hosts[host].cqs.clone() {
             let queue = CompletionQueue::new(CqId(cq as u32), self.cqs[cq].capacity);

@@ -2,7 +2,8 @@
 
 use nonic_wire::iwarp::rdmap::{QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE};
 use nonic_wire::iwarp::{
-    AtomicRequest, Header, Opcode, ReadRequest, Segment, SegmentError, SendKind, Tagged, TerminateCode,
+    AtomicRequest, Header, Opcode, ReadRequest, Segment, SegmentError, SendKind, Tagged,
+    TerminateCode as Code,
 };
 
 /// An untagged header as bytes.
@@ -141,100 +142,79 @@ fn reserved_bits_are_ignored() {
     );
 }
 
+fn assert_refused(bytes: &[u8], error: SegmentError, code: Code) {
+    assert_eq!(Segment::parse(bytes), Err(error), "{bytes:02x?}");
+    assert_eq!(error.terminate_code(), code, "{error}");
+}
+
+/// An empty tagged segment.
+fn empty_tagged(control: [u8; 2]) -> Vec<u8> {
+    [&control[..], &[0; 12]].concat()
+}
+
+/// An untagged segment with a body of zeros.
+fn zeros(control: [u8; 2], qn: u32, mo: u32, body: usize) -> Vec<u8> {
+    let mut bytes = untagged(control, 0, qn, 1, mo);
+    bytes.resize(18 + body, 0);
+    bytes
+}
+
 #[test]
-fn every_wrong_segment_is_refused_with_its_code() {
-    use TerminateCode as Code;
-    let read = |control, qn, mo, body: usize| {
-        let mut bytes = untagged(control, 0, qn, 1, mo);
-        bytes.resize(18 + body, 0);
-        bytes
-    };
-    let tagged = |control: [u8; 2]| [&control[..], &[0; 12]].concat();
-    let opcode = Opcode::ReadRequest;
+fn a_segment_without_a_whole_header_is_refused_as_framed_wrongly() {
+    for (first, len) in [(0, 0), (0xc1, 13), (0x41, 17)] {
+        assert_refused(&vec![first; len], SegmentError::TooShort(len), Code::MPA_MARKER);
+    }
+}
+
+#[test]
+fn another_version_is_refused_by_the_layer_it_is_of() {
+    let version = |tagged, version| SegmentError::DdpVersion { tagged, version };
+    let bytes = empty_tagged([0xc0, 0x40]);
+    assert_refused(&bytes, version(true, 0), Code::DDP_TAGGED_VERSION);
+    let bytes = zeros([0x42, 0x41], 1, 0, 28);
+    assert_refused(&bytes, version(false, 2), Code::DDP_UNTAGGED_VERSION);
+    let bytes = empty_tagged([0xc1, 0x00]);
+    assert_refused(&bytes, SegmentError::RdmapVersion(0), Code::RDMAP_VERSION);
+}
+
+#[test]
+fn an_operation_that_is_unknown_or_of_the_other_model_is_unexpected() {
     let cases = [
-        (vec![], SegmentError::TooShort(0), Code::MPA_MARKER),
-        (vec![0xc1; 13], SegmentError::TooShort(13), Code::MPA_MARKER),
-        (vec![0x41; 17], SegmentError::TooShort(17), Code::MPA_MARKER),
+        (empty_tagged([0xc1, 0x4c]), SegmentError::UnknownOpcode(12)),
+        (zeros([0x41, 0x4f], 0, 0, 0), SegmentError::UnknownOpcode(15)),
+        (empty_tagged([0xc1, 0x43]), SegmentError::WrongTag(Opcode::Send)),
         (
-            tagged([0xc0, 0x40]),
-            SegmentError::DdpVersion {
-                tagged: true,
-                version: 0,
-            },
-            Code::DDP_TAGGED_VERSION,
-        ),
-        (
-            read([0x42, 0x41], 1, 0, 28),
-            SegmentError::DdpVersion {
-                tagged: false,
-                version: 2,
-            },
-            Code::DDP_UNTAGGED_VERSION,
-        ),
-        (
-            tagged([0xc1, 0x00]),
-            SegmentError::RdmapVersion(0),
-            Code::RDMAP_VERSION,
-        ),
-        (
-            tagged([0xc1, 0x4c]),
-            SegmentError::UnknownOpcode(12),
-            Code::RDMAP_UNEXPECTED_OPCODE,
-        ),
-        (
-            read([0x41, 0x4f], 0, 0, 0),
-            SegmentError::UnknownOpcode(15),
-            Code::RDMAP_UNEXPECTED_OPCODE,
-        ),
-        (
-            tagged([0xc1, 0x43]),
-            SegmentError::WrongTag(Opcode::Send),
-            Code::RDMAP_UNEXPECTED_OPCODE,
-        ),
-        (
-            read([0x41, 0x40], 0, 0, 0),
+            zeros([0x41, 0x40], 0, 0, 0),
             SegmentError::WrongTag(Opcode::Write),
-            Code::RDMAP_UNEXPECTED_OPCODE,
-        ),
-        (
-            read([0x41, 0x41], QUEUE_TERMINATE, 0, 28),
-            SegmentError::WrongQueue { opcode, qn: 2 },
-            Code::DDP_UNTAGGED_INVALID_QN,
-        ),
-        (
-            read([0x41, 0x41], 1, 4, 28),
-            SegmentError::OffsetInSingleSegment { opcode, mo: 4 },
-            Code::DDP_UNTAGGED_INVALID_MO,
-        ),
-        (
-            read([0x01, 0x41], 1, 0, 28),
-            SegmentError::NotLast(opcode),
-            Code::RDMAP_UNEXPECTED_OPCODE,
-        ),
-        (
-            read([0x41, 0x41], 1, 0, 27),
-            SegmentError::BodyTooShort { opcode, len: 27 },
-            Code::RDMAP_UNSPECIFIED,
-        ),
-        (
-            read([0x41, 0x41], 1, 0, 29),
-            SegmentError::BodyTooLong { opcode, len: 29 },
-            Code::DDP_UNTAGGED_TOO_LONG,
-        ),
-        (
-            {
-                let mut bytes = read([0x41, 0x4a], 1, 0, 52);
-                bytes[21] = 1;
-                bytes
-            },
-            SegmentError::UnknownAtomic(1),
-            Code::RDMAP_UNEXPECTED_OPCODE,
         ),
     ];
-    for (bytes, error, code) in cases {
-        assert_eq!(Segment::parse(&bytes), Err(error), "{bytes:02x?}");
-        assert_eq!(error.terminate_code(), code, "{error}");
+    for (bytes, error) in cases {
+        assert_refused(&bytes, error, Code::RDMAP_UNEXPECTED_OPCODE);
     }
+    let mut atomic = zeros([0x41, 0x4a], 1, 0, 52);
+    atomic[21] = 1;
+    let error = SegmentError::UnknownAtomic(1);
+    assert_refused(&atomic, error, Code::RDMAP_UNEXPECTED_OPCODE);
+}
+
+#[test]
+fn a_request_is_one_segment_of_its_queue_and_length() {
+    let opcode = Opcode::ReadRequest;
+    let bytes = zeros([0x41, 0x41], QUEUE_TERMINATE, 0, 28);
+    let error = SegmentError::WrongQueue { opcode, qn: 2 };
+    assert_refused(&bytes, error, Code::DDP_UNTAGGED_INVALID_QN);
+    let bytes = zeros([0x41, 0x41], 1, 4, 28);
+    let error = SegmentError::OffsetInSingleSegment { opcode, mo: 4 };
+    assert_refused(&bytes, error, Code::DDP_UNTAGGED_INVALID_MO);
+    let bytes = zeros([0x01, 0x41], 1, 0, 28);
+    let error = SegmentError::NotLast(opcode);
+    assert_refused(&bytes, error, Code::RDMAP_UNEXPECTED_OPCODE);
+    let bytes = zeros([0x41, 0x41], 1, 0, 27);
+    let error = SegmentError::BodyTooShort { opcode, len: 27 };
+    assert_refused(&bytes, error, Code::RDMAP_UNSPECIFIED);
+    let bytes = zeros([0x41, 0x41], 1, 0, 29);
+    let error = SegmentError::BodyTooLong { opcode, len: 29 };
+    assert_refused(&bytes, error, Code::DDP_UNTAGGED_TOO_LONG);
 }
 
 #[test]

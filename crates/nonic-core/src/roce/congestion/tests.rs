@@ -46,7 +46,8 @@ impl Default for Path {
 struct Answer {
     at_ns: u64,
     flow: usize,
-    sent_ns: u64,
+    /// None if it is not of a packet, but the time at which the flow begins.
+    sent_ns: Option<u64>,
     lost: bool,
     marked: bool,
 }
@@ -78,82 +79,125 @@ impl Found {
 impl Path {
     /// Sends for so long, and counts from some time on.
     fn run(&self, counted_from: u64, until: u64) -> Found {
-        let mut prng = Prng::new(7);
-        let mut flows: Vec<(Congestion, u64)> = (0..self.flows)
-            .map(|_| (Congestion::new(256 << 10, self.limit), 0))
-            .collect();
-        let mut answers = BinaryHeap::new();
-        let mut idle_from = 0_u64;
-        let mut found = Found {
-            delivered: vec![0; self.flows],
-            ..Found::default()
-        };
-        let mut per_trip = (0_u64, 0_u64);
-        let mtu = u64::from(MTU);
-        // Flows begin one after the other.
-        for flow in 0..self.flows {
-            answers.push(Reverse(Answer {
-                at_ns: flow as u64 * 10_000,
-                flow,
-                sent_ns: u64::MAX,
-                lost: false,
-                marked: false,
-            }));
-        }
-        while let Some(Reverse(answer)) = answers.pop() {
-            let now = answer.at_ns;
-            if now >= until {
+        let mut trial = Trial::new(self, counted_from);
+        while let Some(Reverse(answer)) = trial.answers.pop() {
+            if answer.at_ns >= until {
                 break;
             }
-            let (law, in_flight) = &mut flows[answer.flow];
-            if answer.sent_ns != u64::MAX {
-                *in_flight -= mtu;
-                if answer.lost {
-                    law.on_lost(mtu);
-                } else {
-                    if answer.marked {
-                        law.on_notified(Time::from_ns(now), MTU);
-                    }
-                    law.on_delivered(Time::from_ns(now), mtu, MTU);
-                    law.on_round_trip(Time::from_ns(now), now - answer.sent_ns);
-                    if now >= counted_from {
-                        found.delivered[answer.flow] += mtu;
-                    }
-                    if now >= per_trip.0 + self.round_trip_ns {
-                        let full = self.rate * self.round_trip_ns / SECOND;
-                        if per_trip.1 * 10 >= full * 9 && found.filled_ns.is_none() {
-                            found.filled_ns = Some(now);
-                        }
-                        per_trip = (now, 0);
-                    }
-                    per_trip.1 += mtu;
-                }
-            }
-            while *in_flight + mtu <= law.window() {
-                *in_flight += mtu;
-                let queued = idle_from.saturating_sub(now) * self.rate / SECOND;
-                let lost = prng.below(1000) < self.lost_of_1000 || queued + mtu > self.queue;
-                found.packets += u64::from(now >= counted_from);
-                found.lost += u64::from(lost && now >= counted_from);
-                if !lost {
-                    idle_from = idle_from.max(now) + mtu * SECOND / self.rate;
-                    if now >= counted_from {
-                        found.longest_queue = found.longest_queue.max(queued + mtu);
-                    }
-                }
-                answers.push(Reverse(Answer {
-                    at_ns: idle_from.max(now) + self.round_trip_ns,
-                    flow: answer.flow,
-                    sent_ns: now,
-                    lost,
-                    marked: self
-                        .marks
-                        .is_some_and(|marks| marks + prng.below(2 * marks) < queued),
-                }));
-            }
-            law.on_full();
+            trial.hear(answer);
+            trial.send(answer.flow, answer.at_ns);
         }
-        found
+        trial.found
+    }
+}
+
+/// Flows on a path, in the middle of sending.
+struct Trial<'a> {
+    path: &'a Path,
+    counted_from: u64,
+    prng: Prng,
+    /// Each with its bytes in flight.
+    flows: Vec<(Congestion, u64)>,
+    /// What senders will hear, soonest first.
+    answers: BinaryHeap<Reverse<Answer>>,
+    /// When the queue will be empty.
+    idle_from: u64,
+    /// When the round trip that is being watched began, and what was delivered since.
+    per_trip: (u64, u64),
+    found: Found,
+}
+
+impl<'a> Trial<'a> {
+    fn new(path: &'a Path, counted_from: u64) -> Self {
+        // Flows begin one after the other.
+        let begin = |flow: usize| {
+            Reverse(Answer {
+                at_ns: flow as u64 * 10_000,
+                flow,
+                sent_ns: None,
+                lost: false,
+                marked: false,
+            })
+        };
+        let law = || Congestion::new(256 << 10, path.limit);
+        Trial {
+            path,
+            counted_from,
+            prng: Prng::new(7),
+            flows: (0..path.flows).map(|_| (law(), 0)).collect(),
+            answers: (0..path.flows).map(begin).collect(),
+            idle_from: 0,
+            per_trip: (0, 0),
+            found: Found {
+                delivered: vec![0; path.flows],
+                ..Found::default()
+            },
+        }
+    }
+
+    /// A sender hears what became of a packet, and tells its law.
+    fn hear(&mut self, answer: Answer) {
+        let Some(sent_ns) = answer.sent_ns else { return };
+        let (law, in_flight) = &mut self.flows[answer.flow];
+        *in_flight -= u64::from(MTU);
+        if answer.lost {
+            law.on_lost(MTU.into());
+            return;
+        }
+        let now = Time::from_ns(answer.at_ns);
+        if answer.marked {
+            law.on_notified(now, MTU);
+        }
+        law.on_delivered(now, MTU.into(), MTU);
+        law.on_round_trip(now, answer.at_ns - sent_ns);
+        self.count_delivered(answer.flow, answer.at_ns);
+    }
+
+    fn count_delivered(&mut self, flow: usize, now: u64) {
+        if now >= self.counted_from {
+            self.found.delivered[flow] += u64::from(MTU);
+        }
+        if now >= self.per_trip.0 + self.path.round_trip_ns {
+            let full = self.path.rate * self.path.round_trip_ns / SECOND;
+            if self.per_trip.1 * 10 >= full * 9 && self.found.filled_ns.is_none() {
+                self.found.filled_ns = Some(now);
+            }
+            self.per_trip = (now, 0);
+        }
+        self.per_trip.1 += u64::from(MTU);
+    }
+
+    /// Sends as much as the window of a flow allows.
+    fn send(&mut self, flow: usize, now: u64) {
+        let mtu = u64::from(MTU);
+        while self.flows[flow].1 + mtu <= self.flows[flow].0.window() {
+            self.flows[flow].1 += mtu;
+            self.send_packet(flow, now);
+        }
+        self.flows[flow].0.on_full();
+    }
+
+    fn send_packet(&mut self, flow: usize, now: u64) {
+        let (path, mtu, counted) = (self.path, u64::from(MTU), now >= self.counted_from);
+        let queued = self.idle_from.saturating_sub(now) * path.rate / SECOND;
+        let lost = self.prng.below(1000) < path.lost_of_1000 || queued + mtu > path.queue;
+        if !lost {
+            self.idle_from = self.idle_from.max(now) + mtu * SECOND / path.rate;
+        }
+        if counted {
+            self.found.packets += 1;
+            self.found.lost += u64::from(lost);
+            let longest = if lost { 0 } else { queued + mtu };
+            self.found.longest_queue = self.found.longest_queue.max(longest);
+        }
+        let marked = |marks| marks + self.prng.below(2 * marks) < queued;
+        self.answers.push(Reverse(Answer {
+            at_ns: self.idle_from.max(now) + path.round_trip_ns,
+            flow,
+            sent_ns: Some(now),
+            lost,
+            marked: path.marks.is_some_and(marked),
+        }));
     }
 }
 

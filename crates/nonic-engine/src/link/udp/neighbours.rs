@@ -1,13 +1,16 @@
 //! What processes of this host say to each other about an address: where they listen, what they hand over, and lanes.
 
 use super::{MESSAGES_PER_CALL, UdpLink};
-use crate::direct::{IncomingAccess, Question, Reached};
-use crate::host::{BlockName, Delivery, Heard, InboxBuffer, InboxName, Message};
-use crate::link::lane::{LaneLine, LaneSource};
-use crate::link::{Deliver, Notice};
+use crate::direct::{DirectLinks, IncomingAccess, Question, Reached};
+use crate::host::survey::Steering;
+use crate::host::{Block, BlockName, Delivery, Heard, Inbox, InboxBuffer, InboxName, Message};
+use crate::link::lane::{IncomingLanes, LaneLine, LaneSource};
+use crate::link::{Deliver, LinkCounters, Notice};
+use crate::os::poller::Poller;
 use nonic_core::Time;
 use std::io;
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 impl UdpLink {
@@ -22,7 +25,14 @@ impl UdpLink {
         self.ask_neighbours_for_memory();
         self.reached.iter().for_each(|(_, reached)| reached.tidy());
         let mut bytes = 0;
-        let udp_port = self.own.local_addr().port();
+        let mut reading = InboxReading {
+            udp_port: self.own.local_addr().port(),
+            steering: &mut self.steering,
+            incoming: &mut self.incoming,
+            poller: &self.poller,
+            direct: self.direct.as_ref(),
+            counters: &mut self.counters,
+        };
         let blocks = self.claims.iter_mut().map(|claim| {
             let block = claim.block();
             (Some(block), claim.inbox_mut())
@@ -32,64 +42,9 @@ impl UdpLink {
             .iter_mut()
             .map(|(_, claim)| (None, claim.inbox_mut()));
         for (block, inbox) in blocks.chain(services) {
-            for _ in 0..MESSAGES_PER_CALL {
-                let Ok(Some(message)) = inbox.recv(buffer) else {
-                    break;
-                };
+            if let Some(came) = reading.read(block, inbox, buffer, deliver) {
                 heard = true;
-                match message {
-                    Message::Handover(datagrams) => {
-                        self.steering.stray();
-                        self.counters.handed_in += 1;
-                        bytes += datagrams.bytes.len();
-                        deliver(&datagrams);
-                    }
-                    // Only a block is asked; a service answers all the same.
-                    Message::WhereAreYou => inbox.reply(&Message::IAm { udp_port }),
-                    Message::OfferLane { from, block: sender } => {
-                        let fds = buffer.take_fds();
-                        let taken = block.and_then(|block| {
-                            let (number, who) = inbox.keep_last()?;
-                            let line = LaneLine { block, number };
-                            let (ring, bell) = self.incoming.take(line, from, fds, &self.poller).ok()?;
-                            Some((block, ring, bell, who))
-                        });
-                        let Some((block, ring, bell, who)) = taken else {
-                            inbox.reply(&Message::LaneRefused);
-                            continue;
-                        };
-                        let Some(direct) = &self.direct else {
-                            inbox.reply_with(&Message::LaneTaken, &[bell.as_fd()]);
-                            continue;
-                        };
-                        direct.publication.admit(IncomingAccess {
-                            block: block.number(),
-                            sender: (from.ip(), sender),
-                            ring,
-                            pid: who.pid,
-                        });
-                        inbox.reply_with(&Message::LaneTaken, &[bell.as_fd(), direct.publication.fd()]);
-                    }
-                    Message::MapMemory { key, number } => {
-                        // Who has a lane to us is of our user.
-                        let direct = self.direct.as_ref().filter(|_| inbox.last_is_kept());
-                        let given = direct.and_then(|direct| {
-                            direct.publication.give_memory(key, number, |memory| {
-                                inbox.reply_with(&Message::MemoryGiven { number }, &[memory]);
-                            })
-                        });
-                        match given {
-                            Some(()) => self.counters.direct_given += 1,
-                            None => inbox.reply(&Message::MemoryRefused { number }),
-                        }
-                    }
-                    // Answers come on the line of the question.
-                    Message::IAm { .. }
-                    | Message::LaneTaken
-                    | Message::LaneRefused
-                    | Message::MemoryGiven { .. }
-                    | Message::MemoryRefused { .. } => {}
-                }
+                bytes += came;
             }
         }
         self.close_ended_lanes(deliver);
@@ -206,6 +161,109 @@ impl UdpLink {
                     direct.publication.dismiss(&ring);
                 }
             }
+        }
+    }
+}
+
+/// What of a link the messages of other processes concern, beside the inbox that they came to.
+struct InboxReading<'a> {
+    udp_port: u16,
+    steering: &'a mut Steering,
+    incoming: &'a mut IncomingLanes,
+    poller: &'a Poller,
+    direct: Option<&'a DirectLinks>,
+    counters: &'a mut LinkCounters,
+}
+
+/// A lane that another process would like to send on.
+struct LaneOffer {
+    from: SocketAddr,
+    /// The block it sends from.
+    sender: u16,
+    /// The memory of its ring, and nothing else.
+    fds: Vec<OwnedFd>,
+}
+
+impl InboxReading<'_> {
+    /// Reads one inbox: that of a block, or of a service. How many bytes of packets came, if anything did.
+    fn read(
+        &mut self,
+        block: Option<Block>,
+        inbox: &mut Inbox,
+        buffer: &mut InboxBuffer,
+        deliver: &mut Deliver<'_>,
+    ) -> Option<usize> {
+        let mut bytes = None;
+        for _ in 0..MESSAGES_PER_CALL {
+            let Ok(Some(message)) = inbox.recv(buffer) else {
+                break;
+            };
+            let bytes = bytes.get_or_insert(0);
+            match message {
+                Message::Handover(datagrams) => {
+                    self.steering.stray();
+                    self.counters.handed_in += 1;
+                    *bytes += datagrams.bytes.len();
+                    deliver(&datagrams);
+                }
+                // Only a block is asked; a service answers all the same.
+                Message::WhereAreYou => inbox.reply(&Message::IAm {
+                    udp_port: self.udp_port,
+                }),
+                Message::OfferLane { from, block: sender } => {
+                    let fds = buffer.take_fds();
+                    self.answer_lane(block, inbox, LaneOffer { from, sender, fds });
+                }
+                Message::MapMemory { key, number } => self.answer_memory(inbox, key, number),
+                // Answers come on the line of the question.
+                Message::IAm { .. }
+                | Message::LaneTaken
+                | Message::LaneRefused
+                | Message::MemoryGiven { .. }
+                | Message::MemoryRefused { .. } => {}
+            }
+        }
+        bytes
+    }
+
+    /// Takes a lane to one of our blocks, and lets its sender into our memory if that is allowed.
+    fn answer_lane(&mut self, block: Option<Block>, inbox: &mut Inbox, offer: LaneOffer) {
+        let LaneOffer { from, sender, fds } = offer;
+        let taken = block.and_then(|block| {
+            let (number, who) = inbox.keep_last()?;
+            let line = LaneLine { block, number };
+            let (ring, bell) = self.incoming.take(line, from, fds, self.poller).ok()?;
+            Some((block, ring, bell, who))
+        });
+        let Some((block, ring, bell, who)) = taken else {
+            inbox.reply(&Message::LaneRefused);
+            return;
+        };
+        let Some(direct) = self.direct else {
+            inbox.reply_with(&Message::LaneTaken, &[bell.as_fd()]);
+            return;
+        };
+        direct.publication.admit(IncomingAccess {
+            block: block.number(),
+            sender: (from.ip(), sender),
+            ring,
+            pid: who.pid,
+        });
+        inbox.reply_with(&Message::LaneTaken, &[bell.as_fd(), direct.publication.fd()]);
+    }
+
+    /// Gives memory of ours to a process that asks for it, if it may have it.
+    fn answer_memory(&mut self, inbox: &Inbox, key: u32, number: u64) {
+        // Who has a lane to us is of our user.
+        let direct = self.direct.filter(|_| inbox.last_is_kept());
+        let given = direct.and_then(|direct| {
+            direct.publication.give_memory(key, number, |memory| {
+                inbox.reply_with(&Message::MemoryGiven { number }, &[memory]);
+            })
+        });
+        match given {
+            Some(()) => self.counters.direct_given += 1,
+            None => inbox.reply(&Message::MemoryRefused { number }),
         }
     }
 }

@@ -338,6 +338,53 @@ impl Naive {
         found
     }
 
+    fn request(&mut self, first: u32, end: u32) {
+        self.cover(end);
+        for fate in self.missing(first, end) {
+            if let Fate::Missing(state, ..) = fate {
+                *state = State::Requested;
+            }
+        }
+    }
+
+    /// The nearest place from `to` on that no range of requested packets reaches across.
+    fn executable(&self, to: u32) -> u32 {
+        let requested = |index: u32| {
+            matches!(
+                self.packets.get(index as usize),
+                Some(Fate::Missing(State::Requested, ..))
+            )
+        };
+        (to..=PACKETS)
+            .find(|index| *index == 0 || !(requested(index - 1) && requested(*index)))
+            .unwrap_or(PACKETS)
+    }
+
+    fn execute(&mut self, to: u32) {
+        for fate in self.missing(0, to) {
+            if let Fate::Missing(state @ State::Requested, ..) = fate {
+                *state = State::InFlight;
+            }
+        }
+    }
+
+    fn send_again(&mut self, first: u32, end: u32, now: Time, mark: ExtendedPsn) {
+        for fate in self.missing(first, end) {
+            if let Fate::Missing(state, _, again) = fate {
+                assert_eq!(*state, State::Lost);
+                (*state, *again) = (State::InFlight, Some((now, mark)));
+            }
+        }
+    }
+
+    fn distrust(&mut self, from: u32) {
+        for fate in self.packets.iter_mut().skip(from as usize) {
+            if *fate == Fate::Arrived {
+                *fate = Fate::Missing(State::InFlight, Time::ZERO, None);
+            }
+        }
+    }
+
     fn count(&self, wanted: impl Fn(u32, State, bool) -> bool) -> u64 {
         let counts = |(index, fate): &(usize, &Fate)| match fate {
             Fate::Missing(state, _, again) => wanted(*index as u32, *state, again.is_some()),
@@ -377,23 +424,14 @@ fn apply(act: Act, board: &mut Scoreboard, naive: &mut Naive, now: Time) {
             board.overtaken(at(end), now);
         }
         Act::Request(first, end) if from(first) < end => {
-            naive.cover(end);
-            for fate in naive.missing(from(first), end) {
-                if let Fate::Missing(state, ..) = fate {
-                    *state = State::Requested;
-                }
-            }
+            naive.request(from(first), end);
             board.cover(at(end));
             board.requested(at(from(first)), at(end));
         }
         Act::Execute(to) => {
             // Requests are executed as a whole.
             let to = naive.executable(to);
-            for fate in naive.missing(0, to) {
-                if let Fate::Missing(state @ State::Requested, ..) = fate {
-                    *state = State::InFlight;
-                }
-            }
+            naive.execute(to);
             board.executed(at(to));
         }
         Act::FindLost(patient) => {
@@ -416,12 +454,7 @@ fn apply(act: Act, board: &mut Scoreboard, naive: &mut Naive, now: Time) {
             if let Some((first, end)) = board.lost_indices() {
                 let mark = at(naive.packets.len() as u32);
                 let end = end.min(first + u64::from(count));
-                for fate in naive.missing(first as u32, end as u32) {
-                    if let Fate::Missing(state, _, again) = fate {
-                        assert_eq!(*state, State::Lost);
-                        (*state, *again) = (State::InFlight, Some((now, mark)));
-                    }
-                }
+                naive.send_again(first as u32, end as u32, now, mark);
                 board.sent_again(count, now, mark);
             }
         }
@@ -430,29 +463,10 @@ fn apply(act: Act, board: &mut Scoreboard, naive: &mut Naive, now: Time) {
             board.forget_from(at(from(index)));
         }
         Act::Distrust(index) => {
-            for fate in naive.packets.iter_mut().skip(from(index) as usize) {
-                if *fate == Fate::Arrived {
-                    *fate = Fate::Missing(State::InFlight, Time::ZERO, None);
-                }
-            }
+            naive.distrust(from(index));
             board.distrust(at(from(index)));
         }
         Act::Arrive(..) | Act::Request(..) | Act::Lose(..) => {}
-    }
-}
-
-impl Naive {
-    /// The nearest place from `to` on that no range of requested packets reaches across.
-    fn executable(&self, to: u32) -> u32 {
-        let requested = |index: u32| {
-            matches!(
-                self.packets.get(index as usize),
-                Some(Fate::Missing(State::Requested, ..))
-            )
-        };
-        (to..=PACKETS)
-            .find(|index| *index == 0 || !(requested(index - 1) && requested(*index)))
-            .unwrap_or(PACKETS)
     }
 }
 

@@ -1,23 +1,30 @@
-//! Logarithmic axes: where a value is, and where the ticks are.
+//! Axes on which equal factors are equally long.
 
-/// A logarithmic scale from values to positions.
+use super::Axis;
+
+/// A logarithmic scale.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) struct Axis {
+pub struct LogarithmicAxis {
     least: f64,
     most: f64,
     /// Where the least and the most are.
     ends: (f64, f64),
 }
 
-impl Axis {
+impl LogarithmicAxis {
     /// An axis from one value to another, both above zero.
-    pub(super) fn new(least: f64, most: f64, ends: (f64, f64)) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// If it would have no length.
+    #[must_use]
+    pub fn new(least: f64, most: f64, ends: (f64, f64)) -> Self {
         assert!(0.0 < least && least < most, "a logarithmic axis has a length");
         Self { least, most, ends }
     }
 
     /// An axis that begins and ends with a tick and has all values between.
-    pub(super) fn around(values: impl Iterator<Item = f64> + Clone, ends: (f64, f64)) -> Self {
+    pub fn around(values: impl Iterator<Item = f64> + Clone, ends: (f64, f64)) -> Self {
         let least = values.clone().fold(f64::INFINITY, f64::min);
         let most = values.fold(0.0, f64::max);
         if !(least.is_finite() && least > 0.0) {
@@ -26,14 +33,16 @@ impl Axis {
         let (least, most) = (round_down(least), round_up(most));
         Self::new(least, if most > least { most } else { least * 10.0 }, ends)
     }
+}
 
-    pub(super) fn position(&self, value: f64) -> f64 {
+impl Axis for LogarithmicAxis {
+    fn position(&self, value: f64) -> f64 {
         let part = (value / self.least).ln() / (self.most / self.least).ln();
         self.ends.0 + part * (self.ends.1 - self.ends.0)
     }
 
     /// One, two and five of every power of ten; the powers alone if that would be too many.
-    pub(super) fn ticks(&self) -> Vec<f64> {
+    fn ticks(&self) -> Vec<f64> {
         let exponents = self.least.log10().floor() as i32..=self.most.log10().ceil() as i32;
         let decades = (self.most / self.least).log10();
         let steps: &[f64] = if decades > 4.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -69,8 +78,8 @@ fn round_up(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn around(values: &[f64]) -> Axis {
-        Axis::around(values.iter().copied(), (0.0, 100.0))
+    fn around(values: &[f64]) -> LogarithmicAxis {
+        LogarithmicAxis::around(values.iter().copied(), (0.0, 100.0))
     }
 
     fn same(ticks: &[f64], expected: &[f64]) -> bool {
@@ -107,10 +116,10 @@ mod tests {
 
     #[test]
     fn equal_factors_are_equally_far_apart() {
-        let axis = Axis::new(1.0, 100.0, (0.0, 200.0));
+        let axis = LogarithmicAxis::new(1.0, 100.0, (0.0, 200.0));
         assert!((axis.position(10.0) - 100.0).abs() < 1e-9);
         assert!((axis.position(1.0)).abs() < 1e-9);
-        let upside_down = Axis::new(1.0, 100.0, (200.0, 0.0));
+        let upside_down = LogarithmicAxis::new(1.0, 100.0, (200.0, 0.0));
         assert!((upside_down.position(100.0)).abs() < 1e-9);
     }
 }

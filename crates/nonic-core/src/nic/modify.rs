@@ -1,0 +1,121 @@
+//! Changing the attributes of a RoCE queue pair: which values this NIC takes, and what follows from them.
+//!
+//! Which attributes a transition needs and allows is the table's in [`crate::qp`]; iWARP queue pairs are moved in `streams.rs`.
+
+use super::{Nic, resources};
+use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::time::Time;
+use nonic_wire::{Flow, Qpn, ROCE_PORT, Service};
+
+impl Nic {
+    /// Changes a queue pair's attributes, its state among them.
+    pub fn modify_qp(&mut self, now: Time, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
+        let Some(slot) = self.slot(qpn) else {
+            return self.modify_stream_qp(now, qpn, set);
+        };
+        let common = &self.qps[slot].roce.common;
+        let to = check_transition(common.service, common.state, set.state, set.mask())?;
+        self.check_values(set)?;
+        if to == QpState::Reset {
+            self.reset_qp(now, slot);
+            return Ok(());
+        }
+        if let (Some(path), Service::Rc | Service::Uc | Service::Xrc) = (set.path, common.service) {
+            self.route_qp(slot, path);
+        }
+        let nic = &mut *self;
+        let mut resources = resources!(nic, now);
+        let qp = &mut nic.qps[slot];
+        if to == QpState::Error {
+            qp.enter_error(&mut resources);
+        } else {
+            apply(&mut qp.roce, set);
+            if let Some(rate) = set.rate_limit {
+                qp.set_rate(now, rate);
+            }
+            qp.start(to);
+            qp.publish(&mut resources);
+            qp.report_drained(&mut resources);
+        }
+        self.touch(slot);
+        Ok(())
+    }
+
+    /// Points a connected queue pair to its peer. What it has under way moves to the new peer's window.
+    fn route_qp(&mut self, slot: usize, path: Path) {
+        let old = self.leave_line(slot);
+        let qp = &mut self.qps[slot];
+        let own = self.endpoints[usize::from(path.gid_index)];
+        qp.roce.flow = Flow {
+            src: own.ip,
+            dst: path.remote,
+            src_port: own.port,
+            dst_port: ROCE_PORT,
+        };
+        let new = self.peers.join(path.remote, &self.config.window);
+        qp.roce.peer = Some(new);
+        let in_flight = qp.in_flight();
+        if let (Some(old), Some(share)) = (old, qp.share()) {
+            self.peers.peer(old).account(share, 0, false);
+            self.peers.peer(new).account(share, in_flight, false);
+        }
+        if let Some(old) = old {
+            self.peers.leave(old);
+            self.wake_waiting(old);
+        }
+    }
+
+    fn check_values(&self, set: &QpAttributes) -> Result<(), ModifyError> {
+        let invalid = |mask| Err(ModifyError::Invalid(Named(mask)));
+        if set.retry_count.is_some_and(|count| count > 7) {
+            return invalid(AttributeMask::RETRY_CNT);
+        }
+        if set.rnr_retry.is_some_and(|count| count > 7) {
+            return invalid(AttributeMask::RNR_RETRY);
+        }
+        if set
+            .max_rd_atomic
+            .is_some_and(|count| count > self.config.max_rd_atomic)
+        {
+            return invalid(AttributeMask::MAX_RD_ATOMIC);
+        }
+        if set
+            .max_dest_rd_atomic
+            .is_some_and(|count| count > self.config.max_rd_atomic)
+        {
+            return invalid(AttributeMask::MAX_DEST_RD_ATOMIC);
+        }
+        if set.path_mtu.is_some_and(|mtu| mtu > self.config.port_mtu) {
+            return invalid(AttributeMask::PATH_MTU);
+        }
+        if set.port.is_some_and(|port| port != 1) {
+            return invalid(AttributeMask::PORT);
+        }
+        if set.pkey_index.is_some_and(|index| index != 0) {
+            return invalid(AttributeMask::PKEY_INDEX);
+        }
+        if let Some(path) = set.path {
+            let own = self.endpoints.get(usize::from(path.gid_index));
+            if own.is_none_or(|own| own.ip.is_ipv4() != path.remote.is_ipv4()) {
+                return invalid(AttributeMask::PATH);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn apply(roce: &mut RoceContext, set: &QpAttributes) {
+    macro_rules! take {
+        ($into:expr; $($field:ident),*) => { $( if let Some(value) = set.$field { $into.$field = value; } )* };
+    }
+    take!(roce.common; access, max_rd_atomic, max_dest_rd_atomic);
+    take!(roce; qkey, timeout, retry_count, rnr_retry, rq_psn, min_rnr_timer, sq_psn, dest_qpn);
+    if let Some(path) = set.path {
+        roce.path = Some(path);
+    }
+    if let Some(mtu) = set.path_mtu {
+        roce.mtu = mtu.bytes();
+    }
+}

@@ -1,0 +1,109 @@
+//! From links to the NIC: packets, and what links learn of peers.
+//!
+//! Each call takes a bounded amount from one source. Which sources are worth a look at which time is [`Shard::drive`]'s to say.
+
+use super::Shard;
+use crate::host::demultiplex;
+use crate::link::{Datagrams, Notice};
+use crate::os::descriptors;
+use nonic_core::{Arrival, Nic, Time};
+
+/// Receives per call and source, so that a flood cannot keep a caller.
+const RECEIVES_PER_DRIVE: usize = 16;
+/// Below this, a receive is answered before looking for the next one: somebody waits for it. More than that is a message of
+/// some length or a batch of short ones, and what comes right behind is answered with it.
+pub(super) const SMALL_RECEIVE: usize = 1024;
+
+impl Shard {
+    /// Takes what all sources have but the one that was busy last.
+    pub(super) fn receive_elsewhere(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        for link in 0..self.links.len() {
+            for source in 0..self.links[link].sources().all {
+                if (link, source) != self.hot {
+                    worked |= self.receive(now, (link, source));
+                }
+            }
+        }
+        worked
+    }
+
+    /// Takes what came through lanes. When that was, if anything did; without, the clock is not read.
+    pub(super) fn receive_from_lanes(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
+        let Shard { nic, links, .. } = self;
+        let mut read = None;
+        for link in links {
+            link.receive_from_lanes(&mut |datagrams| {
+                take(nic, *read.get_or_insert_with(&clock), datagrams);
+            });
+        }
+        let now = read?;
+        self.on_lanes = true;
+        if self.nic.has_management() {
+            self.exchange_messages(now);
+        }
+        Some(now)
+    }
+
+    /// Takes what one source has.
+    pub(super) fn receive(&mut self, now: Time, (index, source): (usize, usize)) -> bool {
+        let Shard { nic, links, .. } = self;
+        let Some(link) = links.get_mut(index) else {
+            return false;
+        };
+        let mut worked = false;
+        for _ in 0..RECEIVES_PER_DRIVE {
+            match link.receive(now, source, &mut |datagrams| take(nic, now, datagrams)) {
+                Ok(bytes) => {
+                    worked = true;
+                    if bytes < SMALL_RECEIVE {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.in_doubt |= descriptors::casts_doubt(&error);
+                    break;
+                }
+            }
+        }
+        if worked && source < link.sources().busy {
+            self.hot = (index, source);
+            self.on_lanes = false;
+        }
+        if self.nic.has_management() {
+            self.exchange_messages(now);
+        }
+        worked
+    }
+
+    /// Tells the connection manager what the links learned about peers.
+    pub(super) fn hear_notices(&mut self, now: Time) {
+        for link in &mut self.links {
+            while let Some(notice) = link.presence_mut().poll_notice() {
+                self.common.connections.with(|cm| match notice {
+                    Notice::Refused(host) => cm.unreachable(now, host),
+                    Notice::ProcessEnded { ip, block } => {
+                        cm.peer_gone(now, ip, |id| demultiplex::block_of(id) == Some(block));
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Congestion Experienced: what a router makes of the ECN bits of a packet that it would otherwise have dropped.
+const ECN_CONGESTED: u8 = 0b11;
+
+/// Gives packets to the NIC.
+pub(super) fn take(nic: &mut Nic, now: Time, datagrams: &Datagrams<'_>) {
+    let arrival = Arrival {
+        src: datagrams.src,
+        dst: datagrams.dst_ip,
+        stride: datagrams.stride,
+        congested: datagrams.ecn == ECN_CONGESTED,
+    };
+    match datagrams.sealed {
+        true => nic.handle_datagram(now, &arrival, datagrams.bytes),
+        false => nic.handle_unsealed(now, &arrival, datagrams.bytes),
+    }
+}

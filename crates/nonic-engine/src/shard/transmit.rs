@@ -1,0 +1,90 @@
+//! From the NIC to links, a batch at a time.
+//!
+//! Nothing is queued here but the one batch that a link had no room for; when to send is [`Shard::flush`]'s caller to say.
+
+use super::Shard;
+use super::outlet::{Place, ShardOutlet};
+use crate::os::descriptors;
+use nonic_core::{MAX_BATCH_PACKETS, Time, Transmit};
+use std::io;
+
+/// Batches sent per call beyond one for each queue pair with something to send.
+const BATCHES_PER_FLUSH: usize = 64;
+
+impl Shard {
+    /// Sends what there is to send, within bounds. Whether there was anything.
+    pub(super) fn transmit(&mut self, now: Time) -> bool {
+        if let Some((streams, nic)) = self.streams() {
+            return streams.attend(now, nic);
+        }
+        let mut worked = false;
+        if let Some(transmit) = self.stalled.take() {
+            self.send(now, &transmit);
+            worked = true;
+        }
+        // Every queue pair gets its turn, so every acknowledgement leaves; a flood of READ responses or
+        // datagrams goes on in the next call.
+        let budget = self.nic.ready_queue_pairs() + BATCHES_PER_FLUSH;
+        self.unsent = true;
+        for _ in 0..budget {
+            if self.stalled.is_some() {
+                break;
+            }
+            let Some((transmit, place)) = self.next_batch(now) else {
+                // Whoever is still ready found no room in a lane.
+                self.unsent = self.nic.ready_queue_pairs() > 0;
+                break;
+            };
+            match place {
+                Place::Buffer => self.send(now, &transmit),
+                Place::Lane(link) => {
+                    self.on_lanes = true;
+                    self.links[link].publish(&transmit);
+                }
+                Place::Nowhere => self.past.lane_drops += 1,
+            }
+            worked = true;
+            if self.nic.ready_queue_pairs() == 0 && !self.common.connections.has_output() {
+                self.unsent = false;
+                break;
+            }
+        }
+        worked
+    }
+
+    /// Writes the next batch; and where to.
+    fn next_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
+        let batch = self.write_batch(now);
+        if batch.is_some() || !self.common.connections.has_output() {
+            return batch;
+        }
+        // What the program asked of the connection manager, and what the NIC had no room for.
+        self.exchange_messages(now);
+        self.write_batch(now)
+    }
+
+    fn write_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
+        let Shard { nic, links, out, .. } = self;
+        let mut outlet = ShardOutlet::new(now, links, out);
+        let transmit = nic.poll_transmit_into(now, MAX_BATCH_PACKETS, &mut outlet)?;
+        Some((transmit, outlet.place()))
+    }
+
+    fn send(&mut self, now: Time, transmit: &Transmit) {
+        let index = usize::from(transmit.gid_index);
+        let bytes = &self.out.bytes()[..transmit.len];
+        let Some(link) = self.links.get_mut(index) else {
+            self.past.send_errors += 1;
+            return;
+        };
+        match link.send(now, transmit, bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
+            // Unreachable, refused, too long for the interface: to the transport it is a lost packet.
+            Err(error) => {
+                self.in_doubt |= descriptors::casts_doubt(&error);
+                self.limit_batches(index);
+            }
+        }
+    }
+}
