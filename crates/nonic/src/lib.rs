@@ -64,7 +64,7 @@ pub use completion::{Next, WaitError};
 pub use connection::{CloseReason, Closed, ConnectError, ListenError, ReceiveHalf, Resolving, SendHalf};
 pub use device::Usage;
 pub use endpoint::{Endpoint, ParseEndpointError};
-pub use memory::{BufferSet, MemoryError, ParseRemoteSliceError};
+pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError};
 pub use nonic_core::{
     AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
 };

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use nonic::{CompletionQueue, Device, Domain};
+use nonic::{CompletionQueue, Connection, Device, Domain, Listener, Rc, connect};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,6 +27,33 @@ impl Bench {
             device,
             domain,
             queue,
+        }
+    }
+}
+
+/// Loopback's devices, one for each wire.
+pub(crate) const WIRES: [&str; 2] = ["roce_lo", "iwarp_lo"];
+
+/// Two ends of a connection on one device.
+pub(crate) struct Ends {
+    pub(crate) domain: Domain,
+    pub(crate) client: Connection<Rc>,
+    pub(crate) server: Connection<Rc>,
+}
+
+impl Ends {
+    pub(crate) fn new(device: &str) -> Self {
+        let device = Device::open(device).expect("loopback is there");
+        let domain = device.domain();
+        let listener = Listener::bind(&device, "127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let connecting = connect(domain.pair_builder(), listener.local_addr(), b"").expect("asked");
+        let incoming = listener.accept_within(PATIENCE).expect("a request");
+        let server = incoming.accept(domain.pair_builder(), b"").expect("accepted");
+        let client = connecting.wait_within(PATIENCE).expect("connected");
+        Ends {
+            domain,
+            client,
+            server,
         }
     }
 }
