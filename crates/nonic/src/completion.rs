@@ -6,7 +6,7 @@
 
 use crate::cm_dispatcher::EventChannel;
 use crate::device::Device;
-use crate::memory::{Buffers, Lease};
+use crate::memory::Buffers;
 use crate::outstanding::{Due, Outstanding, Work, WorkQueueId};
 use crate::posting::Refused;
 use crate::ticket::{Outcome, Ticket};
@@ -46,7 +46,7 @@ pub struct Completion {
     #[doc(alias("src_qp", "IBV_WC_GRH"))]
     pub source: Option<Qpn>,
     /// The buffers the request was posted with, whatever the result.
-    pub buffers: SmallVec<[Lease; 1]>,
+    pub buffers: Buffers,
 }
 
 /// Why waiting failed.
@@ -533,7 +533,7 @@ impl CompletionQueue {
             qpn: completion.qpn,
             immediate: completion.immediate,
             source: completion.grh.then_some(completion.src_qp),
-            buffers: taken.buffers.0,
+            buffers: taken.buffers,
         };
         let Some(ticket) = taken.ticket else {
             return Some(completion);

@@ -112,6 +112,8 @@ pub use device::Domain;
 pub use memory::Buffers;
 #[doc(alias("ibv_mr", "ibv_reg_mr"))]
 pub use memory::Exposed;
+#[doc(alias = "ibv_sge")]
+pub use memory::ExposedRange;
 #[doc(alias("ibv_mr", "ibv_reg_mr"))]
 pub use memory::Lease;
 #[doc(alias = "remote_addr")]

@@ -12,7 +12,7 @@ mod registered;
 mod remote;
 
 pub use buffers::{BufferSet, Buffers};
-pub use exposed::Exposed;
+pub use exposed::{Exposed, ExposedRange};
 pub use lease::Lease;
 pub(crate) use lease::{Home, Keeper};
 pub use owned::OwnedMemory;

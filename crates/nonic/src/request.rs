@@ -130,7 +130,7 @@ fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
             Ok(_) => Ok(completion),
             Err(status) => Err(RequestFailed {
                 error: ended.map_or(status.into(), RequestError::Closed),
-                buffers: completion.buffers.into(),
+                buffers: completion.buffers,
             }),
         },
         Outcome::Refused(Refused { error, buffers }) => Err(RequestFailed {
@@ -165,13 +165,13 @@ impl<B: BufferSet> Request<B> {
     /// Waits until it is done. The thread drives the NIC meanwhile.
     pub fn wait(self) -> Result<B, RequestFailed> {
         let done = self.pending.wait(None).expect("no time limit was given")?;
-        Ok(B::from_buffers(done.buffers.into()))
+        Ok(B::from_buffers(done.buffers))
     }
 
     /// The same, for at most `timeout`; if it is not done then, here it is again.
     pub fn wait_within(self, timeout: Duration) -> Result<Result<B, RequestFailed>, Self> {
         match self.pending.wait(Some(timeout)) {
-            Some(done) => Ok(done.map(|done| B::from_buffers(done.buffers.into()))),
+            Some(done) => Ok(done.map(|done| B::from_buffers(done.buffers))),
             None => Err(self),
         }
     }
@@ -182,7 +182,7 @@ impl<B: BufferSet> Future for Request<B> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let done = self.pending.poll(context);
-        done.map_ok(|done| B::from_buffers(done.buffers.into()))
+        done.map_ok(|done| B::from_buffers(done.buffers))
     }
 }
 
@@ -249,7 +249,7 @@ impl<B: BufferSet> Received<B> {
             len: *done.result.as_ref().unwrap_or(&0),
             immediate: done.immediate,
             source: done.source,
-            buffers: B::from_buffers(done.buffers.into()),
+            buffers: B::from_buffers(done.buffers),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::owned::{Owned, OwnedMemory};
 use super::registered::{Memory, Registered};
 use super::{Exposed, MemoryError};
 use crate::device::Domain;
-use nonic_core::{Access, KeySpec, Region};
+use nonic_core::{Access, KeySpec, Region, Sge};
 use nonic_engine::memory::Pages;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -224,11 +224,16 @@ impl Lease {
     }
 
     /// As a scatter/gather element.
-    pub(crate) fn sge(&self) -> nonic_core::Sge {
-        nonic_core::Sge {
-            addr: self.offset as u64,
+    pub(crate) fn sge(&self) -> Sge {
+        self.sge_of(0, self.len)
+    }
+
+    /// A part of it as a scatter/gather element.
+    pub(super) fn sge_of(&self, offset: usize, len: usize) -> Sge {
+        Sge {
+            addr: (self.offset + offset) as u64,
             // What no message can have, if it is longer.
-            length: u32::try_from(self.len).unwrap_or(u32::MAX),
+            length: u32::try_from(len).unwrap_or(u32::MAX),
             lkey: self.memory.key.value(),
         }
     }

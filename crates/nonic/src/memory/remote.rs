@@ -1,7 +1,7 @@
 //! A peer's memory, as it is named in requests.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Add, Bound, RangeBounds};
 use std::str::FromStr;
 
 /// A span of a peer's memory, as the peer described it.
@@ -25,21 +25,7 @@ impl RemoteSlice {
     /// If the range is not inside.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<u64>) -> RemoteSlice {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(before) => before + 1,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(last) => last + 1,
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.len,
-        };
-        assert!(
-            start <= end && end <= self.len,
-            "{start}..{end} of {} remote bytes",
-            self.len
-        );
+        let (start, end) = bounds(range, self.len);
         RemoteSlice {
             va: self.va + start,
             rkey: self.rkey,
@@ -59,6 +45,29 @@ impl fmt::Display for RemoteSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x},{:#010x},{}", self.va, self.rkey, self.len)
     }
+}
+
+/// From where to where a range leads in something of `len` bytes.
+///
+/// # Panics
+///
+/// If it is not inside.
+pub(super) fn bounds<N>(range: impl RangeBounds<N>, len: N) -> (N, N)
+where
+    N: Copy + Ord + From<u8> + Add<Output = N> + fmt::Display,
+{
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => *before + N::from(1),
+        Bound::Unbounded => N::from(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => *last + N::from(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    assert!(start <= end && end <= len, "{start}..{end} of {len} bytes");
+    (start, end)
 }
 
 /// The text is not a remote slice.
