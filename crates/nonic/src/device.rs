@@ -4,13 +4,16 @@
 //! make something are in the file of what they make.
 
 use crate::cm_dispatcher::CmDispatcher;
+use futures_core::Stream;
 use nonic_core::{Counters, Event, PathMtu, PdId};
 use nonic_engine::host::PortState;
 use nonic_engine::netdev::{GidEntry, NetDevice};
 use nonic_engine::{LinkCounters, OpenError};
 use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// An open device. Clones are handles to the same one; it closes when the last object made from it is gone.
@@ -146,6 +149,38 @@ impl Device {
     #[doc(alias = "ibv_get_async_event")]
     pub fn wait_event(&self, timeout: Option<Duration>) -> io::Result<Option<Event>> {
         self.engine.events().wait(timeout)
+    }
+
+    /// Asynchronous events, as a stream. Each event goes to one of those who wait.
+    ///
+    /// ```no_run
+    /// use futures_util::StreamExt;
+    ///
+    /// # async fn watch() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut events = nonic::Device::open("roce_lo")?.events();
+    /// while let Some(event) = events.next().await {
+    ///     println!("{event:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn events(&self) -> Events {
+        Events { device: self.clone() }
+    }
+}
+
+/// The asynchronous events of a [`Device`], without end.
+#[derive(Clone, Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct Events {
+    device: Device,
+}
+
+impl Stream for Events {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.device.engine.events().poll(context).map(Some)
     }
 }
 

@@ -46,6 +46,7 @@
 
 mod cm_dispatcher;
 mod completion;
+mod completion_queue;
 mod connection;
 mod device;
 mod endpoint;
@@ -60,9 +61,9 @@ mod shared_receive_queue;
 mod ticket;
 mod transport;
 
-pub use completion::{Next, WaitError};
+pub use completion_queue::{NextCompletion, WaitError};
 pub use connection::{CloseReason, Closed, ConnectError, ListenError, ReceiveHalf, Resolving, SendHalf};
-pub use device::Usage;
+pub use device::{Events, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError};
 pub use nonic_core::{
@@ -83,7 +84,7 @@ pub use transport::{Connected, Datagram, Reliable};
 #[doc(alias = "ibv_wc")]
 pub use completion::Completion;
 #[doc(alias("ibv_cq", "ibv_create_cq", "ibv_destroy_cq"))]
-pub use completion::CompletionQueue;
+pub use completion_queue::CompletionQueue;
 #[doc(alias = "rdma_cm_id")]
 pub use connection::Connecting;
 #[doc(alias = "rdma_cm_id")]

@@ -1,6 +1,6 @@
 //! Posting, as all receive queues have it in common, and what a refusal gives back.
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::memory::Buffers;
 use crate::outstanding::WorkQueueId;
 use nonic_core::{PostError, RecvRefused, RecvRequest};

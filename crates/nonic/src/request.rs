@@ -7,7 +7,8 @@
 //! waits for a request of the same queue pair does.
 
 use crate::cm_dispatcher::CloseReason;
-use crate::completion::{Completion, CompletionQueue, WaitError};
+use crate::completion::Completion;
+use crate::completion_queue::{CompletionQueue, WaitError};
 use crate::memory::{BufferSet, Buffers};
 use crate::outstanding::{Work, WorkQueueId};
 use crate::posting::Refused;

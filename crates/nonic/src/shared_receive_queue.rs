@@ -1,6 +1,6 @@
 //! Shared receive queues.
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::device::Domain;
 use crate::memory::Buffers;
 use crate::outstanding::WorkQueueId;

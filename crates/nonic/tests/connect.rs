@@ -241,7 +241,7 @@ fn the_end_can_be_awaited() {
     let bench = Bench::new();
     let listener = bench.listen("[::1]:0");
     let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
-    let server = block_on(listener.next())
+    let server = block_on(listener.incoming())
         .accept(bench.builder(), &[])
         .expect("accepted");
     let client = block_on(connecting).expect("connected");
@@ -255,7 +255,7 @@ fn both_sides_can_be_awaited() {
     let bench = Bench::new();
     let listener = bench.listen("127.0.0.1:0");
     let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
-    let incoming = block_on(listener.next());
+    let incoming = block_on(listener.incoming());
     let _server = incoming.accept(bench.builder(), &[]).expect("accepted");
     block_on(connecting).expect("connected");
 }

@@ -127,7 +127,9 @@ fn both_sides_can_be_awaited() {
     let listener = bench.serve("127.0.0.1:0");
     let (server, client) = (bench.pair(&listener), bench.pair(&listener));
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
-    block_on(listener.next()).answer(&server, &[]).expect("answered");
+    block_on(listener.inquiry())
+        .answer(&server, &[])
+        .expect("answered");
     let service = block_on(resolving).expect("found");
     assert_eq!(service.peer, Peer::from(&server.endpoint()));
 }

@@ -8,6 +8,7 @@ use super::{ConnectError, ConnectionHandle, ListenError};
 use crate::device::Device;
 use crate::queue_pair::{Peer, QueuePair};
 use crate::transport::Datagram;
+use futures_core::Stream;
 use nonic_core::Qpn;
 use nonic_core::cm::{AnswerParams, CmEvent, ResolveParams, Route, SidrRequest, SidrResponse};
 use nonic_wire::cm::{IpHeader, PortSpace, RejectReason, ServiceId, SidrStatus};
@@ -42,29 +43,38 @@ impl DatagramListener {
     /// Waits for the next question.
     pub fn accept(&self) -> Inquiry {
         let question = self.listener.channel.wait(None, question);
-        self.inquiry(question.expect("no time limit was given"))
+        self.take(question.expect("no time limit was given"))
     }
 
     /// The same, for at most `timeout`.
     pub fn accept_within(&self, timeout: Duration) -> Option<Inquiry> {
         let question = self.listener.channel.wait(Some(timeout), question)?;
-        Some(self.inquiry(question))
+        Some(self.take(question))
     }
 
     /// The same, in a task.
-    pub async fn next(&self) -> Inquiry {
-        std::future::poll_fn(|context| self.poll_next(context)).await
+    pub async fn inquiry(&self) -> Inquiry {
+        std::future::poll_fn(|context| self.poll_inquiry(context)).await
     }
 
     /// The same, for whoever writes futures by hand.
-    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Inquiry> {
+    pub fn poll_inquiry(&self, context: &mut Context<'_>) -> Poll<Inquiry> {
         let question = self.listener.channel.poll(context, question);
-        question.map(|question| self.inquiry(question))
+        question.map(|question| self.take(question))
     }
 
-    fn inquiry(&self, request: Box<SidrRequest>) -> Inquiry {
+    fn take(&self, request: Box<SidrRequest>) -> Inquiry {
         let handle = self.listener.handle(request.connection);
         Inquiry { request, handle }
+    }
+}
+
+/// All questions, without end.
+impl Stream for DatagramListener {
+    type Item = Inquiry;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Inquiry>> {
+        self.poll_inquiry(context).map(Some)
     }
 }
 
@@ -72,7 +82,7 @@ impl Drop for DatagramListener {
     fn drop(&mut self) {
         // Requests that nobody took are rejected now.
         self.listener
-            .close(question, |question| drop(self.inquiry(question)));
+            .close(question, |question| drop(self.take(question)));
     }
 }
 

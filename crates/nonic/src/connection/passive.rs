@@ -6,14 +6,36 @@ use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::queue_pair::{ConnectOptions, QueuePairBuilder};
 use crate::transport::Connected;
+use futures_core::Stream;
 use nonic_core::cm::{AcceptParams, CmError, CmEvent, ConnectRequest};
 pub use nonic_engine::ListenError;
 use nonic_wire::cm::{PortSpace, RejectReason};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Waits for peers to connect to a port.
+/// Waits for peers to connect to a port: a thread by [`accept`](Listener::accept), a task by [`incoming`](Listener::incoming), or by
+/// taking it as a stream.
+///
+/// ```
+/// use futures_util::StreamExt;
+/// use nonic::{Device, Listener, connect};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let device = Device::open("roce_lo")?;
+/// let domain = device.domain();
+/// let mut listener = Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let client = connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// while let Some(incoming) = listener.next().await {
+///     let connection = incoming.accept(domain.pair_builder::<nonic::Rc>(), b"welcome")?;
+///     println!("{} is here", connection.peer_addr());
+///     # break;
+/// }
+/// # Ok(()) })
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     listener: CmListener,
@@ -46,41 +68,49 @@ impl Listener {
             .channel
             .wait(None, request)
             .expect("no time limit was given");
-        Ok(self.incoming(request))
+        Ok(self.take(request))
     }
 
     /// The same, for at most `timeout`.
     #[doc(alias("rdma_get_request", "rdma_get_cm_event"))]
     pub fn accept_within(&self, timeout: Duration) -> Option<Incoming> {
         let request = self.listener.channel.wait(Some(timeout), request)?;
-        Some(self.incoming(request))
+        Some(self.take(request))
     }
 
     /// The same, in a task.
     #[doc(alias("rdma_get_request", "rdma_get_cm_event"))]
-    pub async fn next(&self) -> Incoming {
-        std::future::poll_fn(|context| self.poll_next(context)).await
+    pub async fn incoming(&self) -> Incoming {
+        std::future::poll_fn(|context| self.poll_incoming(context)).await
     }
 
     /// The same, for whoever writes futures by hand.
-    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Incoming> {
+    pub fn poll_incoming(&self, context: &mut Context<'_>) -> Poll<Incoming> {
         self.listener
             .channel
             .poll(context, request)
-            .map(|request| self.incoming(request))
+            .map(|request| self.take(request))
     }
 
-    fn incoming(&self, request: Box<ConnectRequest>) -> Incoming {
+    fn take(&self, request: Box<ConnectRequest>) -> Incoming {
         let handle = self.listener.handle(request.connection);
         Incoming { request, handle }
+    }
+}
+
+/// All requests, without end.
+impl Stream for Listener {
+    type Item = Incoming;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Incoming>> {
+        self.poll_incoming(context).map(Some)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // Requests that nobody took are rejected now.
-        self.listener
-            .close(request, |request| drop(self.incoming(request)));
+        self.listener.close(request, |request| drop(self.take(request)));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::handle::QpHandle;
 use super::{QueuePair, ReceiveQueue, SendQueue};
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::device::{Device, Domain};
 use crate::endpoint::Endpoint;
 use crate::shared_receive_queue::SharedReceiveQueue;

@@ -1,6 +1,6 @@
 //! What the two halves of a queue pair share.
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::device::Domain;
 use crate::endpoint::Endpoint;
 use crate::memory::{Lease, MemoryError};

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long anything may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -71,7 +71,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(result) => return result,
-            Poll::Pending => std::thread::park_timeout(PATIENCE),
+            Poll::Pending => {
+                let asleep = Instant::now();
+                std::thread::park_timeout(PATIENCE);
+                assert!(asleep.elapsed() < PATIENCE, "nobody woke the task");
+            }
         }
     }
 }
