@@ -1,5 +1,6 @@
 //! A finished request, as the program sees it.
 
+use crate::cm_dispatcher::CloseReason;
 use crate::memory::Buffers;
 use nonic_core::{CompletionOpcode, Qpn, Status};
 
@@ -22,6 +23,8 @@ pub struct Completion {
     /// For datagrams: the queue pair that sent it. The first 40 bytes of the buffer are the network header.
     #[doc(alias("src_qp", "IBV_WC_GRH"))]
     pub source: Option<Qpn>,
+    /// If it was flushed because its connection had ended: why that was.
+    pub closed: Option<CloseReason>,
     /// The buffers the request was posted with, whatever the result.
     pub buffers: Buffers,
 }

@@ -50,10 +50,12 @@ mod completion_queue;
 mod connection;
 mod device;
 mod endpoint;
+mod keepalive;
 mod memory;
 mod outstanding;
 mod pool;
 mod posting;
+mod private_data;
 mod queue_pair;
 mod request;
 mod route;
@@ -62,7 +64,9 @@ mod ticket;
 mod transport;
 
 pub use completion_queue::{NextCompletion, WaitError};
-pub use connection::{CloseReason, Closed, ConnectError, ListenError, ReceiveHalf, Resolving, SendHalf};
+pub use connection::{
+    CloseReason, Closed, ConnectError, Finishing, ListenError, ReceiveHalf, Resolving, SendHalf,
+};
 pub use device::{Events, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError};
@@ -73,6 +77,7 @@ pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
 pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{Config, DirectRoad, LaneRoad, LinkCounters, OpenError, roads};
 pub use nonic_wire::cm::RejectReason;
+pub use private_data::{PrivateData, PrivateDataTooLong};
 pub use queue_pair::Fetch;
 pub use request::{Receive, Received, Request, RequestError, RequestFailed};
 pub use transport::{Connected, Datagram, Reliable};

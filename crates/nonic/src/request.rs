@@ -18,6 +18,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -58,8 +59,11 @@ impl From<WaitError> for RequestError {
 
 /// A request that did not succeed, and its buffers back.
 #[derive(thiserror::Error)]
-#[error("{error}")]
+#[error("{}{error}", named(*peer))]
+#[non_exhaustive]
 pub struct RequestFailed {
+    /// Whom it was for, if that is the peer of a [`Connection`](crate::Connection).
+    pub peer: Option<SocketAddr>,
     /// Why.
     #[source]
     pub error: RequestError,
@@ -77,9 +81,20 @@ impl fmt::Debug for RequestFailed {
 impl RequestFailed {
     fn without_buffers(error: impl Into<RequestError>) -> Self {
         RequestFailed {
+            peer: None,
             error: error.into(),
             buffers: Buffers::default(),
         }
+    }
+}
+
+/// Whom an error is about, as the beginning of a sentence.
+fn named(peer: Option<SocketAddr>) -> String {
+    match peer {
+        None => String::new(),
+        // A request to connect need not say from which port it comes.
+        Some(peer) if peer.port() == 0 => format!("{}: ", peer.ip()),
+        Some(peer) => format!("{peer}: "),
     }
 }
 
@@ -127,21 +142,25 @@ impl Pending {
 
 fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
     match outcome {
-        Outcome::Completed(completion, ended) => match completion.result {
+        Outcome::Completed(completion, peer) => match completion.result {
             Ok(_) => Ok(completion),
             Err(status) => Err(RequestFailed {
-                error: ended.map_or(status.into(), RequestError::Closed),
+                peer,
+                error: completion.closed.map_or(status.into(), RequestError::Closed),
                 buffers: completion.buffers,
             }),
         },
         Outcome::Refused(Refused { error, buffers }) => Err(RequestFailed {
+            peer: None,
             error: error.into(),
             buffers,
         }),
         Outcome::Closed(buffers) => Err(RequestFailed {
+            peer: None,
             error: RequestError::Dropped,
             buffers,
         }),
+        Outcome::Drained => unreachable!("only told to those who drain"),
         Outcome::Overflow(overflow) => Err(RequestFailed::without_buffers(overflow)),
     }
 }

@@ -2,6 +2,7 @@
 //! request that waited for some.
 
 use super::{BATCH, CompletionQueue, Shared, WaitError};
+use crate::cm_dispatcher::CloseReason;
 use crate::completion::Completion;
 use crate::memory::Buffers;
 use crate::outstanding::{Due, Work, WorkQueueId};
@@ -43,6 +44,7 @@ impl CompletionQueue {
             if let Some((error, taken)) = refused
                 && let Some(ticket) = taken.ticket
             {
+                self.tell_drained(taken.drainers);
                 let buffers = taken.buffers;
                 self.deliver(&ticket, Outcome::Refused(Refused { error, buffers }));
             }
@@ -75,6 +77,21 @@ impl CompletionQueue {
                     destination: *destination,
                 },
             ),
+        }
+    }
+
+    /// Tells `ticket` when no request of a work queue is under way any more.
+    pub(crate) fn drain(&self, work_queue: WorkQueueId) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket::default());
+        if self.lock().tell_when_drained(work_queue, &ticket) {
+            ticket.deliver(Outcome::Drained);
+        }
+        ticket
+    }
+
+    fn tell_drained(&self, drainers: Vec<Arc<Ticket>>) {
+        for ticket in drainers {
+            self.deliver(&ticket, Outcome::Drained);
         }
     }
 
@@ -174,6 +191,14 @@ impl CompletionQueue {
         if taken.others_wait {
             self.post_backlog(taken.work_queue);
         }
+        self.tell_drained(taken.drainers);
+        let connection = match completion.status {
+            Status::Success => None,
+            _ => self.lock().connection(taken.work_queue),
+        };
+        if let (Status::RetryExceeded, Some(connection)) = (completion.status, &connection) {
+            connection.end(CloseReason::Unreachable);
+        }
         let completion = Completion {
             id: taken.id,
             result: match completion.status {
@@ -185,15 +210,16 @@ impl CompletionQueue {
             immediate: completion.immediate,
             source: completion.grh.then_some(completion.src_qp),
             buffers: taken.buffers,
+            closed: match completion.status {
+                Status::Flushed => connection.as_ref().and_then(|connection| connection.ended()),
+                _ => None,
+            },
         };
         let Some(ticket) = taken.ticket else {
             return Some(completion);
         };
-        let ended = match completion.result {
-            Err(Status::Flushed) => self.lock().ended(taken.work_queue),
-            _ => None,
-        };
-        self.deliver(&ticket, Outcome::Completed(completion, ended));
+        let peer = connection.and_then(|connection| connection.peer());
+        self.deliver(&ticket, Outcome::Completed(completion, peer));
         None
     }
 }

@@ -6,6 +6,7 @@
 use super::cm_listener::CmListener;
 use super::{ConnectError, ConnectionHandle, ListenError};
 use crate::device::Device;
+use crate::private_data::PrivateData;
 use crate::queue_pair::{Peer, QueuePair};
 use crate::transport::Datagram;
 use futures_core::Stream;
@@ -63,9 +64,12 @@ impl DatagramListener {
         question.map(|question| self.take(question))
     }
 
-    fn take(&self, request: Box<SidrRequest>) -> Inquiry {
-        let handle = self.listener.handle(request.connection);
-        Inquiry { request, handle }
+    fn take(&self, mut request: Box<SidrRequest>) -> Inquiry {
+        Inquiry {
+            handle: self.listener.handle(request.connection),
+            private_data: PrivateData::new(std::mem::take(&mut request.private_data)),
+            request,
+        }
     }
 }
 
@@ -96,6 +100,7 @@ fn question(event: CmEvent) -> Option<Box<SidrRequest>> {
 /// A peer that wants to know where to send. Answer or reject; dropped, it is rejected.
 pub struct Inquiry {
     request: Box<SidrRequest>,
+    private_data: PrivateData,
     handle: ConnectionHandle,
 }
 
@@ -106,9 +111,9 @@ impl Inquiry {
         SocketAddr::new(self.request.route.remote, port)
     }
 
-    /// The private data of the request, padded with zeros.
-    pub fn private_data(&self) -> &[u8] {
-        &self.request.private_data
+    /// What the peer's program said to it.
+    pub fn private_data(&self) -> &PrivateData {
+        &self.private_data
     }
 
     /// Names the queue pair that serves. At most 136 bytes of private data reach the peer's program.
@@ -197,20 +202,22 @@ impl Resolving {
     /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
     pub fn wait_within(self, timeout: Duration) -> Result<DatagramService, ConnectError> {
         let answer = self.handle.channel.wait(Some(timeout), answer);
-        self.finish(answer.unwrap_or(Err(ConnectError::Unreachable)))
+        self.finish(answer.unwrap_or(None))
     }
 
     fn finish(&self, answer: Answer) -> Result<DatagramService, ConnectError> {
-        let response = answer?;
+        let response = answer.ok_or(ConnectError::Unreachable(self.service))?;
+        let private_data = PrivateData::new(response.private_data);
         if response.status != SidrStatus::VALID {
             return Err(ConnectError::Rejected {
+                peer: self.service,
                 reason: reason(response.status),
-                private_data: response.private_data,
+                private_data,
             });
         }
         Ok(DatagramService {
             peer: Peer::new(self.service.ip(), response.qpn, response.qkey),
-            private_data: response.private_data,
+            private_data,
         })
     }
 }
@@ -238,16 +245,17 @@ impl std::fmt::Debug for Resolving {
 pub struct DatagramService {
     /// Where its datagrams go.
     pub peer: Peer,
-    /// The private data of its answer, padded with zeros.
-    pub private_data: Vec<u8>,
+    /// What its program said to it.
+    pub private_data: PrivateData,
 }
 
-type Answer = Result<Box<SidrResponse>, ConnectError>;
+/// None from whom nothing was heard.
+type Answer = Option<Box<SidrResponse>>;
 
 fn answer(event: CmEvent) -> Option<Answer> {
     match event {
-        CmEvent::SidrResponse(response) => Some(Ok(response)),
-        CmEvent::Unreachable { .. } => Some(Err(ConnectError::Unreachable)),
+        CmEvent::SidrResponse(response) => Some(Some(response)),
+        CmEvent::Unreachable { .. } => Some(None),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@ use super::cm_listener::CmListener;
 use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
+use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, QueuePairBuilder};
 use crate::transport::Connected;
 use futures_core::Stream;
@@ -92,9 +93,12 @@ impl Listener {
             .map(|request| self.take(request))
     }
 
-    fn take(&self, request: Box<ConnectRequest>) -> Incoming {
-        let handle = self.listener.handle(request.connection);
-        Incoming { request, handle }
+    fn take(&self, mut request: Box<ConnectRequest>) -> Incoming {
+        Incoming {
+            handle: self.listener.handle(request.connection),
+            private_data: PrivateData::new(std::mem::take(&mut request.private_data)),
+            request,
+        }
     }
 }
 
@@ -124,6 +128,7 @@ fn request(event: CmEvent) -> Option<Box<ConnectRequest>> {
 /// A peer that wants to connect. Accept it or reject it; dropped, it is rejected.
 pub struct Incoming {
     request: Box<ConnectRequest>,
+    private_data: PrivateData,
     handle: ConnectionHandle,
 }
 
@@ -139,9 +144,9 @@ impl Incoming {
         self.request.route.local
     }
 
-    /// The private data of the request, padded with zeros.
-    pub fn private_data(&self) -> &[u8] {
-        &self.request.private_data
+    /// What the peer's program said to it.
+    pub fn private_data(&self) -> &PrivateData {
+        &self.private_data
     }
 
     /// Accepts with a queue pair of ours. At most 196 bytes of private data reach the peer's program.
@@ -165,7 +170,11 @@ impl Incoming {
         private_data: &[u8],
     ) -> Result<Connection<T>, ConnectError> {
         let peer = self.peer_addr();
-        let Incoming { request, handle } = self;
+        let Incoming {
+            request,
+            private_data: said,
+            handle,
+        } = self;
         if request.service != T::SERVICE {
             handle.reject(RejectReason::INVALID_TRANSPORT_TYPE, &[])?;
             return Err(CmError::Service(request.service).into());
@@ -209,7 +218,7 @@ impl Incoming {
             ..AcceptParams::new(own.qpn, own.psn)
         };
         handle.device.engine.accept(handle.id, &params)?;
-        Ok(Connection::new(pair, request.private_data, peer, handle))
+        Ok(Connection::new(pair, &options, said, peer, handle))
     }
 
     /// Rejects it. At most 148 bytes of private data reach the peer's program.

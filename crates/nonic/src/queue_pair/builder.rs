@@ -212,6 +212,13 @@ pub struct ConnectOptions {
     /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
     /// again every four seconds. One that says that nobody is there is given up at once.
     pub patience: Duration,
+    /// How often the peer is asked whether it is still there, once connected by address and port; never, if not given. One that does
+    /// not answer for as long again, at least two seconds, is given up: the connection has ended, as
+    /// [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
+    ///
+    /// It is asked by a WRITE without bytes (over iWARP a READ), which its NIC answers by itself and which its `access` must permit, as
+    /// it does unless it says otherwise. Nothing is asked of peers of unreliable connections.
+    pub keepalive: Option<Duration>,
 }
 
 impl Default for ConnectOptions {
@@ -225,6 +232,7 @@ impl Default for ConnectOptions {
             rnr_timer: RnrTimer::at_least(Duration::from_micros(100)),
             fetches: 16,
             patience: Duration::from_secs(10),
+            keepalive: None,
         }
     }
 }
