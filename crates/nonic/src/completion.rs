@@ -23,6 +23,9 @@ pub struct Completion {
     /// For datagrams: the queue pair that sent it. The first 40 bytes of the buffer are the network header.
     #[doc(alias("src_qp", "IBV_WC_GRH"))]
     pub source: Option<Qpn>,
+    /// The key of ours that the peer's message revoked: of exposed memory, or of a window.
+    #[doc(alias("invalidated_rkey", "IBV_WC_WITH_INV"))]
+    pub invalidated: Option<u32>,
     /// If it was flushed because its connection had ended: why that was.
     pub closed: Option<CloseReason>,
     /// The buffers the request was posted with, whatever the result.

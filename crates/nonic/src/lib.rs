@@ -78,7 +78,7 @@ pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{Config, DirectRoad, LaneRoad, LinkCounters, OpenError, roads};
 pub use nonic_wire::cm::RejectReason;
 pub use private_data::{PrivateData, PrivateDataTooLong};
-pub use queue_pair::Fetch;
+pub use queue_pair::{Fetch, WindowRequest};
 pub use request::{Receive, Received, Request, RequestError, RequestFailed};
 pub use transport::{Connected, Datagram, Reliable};
 
@@ -124,6 +124,8 @@ pub use memory::ExposedRange;
 pub use memory::Lease;
 #[doc(alias = "remote_addr")]
 pub use memory::RemoteSlice;
+#[doc(alias("ibv_mw", "ibv_alloc_mw", "ibv_dealloc_mw"))]
+pub use memory::{BoundWindow, Window};
 #[doc(alias("ibv_mr", "ibv_reg_mr"))]
 pub use pool::Pool;
 #[doc(alias = "bad_wr")]

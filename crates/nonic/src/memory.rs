@@ -10,6 +10,7 @@ mod lease;
 mod owned;
 mod registered;
 mod remote;
+mod window;
 
 pub use buffers::{BufferSet, Buffers};
 pub use exposed::{Exposed, ExposedRange};
@@ -17,6 +18,8 @@ pub use lease::Lease;
 pub(crate) use lease::{Home, Keeper};
 pub use owned::OwnedMemory;
 pub use remote::{ParseRemoteSliceError, RemoteSlice};
+pub(crate) use window::WindowHandle;
+pub use window::{BoundWindow, Window};
 
 use nonic_core::KeyError;
 use std::io;

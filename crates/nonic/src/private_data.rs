@@ -24,7 +24,7 @@ use std::ops::Deref;
 ///
 /// let incoming = listener.accept()?;
 /// assert_eq!(incoming.private_data().unpacked(), Some(&[7, 0, 0][..]));
-/// incoming.accept(domain.pair_builder::<Rc>(), b"welcome")?;
+/// let server = incoming.accept(domain.pair_builder::<Rc>(), b"welcome")?;
 /// assert_eq!(connecting.wait()?.private_data().trimmed(), b"welcome");
 /// # Ok(()) }
 /// ```

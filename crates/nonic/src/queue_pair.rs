@@ -1,12 +1,14 @@
 //! Queue pairs: made, connected by exchanging endpoints, and used through two independent halves.
 
 mod awaited;
+mod binding;
 mod builder;
 mod handle;
 mod receive;
 mod send;
 
 pub use awaited::Fetch;
+pub use binding::WindowRequest;
 pub use builder::{ConnectOptions, Prepared, QueuePairBuilder};
 pub use receive::ReceiveQueue;
 pub use send::{Peer, RefusedBatch, SendQueue};

@@ -258,6 +258,9 @@ pub struct Received<B> {
     /// The peer's immediate data.
     #[doc(alias("imm_data", "IBV_WC_WITH_IMM"))]
     pub immediate: Option<u32>,
+    /// The key of ours that the message revoked: of exposed memory, or of a window.
+    #[doc(alias("invalidated_rkey", "IBV_WC_WITH_INV"))]
+    pub invalidated: Option<u32>,
     /// For datagrams: the queue pair that sent it.
     #[doc(alias("src_qp", "IBV_WC_GRH"))]
     pub source: Option<Qpn>,
@@ -268,6 +271,7 @@ impl<B: BufferSet> Received<B> {
         Received {
             len: *done.result.as_ref().unwrap_or(&0),
             immediate: done.immediate,
+            invalidated: done.invalidated,
             source: done.source,
             buffers: B::from_buffers(done.buffers),
         }

@@ -208,6 +208,7 @@ impl CompletionQueue {
             opcode: completion.opcode,
             qpn: completion.qpn,
             immediate: completion.immediate,
+            invalidated: completion.invalidated_rkey,
             source: completion.grh.then_some(completion.src_qp),
             buffers: taken.buffers,
             closed: match completion.status {

@@ -1,9 +1,10 @@
 //! What a request is posted with: leases, and ranges of exposed memory.
 
-use super::{ExposedRange, Lease};
+use super::{ExposedRange, Lease, Window, WindowHandle};
 use nonic_core::Sge;
 use smallvec::SmallVec;
 use std::ops::Index;
+use std::sync::Arc;
 
 /// The buffers of one request: one [`Lease`] or [`ExposedRange`], or several that are gathered or scattered in order.
 ///
@@ -27,6 +28,10 @@ pub struct Buffers(SmallVec<[Buffer; 1]>);
 enum Buffer {
     Lease(Lease),
     Exposed(ExposedRange),
+    /// No memory, but what the request must not outlive.
+    Window {
+        _handle: Arc<WindowHandle>,
+    },
 }
 
 impl Buffers {
@@ -57,13 +62,19 @@ impl Buffers {
         self.first().is_none()
     }
 
+    /// None, but a window that must be there until the request is done.
+    pub(crate) fn keeping(window: &Window) -> Self {
+        let _handle = Arc::clone(&window.handle);
+        Buffers(SmallVec::from_buf([Buffer::Window { _handle }]))
+    }
+
     /// How many bytes they have together.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|buffer| buffer.len() as u64).sum()
     }
 
     pub(crate) fn sges(&self) -> SmallVec<[Sge; 4]> {
-        self.0.iter().map(Buffer::sge).collect()
+        self.0.iter().filter_map(Buffer::sge).collect()
     }
 }
 
@@ -102,27 +113,29 @@ impl Buffer {
         match self {
             Buffer::Lease(lease) => lease.len(),
             Buffer::Exposed(range) => range.len(),
+            Buffer::Window { .. } => 0,
         }
     }
 
-    fn sge(&self) -> Sge {
+    fn sge(&self) -> Option<Sge> {
         match self {
-            Buffer::Lease(lease) => lease.sge(),
-            Buffer::Exposed(range) => range.sge(),
+            Buffer::Lease(lease) => Some(lease.sge()),
+            Buffer::Exposed(range) => Some(range.sge()),
+            Buffer::Window { .. } => None,
         }
     }
 
     fn as_lease(&self) -> Option<&Lease> {
         match self {
             Buffer::Lease(lease) => Some(lease),
-            Buffer::Exposed(_) => None,
+            Buffer::Exposed(_) | Buffer::Window { .. } => None,
         }
     }
 
     fn into_lease(self) -> Option<Lease> {
         match self {
             Buffer::Lease(lease) => Some(lease),
-            Buffer::Exposed(_) => None,
+            Buffer::Exposed(_) | Buffer::Window { .. } => None,
         }
     }
 }
@@ -187,7 +200,7 @@ impl BufferSet for ExposedRange {
         let mut all = buffers.0.into_iter();
         let only = all.find_map(|buffer| match buffer {
             Buffer::Exposed(range) => Some(range),
-            Buffer::Lease(_) => None,
+            Buffer::Lease(_) | Buffer::Window { .. } => None,
         });
         only.expect("a request returns the buffers it was posted with")
     }

@@ -2,7 +2,8 @@
 
 use super::remote::bounds;
 use super::{Lease, MemoryError, RemoteSlice};
-use nonic_core::{Key, KeyError, Region, Sge};
+use crate::device::Domain;
+use nonic_core::{Access, Key, KeyError, Region, Sge};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -143,6 +144,19 @@ impl Exposed {
             std::mem::forget(lease.home.clone());
         }
         !busy
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.lease().memory.domain
+    }
+
+    /// A part of it as a window is bound to it: the key, where it begins and how long it is. An error if that is not permitted.
+    pub(crate) fn bindable(&self, range: impl RangeBounds<usize>) -> Result<(u32, u64, u64), MemoryError> {
+        let (start, end) = bounds(range, self.len());
+        match self.key.access().contains(Access::MW_BIND) {
+            true => Ok((self.key.value(), start as u64, (end - start) as u64)),
+            false => Err(KeyError::Rights.into()),
+        }
     }
 
     fn region(&self) -> &dyn Region {

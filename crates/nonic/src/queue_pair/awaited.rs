@@ -118,6 +118,13 @@ impl<T: Connected> QueuePair<T> {
 }
 
 impl<T: Reliable> QueuePair<T> {
+    /// Sends a message that revokes one of the peer's keys: of exposed memory, or of a window.
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND_WITH_INV"))]
+    pub fn send_with_invalidate<B: BufferSet>(&self, buffers: B, rkey: u32) -> Request<B> {
+        let op = SendOp::SendWithInvalidate(rkey);
+        Request::new(self.submit(op, SendFlags::empty(), None, buffers.into()))
+    }
+
     /// Reads the peer's memory. Its program is not involved.
     #[doc(alias("ibv_post_send", "IBV_WR_RDMA_READ"))]
     pub fn read<B: BufferSet>(&self, buffers: B, remote: RemoteSlice) -> Request<B> {
