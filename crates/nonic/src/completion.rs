@@ -5,6 +5,26 @@ use crate::memory::Buffers;
 use nonic_core::{CompletionOpcode, Qpn, Status};
 
 /// A finished request, and its buffers back.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let queue = device.completion_queue(16)?;
+/// # let pair = domain.queue_pair::<nonic::Rc>(&queue)?;
+/// # let here = pair.endpoint();
+/// # let mut pair = pair.connect(&here)?;
+/// pair.rq.recv(7, domain.lease(64)?)?;
+/// pair.sq.send(8, domain.lease_from(b"to myself")?)?;
+/// for _ in 0..2 {
+///     let done = queue.wait(None)?.expect("no time limit was given");
+///     let length = done.result?;
+///     if done.id == 7 {
+///         assert_eq!(&done.buffers[0][..length], b"to myself");
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Completion {
     /// The number given when it was posted.

@@ -118,6 +118,21 @@ impl fmt::Debug for ConnectError {
 /// When the peer disconnects, the queue pair goes to the error state: what is posted completes as flushed, so that
 /// whoever waits for a receive learns of it there. A peer whose process or host *died* cannot say so. A queue pair
 /// that sends finds out when nobody acknowledges; one that only waits does not, unless [`ConnectOptions::keepalive`] has the peer asked.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let receive = server.recv(domain.lease(64)?);
+/// client.send_bytes(b"hello").wait()?;
+/// println!("{}: {:?}", server.peer_addr(), receive.wait()?.bytes());
+/// client.finish().wait()?; // everything is done, and the server is told
+/// # Ok(()) }
+/// ```
 pub struct Connection<T: Transport> {
     /// The queue pair, ready for use.
     pub pair: QueuePair<T>,
@@ -228,6 +243,22 @@ impl<T: Transport> Deref for Connection<T> {
 }
 
 /// The send half of a connection, which lasts as long as either half.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let (mut send, mut receive) = client.split();
+/// receive.recv(1, domain.lease(64)?)?;
+/// let message = domain.lease_from(b"hello")?;
+/// let posted = std::thread::spawn(move || send.send(2, message));
+/// posted.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct SendHalf<T: Transport> {
     queue: SendQueue<T>,
@@ -270,6 +301,20 @@ impl<T: Transport> DerefMut for ReceiveHalf<T> {
 }
 
 /// The end of a connection: await it or wait for it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let closed = server.closed();
+/// std::thread::spawn(move || println!("it is over: {:?}", closed.wait(None)));
+/// client.disconnect();
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "it is there to be awaited"]
 pub struct Closed {

@@ -17,6 +17,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// An open device. Clones are handles to the same one; it closes when the last object made from it is gone.
+///
+/// ```
+/// use nonic::Device;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// for device in Device::list()? {
+///     println!("{}", device.device_name());
+/// }
+/// let device = Device::open("roce_lo")?; // or by address: `Device::for_addr`, `Device::toward`
+/// println!("packets up to {} bytes", device.port_mtu().bytes());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(crate) engine: nonic_engine::Device,
@@ -206,6 +218,16 @@ pub struct Usage {
 }
 
 /// A protection domain: memory and queue pairs of one cannot be used with those of another.
+///
+/// ```
+/// use nonic::{Device, Rc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let domain = Device::open("roce_lo")?.domain();
+/// let buffer = domain.lease(4096)?;
+/// let pair = domain.pair::<Rc>()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Domain {
     pub(crate) device: Device,

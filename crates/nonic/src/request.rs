@@ -58,6 +58,24 @@ impl From<WaitError> for RequestError {
 }
 
 /// A request that did not succeed, and its buffers back.
+///
+/// ```
+/// use nonic::RequestError;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let receive = server.recv(domain.lease(64)?);
+/// client.disconnect();
+/// let failed = receive.wait().expect_err("nothing was sent");
+/// println!("{failed}"); // 127.0.0.1: the peer disconnected
+/// assert!(matches!(failed.error, RequestError::Closed(_)));
+/// # Ok(()) }
+/// ```
 #[derive(thiserror::Error)]
 #[error("{}{error}", named(*peer))]
 #[non_exhaustive]
@@ -168,6 +186,18 @@ fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
 /// A SEND, WRITE or READ under way. Await it or wait for it: it answers the buffers it was made with, after a READ with what was read.
 ///
 /// Dropping it does not take it back.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let shelf = domain.lease(64)?.expose(nonic::Access::REMOTE_WRITE)?;
+/// let request = left.write(domain.lease_from(b"hello")?, shelf.remote().slice(..5));
+/// let lease = request.wait()?; // or `request.await?`
+/// # Ok(()) }
+/// ```
 #[must_use = "the buffers come back from it"]
 pub struct Request<B: BufferSet> {
     pending: Pending,
@@ -209,6 +239,19 @@ impl<B: BufferSet> Future for Request<B> {
 /// A receive under way. Await it or wait for it.
 ///
 /// Dropping it does not take it back: a message that it gets then is lost.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let receive = right.recv(domain.lease(64)?);
+/// left.send_bytes(b"hello").wait()?;
+/// let received = receive.wait()?; // or `receive.await?`
+/// assert_eq!(received.bytes(), b"hello");
+/// # Ok(()) }
+/// ```
 #[must_use = "a message that it gets is lost without it"]
 pub struct Receive<B: BufferSet> {
     pending: Pending,

@@ -27,6 +27,26 @@ pub fn connect<T: Connected>(
 }
 
 /// The same, with other than the usual options.
+///
+/// ```
+/// use nonic::{ConnectOptions, Rc, connect_with};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let options = ConnectOptions {
+///     patience: Duration::from_secs(1),
+///     keepalive: Some(Duration::from_secs(5)),
+///     ..ConnectOptions::default()
+/// };
+/// let server = "127.0.0.1:7471".parse()?;
+/// match connect_with(domain.pair_builder::<Rc>(), server, &options, b"hello")?.wait() {
+///     Ok(connection) => println!("{connection:?}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// # Ok(()) }
+/// ```
 pub fn connect_with<T: Connected>(
     builder: QueuePairBuilder<T>,
     peer: SocketAddr,

@@ -20,6 +20,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Is asked for the queue pair that serves at a port.
+///
+/// ```
+/// use nonic::{DatagramListener, Ud, resolve};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let service = domain.pair::<Ud>()?.activate()?;
+/// let listener = DatagramListener::bind(&device, "127.0.0.1:0".parse()?)?;
+///
+/// let client = domain.pair::<Ud>()?.activate()?;
+/// let question = resolve(&client, listener.local_addr(), b"who is there?")?;
+/// listener.accept().answer(&service, b"the service")?;
+/// let found = question.wait()?;
+/// client.send_to(domain.lease_from(b"a datagram")?, found.peer).wait()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct DatagramListener {
     listener: CmListener,

@@ -24,6 +24,20 @@ use std::sync::Arc;
 /// pair.sq.send(1, lease).unwrap();
 /// println!("{}", lease[0]); // the NIC has it
 /// ```
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let mut lease = domain.lease(5)?;
+/// lease.copy_from_slice(b"hello");
+/// let receive = right.recv(domain.lease(64)?);
+/// let lease = left.send(lease).wait()?; // moved in, and given back
+/// assert_eq!(receive.wait()?.bytes(), &lease[..]);
+/// # Ok(()) }
+/// ```
 pub struct Lease {
     pub(super) memory: Arc<Registered>,
     pub(super) offset: usize,

@@ -7,6 +7,16 @@ use std::str::FromStr;
 /// A span of a peer's memory, as the peer described it.
 ///
 /// Its text form is `va,rkey,len`.
+///
+/// ```
+/// use nonic::RemoteSlice;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let table = RemoteSlice { va: 0, rkey: 0x1234_5678, len: 4096 };
+/// let told: RemoteSlice = table.to_string().parse()?;
+/// assert_eq!(told.slice(64..128).va, 64);
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RemoteSlice {
     /// The first byte's address in the key's address space.

@@ -200,6 +200,21 @@ impl<T: Datagram> QueuePair<T> {
 /// An atomic under way. Await it or wait for it: it answers what was in the peer's word before.
 ///
 /// Dropping it does not take it back.
+///
+/// ```
+/// use nonic::Access;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let counter = domain.lease(8)?.expose(Access::REMOTE_ATOMIC)?;
+/// let first = left.fetch_add(counter.remote(), 5)?;
+/// let second = left.fetch_add(counter.remote(), 1)?; // both are under way
+/// assert_eq!((first.wait()?, second.wait()?), (0, 5));
+/// # Ok(()) }
+/// ```
 #[must_use = "it answers what was there"]
 pub struct Fetch {
     pending: Pending,

@@ -17,6 +17,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A queue pair to be made.
+///
+/// ```
+/// use nonic::{QpCapacity, Rc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let capacity = QpCapacity {
+///     max_send_wr: 1024,
+///     ..QpCapacity::default()
+/// };
+/// let pair = domain.pair_builder::<Rc>().capacity(capacity).build()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is made until `build`"]
 pub struct QueuePairBuilder<T: Transport> {
@@ -238,6 +252,19 @@ impl Default for ConnectOptions {
 }
 
 /// A queue pair that is not connected yet. Receives can be posted already.
+///
+/// ```
+/// use nonic::Rc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let pair = domain.pair::<Rc>()?;
+/// println!("{}", pair.endpoint()); // for the peer
+/// # let from_the_peer = pair.endpoint().to_string();
+/// let pair = pair.connect(&from_the_peer.parse()?)?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Prepared<T: Transport> {
     handle: Arc<QpHandle>,
