@@ -129,3 +129,41 @@ fn flushed_completions_say_that_the_connection_ended() {
         );
     }
 }
+
+/// Receives of a shared queue stay for others; what the server sends, and the connection itself, tell it.
+#[test]
+fn a_server_with_a_shared_receive_queue_learns_which_client_left() {
+    for device in WIRES {
+        let device = Device::open(device).expect("loopback is there");
+        let (domain, queue) = (device.domain(), device.completion_queue(4).expect("a queue"));
+        let shared = domain.shared_receive_queue(&queue, 4);
+        shared.recv(1, domain.lease(8).expect("memory")).expect("posted");
+        let listener = Listener::bind(&device, "127.0.0.1:0".parse().expect("an address")).expect("free");
+        let [(stays, client), (loses, leaver)] = [0, 1].map(|_| {
+            let connecting = connect(domain.pair_builder::<Rc>(), listener.local_addr(), b"").expect("asked");
+            let incoming = listener.accept_within(PATIENCE).expect("in time");
+            let builder = domain.queue_pair_builder::<Rc>(&queue).shared_receives(&shared);
+            let server = incoming.accept(builder, b"").expect("accepted");
+            (server, connecting.wait().expect("connected"))
+        });
+        leaver.disconnect();
+        assert_eq!(
+            loses.closed().wait(Some(PATIENCE)),
+            Some(CloseReason::Disconnected)
+        );
+        let failed = loses.send_bytes(b"are you there?").wait_within(PATIENCE);
+        let failed = failed.expect("in time").expect_err("it has left");
+        assert!(
+            matches!(failed.error, RequestError::Closed(CloseReason::Disconnected)),
+            "{failed}"
+        );
+        // The receive is still there, for the other one.
+        client
+            .send_bytes(b"I am")
+            .wait_within(PATIENCE)
+            .expect("in time")
+            .expect("sent");
+        let done = queue.wait(Some(PATIENCE)).expect("no overflow").expect("in time");
+        assert_eq!((done.id, done.result, done.qpn), (1, Ok(4), stays.qpn()));
+    }
+}
