@@ -62,7 +62,7 @@ impl Conversation {
                 ConnectError::Rejected { reason, .. } if reason == RejectReason::INVALID_SERVICE_ID => {
                     format!("nobody listens on port {port} of {}; start the server there (`nonic perf --server`)", server.ip())
                 }
-                ConnectError::Unreachable => {
+                ConnectError::Unreachable(_) => {
                     format!("{server} does not answer; start the server there (`nonic perf --server`) and let UDP port 4791 through")
                 }
                 _ => format!("cannot connect to {server}"),

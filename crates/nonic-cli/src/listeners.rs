@@ -84,7 +84,7 @@ impl Listeners {
         let mut context = std::task::Context::from_waker(&waker);
         loop {
             for (device, listener) in &self.listeners {
-                if let Poll::Ready(incoming) = listener.poll_next(&mut context) {
+                if let Poll::Ready(incoming) = listener.poll_incoming(&mut context) {
                     return (device.clone(), incoming);
                 }
             }

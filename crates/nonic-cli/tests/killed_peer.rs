@@ -95,7 +95,7 @@ fn the_client() {
     );
     let begun = Instant::now();
     let refusal = match ask().expect_err("it is dead") {
-        ConnectError::Unreachable => "unreachable".to_owned(),
+        ConnectError::Unreachable(_) => "unreachable".to_owned(),
         ConnectError::Rejected { reason, .. } => format!("rejected ({})", reason.0),
         other => panic!("{other}"),
     };

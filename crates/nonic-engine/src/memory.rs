@@ -78,6 +78,11 @@ impl RawRegion {
         RawRegion { start, len }
     }
 
+    /// Address of the first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
     /// A pointer to `length` bytes at `offset`, if they are inside.
     fn at(&self, offset: usize, length: usize) -> Result<*mut u8, Fault> {
         if offset.checked_add(length).is_none_or(|end| end > self.len) {

@@ -25,21 +25,23 @@ fn main() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["serve", address] => serve(&Listener::bind(&device(address)?, address.parse()?)?, usize::MAX),
-        ["put", address, key, value] => Client::connect(address.parse()?)?.put(key, value),
-        ["get", address, key] => show(key, Client::connect(address.parse()?)?.get(key)?),
-        ["demo"] => demo(),
+        ["put", address, key, value] => client(address)?.put(key, value),
+        ["get", address, key] => show(key, client(address)?.get(key)?),
+        ["demo"] => demo("roce_lo"),
+        ["demo", device] => demo(device),
         _ => Err(
-            "usage: key_value serve ADDRESS:PORT | put ADDRESS:PORT KEY VALUE | get ADDRESS:PORT KEY | demo"
+            "usage: key_value serve ADDRESS:PORT | put ADDRESS:PORT KEY VALUE | get ADDRESS:PORT KEY | demo [DEVICE]"
                 .into(),
         ),
     }
 }
 
-fn demo() -> Result<()> {
-    let listener = Listener::bind(&Device::open("roce_lo")?, "127.0.0.1:0".parse()?)?;
+fn demo(device: &str) -> Result<()> {
+    let device = Device::open(device)?;
+    let listener = Listener::bind(&device, "127.0.0.1:0".parse()?)?;
     let address = listener.local_addr();
     let server = std::thread::spawn(move || serve(&listener, 1).map_err(|error| error.to_string()));
-    let client = Client::connect(address)?;
+    let client = Client::connect(&device, address)?;
     client.put("colour", "blue")?;
     client.put("colour", "green")?;
     show("colour", client.get("colour")?)?;
@@ -57,6 +59,12 @@ fn show(key: &str, value: Option<String>) -> Result<()> {
 fn device(address: &str) -> Result<Device> {
     let address: SocketAddr = address.parse()?;
     Ok(Device::for_addr(address.ip())?)
+}
+
+/// A client of the server at an address.
+fn client(address: &str) -> Result<Client> {
+    let address: SocketAddr = address.parse()?;
+    Client::connect(&Device::toward(address.ip())?, address)
 }
 
 /// Where a key's slot begins.
@@ -126,11 +134,10 @@ struct Client {
 }
 
 impl Client {
-    fn connect(address: SocketAddr) -> Result<Self> {
-        let domain = Device::toward(address.ip())?.domain();
+    fn connect(device: &Device, address: SocketAddr) -> Result<Self> {
+        let domain = device.domain();
         let server = connect(domain.pair_builder::<Rc>(), address, b"")?.wait()?;
-        let told = String::from_utf8_lossy(server.private_data()).into_owned();
-        let table = told.trim_end_matches('\0').parse()?;
+        let table = std::str::from_utf8(server.private_data().trimmed())?.parse()?;
         Ok(Client {
             domain,
             server,

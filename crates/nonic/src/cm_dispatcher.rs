@@ -7,6 +7,7 @@ use nonic_core::Qpn;
 use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
 use nonic_engine::{ConnectionSink, Doorbell};
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -103,6 +104,8 @@ impl CloseReason {
 #[derive(Debug, Default)]
 pub(crate) struct EventChannel {
     events: Mutex<VecDeque<CmEvent>>,
+    /// The peer of a connection.
+    peer: OnceLock<SocketAddr>,
     /// Why the connection ended, if it has. Unlike an event it stays.
     ended: OnceLock<CloseReason>,
     doorbell: Doorbell,
@@ -115,6 +118,16 @@ impl EventChannel {
         }
         self.lock().push_back(event);
         self.doorbell.ring();
+    }
+
+    /// It is that of a connection to `peer`.
+    pub(crate) fn belongs_to(&self, peer: SocketAddr) {
+        let _ = self.peer.set(peer);
+    }
+
+    /// The peer of the connection, once there is one.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.peer.get().copied()
     }
 
     /// The connection ends here, if it has not before.

@@ -29,16 +29,19 @@
 mod active;
 mod cm_listener;
 mod datagram;
+mod finishing;
 mod passive;
 
 pub use active::{Connecting, connect, connect_with};
 pub use datagram::{DatagramListener, DatagramService, Inquiry, Resolving, resolve};
+pub use finishing::Finishing;
 pub use passive::{Incoming, ListenError, Listener};
 
 pub use crate::cm_dispatcher::CloseReason;
 use crate::cm_dispatcher::EventChannel;
 use crate::device::Device;
-use crate::queue_pair::{QueuePair, ReceiveQueue, SendQueue};
+use crate::private_data::PrivateData;
+use crate::queue_pair::{ConnectOptions, QueuePair, ReceiveQueue, SendQueue};
 use crate::transport::Transport;
 use nonic_core::cm::{CmError, ConnectionId, RejectParams};
 use nonic_core::{CreateError, ModifyError, PathMtu};
@@ -59,19 +62,21 @@ use std::time::Duration;
 pub enum ConnectError {
     /// The peer rejected the request.
     #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
-    #[error("the peer rejected the connection: {}", reason.text())]
+    #[error("{peer} rejected the connection: {}", reason.text())]
     Rejected {
+        /// Who.
+        peer: SocketAddr,
         /// Why: 28 is the program's own decision, 8 that nobody listens there.
         reason: RejectReason,
-        /// The private data of the rejection, padded with zeros.
-        private_data: Vec<u8>,
+        /// What its program said to it.
+        private_data: PrivateData,
     },
     /// The peer did not answer.
     #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     #[error(
-        "the peer does not answer; is its device up, and UDP port 4791 (iWARP: its TCP port) let through?"
+        "{0} does not answer; does an RDMA program run there, and is UDP port 4791 (iWARP: its TCP port) let through?"
     )]
-    Unreachable,
+    Unreachable(SocketAddr),
     /// The device has no address from which the peer can be reached.
     #[doc(alias("RDMA_CM_EVENT_ADDR_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR"))]
     #[error("{0} cannot be reached from an address of this device; open the device of the right interface")]
@@ -112,18 +117,41 @@ impl fmt::Debug for ConnectError {
 ///
 /// When the peer disconnects, the queue pair goes to the error state: what is posted completes as flushed, so that
 /// whoever waits for a receive learns of it there. A peer whose process or host *died* cannot say so. A queue pair
-/// that sends finds out when nobody acknowledges; one that only waits does not.
+/// that sends finds out when nobody acknowledges; one that only waits does not, unless [`ConnectOptions::keepalive`] has the peer asked.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let receive = server.recv(domain.lease(64)?);
+/// client.send_bytes(b"hello").wait()?;
+/// println!("{}: {:?}", server.peer_addr(), receive.wait()?.bytes());
+/// client.finish().wait()?; // everything is done, and the server is told
+/// # Ok(()) }
+/// ```
 pub struct Connection<T: Transport> {
     /// The queue pair, ready for use.
     pub pair: QueuePair<T>,
-    private_data: Vec<u8>,
+    private_data: PrivateData,
     peer: SocketAddr,
     handle: Arc<ConnectionHandle>,
 }
 
 impl<T: Transport> Connection<T> {
-    fn new(pair: QueuePair<T>, private_data: Vec<u8>, peer: SocketAddr, handle: ConnectionHandle) -> Self {
+    fn new(
+        pair: QueuePair<T>,
+        options: &ConnectOptions,
+        private_data: PrivateData,
+        peer: SocketAddr,
+        handle: ConnectionHandle,
+    ) -> Self {
+        handle.channel.belongs_to(peer);
         pair.ends_with(&handle.channel);
+        pair.keep_alive(&handle.channel, options.keepalive);
         Connection {
             pair,
             private_data,
@@ -155,8 +183,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// The private data with which the peer connected or accepted, padded with zeros.
-    pub fn private_data(&self) -> &[u8] {
+    /// What the peer's program said when it connected or accepted.
+    pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
@@ -215,6 +243,22 @@ impl<T: Transport> Deref for Connection<T> {
 }
 
 /// The send half of a connection, which lasts as long as either half.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let (mut send, mut receive) = client.split();
+/// receive.recv(1, domain.lease(64)?)?;
+/// let message = domain.lease_from(b"hello")?;
+/// let posted = std::thread::spawn(move || send.send(2, message));
+/// posted.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct SendHalf<T: Transport> {
     queue: SendQueue<T>,
@@ -257,6 +301,20 @@ impl<T: Transport> DerefMut for ReceiveHalf<T> {
 }
 
 /// The end of a connection: await it or wait for it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let closed = server.closed();
+/// std::thread::spawn(move || println!("it is over: {:?}", closed.wait(None)));
+/// client.disconnect();
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "it is there to be awaited"]
 pub struct Closed {

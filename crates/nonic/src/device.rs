@@ -4,16 +4,31 @@
 //! make something are in the file of what they make.
 
 use crate::cm_dispatcher::CmDispatcher;
+use futures_core::Stream;
 use nonic_core::{Counters, Event, PathMtu, PdId};
 use nonic_engine::host::PortState;
 use nonic_engine::netdev::{GidEntry, NetDevice};
 use nonic_engine::{LinkCounters, OpenError};
 use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// An open device. Clones are handles to the same one; it closes when the last object made from it is gone.
+///
+/// ```
+/// use nonic::Device;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// for device in Device::list()? {
+///     println!("{}", device.device_name());
+/// }
+/// let device = Device::open("roce_lo")?; // or by address: `Device::for_addr`, `Device::toward`
+/// println!("packets up to {} bytes", device.port_mtu().bytes());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(crate) engine: nonic_engine::Device,
@@ -147,6 +162,38 @@ impl Device {
     pub fn wait_event(&self, timeout: Option<Duration>) -> io::Result<Option<Event>> {
         self.engine.events().wait(timeout)
     }
+
+    /// Asynchronous events, as a stream. Each event goes to one of those who wait.
+    ///
+    /// ```no_run
+    /// use futures_util::StreamExt;
+    ///
+    /// # async fn watch() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut events = nonic::Device::open("roce_lo")?.events();
+    /// while let Some(event) = events.next().await {
+    ///     println!("{event:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn events(&self) -> Events {
+        Events { device: self.clone() }
+    }
+}
+
+/// The asynchronous events of a [`Device`], without end.
+#[derive(Clone, Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct Events {
+    device: Device,
+}
+
+impl Stream for Events {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.device.engine.events().poll(context).map(Some)
+    }
 }
 
 /// What a device holds.
@@ -171,6 +218,16 @@ pub struct Usage {
 }
 
 /// A protection domain: memory and queue pairs of one cannot be used with those of another.
+///
+/// ```
+/// use nonic::{Device, Rc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let domain = Device::open("roce_lo")?.domain();
+/// let buffer = domain.lease(4096)?;
+/// let pair = domain.pair::<Rc>()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Domain {
     pub(crate) device: Device,

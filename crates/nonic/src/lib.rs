@@ -46,13 +46,16 @@
 
 mod cm_dispatcher;
 mod completion;
+mod completion_queue;
 mod connection;
 mod device;
 mod endpoint;
+mod keepalive;
 mod memory;
 mod outstanding;
 mod pool;
 mod posting;
+mod private_data;
 mod queue_pair;
 mod request;
 mod route;
@@ -60,11 +63,13 @@ mod shared_receive_queue;
 mod ticket;
 mod transport;
 
-pub use completion::{Next, WaitError};
-pub use connection::{CloseReason, Closed, ConnectError, ListenError, ReceiveHalf, Resolving, SendHalf};
-pub use device::Usage;
+pub use completion_queue::{NextCompletion, WaitError};
+pub use connection::{
+    CloseReason, Closed, ConnectError, Finishing, ListenError, ReceiveHalf, Resolving, SendHalf,
+};
+pub use device::{Events, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
-pub use memory::{BufferSet, MemoryError, ParseRemoteSliceError};
+pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError};
 pub use nonic_core::{
     AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
 };
@@ -72,7 +77,8 @@ pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
 pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{Config, DirectRoad, LaneRoad, LinkCounters, OpenError, roads};
 pub use nonic_wire::cm::RejectReason;
-pub use queue_pair::Fetch;
+pub use private_data::{PrivateData, PrivateDataTooLong};
+pub use queue_pair::{Fetch, WindowRequest};
 pub use request::{Receive, Received, Request, RequestError, RequestFailed};
 pub use transport::{Connected, Datagram, Reliable};
 
@@ -83,7 +89,7 @@ pub use transport::{Connected, Datagram, Reliable};
 #[doc(alias = "ibv_wc")]
 pub use completion::Completion;
 #[doc(alias("ibv_cq", "ibv_create_cq", "ibv_destroy_cq"))]
-pub use completion::CompletionQueue;
+pub use completion_queue::CompletionQueue;
 #[doc(alias = "rdma_cm_id")]
 pub use connection::Connecting;
 #[doc(alias = "rdma_cm_id")]
@@ -112,10 +118,14 @@ pub use device::Domain;
 pub use memory::Buffers;
 #[doc(alias("ibv_mr", "ibv_reg_mr"))]
 pub use memory::Exposed;
+#[doc(alias = "ibv_sge")]
+pub use memory::ExposedRange;
 #[doc(alias("ibv_mr", "ibv_reg_mr"))]
 pub use memory::Lease;
 #[doc(alias = "remote_addr")]
 pub use memory::RemoteSlice;
+#[doc(alias("ibv_mw", "ibv_alloc_mw", "ibv_dealloc_mw"))]
+pub use memory::{BoundWindow, Window};
 #[doc(alias("ibv_mr", "ibv_reg_mr"))]
 pub use pool::Pool;
 #[doc(alias = "bad_wr")]

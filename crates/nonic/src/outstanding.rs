@@ -6,7 +6,7 @@
 //!
 //! Whoever may wait finds a full queue no obstacle: the request is kept in a backlog, and posted when there is room, in its turn.
 
-use crate::cm_dispatcher::{CloseReason, EventChannel};
+use crate::cm_dispatcher::EventChannel;
 use crate::memory::Buffers;
 use crate::ticket::Ticket;
 use nonic_core::{Destination, Qpn, SendFlags, SendOp, Sge};
@@ -50,6 +50,8 @@ struct WorkQueue {
     backlog: VecDeque<Later>,
     /// Whether one of them is just being posted: nothing may overtake it.
     is_posting: bool,
+    /// Who waits until it has nothing to do.
+    drainers: Vec<Arc<Ticket>>,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,8 @@ pub(crate) struct Taken {
     pub(crate) work_queue: WorkQueueId,
     /// Whether there is a backlog to be looked at.
     pub(crate) others_wait: bool,
+    /// Who waited until the work queue has nothing to do, if that is so now.
+    pub(crate) drainers: Vec<Arc<Ticket>>,
 }
 
 impl Outstanding {
@@ -117,6 +121,7 @@ impl Outstanding {
             capacity,
             backlog: VecDeque::new(),
             is_posting: false,
+            drainers: Vec::new(),
         }) as u32;
         WorkQueueId { index, generation }
     }
@@ -128,9 +133,20 @@ impl Outstanding {
         }
     }
 
-    /// Why the connection that it belongs to has ended, if it has.
-    pub(crate) fn ended(&mut self, work_queue: WorkQueueId) -> Option<CloseReason> {
-        self.work_queue(work_queue)?.connection.as_ref()?.ended()
+    /// The connection that it belongs to, if it does to one.
+    pub(crate) fn connection(&mut self, work_queue: WorkQueueId) -> Option<Arc<EventChannel>> {
+        self.work_queue(work_queue)?.connection.clone()
+    }
+
+    /// Has `ticket` told when no request of it is under way or waits for room. Whether that is so already.
+    pub(crate) fn tell_when_drained(&mut self, work_queue: WorkQueueId, ticket: &Arc<Ticket>) -> bool {
+        match self.work_queue(work_queue) {
+            Some(found) if !found.is_drained() => {
+                found.drainers.push(Arc::clone(ticket));
+                false
+            }
+            _ => true,
+        }
     }
 
     /// Completions that all work queues together can have.
@@ -143,8 +159,12 @@ impl Outstanding {
     /// registered memory waits for the locks of the device's shards.
     #[must_use = "to be dropped when nothing is locked"]
     pub(crate) fn close(&mut self, work_queue: WorkQueueId) -> Vec<(Buffers, Option<Arc<Ticket>>)> {
-        let mut next = self.work_queues.remove(work_queue.index as usize).latest;
-        let mut given_up = Vec::new();
+        let closed = self.work_queues.remove(work_queue.index as usize);
+        let mut next = closed.latest;
+        let drainers = closed.drainers.into_iter();
+        let mut given_up: Vec<_> = drainers
+            .map(|ticket| (Buffers::default(), Some(ticket)))
+            .collect();
         while next != NONE {
             let request = self.requests.remove(next as usize);
             given_up.push((request.buffers, request.ticket));
@@ -246,12 +266,17 @@ impl Outstanding {
             work_queue.latest = older;
         }
         let others_wait = !work_queue.backlog.is_empty();
+        let drainers = match work_queue.is_drained() {
+            true => std::mem::take(&mut work_queue.drainers),
+            false => Vec::new(),
+        };
         Some(Taken {
             id: request.id,
             buffers: request.buffers,
             ticket: request.ticket,
             work_queue: request.work_queue,
             others_wait,
+            drainers,
         })
     }
 
@@ -297,6 +322,11 @@ impl WorkQueue {
     /// Whether one more may be posted, without overtaking those that wait.
     fn has_room(&self) -> bool {
         self.count < self.capacity && self.backlog.is_empty() && !self.is_posting
+    }
+
+    /// Whether it has nothing to do.
+    fn is_drained(&self) -> bool {
+        self.count == 0 && self.backlog.is_empty() && !self.is_posting
     }
 }
 

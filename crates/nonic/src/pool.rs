@@ -4,7 +4,7 @@
 //! was needed once is needed again. It gives nothing back to the system before it is dropped, with all of its buffers.
 
 use crate::device::Domain;
-use crate::memory::{Lease, MemoryError};
+use crate::memory::{Home, Keeper, Lease, MemoryError};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -35,18 +35,9 @@ struct Shared {
     free: [Mutex<Vec<Lease>>; CLASSES.len()],
 }
 
-/// Where a buffer goes back to when the last part of it is dropped.
-pub(crate) struct Home {
-    pool: Arc<Shared>,
-    class: usize,
-    whole: Option<Lease>,
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Some(whole) = self.whole.take() {
-            self.pool.lock(self.class).push(whole);
-        }
+impl Keeper for Shared {
+    fn keep(&self, class: usize, whole: Lease) {
+        self.lock(class).push(whole);
     }
 }
 
@@ -76,7 +67,7 @@ impl Pool {
             None => self.shared.grow(class)?,
         };
         Ok(whole.pooled(len, |whole| Home {
-            pool: Arc::clone(&self.shared),
+            keeper: self.shared.clone(),
             class,
             whole: Some(whole),
         }))

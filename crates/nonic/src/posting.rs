@@ -1,12 +1,28 @@
 //! Posting, as all receive queues have it in common, and what a refusal gives back.
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::memory::Buffers;
 use crate::outstanding::WorkQueueId;
 use nonic_core::{PostError, RecvRefused, RecvRequest};
 use std::fmt;
 
 /// A request that was not taken, and its buffers back.
+///
+/// ```
+/// use nonic::Ud;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let queue = device.completion_queue(16)?;
+/// let pair = domain.queue_pair::<Ud>(&queue)?.activate()?;
+/// # let mut pair = pair;
+/// # let endpoint = pair.endpoint();
+/// let refused = pair.sq.send_to(1, domain.lease(1 << 20)?, &endpoint).expect_err("longer than a packet");
+/// println!("{refused}");
+/// let lease = refused.buffers.into_iter().next();
+/// # Ok(()) }
+/// ```
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {

@@ -1,22 +1,28 @@
 //! Queue pairs: made, connected by exchanging endpoints, and used through two independent halves.
 
 mod awaited;
+mod binding;
 mod builder;
 mod handle;
 mod receive;
 mod send;
 
 pub use awaited::Fetch;
+pub use binding::WindowRequest;
 pub use builder::{ConnectOptions, Prepared, QueuePairBuilder};
 pub use receive::ReceiveQueue;
 pub use send::{Peer, RefusedBatch, SendQueue};
 
 use crate::cm_dispatcher::EventChannel;
+use crate::completion_queue::CompletionQueue;
 use crate::device::Device;
 use crate::endpoint::Endpoint;
+use crate::keepalive::{Probed, keep_alive};
+use crate::ticket::Ticket;
 use crate::transport::Transport;
-use nonic_core::{ModifyError, QpAttributes, QpState, Qpn};
+use nonic_core::{ModifyError, QpState, Qpn, Service};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A queue pair ready for use.
 ///
@@ -87,11 +93,23 @@ impl<T: Transport> QueuePair<T> {
 
     /// Brings it to the error state: what is posted completes as flushed.
     pub(crate) fn fail(&self) -> Result<(), ModifyError> {
-        let failed = QpAttributes {
-            state: Some(QpState::Error),
-            ..QpAttributes::default()
+        self.sq.handle.fail()
+    }
+
+    /// Has the peer asked now and then whether it is there, if the service has answers.
+    pub(crate) fn keep_alive(&self, connection: &Arc<EventChannel>, interval: Option<Duration>) {
+        let Some(interval) = interval.filter(|_| T::SERVICE == Service::Rc) else {
+            return;
         };
-        self.device().engine.modify_qp(self.qpn(), &failed)
+        let handle: Arc<dyn Probed> = Arc::clone(&self.sq.handle) as _;
+        keep_alive(Arc::downgrade(&handle), connection, interval);
+    }
+
+    /// Tells when nothing of its send queue is under way any more; and where to wait for that.
+    pub(crate) fn drain(&self) -> (CompletionQueue, Arc<Ticket>) {
+        let handle = &self.sq.handle;
+        let ticket = handle.send_queue.drain(handle.send_work_queue);
+        (handle.send_queue.clone(), ticket)
     }
 
     /// Its state: peers and errors can change it at any time.

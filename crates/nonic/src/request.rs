@@ -7,7 +7,8 @@
 //! waits for a request of the same queue pair does.
 
 use crate::cm_dispatcher::CloseReason;
-use crate::completion::{Completion, CompletionQueue, WaitError};
+use crate::completion::Completion;
+use crate::completion_queue::{CompletionQueue, WaitError};
 use crate::memory::{BufferSet, Buffers};
 use crate::outstanding::{Work, WorkQueueId};
 use crate::posting::Refused;
@@ -17,6 +18,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -56,9 +58,30 @@ impl From<WaitError> for RequestError {
 }
 
 /// A request that did not succeed, and its buffers back.
+///
+/// ```
+/// use nonic::RequestError;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let server = listener.accept()?.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let receive = server.recv(domain.lease(64)?);
+/// client.disconnect();
+/// let failed = receive.wait().expect_err("nothing was sent");
+/// println!("{failed}"); // 127.0.0.1: the peer disconnected
+/// assert!(matches!(failed.error, RequestError::Closed(_)));
+/// # Ok(()) }
+/// ```
 #[derive(thiserror::Error)]
-#[error("{error}")]
+#[error("{}{error}", named(*peer))]
+#[non_exhaustive]
 pub struct RequestFailed {
+    /// Whom it was for, if that is the peer of a [`Connection`](crate::Connection).
+    pub peer: Option<SocketAddr>,
     /// Why.
     #[source]
     pub error: RequestError,
@@ -76,9 +99,20 @@ impl fmt::Debug for RequestFailed {
 impl RequestFailed {
     fn without_buffers(error: impl Into<RequestError>) -> Self {
         RequestFailed {
+            peer: None,
             error: error.into(),
             buffers: Buffers::default(),
         }
+    }
+}
+
+/// Whom an error is about, as the beginning of a sentence.
+fn named(peer: Option<SocketAddr>) -> String {
+    match peer {
+        None => String::new(),
+        // A request to connect need not say from which port it comes.
+        Some(peer) if peer.port() == 0 => format!("{}: ", peer.ip()),
+        Some(peer) => format!("{peer}: "),
     }
 }
 
@@ -126,21 +160,25 @@ impl Pending {
 
 fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
     match outcome {
-        Outcome::Completed(completion, ended) => match completion.result {
+        Outcome::Completed(completion, peer) => match completion.result {
             Ok(_) => Ok(completion),
             Err(status) => Err(RequestFailed {
-                error: ended.map_or(status.into(), RequestError::Closed),
-                buffers: completion.buffers.into(),
+                peer,
+                error: completion.closed.map_or(status.into(), RequestError::Closed),
+                buffers: completion.buffers,
             }),
         },
         Outcome::Refused(Refused { error, buffers }) => Err(RequestFailed {
+            peer: None,
             error: error.into(),
             buffers,
         }),
         Outcome::Closed(buffers) => Err(RequestFailed {
+            peer: None,
             error: RequestError::Dropped,
             buffers,
         }),
+        Outcome::Drained => unreachable!("only told to those who drain"),
         Outcome::Overflow(overflow) => Err(RequestFailed::without_buffers(overflow)),
     }
 }
@@ -148,6 +186,18 @@ fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
 /// A SEND, WRITE or READ under way. Await it or wait for it: it answers the buffers it was made with, after a READ with what was read.
 ///
 /// Dropping it does not take it back.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let shelf = domain.lease(64)?.expose(nonic::Access::REMOTE_WRITE)?;
+/// let request = left.write(domain.lease_from(b"hello")?, shelf.remote().slice(..5));
+/// let lease = request.wait()?; // or `request.await?`
+/// # Ok(()) }
+/// ```
 #[must_use = "the buffers come back from it"]
 pub struct Request<B: BufferSet> {
     pending: Pending,
@@ -165,13 +215,13 @@ impl<B: BufferSet> Request<B> {
     /// Waits until it is done. The thread drives the NIC meanwhile.
     pub fn wait(self) -> Result<B, RequestFailed> {
         let done = self.pending.wait(None).expect("no time limit was given")?;
-        Ok(B::from_buffers(done.buffers.into()))
+        Ok(B::from_buffers(done.buffers))
     }
 
     /// The same, for at most `timeout`; if it is not done then, here it is again.
     pub fn wait_within(self, timeout: Duration) -> Result<Result<B, RequestFailed>, Self> {
         match self.pending.wait(Some(timeout)) {
-            Some(done) => Ok(done.map(|done| B::from_buffers(done.buffers.into()))),
+            Some(done) => Ok(done.map(|done| B::from_buffers(done.buffers))),
             None => Err(self),
         }
     }
@@ -182,13 +232,26 @@ impl<B: BufferSet> Future for Request<B> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let done = self.pending.poll(context);
-        done.map_ok(|done| B::from_buffers(done.buffers.into()))
+        done.map_ok(|done| B::from_buffers(done.buffers))
     }
 }
 
 /// A receive under way. Await it or wait for it.
 ///
 /// Dropping it does not take it back: a message that it gets then is lost.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let receive = right.recv(domain.lease(64)?);
+/// left.send_bytes(b"hello").wait()?;
+/// let received = receive.wait()?; // or `receive.await?`
+/// assert_eq!(received.bytes(), b"hello");
+/// # Ok(()) }
+/// ```
 #[must_use = "a message that it gets is lost without it"]
 pub struct Receive<B: BufferSet> {
     pending: Pending,
@@ -238,6 +301,9 @@ pub struct Received<B> {
     /// The peer's immediate data.
     #[doc(alias("imm_data", "IBV_WC_WITH_IMM"))]
     pub immediate: Option<u32>,
+    /// The key of ours that the message revoked: of exposed memory, or of a window.
+    #[doc(alias("invalidated_rkey", "IBV_WC_WITH_INV"))]
+    pub invalidated: Option<u32>,
     /// For datagrams: the queue pair that sent it.
     #[doc(alias("src_qp", "IBV_WC_GRH"))]
     pub source: Option<Qpn>,
@@ -248,8 +314,9 @@ impl<B: BufferSet> Received<B> {
         Received {
             len: *done.result.as_ref().unwrap_or(&0),
             immediate: done.immediate,
+            invalidated: done.invalidated,
             source: done.source,
-            buffers: B::from_buffers(done.buffers.into()),
+            buffers: B::from_buffers(done.buffers),
         }
     }
 }

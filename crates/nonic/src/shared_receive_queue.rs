@@ -1,6 +1,6 @@
 //! Shared receive queues.
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::device::Domain;
 use crate::memory::Buffers;
 use crate::outstanding::WorkQueueId;
@@ -8,6 +8,23 @@ use crate::posting::{Refused, post_receive};
 use std::sync::Arc;
 
 /// A receive queue several queue pairs draw from.
+///
+/// ```
+/// use nonic::Rc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let queue = device.completion_queue(64)?;
+/// let shared = domain.shared_receive_queue(&queue, 64);
+/// for id in 0..64 {
+///     shared.recv(id, domain.lease(256)?)?;
+/// }
+/// // Any number of queue pairs draw from it.
+/// let builder = domain.queue_pair_builder::<Rc>(&queue).shared_receives(&shared);
+/// let pair = builder.build()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueue {
     pub(crate) domain: Domain,

@@ -2,22 +2,24 @@
 //!
 //! Whoever takes completions out of the queue delivers them here, so that nobody need know which task a completion is for.
 
-use crate::cm_dispatcher::CloseReason;
 use crate::completion::Completion;
 use crate::posting::Refused;
 use nonic_core::CqOverflow;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 /// How a request ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The NIC is done with it, well or not; flushed because its connection ended, if that is why.
-    Completed(Completion, Option<CloseReason>),
+    /// The NIC is done with it, well or not; if not, with the peer of its connection.
+    Completed(Completion, Option<SocketAddr>),
     /// The NIC did not take it.
     Refused(Refused),
     /// Its queue pair is gone.
     Closed(crate::memory::Buffers),
+    /// It was none: no request of a work queue is under way any more.
+    Drained,
     /// Completions were lost, and this may have been one.
     Overflow(CqOverflow),
 }

@@ -403,7 +403,7 @@ async fn completions_can_be_awaited_on_a_runtime() {
             .send(1000 + round, bench.domain.lease(8).expect("memory"))
             .expect("posted");
         for _ in 0..2 {
-            let done = tokio::time::timeout(Duration::from_secs(20), bench.queue.next()).await;
+            let done = tokio::time::timeout(Duration::from_secs(20), bench.queue.completion()).await;
             assert!(done.expect("in time").expect("no overflow").result.is_ok());
         }
     }
@@ -423,7 +423,8 @@ async fn completions_can_be_awaited_on_the_runtimes_reactor() {
             .send(1000 + round, bench.domain.lease(8).expect("memory"))
             .expect("posted");
         for _ in 0..2 {
-            let done = tokio::time::timeout(Duration::from_secs(20), bench.queue.next_on_runtime()).await;
+            let done =
+                tokio::time::timeout(Duration::from_secs(20), bench.queue.completion_on_runtime()).await;
             assert!(done.expect("in time").expect("no overflow").result.is_ok());
         }
     }
@@ -436,7 +437,7 @@ fn an_abandoned_future_loses_nothing() {
     let bench = Bench::new();
     let (mut left, mut right) = bench.pair::<Rc>();
     {
-        let mut next = std::pin::pin!(bench.queue.next());
+        let mut next = std::pin::pin!(bench.queue.completion());
         assert!(
             next.as_mut()
                 .poll(&mut Context::from_waker(Waker::noop()))

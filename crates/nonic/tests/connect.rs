@@ -110,7 +110,10 @@ fn a_rejection_carries_its_reason_and_words() {
     let listener = bench.listen("127.0.0.1:0");
     let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
     next(&listener).reject(b"not today").expect("rejected");
-    let Err(ConnectError::Rejected { reason, private_data }) = connecting.wait() else {
+    let Err(ConnectError::Rejected {
+        reason, private_data, ..
+    }) = connecting.wait()
+    else {
         panic!("it was rejected");
     };
     assert_eq!(reason, RejectReason::CONSUMER_DEFINED);
@@ -228,7 +231,7 @@ fn a_peer_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
     let listener = bench.listen("127.0.0.1:0");
     let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
     let wait = connecting.wait_within(Duration::from_millis(50));
-    assert!(matches!(wait, Err(ConnectError::Unreachable)));
+    assert!(matches!(wait, Err(ConnectError::Unreachable(_))));
     // It is withdrawn: accepting what nobody waits for any more fails, then or a little later.
     match next(&listener).accept(bench.builder(), &[]) {
         Ok(server) => assert!(server.wait_disconnected(Some(PATIENCE))),
@@ -241,7 +244,7 @@ fn the_end_can_be_awaited() {
     let bench = Bench::new();
     let listener = bench.listen("[::1]:0");
     let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
-    let server = block_on(listener.next())
+    let server = block_on(listener.incoming())
         .accept(bench.builder(), &[])
         .expect("accepted");
     let client = block_on(connecting).expect("connected");
@@ -255,7 +258,7 @@ fn both_sides_can_be_awaited() {
     let bench = Bench::new();
     let listener = bench.listen("127.0.0.1:0");
     let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
-    let incoming = block_on(listener.next());
+    let incoming = block_on(listener.incoming());
     let _server = incoming.accept(bench.builder(), &[]).expect("accepted");
     block_on(connecting).expect("connected");
 }

@@ -91,7 +91,10 @@ fn a_service_may_refuse() {
     let client = bench.pair(&listener);
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
     next(&listener).reject(b"closed on Sundays").expect("rejected");
-    let Err(ConnectError::Rejected { reason, private_data }) = resolving.wait() else {
+    let Err(ConnectError::Rejected {
+        reason, private_data, ..
+    }) = resolving.wait()
+    else {
         panic!("it was rejected");
     };
     assert_eq!(reason, RejectReason::CONSUMER_DEFINED);
@@ -127,7 +130,9 @@ fn both_sides_can_be_awaited() {
     let listener = bench.serve("127.0.0.1:0");
     let (server, client) = (bench.pair(&listener), bench.pair(&listener));
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
-    block_on(listener.next()).answer(&server, &[]).expect("answered");
+    block_on(listener.inquiry())
+        .answer(&server, &[])
+        .expect("answered");
     let service = block_on(resolving).expect("found");
     assert_eq!(service.peer, Peer::from(&server.endpoint()));
 }
@@ -139,7 +144,7 @@ fn a_service_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
     let client = bench.pair(&listener);
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
     let wait = resolving.wait_within(Duration::from_millis(50));
-    assert!(matches!(wait, Err(ConnectError::Unreachable)));
+    assert!(matches!(wait, Err(ConnectError::Unreachable(_))));
 }
 
 #[test]

@@ -11,16 +11,40 @@ fn example(name: &str) -> Command {
     Command::new(folder.join("examples").join(name))
 }
 
-#[test]
-fn a_key_value_store_whose_reads_do_not_disturb_the_server() {
-    let run = example("key_value").arg("demo").output().expect("it was built");
+/// Runs an example; its output has all of these lines.
+fn says(name: &str, arguments: &[&str], lines: &[&str]) {
+    let run = example(name).args(arguments).output().expect("it was built");
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
     assert!(
         run.status.success(),
         "{said}{}",
         String::from_utf8_lossy(&run.stderr)
     );
-    for line in ["colour = green", "shape = (nothing)", "the peer disconnected"] {
+    for line in lines {
         assert!(said.contains(line), "{line} is not in:\n{said}");
+    }
+}
+
+#[test]
+fn a_key_value_store_whose_reads_do_not_disturb_the_server() {
+    for device in ["roce_lo", "iwarp_lo"] {
+        let lines = ["colour = green", "shape = (nothing)", "the peer disconnected"];
+        says("key_value", &["demo", device], &lines);
+    }
+}
+
+#[test]
+fn a_parameter_server_whose_trainers_add_at_the_same_time() {
+    for device in ["roce_lo", "iwarp_lo"] {
+        says("parameter_server", &["demo", device], &["y = 3.0 x + -1.5"]);
+    }
+}
+
+#[test]
+fn a_work_queue_from_which_each_task_is_taken_once() {
+    for device in ["roce_lo", "iwarp_lo"] {
+        // There are 24 primes from 1000000 to 1000299.
+        let lines = ["24 of 300 numbers are prime", "300 tasks done by three workers"];
+        says("work_queue", &["demo", device], &lines);
     }
 }

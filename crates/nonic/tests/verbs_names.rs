@@ -13,12 +13,13 @@ const VERBS: &str = "
     IBV_EVENT_QP_ACCESS_ERR IBV_EVENT_QP_LAST_WQE_REACHED IBV_EVENT_SQ_DRAINED IBV_EVENT_SRQ_LIMIT_REACHED
     IBV_EVENT_COMM_EST IBV_EVENT_DEVICE_FATAL
     ibv_pd ibv_alloc_pd ibv_dealloc_pd
-    ibv_mr ibv_reg_mr ibv_dereg_mr ibv_sge sg_list remote_addr
+    ibv_mr ibv_reg_mr ibv_dereg_mr ibv_mw ibv_alloc_mw ibv_dealloc_mw ibv_bind_mw IBV_WR_BIND_MW IBV_WR_LOCAL_INV
+    ibv_sge sg_list remote_addr
     ibv_access_flags IBV_ACCESS_LOCAL_WRITE IBV_ACCESS_REMOTE_WRITE IBV_ACCESS_REMOTE_READ IBV_ACCESS_REMOTE_ATOMIC
     IBV_ACCESS_MW_BIND IBV_ACCESS_ZERO_BASED
     ibv_cq ibv_create_cq ibv_destroy_cq ibv_poll_cq ibv_req_notify_cq
     ibv_comp_channel ibv_create_comp_channel ibv_get_cq_event ibv_ack_cq_events
-    ibv_wc wr_id qp_num imm_data src_qp IBV_WC_WITH_IMM IBV_WC_GRH
+    ibv_wc wr_id qp_num imm_data src_qp IBV_WC_WITH_IMM IBV_WC_WITH_INV invalidated_rkey IBV_WC_GRH
     ibv_wc_opcode IBV_WC_SEND IBV_WC_RDMA_WRITE IBV_WC_RDMA_READ IBV_WC_COMP_SWAP IBV_WC_FETCH_ADD IBV_WC_BIND_MW
     IBV_WC_LOCAL_INV IBV_WC_RECV IBV_WC_RECV_RDMA_WITH_IMM
     ibv_wc_status IBV_WC_SUCCESS IBV_WC_LOC_LEN_ERR IBV_WC_LOC_QP_OP_ERR IBV_WC_LOC_PROT_ERR IBV_WC_WR_FLUSH_ERR

@@ -8,7 +8,8 @@ use nonic_core::CqId;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Somebody who wants to hear that an armed completion queue got a completion.
@@ -34,36 +35,70 @@ impl Notify for Channel<CqId> {
 /// A queue of `T` with a descriptor to wait on.
 #[derive(Debug)]
 pub struct Channel<T> {
-    queue: Mutex<VecDeque<T>>,
+    queue: Mutex<Queue<T>>,
     fd: EventFd,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    items: VecDeque<T>,
+    /// Tasks that found nothing.
+    wakers: Vec<Waker>,
 }
 
 impl<T> Channel<T> {
     /// An empty channel.
     pub fn new() -> io::Result<Self> {
         Ok(Channel {
-            queue: Mutex::new(VecDeque::new()),
+            queue: Mutex::new(Queue {
+                items: VecDeque::new(),
+                wakers: Vec::new(),
+            }),
             fd: EventFd::new()?,
         })
     }
 
     /// Adds an item and makes the descriptor readable.
     pub fn push(&self, item: T) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back(item);
-        // Signalling under the lock: a reader that drains the descriptor does so under the lock too, so
-        // the descriptor is readable exactly while the queue is not empty. The counter cannot overflow.
-        let _ = self.fd.signal();
+        let wakers = {
+            let mut queue = self.lock();
+            queue.items.push_back(item);
+            // Signalling under the lock: a reader that drains the descriptor does so under the lock too, so
+            // the descriptor is readable exactly while the queue is not empty. The counter cannot overflow.
+            let _ = self.fd.signal();
+            std::mem::take(&mut queue.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The oldest item, if there is one.
     pub fn pop(&self) -> Option<T> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let item = queue.pop_front();
-        if queue.is_empty() && item.is_some() {
+        self.take(&mut self.lock())
+    }
+
+    /// The oldest item; if there is none, the task is woken when there may be.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
+        let mut queue = self.lock();
+        if let Some(item) = self.take(&mut queue) {
+            return Poll::Ready(item);
+        }
+        let waker = context.waker();
+        if !queue.wakers.iter().any(|known| known.will_wake(waker)) {
+            queue.wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    fn take(&self, queue: &mut Queue<T>) -> Option<T> {
+        let item = queue.items.pop_front();
+        if queue.items.is_empty() && item.is_some() {
             let _ = self.fd.drain();
         }
         item
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for an item, at most `timeout` (for ever without one).

@@ -3,11 +3,12 @@
 use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
+use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, Prepared, QueuePairBuilder};
 use crate::route::source_of;
 use crate::transport::Connected;
 use nonic_core::cm::{CmEvent, ConnectParams, ConnectResponse, Route};
-use nonic_wire::cm::{IpHeader, PortSpace, ServiceId};
+use nonic_wire::cm::{IpHeader, PortSpace, RejectReason, ServiceId};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,6 +27,26 @@ pub fn connect<T: Connected>(
 }
 
 /// The same, with other than the usual options.
+///
+/// ```
+/// use nonic::{ConnectOptions, Rc, connect_with};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let options = ConnectOptions {
+///     patience: Duration::from_secs(1),
+///     keepalive: Some(Duration::from_secs(5)),
+///     ..ConnectOptions::default()
+/// };
+/// let server = "127.0.0.1:7471".parse()?;
+/// match connect_with(domain.pair_builder::<Rc>(), server, &options, b"hello")?.wait() {
+///     Ok(connection) => println!("{connection:?}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// # Ok(()) }
+/// ```
 pub fn connect_with<T: Connected>(
     builder: QueuePairBuilder<T>,
     peer: SocketAddr,
@@ -105,11 +126,23 @@ impl<T: Connected> Connecting<T> {
     pub fn wait_within(mut self, timeout: Duration) -> Result<Connection<T>, ConnectError> {
         let handle = self.handle.take().expect("not awaited to the end before");
         let answer = handle.channel.wait(Some(timeout), answer);
-        self.finish(handle, answer.unwrap_or(Err(ConnectError::Unreachable)))
+        self.finish(handle, answer.unwrap_or(Answer::Unreachable))
     }
 
     fn finish(&mut self, handle: ConnectionHandle, answer: Answer) -> Result<Connection<T>, ConnectError> {
-        let response = answer?;
+        let peer = self.peer;
+        let response = match answer {
+            Answer::Accepted(response) => response,
+            Answer::Rejected(reason, private_data) => {
+                let private_data = PrivateData::new(private_data);
+                return Err(ConnectError::Rejected {
+                    peer,
+                    reason,
+                    private_data,
+                });
+            }
+            Answer::Unreachable => return Err(ConnectError::Unreachable(peer)),
+        };
         let prepared = self.prepared.take().expect("taken only here");
         let endpoint = Endpoint {
             ip: self.peer.ip(),
@@ -129,7 +162,8 @@ impl<T: Connected> Connecting<T> {
         };
         let pair = prepared.connect_by_cm(&endpoint, &options)?;
         handle.device.engine.establish(handle.id, &[])?;
-        Ok(Connection::new(pair, response.private_data, self.peer, handle))
+        let said = PrivateData::new(response.private_data);
+        Ok(Connection::new(pair, &options, said, self.peer, handle))
     }
 }
 
@@ -157,16 +191,21 @@ impl<T: Connected> std::fmt::Debug for Connecting<T> {
     }
 }
 
-type Answer = Result<Box<ConnectResponse>, ConnectError>;
+/// What became of a request.
+enum Answer {
+    Accepted(Box<ConnectResponse>),
+    Rejected(RejectReason, Vec<u8>),
+    Unreachable,
+}
 
 /// What an event means to somebody who waits for an answer.
 fn answer(event: CmEvent) -> Option<Answer> {
     match event {
-        CmEvent::Response(response) => Some(Ok(response)),
+        CmEvent::Response(response) => Some(Answer::Accepted(response)),
         CmEvent::Rejected {
             reason, private_data, ..
-        } => Some(Err(ConnectError::Rejected { reason, private_data })),
-        CmEvent::Unreachable { .. } | CmEvent::Disconnected { .. } => Some(Err(ConnectError::Unreachable)),
+        } => Some(Answer::Rejected(reason, private_data)),
+        CmEvent::Unreachable { .. } | CmEvent::Disconnected { .. } => Some(Answer::Unreachable),
         _ => None,
     }
 }

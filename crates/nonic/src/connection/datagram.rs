@@ -6,8 +6,10 @@
 use super::cm_listener::CmListener;
 use super::{ConnectError, ConnectionHandle, ListenError};
 use crate::device::Device;
+use crate::private_data::PrivateData;
 use crate::queue_pair::{Peer, QueuePair};
 use crate::transport::Datagram;
+use futures_core::Stream;
 use nonic_core::Qpn;
 use nonic_core::cm::{AnswerParams, CmEvent, ResolveParams, Route, SidrRequest, SidrResponse};
 use nonic_wire::cm::{IpHeader, PortSpace, RejectReason, ServiceId, SidrStatus};
@@ -18,6 +20,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Is asked for the queue pair that serves at a port.
+///
+/// ```
+/// use nonic::{DatagramListener, Ud, resolve};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let service = domain.pair::<Ud>()?.activate()?;
+/// let listener = DatagramListener::bind(&device, "127.0.0.1:0".parse()?)?;
+///
+/// let client = domain.pair::<Ud>()?.activate()?;
+/// let question = resolve(&client, listener.local_addr(), b"who is there?")?;
+/// listener.accept().answer(&service, b"the service")?;
+/// let found = question.wait()?;
+/// client.send_to(domain.lease_from(b"a datagram")?, found.peer).wait()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct DatagramListener {
     listener: CmListener,
@@ -42,29 +61,41 @@ impl DatagramListener {
     /// Waits for the next question.
     pub fn accept(&self) -> Inquiry {
         let question = self.listener.channel.wait(None, question);
-        self.inquiry(question.expect("no time limit was given"))
+        self.take(question.expect("no time limit was given"))
     }
 
     /// The same, for at most `timeout`.
     pub fn accept_within(&self, timeout: Duration) -> Option<Inquiry> {
         let question = self.listener.channel.wait(Some(timeout), question)?;
-        Some(self.inquiry(question))
+        Some(self.take(question))
     }
 
     /// The same, in a task.
-    pub async fn next(&self) -> Inquiry {
-        std::future::poll_fn(|context| self.poll_next(context)).await
+    pub async fn inquiry(&self) -> Inquiry {
+        std::future::poll_fn(|context| self.poll_inquiry(context)).await
     }
 
     /// The same, for whoever writes futures by hand.
-    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Inquiry> {
+    pub fn poll_inquiry(&self, context: &mut Context<'_>) -> Poll<Inquiry> {
         let question = self.listener.channel.poll(context, question);
-        question.map(|question| self.inquiry(question))
+        question.map(|question| self.take(question))
     }
 
-    fn inquiry(&self, request: Box<SidrRequest>) -> Inquiry {
-        let handle = self.listener.handle(request.connection);
-        Inquiry { request, handle }
+    fn take(&self, mut request: Box<SidrRequest>) -> Inquiry {
+        Inquiry {
+            handle: self.listener.handle(request.connection),
+            private_data: PrivateData::new(std::mem::take(&mut request.private_data)),
+            request,
+        }
+    }
+}
+
+/// All questions, without end.
+impl Stream for DatagramListener {
+    type Item = Inquiry;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Inquiry>> {
+        self.poll_inquiry(context).map(Some)
     }
 }
 
@@ -72,7 +103,7 @@ impl Drop for DatagramListener {
     fn drop(&mut self) {
         // Requests that nobody took are rejected now.
         self.listener
-            .close(question, |question| drop(self.inquiry(question)));
+            .close(question, |question| drop(self.take(question)));
     }
 }
 
@@ -86,6 +117,7 @@ fn question(event: CmEvent) -> Option<Box<SidrRequest>> {
 /// A peer that wants to know where to send. Answer or reject; dropped, it is rejected.
 pub struct Inquiry {
     request: Box<SidrRequest>,
+    private_data: PrivateData,
     handle: ConnectionHandle,
 }
 
@@ -96,9 +128,9 @@ impl Inquiry {
         SocketAddr::new(self.request.route.remote, port)
     }
 
-    /// The private data of the request, padded with zeros.
-    pub fn private_data(&self) -> &[u8] {
-        &self.request.private_data
+    /// What the peer's program said to it.
+    pub fn private_data(&self) -> &PrivateData {
+        &self.private_data
     }
 
     /// Names the queue pair that serves. At most 136 bytes of private data reach the peer's program.
@@ -187,20 +219,22 @@ impl Resolving {
     /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
     pub fn wait_within(self, timeout: Duration) -> Result<DatagramService, ConnectError> {
         let answer = self.handle.channel.wait(Some(timeout), answer);
-        self.finish(answer.unwrap_or(Err(ConnectError::Unreachable)))
+        self.finish(answer.unwrap_or(None))
     }
 
     fn finish(&self, answer: Answer) -> Result<DatagramService, ConnectError> {
-        let response = answer?;
+        let response = answer.ok_or(ConnectError::Unreachable(self.service))?;
+        let private_data = PrivateData::new(response.private_data);
         if response.status != SidrStatus::VALID {
             return Err(ConnectError::Rejected {
+                peer: self.service,
                 reason: reason(response.status),
-                private_data: response.private_data,
+                private_data,
             });
         }
         Ok(DatagramService {
             peer: Peer::new(self.service.ip(), response.qpn, response.qkey),
-            private_data: response.private_data,
+            private_data,
         })
     }
 }
@@ -228,16 +262,17 @@ impl std::fmt::Debug for Resolving {
 pub struct DatagramService {
     /// Where its datagrams go.
     pub peer: Peer,
-    /// The private data of its answer, padded with zeros.
-    pub private_data: Vec<u8>,
+    /// What its program said to it.
+    pub private_data: PrivateData,
 }
 
-type Answer = Result<Box<SidrResponse>, ConnectError>;
+/// None from whom nothing was heard.
+type Answer = Option<Box<SidrResponse>>;
 
 fn answer(event: CmEvent) -> Option<Answer> {
     match event {
-        CmEvent::SidrResponse(response) => Some(Ok(response)),
-        CmEvent::Unreachable { .. } => Some(Err(ConnectError::Unreachable)),
+        CmEvent::SidrResponse(response) => Some(Some(response)),
+        CmEvent::Unreachable { .. } => Some(None),
         _ => None,
     }
 }

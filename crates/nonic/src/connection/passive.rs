@@ -4,16 +4,39 @@ use super::cm_listener::CmListener;
 use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
+use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, QueuePairBuilder};
 use crate::transport::Connected;
+use futures_core::Stream;
 use nonic_core::cm::{AcceptParams, CmError, CmEvent, ConnectRequest};
 pub use nonic_engine::ListenError;
 use nonic_wire::cm::{PortSpace, RejectReason};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Waits for peers to connect to a port.
+/// Waits for peers to connect to a port: a thread by [`accept`](Listener::accept), a task by [`incoming`](Listener::incoming), or by
+/// taking it as a stream.
+///
+/// ```
+/// use futures_util::StreamExt;
+/// use nonic::{Device, Listener, connect};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let device = Device::open("roce_lo")?;
+/// let domain = device.domain();
+/// let mut listener = Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let client = connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// while let Some(incoming) = listener.next().await {
+///     let connection = incoming.accept(domain.pair_builder::<nonic::Rc>(), b"welcome")?;
+///     println!("{} is here", connection.peer_addr());
+///     # break;
+/// }
+/// # Ok(()) })
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     listener: CmListener,
@@ -46,41 +69,52 @@ impl Listener {
             .channel
             .wait(None, request)
             .expect("no time limit was given");
-        Ok(self.incoming(request))
+        Ok(self.take(request))
     }
 
     /// The same, for at most `timeout`.
     #[doc(alias("rdma_get_request", "rdma_get_cm_event"))]
     pub fn accept_within(&self, timeout: Duration) -> Option<Incoming> {
         let request = self.listener.channel.wait(Some(timeout), request)?;
-        Some(self.incoming(request))
+        Some(self.take(request))
     }
 
     /// The same, in a task.
     #[doc(alias("rdma_get_request", "rdma_get_cm_event"))]
-    pub async fn next(&self) -> Incoming {
-        std::future::poll_fn(|context| self.poll_next(context)).await
+    pub async fn incoming(&self) -> Incoming {
+        std::future::poll_fn(|context| self.poll_incoming(context)).await
     }
 
     /// The same, for whoever writes futures by hand.
-    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Incoming> {
+    pub fn poll_incoming(&self, context: &mut Context<'_>) -> Poll<Incoming> {
         self.listener
             .channel
             .poll(context, request)
-            .map(|request| self.incoming(request))
+            .map(|request| self.take(request))
     }
 
-    fn incoming(&self, request: Box<ConnectRequest>) -> Incoming {
-        let handle = self.listener.handle(request.connection);
-        Incoming { request, handle }
+    fn take(&self, mut request: Box<ConnectRequest>) -> Incoming {
+        Incoming {
+            handle: self.listener.handle(request.connection),
+            private_data: PrivateData::new(std::mem::take(&mut request.private_data)),
+            request,
+        }
+    }
+}
+
+/// All requests, without end.
+impl Stream for Listener {
+    type Item = Incoming;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Incoming>> {
+        self.poll_incoming(context).map(Some)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // Requests that nobody took are rejected now.
-        self.listener
-            .close(request, |request| drop(self.incoming(request)));
+        self.listener.close(request, |request| drop(self.take(request)));
     }
 }
 
@@ -94,6 +128,7 @@ fn request(event: CmEvent) -> Option<Box<ConnectRequest>> {
 /// A peer that wants to connect. Accept it or reject it; dropped, it is rejected.
 pub struct Incoming {
     request: Box<ConnectRequest>,
+    private_data: PrivateData,
     handle: ConnectionHandle,
 }
 
@@ -109,9 +144,9 @@ impl Incoming {
         self.request.route.local
     }
 
-    /// The private data of the request, padded with zeros.
-    pub fn private_data(&self) -> &[u8] {
-        &self.request.private_data
+    /// What the peer's program said to it.
+    pub fn private_data(&self) -> &PrivateData {
+        &self.private_data
     }
 
     /// Accepts with a queue pair of ours. At most 196 bytes of private data reach the peer's program.
@@ -135,7 +170,11 @@ impl Incoming {
         private_data: &[u8],
     ) -> Result<Connection<T>, ConnectError> {
         let peer = self.peer_addr();
-        let Incoming { request, handle } = self;
+        let Incoming {
+            request,
+            private_data: said,
+            handle,
+        } = self;
         if request.service != T::SERVICE {
             handle.reject(RejectReason::INVALID_TRANSPORT_TYPE, &[])?;
             return Err(CmError::Service(request.service).into());
@@ -179,7 +218,7 @@ impl Incoming {
             ..AcceptParams::new(own.qpn, own.psn)
         };
         handle.device.engine.accept(handle.id, &params)?;
-        Ok(Connection::new(pair, request.private_data, peer, handle))
+        Ok(Connection::new(pair, &options, said, peer, handle))
     }
 
     /// Rejects it. At most 148 bytes of private data reach the peer's program.

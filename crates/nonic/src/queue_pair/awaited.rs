@@ -118,6 +118,13 @@ impl<T: Connected> QueuePair<T> {
 }
 
 impl<T: Reliable> QueuePair<T> {
+    /// Sends a message that revokes one of the peer's keys: of exposed memory, or of a window.
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND_WITH_INV"))]
+    pub fn send_with_invalidate<B: BufferSet>(&self, buffers: B, rkey: u32) -> Request<B> {
+        let op = SendOp::SendWithInvalidate(rkey);
+        Request::new(self.submit(op, SendFlags::empty(), None, buffers.into()))
+    }
+
     /// Reads the peer's memory. Its program is not involved.
     #[doc(alias("ibv_post_send", "IBV_WR_RDMA_READ"))]
     pub fn read<B: BufferSet>(&self, buffers: B, remote: RemoteSlice) -> Request<B> {
@@ -193,6 +200,21 @@ impl<T: Datagram> QueuePair<T> {
 /// An atomic under way. Await it or wait for it: it answers what was in the peer's word before.
 ///
 /// Dropping it does not take it back.
+///
+/// ```
+/// use nonic::Access;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let counter = domain.lease(8)?.expose(Access::REMOTE_ATOMIC)?;
+/// let first = left.fetch_add(counter.remote(), 5)?;
+/// let second = left.fetch_add(counter.remote(), 1)?; // both are under way
+/// assert_eq!((first.wait()?, second.wait()?), (0, 5));
+/// # Ok(()) }
+/// ```
 #[must_use = "it answers what was there"]
 pub struct Fetch {
     pending: Pending,

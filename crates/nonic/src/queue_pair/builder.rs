@@ -2,7 +2,7 @@
 
 use super::handle::QpHandle;
 use super::{QueuePair, ReceiveQueue, SendQueue};
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::device::{Device, Domain};
 use crate::endpoint::Endpoint;
 use crate::shared_receive_queue::SharedReceiveQueue;
@@ -17,6 +17,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A queue pair to be made.
+///
+/// ```
+/// use nonic::{QpCapacity, Rc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let capacity = QpCapacity {
+///     max_send_wr: 1024,
+///     ..QpCapacity::default()
+/// };
+/// let pair = domain.pair_builder::<Rc>().capacity(capacity).build()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is made until `build`"]
 pub struct QueuePairBuilder<T: Transport> {
@@ -212,6 +226,13 @@ pub struct ConnectOptions {
     /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
     /// again every four seconds. One that says that nobody is there is given up at once.
     pub patience: Duration,
+    /// How often the peer is asked whether it is still there, once connected by address and port; never, if not given. One that does
+    /// not answer for as long again, at least two seconds, is given up: the connection has ended, as
+    /// [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
+    ///
+    /// It is asked by a WRITE without bytes (over iWARP a READ), which its NIC answers by itself and which its `access` must permit, as
+    /// it does unless it says otherwise. Nothing is asked of peers of unreliable connections.
+    pub keepalive: Option<Duration>,
 }
 
 impl Default for ConnectOptions {
@@ -225,11 +246,25 @@ impl Default for ConnectOptions {
             rnr_timer: RnrTimer::at_least(Duration::from_micros(100)),
             fetches: 16,
             patience: Duration::from_secs(10),
+            keepalive: None,
         }
     }
 }
 
 /// A queue pair that is not connected yet. Receives can be posted already.
+///
+/// ```
+/// use nonic::Rc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let pair = domain.pair::<Rc>()?;
+/// println!("{}", pair.endpoint()); // for the peer
+/// # let from_the_peer = pair.endpoint().to_string();
+/// let pair = pair.connect(&from_the_peer.parse()?)?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Prepared<T: Transport> {
     handle: Arc<QpHandle>,

@@ -1,11 +1,14 @@
 //! What the two halves of a queue pair share.
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::device::Domain;
 use crate::endpoint::Endpoint;
-use crate::memory::{Lease, MemoryError};
-use crate::outstanding::WorkQueueId;
-use nonic_core::{QpState, Qpn};
+use crate::keepalive::Probed;
+use crate::memory::{Buffers, Lease, MemoryError};
+use crate::outstanding::{Work, WorkQueueId};
+use crate::request::Pending;
+use nonic_core::{ModifyError, QpAttributes, QpState, Qpn, RemoteAddress, SendFlags, SendOp};
+use nonic_engine::netdev::Wire;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -52,9 +55,40 @@ impl QpHandle {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Brings it to the error state: what is posted completes as flushed.
+    pub(super) fn fail(&self) -> Result<(), ModifyError> {
+        let failed = QpAttributes {
+            state: Some(QpState::Error),
+            ..QpAttributes::default()
+        };
+        self.domain.device.engine.modify_qp(self.qpn, &failed)
+    }
+
     pub(super) fn state(&self) -> QpState {
         // It exists as long as this handle.
         self.domain.device.engine.qp_state(self.qpn).unwrap_or_default()
+    }
+}
+
+impl Probed for QpHandle {
+    fn probe(&self) -> Pending {
+        let nothing = RemoteAddress { va: 0, rkey: 0 };
+        let op = match self.domain.device.netdev().wire {
+            Wire::Roce => SendOp::Write(nothing),
+            Wire::Iwarp => SendOp::Read(nothing),
+        };
+        let work = Work::Send {
+            op,
+            flags: SendFlags::empty(),
+            destination: None,
+            inline: None,
+        };
+        Pending::submit(&self.send_queue, self.send_work_queue, Buffers::default(), work)
+    }
+
+    fn give_up(&self) {
+        // It may be in the error state already.
+        let _ = self.fail();
     }
 }
 

@@ -11,6 +11,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Where receives are posted.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let queue = device.completion_queue(16)?;
+/// # let pair = domain.queue_pair::<nonic::Rc>(&queue)?;
+/// # let here = pair.endpoint();
+/// # let mut pair = pair.connect(&here)?;
+/// pair.rq.recv(1, domain.lease(64)?)?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct ReceiveQueue<T: Transport> {
     handle: Arc<QpHandle>,

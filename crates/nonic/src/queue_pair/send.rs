@@ -19,6 +19,20 @@ use std::sync::Arc;
 ///
 /// Every request is given an `id` of your choice and yields exactly one completion with that id, in the
 /// order of posting, which returns the buffers.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let queue = device.completion_queue(16)?;
+/// # let pair = domain.queue_pair::<nonic::Rc>(&queue)?;
+/// # let here = pair.endpoint();
+/// # let mut pair = pair.connect(&here)?;
+/// # pair.rq.recv(1, domain.lease(64)?)?;
+/// pair.sq.send(2, domain.lease_from(b"hello")?)?;
+/// let done = queue.wait(None)?.expect("no time limit was given");
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct SendQueue<T: Transport> {
     pub(super) handle: Arc<QpHandle>,
@@ -88,6 +102,18 @@ impl fmt::Debug for RefusedBatch {
 }
 
 /// Where a datagram goes.
+///
+/// ```
+/// use nonic::{Peer, Ud};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// let (left, right) = (domain.pair::<Ud>()?.activate()?, domain.pair::<Ud>()?.activate()?);
+/// let peer = Peer::from(&right.endpoint());
+/// left.send_to(domain.lease_from(b"hello")?, peer).wait()?;
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
     ip: IpAddr,

@@ -2,12 +2,12 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use nonic::{CompletionQueue, Device, Domain};
+use nonic::{CompletionQueue, Connection, Device, Domain, Listener, Rc, connect};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long anything may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,6 +31,33 @@ impl Bench {
     }
 }
 
+/// Loopback's devices, one for each wire.
+pub(crate) const WIRES: [&str; 2] = ["roce_lo", "iwarp_lo"];
+
+/// Two ends of a connection on one device.
+pub(crate) struct Ends {
+    pub(crate) domain: Domain,
+    pub(crate) client: Connection<Rc>,
+    pub(crate) server: Connection<Rc>,
+}
+
+impl Ends {
+    pub(crate) fn new(device: &str) -> Self {
+        let device = Device::open(device).expect("loopback is there");
+        let domain = device.domain();
+        let listener = Listener::bind(&device, "127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let connecting = connect(domain.pair_builder(), listener.local_addr(), b"").expect("asked");
+        let incoming = listener.accept_within(PATIENCE).expect("a request");
+        let server = incoming.accept(domain.pair_builder(), b"").expect("accepted");
+        let client = connecting.wait_within(PATIENCE).expect("connected");
+        Ends {
+            domain,
+            client,
+            server,
+        }
+    }
+}
+
 /// The smallest runtime there is.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
@@ -44,7 +71,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(result) => return result,
-            Poll::Pending => std::thread::park_timeout(PATIENCE),
+            Poll::Pending => {
+                let asleep = Instant::now();
+                std::thread::park_timeout(PATIENCE);
+                assert!(asleep.elapsed() < PATIENCE, "nobody woke the task");
+            }
         }
     }
 }

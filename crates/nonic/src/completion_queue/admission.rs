@@ -1,0 +1,67 @@
+//! Which requests complete to the queue, and whose buffers are with the NIC.
+
+use super::CompletionQueue;
+use crate::cm_dispatcher::EventChannel;
+use crate::memory::Buffers;
+use crate::outstanding::{Outstanding, WorkQueueId};
+use crate::ticket::Outcome;
+use nonic_core::Qpn;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+impl CompletionQueue {
+    /// A place for the requests of a new send or receive queue, and room for their completions.
+    pub(crate) fn open_work_queue(&self, qpn: Option<Qpn>, capacity: u32) -> WorkQueueId {
+        let mut outstanding = self.lock();
+        let work_queue = outstanding.open(qpn, capacity);
+        let room = outstanding.capacity().max(self.shared.asked_for);
+        // Never fewer than are waiting: those were counted in.
+        self.shared.core.resize(room.max(self.shared.core.capacity()));
+        work_queue
+    }
+
+    /// A work queue's queue pair belongs to a connection.
+    pub(crate) fn ends_with(&self, work_queue: WorkQueueId, connection: &Arc<EventChannel>) {
+        self.lock().ends_with(work_queue, connection);
+    }
+
+    /// A queue pair is gone, and with it its completions: give up its buffers.
+    pub(crate) fn close_work_queue(&self, work_queue: WorkQueueId) {
+        let given_up = self.lock().close(work_queue);
+        for (buffers, ticket) in given_up {
+            if let Some(ticket) = ticket {
+                ticket.deliver(Outcome::Closed(buffers));
+            }
+        }
+        self.shared.doorbell.ring();
+    }
+
+    /// Keeps a request's buffers; the number to post it under, or the buffers back if there is no room for its completion.
+    pub(crate) fn admit(&self, id: u64, work_queue: WorkQueueId, buffers: Buffers) -> Result<u64, Buffers> {
+        self.lock().admit(work_queue, id, buffers)
+    }
+
+    /// Keeps a request of a batch that is yet to be posted.
+    pub(crate) fn admit_to_batch(&self, id: u64, work_queue: WorkQueueId, buffers: Buffers) -> u64 {
+        self.lock().admit_to_batch(work_queue, id, buffers)
+    }
+
+    /// How many of a batch are too many.
+    pub(crate) fn excess(&self, work_queue: WorkQueueId, batch: usize) -> usize {
+        self.lock().excess(work_queue, batch)
+    }
+
+    /// A request was refused: its buffers back.
+    pub(crate) fn withdraw(&self, wr_id: u64) -> Buffers {
+        self.lock()
+            .take(wr_id)
+            .map(|taken| taken.buffers)
+            .unwrap_or_default()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Outstanding> {
+        self.shared
+            .outstanding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,283 @@
+//! Buffers that are the program's alone, until it moves them into a request.
+
+use super::owned::{Owned, OwnedMemory};
+use super::registered::{Memory, Registered};
+use super::{Exposed, MemoryError};
+use crate::device::Domain;
+use nonic_core::{Access, KeySpec, Region, Sge};
+use nonic_engine::memory::Pages;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// A buffer that is yours alone.
+///
+/// Move it into a request and its completion gives it back. It derefs to a byte slice.
+///
+/// ```compile_fail,E0382
+/// # let device = nonic::Device::open("roce_lo").unwrap();
+/// # let (domain, queue) = (device.domain(), device.completion_queue(4).unwrap());
+/// # let pair = domain.queue_pair::<nonic::Rc>(&queue).unwrap();
+/// # let here = pair.endpoint();
+/// # let mut pair = pair.connect(&here).unwrap();
+/// let lease = domain.lease(64).unwrap();
+/// pair.sq.send(1, lease).unwrap();
+/// println!("{}", lease[0]); // the NIC has it
+/// ```
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let mut lease = domain.lease(5)?;
+/// lease.copy_from_slice(b"hello");
+/// let receive = right.recv(domain.lease(64)?);
+/// let lease = left.send(lease).wait()?; // moved in, and given back
+/// assert_eq!(receive.wait()?.bytes(), &lease[..]);
+/// # Ok(()) }
+/// ```
+pub struct Lease {
+    pub(super) memory: Arc<Registered>,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+    /// Of which pool it is a buffer, to which that goes back with its last part.
+    pub(super) home: Option<Arc<Home>>,
+}
+
+/// Where a buffer goes back to when the last part of it is dropped.
+pub(crate) struct Home {
+    pub(crate) keeper: Arc<dyn Keeper>,
+    /// Which of its kinds of buffers it is.
+    pub(crate) class: usize,
+    pub(crate) whole: Option<Lease>,
+}
+
+/// Who keeps buffers that nobody has.
+pub(crate) trait Keeper: Send + Sync {
+    fn keep(&self, class: usize, whole: Lease);
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            self.keeper.keep(self.class, whole);
+        }
+    }
+}
+
+impl Domain {
+    /// A zeroed buffer of `len` bytes.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn lease(&self, len: usize) -> Result<Lease, MemoryError> {
+        Lease::new(self, len)
+    }
+
+    /// Memory that the program has, as a buffer: a `Vec<u8>`, a `Box<[u8]>`, or what else implements [`OwnedMemory`]. Nothing is
+    /// copied. [`Lease::into_inner`] gives it back; with the last part of it dropped, it is freed.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let domain = nonic::Device::open("roce_lo")?.domain();
+    /// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+    /// # let (here, there) = (left.endpoint(), right.endpoint());
+    /// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+    /// # let receive = right.recv(domain.lease(64)?);
+    /// let lease = left.send(domain.register(b"a letter".to_vec())?).wait()?;
+    /// let letter: Vec<u8> = lease.into_inner().expect("all of it is here");
+    /// assert_eq!(letter, b"a letter");
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register(&self, memory: impl OwnedMemory) -> Result<Lease, MemoryError> {
+        Lease::all_of(self, Memory::Owned(Arc::new(Owned::new(memory))))
+    }
+
+    /// A buffer with a copy of `bytes`.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn lease_from(&self, bytes: &[u8]) -> Result<Lease, MemoryError> {
+        let mut lease = Lease::new(self, bytes.len())?;
+        lease.copy_from_slice(bytes);
+        Ok(lease)
+    }
+}
+
+impl Lease {
+    fn new(domain: &Domain, len: usize) -> Result<Self, MemoryError> {
+        Self::all_of(domain, Memory::Pages(Arc::new(Pages::new(len)?)))
+    }
+
+    fn all_of(domain: &Domain, memory: Memory) -> Result<Self, MemoryError> {
+        let memory = Arc::new(Registered::new(domain, memory)?);
+        Ok(Lease {
+            offset: 0,
+            len: memory.memory.as_region().len(),
+            memory,
+            home: None,
+        })
+    }
+
+    /// What was registered by [`Domain::register`], with what is in it now: all of it, whichever part this is.
+    ///
+    /// The lease comes back if that was something else, or if somebody else has a part of it: another lease, exposed memory or a
+    /// request under way.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn into_inner<M: OwnedMemory>(self) -> Result<M, Lease> {
+        match &self.memory.memory {
+            Memory::Owned(owned) if owned.is::<M>() => {}
+            _ => return Err(self),
+        }
+        let Lease {
+            memory,
+            offset,
+            len,
+            home,
+        } = self;
+        match Arc::try_unwrap(memory) {
+            Ok(registered) => Ok(registered
+                .into_owned()
+                .expect("it is an `M`, and nobody else took it")),
+            Err(memory) => Err(Lease {
+                memory,
+                offset,
+                len,
+                home,
+            }),
+        }
+    }
+
+    /// Its bytes as a vector: the very one that was registered, if it is all of that, otherwise a copy.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.len == self.memory.memory.as_region().len() {
+            true => self.into_inner().unwrap_or_else(|lease: Lease| lease.to_vec()),
+            false => self.to_vec(),
+        }
+    }
+
+    /// The first `len` bytes, as a buffer of a pool.
+    pub(crate) fn pooled(self, len: usize, home: impl FnOnce(Lease) -> Home) -> Lease {
+        let (memory, offset) = (Arc::clone(&self.memory), self.offset);
+        Lease {
+            memory,
+            offset,
+            len: len.min(self.len),
+            home: Some(Arc::new(home(self))),
+        }
+    }
+
+    /// Cuts it in two at `mid`.
+    ///
+    /// # Panics
+    ///
+    /// If `mid` is beyond its end.
+    pub fn split_at(self, mid: usize) -> (Lease, Lease) {
+        assert!(mid <= self.len, "cut at {mid} in a lease of {} bytes", self.len);
+        let right = Lease {
+            memory: Arc::clone(&self.memory),
+            offset: self.offset + mid,
+            len: self.len - mid,
+            home: self.home.clone(),
+        };
+        (Lease { len: mid, ..self }, right)
+    }
+
+    /// Puts what was cut in two together again. Both come back if they are not neighbours.
+    pub fn join(self, next: Lease) -> Result<Lease, (Lease, Lease)> {
+        let same_home = match (&self.home, &next.home) {
+            (Some(home), Some(other)) => Arc::ptr_eq(home, other),
+            (None, None) => true,
+            _ => false,
+        };
+        let neighbours = Arc::ptr_eq(&self.memory, &next.memory) && self.offset + self.len == next.offset;
+        if !(same_home && neighbours) {
+            return Err((self, next));
+        }
+        Ok(Lease {
+            len: self.len + next.len,
+            ..self
+        })
+    }
+
+    /// Lets peers at it, with the given rights. Local write is implied.
+    ///
+    /// A lease that was not cut, and is not memory that the program brought, becomes memory that processes of this host map: what
+    /// they do to it is then as fast as the processor.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn expose(self, access: Access) -> Result<Exposed, MemoryError> {
+        self.share(access);
+        let domain = &self.memory.domain;
+        let key = domain.device.engine.register(KeySpec {
+            pd: domain.pd,
+            region: self.memory.memory.region(),
+            offset: self.offset,
+            length: self.len as u64,
+            // Counting from zero tells peers nothing about this process's addresses.
+            iova: 0,
+            access: access | Access::LOCAL_WRITE,
+            bound_qp: None,
+            invalidatable: true,
+        })?;
+        Ok(Exposed::new(self, key))
+    }
+
+    /// Makes it memory that peers with these rights may map, if that is worth it and it has its pages to itself. Otherwise, or
+    /// if that fails, they have other ways.
+    fn share(&self, access: Access) {
+        let Memory::Pages(pages) = &self.memory.memory else {
+            return;
+        };
+        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let whole = self.len > 0 && self.len == pages.len();
+        if whole && access.intersects(remote) && self.memory.domain.device.engine.is_mapped_by_peers() {
+            // SAFETY: we have the lease, and it is all there is of these pages: nobody else has a part of them, no request
+            // uses them, and no peer has a key to them.
+            let _ = unsafe { pages.share() };
+        }
+    }
+
+    /// As a scatter/gather element.
+    pub(crate) fn sge(&self) -> Sge {
+        self.sge_of(0, self.len)
+    }
+
+    /// A part of it as a scatter/gather element.
+    pub(super) fn sge_of(&self, offset: usize, len: usize) -> Sge {
+        Sge {
+            addr: (self.offset + offset) as u64,
+            // What no message can have, if it is longer.
+            length: u32::try_from(len).unwrap_or(u32::MAX),
+            lkey: self.memory.key.value(),
+        }
+    }
+}
+
+impl Deref for Lease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range lies within memory that lives as long as `memory` and has values in it. Leases are disjoint and
+        // this one is not in any request (it would have been moved there), so nobody writes it: the only
+        // key over it while it is a lease has no remote rights, and the NIC's last access happened before
+        // the completion that returned the lease was taken out of its locked queue.
+        unsafe { std::slice::from_raw_parts(self.memory.memory.start().as_ptr().add(self.offset), self.len) }
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; and `&mut self` makes this the only view.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.memory.memory.start().as_ptr().add(self.offset), self.len)
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
