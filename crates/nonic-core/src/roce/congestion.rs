@@ -16,7 +16,8 @@
 //!   does.
 //!
 //! That holds where the peer tells which packets it lacks. One that only tells the first and throws away what follows
-//! (go-back-N) makes every loss cost what is under way: then a loss takes half of that.
+//! (go-back-N) makes every loss cost what is under way: then a loss takes half of that, but no more than is beyond the pipe or,
+//! if nothing is, an eighth. What fits the pipe is lost for a round trip and costs nobody else anything.
 
 use crate::time::Time;
 
@@ -200,7 +201,9 @@ impl Congestion {
 
     /// A packet was lost, and whatever was sent after it must be sent again: so many bytes were under way in vain.
     pub fn on_gone_back(&mut self, under_way: u64, mtu: u32) {
-        self.shrink_by(under_way / 2, FEWEST_PACKETS, mtu);
+        let beyond = self.window.saturating_sub(self.pipe());
+        let part = beyond.clamp(under_way / 8, under_way / 2);
+        self.shrink_by(part, FEWEST_PACKETS, mtu);
     }
 
     /// Nothing was heard for so long that whatever was known of the path may be wrong.
@@ -243,7 +246,7 @@ impl Congestion {
         // More was under way than arrives in the time of an empty path: what was too much waited in a queue or was lost.
         let arrives = in_time(rate, base);
         let path_is_full = ended.window * 8 > arrives * 9;
-        let pipe = in_time(self.fastest.get(), base);
+        let pipe = self.pipe();
         // What was measured is a round trip old: while the window doubles, it was half as large then.
         let factor = if self.window < self.threshold { 4 } else { 2 };
         self.allowed = (factor * pipe).max(SOCKET_BUFFER).min(self.limit);
@@ -304,6 +307,11 @@ impl Congestion {
             }
             None => {}
         }
+    }
+
+    /// What the path delivers in one round trip; zero if nothing was measured.
+    fn pipe(&self) -> u64 {
+        in_time(self.fastest.get(), self.base.get())
     }
 
     fn shrink_by(&mut self, bytes: u64, fewest_packets: u64, mtu: u32) {

@@ -1,6 +1,6 @@
 //! How much is on its way to a peer: bounded, shared by all connections to it, smaller after loss.
 
-use crate::support::{Fate, Pair, Setup, Side, ms, pattern};
+use crate::support::{Fate, Pair, Setup, Side, Solo, Wire, ms, pattern};
 use crate::{completed, post, recv, sent};
 use nonic_core::{Data, PathMtu, QpState, SendFlags, SendOp, Sge, Status, WindowConfig};
 use nonic_wire::{NakCode, Opcode, Syndrome};
@@ -58,6 +58,34 @@ fn one_packet_may_always_be_under_way() {
     pair.advance(ms(70));
     pair.exchange();
     completed!(pair.a, [(1, Status::Success)]);
+}
+
+#[test]
+fn a_full_window_is_asked_about_unless_an_answer_is_due_anyway() {
+    let mut solo = Solo::new(&narrow(20));
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 60 * MTU);
+    let asks = |wires: &[Wire]| wires.iter().map(Wire::asks_for_ack).collect::<Vec<_>>();
+    let every_fifth = |index: usize| index % 5 == 4;
+    assert_eq!(
+        asks(&solo.transmit()),
+        (0..20).map(every_fifth).collect::<Vec<_>>()
+    );
+    // The peer acknowledges a few that it was not asked about. Nor is it about what these made room for.
+    solo.answer(2, Syndrome::ack());
+    assert_eq!(asks(&solo.transmit()), [false; 3]);
+    // Now no answer is due.
+    solo.answer(19, Syndrome::ack());
+    assert_eq!(
+        asks(&solo.transmit()),
+        (3..20).map(every_fifth).collect::<Vec<_>>()
+    );
+    solo.answer(37, Syndrome::ack());
+    let rest = asks(&solo.transmit());
+    assert!(
+        rest.contains(&true),
+        "nobody would open the window again: {rest:?}"
+    );
 }
 
 #[test]

@@ -325,7 +325,9 @@ impl Requester {
         if packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }
-        let fills_window = peer.is_filled_by(&self.share, cost, mtu, batch.in_turn);
+        // Somebody must open the window again. If an answer is on its way that will do, another for the few packets that the last one
+        // made room for would lead to one for every few packets from then on.
+        let fills_window = self.asked <= self.una && peer.is_filled_by(&self.share, cost, mtu, batch.in_turn);
         self.since_ack_request += 1;
         let ack_request = packet.segment.last
             || fills_window
