@@ -7,6 +7,7 @@ mod receive;
 mod send;
 
 pub use awaited::Fetch;
+pub(crate) use builder::FetchLimits;
 pub use builder::{ConnectOptions, Prepared, QueuePairBuilder};
 pub use receive::ReceiveQueue;
 pub use send::{Peer, RefusedBatch, SendQueue};

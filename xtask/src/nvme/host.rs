@@ -119,7 +119,7 @@ impl Host {
         // Reading from a pipe nobody writes to is a sleep that starts no process: processes are slow in there.
         let line = format!(
             "exec 9<> <(:); end=$((SECONDS + {seconds})); until {condition}; do \
-             [ $SECONDS -lt $end ] || exit 1; read -rt 0.2 -u 9; done"
+             [ $SECONDS -lt $end ] || exit 1; read -rt 0.2 -u 9; done; true"
         );
         self.run(&line, patience + Duration::from_secs(30))
             .map(drop)

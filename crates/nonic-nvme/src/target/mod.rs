@@ -69,7 +69,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// A connection was not accepted.
+    /// A connection was not accepted, or ended before it became a queue.
     Refused {
         /// Whose.
         peer: SocketAddr,
@@ -238,6 +238,7 @@ impl Shared {
         let shape = Shape::of(&queue);
         let completions = domain.device().completion_queue(0)?;
         let builder = domain.queue_pair_builder(&completions).capacity(shape.capacity());
+        let peer = incoming.peer_addr();
         let answer = Accept {
             crqsize: queue.depth(),
         };
@@ -261,8 +262,10 @@ impl Shared {
             let reason = connection.run();
             let controller = connection.controller();
             shared.lock().remove(&number);
-            if let Some(controller) = controller.filter(|_| connection.is_admin()) {
-                shared.end_controller(&controller, reason);
+            match controller {
+                Some(controller) if connection.is_admin() => shared.end_controller(&controller, reason),
+                Some(_) => {}
+                None => (shared.watcher)(Event::Refused { peer, reason }),
             }
         });
         if let Err(error) = spawned {
