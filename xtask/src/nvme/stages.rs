@@ -39,7 +39,7 @@ impl Job {
         } = self;
         format!(
             "fio --name=verify --filename=/mnt/fio --size=96M --ioengine=libaio --direct=1 --rw=randwrite \
-             --bsrange={blocks} --iodepth={depth} --verify=crc32c --verify_fatal=1 --verify_backlog=128 \
+             --bsrange={blocks} --iodepth={depth} --verify=crc32c --verify_fatal=1 --verify_backlog=16 \
              --time_based --runtime={seconds} --group_reporting --output-format=normal"
         )
     }
@@ -147,6 +147,7 @@ fn verify(host: &mut Host, job: Job, fault: Option<&str>) -> Result<String> {
     }
     let said = outcome?;
     ensure!(said.contains("err= 0"), "fio found errors: {said}");
+    ensure!(said.contains("READ: "), "fio has compared nothing: {said}");
     Ok(bandwidth(&said))
 }
 
