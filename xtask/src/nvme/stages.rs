@@ -18,7 +18,7 @@ pub(super) struct Stage {
 const DISK: &str = "/dev/nvme0n1";
 
 /// Commands that only ask or set something, on a slow guest.
-const SHORT: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_secs(120);
 
 /// How a job of fio differs from others.
 #[derive(Copy, Clone)]
