@@ -102,7 +102,7 @@ fn connect(host: &mut Host) -> Result<String> {
     host.run(
         &format!(
             "nvme connect -t rdma -a {ADDRESS} -s 4420 -n {NQN} --reconnect-delay=1 --ctrl-loss-tmo=300 \
-             --keep-alive-tmo=5"
+             --keep-alive-tmo=15"
         ),
         SHORT,
     )?;
