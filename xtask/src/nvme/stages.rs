@@ -5,13 +5,16 @@ use crate::lab::fault_commands;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
+/// Does something with both sides; what is worth telling.
+type Action = Box<dyn Fn(&mut Host) -> Result<String>>;
+
 /// One thing to do.
 pub(super) struct Stage {
     pub(super) name: String,
     /// Whether later ones depend on it.
     pub(super) always: bool,
     /// Does it; what is worth telling.
-    pub(super) run: Box<dyn Fn(&mut Host) -> Result<String>>,
+    pub(super) run: Action,
 }
 
 /// The namespace in the guest.
