@@ -9,6 +9,7 @@ pub mod direct;
 pub mod iwarp;
 pub mod lane;
 pub mod nic;
+pub mod nvme;
 pub mod registry;
 pub mod streams;
 pub mod wire;

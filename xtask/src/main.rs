@@ -14,6 +14,7 @@ mod link;
 mod loom;
 mod mutants;
 mod net;
+mod nvme;
 mod package;
 mod programs;
 mod soak;
@@ -48,6 +49,8 @@ enum Chore {
     Mutants(mutants::Options),
     /// Hosts with a faulty wire between them: try programs there, or measure nonic beside TCP.
     Net(net::Options),
+    /// Have Linux's own NVMe host use a disk of `nonic nvme-target`.
+    Nvme(nvme::Options),
     /// Make what is released: a tarball, a Debian package and a Python wheel.
     Package(package::Options),
     /// Run UCX, libfabric, MPI and what else is built upon verbs on our libraries.
@@ -72,6 +75,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Loom => loom::run(),
         Chore::Mutants(options) => mutants::run(&options),
         Chore::Net(options) => net::run(&options),
+        Chore::Nvme(options) => nvme::run(&options),
         Chore::Package(options) => package::run(&options),
         Chore::Programs(options) => programs::run(&options),
         Chore::Soak(options) => soak::run(&options),

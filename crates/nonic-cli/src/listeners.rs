@@ -1,6 +1,5 @@
 //! Where a server waits for clients: a port of one address, or of every address this host has.
 
-use crate::exchange::DEFAULT_PORT;
 use crate::local_gid::{DeviceChoice, LocalGid, OpenDevices};
 use anyhow::{Context, Result};
 use nonic::{Device, Incoming, ListenError, Listener};
@@ -18,21 +17,22 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Listens at an address, or at every one of the chosen devices.
+    /// Listens at an address, or at a port of every address of the chosen devices.
     pub(crate) fn open(
         bind: Option<SocketAddr>,
+        default_port: u16,
         choice: &DeviceChoice,
         devices: &OpenDevices,
     ) -> Result<Self> {
         let addresses = match bind {
             Some(address) => vec![address],
             None => [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()]
-                .map(|ip| SocketAddr::new(ip, DEFAULT_PORT))
+                .map(|ip| SocketAddr::new(ip, default_port))
                 .to_vec(),
         };
         let one = bind.filter(|address| !address.ip().is_unspecified());
         let local = one.map(|address| devices.find(choice, address)).transpose();
-        let local = local.with_context(|| no_listening(bind))?;
+        let local = local.with_context(|| no_listening(bind, default_port))?;
         let devices = match &local {
             Some(local) => vec![local.device.clone()],
             None => devices.open_all(choice)?,
@@ -51,12 +51,17 @@ impl Listeners {
                     }
                     // An interface without addresses of this family.
                     Err(ListenError::NoAddress(_)) if local.is_none() => {}
-                    Err(error) => return Err(error).with_context(|| no_listening(bind)),
+                    Err(error) => return Err(error).with_context(|| no_listening(bind, default_port)),
                 }
             }
         }
         anyhow::ensure!(!listeners.is_empty(), "no device has an address to listen at");
         Ok(Listeners { listeners, local })
+    }
+
+    /// All of them, each with its device.
+    pub(crate) fn all(&self) -> &[(Device, Listener)] {
+        &self.listeners
     }
 
     /// Where it listens, for people and clients.
@@ -102,9 +107,9 @@ impl Wake for Unpark {
     }
 }
 
-fn no_listening(bind: Option<SocketAddr>) -> String {
+fn no_listening(bind: Option<SocketAddr>, default_port: u16) -> String {
     match bind {
         Some(address) => format!("cannot listen on {address}; choose another with --bind"),
-        None => format!("cannot listen on port {DEFAULT_PORT}; choose another with --bind IP:PORT"),
+        None => format!("cannot listen on port {default_port}; choose another with --bind IP:PORT"),
     }
 }

@@ -1,4 +1,4 @@
-//! The `nonic` command: see the devices, try them, measure them, and run the simulator.
+//! The `nonic` command: see the devices, try them, measure them, serve a disk, and run the simulator.
 //!
 //! Everything here stands on the public API of the `nonic` crate, as any other program would. Two processes
 //! find each other by address and port, through the connection manager, and agree in a few lines of text
@@ -19,6 +19,7 @@ mod listeners;
 mod local_gid;
 mod loopback;
 mod meter;
+mod nvme_target;
 mod output;
 mod pattern;
 mod perf;
@@ -50,6 +51,7 @@ enum Command {
     Devices(devices::Arguments),
     Doctor(doctor::Arguments),
     Ping(ping::Arguments),
+    NvmeTarget(nvme_target::Arguments),
     Perf(perf::Arguments),
     Run(run::Arguments),
     Sim(sim::Arguments),
@@ -81,6 +83,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Devices(arguments) => devices::run(&arguments, cli.json),
         Command::Doctor(arguments) => doctor::run(&arguments, cli.json),
         Command::Ping(arguments) => ping::main(&arguments, cli.json),
+        Command::NvmeTarget(arguments) => nvme_target::main(&arguments, cli.json),
         Command::Perf(arguments) => perf::main(&arguments, cli.json),
         Command::Run(arguments) => run::main(&arguments),
         Command::Sim(arguments) => sim::main(&arguments, cli.json),

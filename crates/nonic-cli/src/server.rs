@@ -4,7 +4,7 @@
 
 use crate::arguments::Serving;
 use crate::conversation::{Conversation, GREETING};
-use crate::exchange::{Message, PEER_TIMEOUT, VERSION, expected};
+use crate::exchange::{DEFAULT_PORT, Message, PEER_TIMEOUT, VERSION, expected};
 use crate::listeners::Listeners;
 use crate::local_gid::{DeviceChoice, LocalGid, OpenDevices};
 use crate::output;
@@ -31,7 +31,7 @@ struct Server {
 }
 
 pub(crate) fn run(arguments: &Serving, choice: &DeviceChoice, json: bool) -> Result<()> {
-    let listeners = Listeners::open(arguments.bind, choice, &OpenDevices::default())?;
+    let listeners = Listeners::open(arguments.bind, DEFAULT_PORT, choice, &OpenDevices::default())?;
     let server = Arc::new(Server {
         json,
         clients: AtomicUsize::new(0),

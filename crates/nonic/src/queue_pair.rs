@@ -9,6 +9,7 @@ mod send;
 
 pub use awaited::Fetch;
 pub use binding::WindowRequest;
+pub(crate) use builder::FetchLimits;
 pub use builder::{ConnectOptions, Prepared, QueuePairBuilder};
 pub use receive::ReceiveQueue;
 pub use send::{Peer, RefusedBatch, SendQueue};

@@ -4,7 +4,7 @@ use super::case::{Case, Direction, Family, Opposite};
 use super::commands::{self, Readiness, Side, Terms};
 use super::gids::Gids;
 use crate::dist::Dist;
-use crate::lab::{Finished, Guest, Lab, POLL_INTERVAL, Process, last_lines, siw};
+use crate::lab::{Finished, Guest, Lab, POLL_INTERVAL, Process, fault_commands, last_lines, siw};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -316,16 +316,7 @@ impl<'a> Bench<'a> {
 
 /// Disturbs what the guest sends and, through an intermediate device, what it receives; or stops that.
 pub(super) fn disturb(guest: &mut Guest, fault: Option<&str>, mtu: u32) -> Result<()> {
-    let line = match fault {
-        Some(fault) => format!(
-            "tc qdisc add dev eth0 root netem {fault} limit 10000 && ip link set ifb0 mtu {mtu} up && \
-             tc qdisc add dev ifb0 root netem {fault} limit 10000 && tc qdisc add dev eth0 ingress && \
-             tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0"
-        ),
-        None => "tc qdisc del dev eth0 ingress; tc qdisc del dev ifb0 root; tc qdisc del dev eth0 root; true"
-            .to_owned(),
-    };
-    guest.run(&line).map(drop)
+    guest.run(&fault_commands(fault, mtu)).map(drop)
 }
 
 /// Whether somebody listens on a TCP port, by the kernel's tables.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What a guest must have; what these need is found out.
-const MODULES: [&str; 20] = [
+const MODULES: [&str; 24] = [
     "virtio_pci",
     "virtio_net",
     "virtio_rng",
@@ -34,7 +34,14 @@ const MODULES: [&str; 20] = [
     "cls_matchall",
     "act_mirred",
     "ifb",
+    "nvme_core",
+    "nvme_fabrics",
+    "nvme_rdma",
+    "ext4",
 ];
+
+/// Where the list of modules is kept that the cached ones were chosen by.
+const WANTED: &str = "wanted";
 
 /// The two files QEMU boots.
 #[derive(Clone, Debug)]
@@ -50,6 +57,11 @@ impl Kernel {
         let image = folder.join("vmlinux");
         let modules = folder.join("modules");
         if !image.exists() || !modules.exists() {
+            return Ok(None);
+        }
+        // Fetched by a program that wanted other modules.
+        let wanted = std::fs::read_to_string(folder.join(WANTED)).unwrap_or_default();
+        if wanted != MODULES.join("\n") {
             return Ok(None);
         }
         // Cheap to make, and made of this program's own files: never stale.
@@ -80,7 +92,12 @@ impl Kernel {
             .context("cannot start dpkg-deb")?;
         ensure!(status.success(), "cannot unpack {}", archive.display());
         let compressed = only_file(&unpacked.join("boot"), "amd64")?;
-        select_modules(&unpacked.join("lib/modules"), &folder.join("modules"))?;
+        let modules = folder.join("modules");
+        if modules.exists() {
+            std::fs::remove_dir_all(&modules)?;
+        }
+        select_modules(&unpacked.join("lib/modules"), &modules)?;
+        std::fs::write(folder.join(WANTED), MODULES.join("\n"))?;
         decompress(&compressed, &folder.join("vmlinux"))?;
         std::fs::remove_dir_all(&unpacked)?;
         std::fs::remove_file(&archive)?;

@@ -8,6 +8,7 @@
 //! Read first: [`Lab`] (wire and folder), then [`Guest`].
 
 mod console;
+mod faults;
 mod guest;
 mod health;
 mod initramfs;
@@ -15,6 +16,7 @@ mod kernel;
 mod process;
 pub(crate) mod siw;
 
+pub(crate) use faults::fault_commands;
 pub(crate) use guest::{Guest, Task};
 pub(crate) use health::Breakdown;
 pub(crate) use process::{Finished, POLL_INTERVAL, Process, last_lines};

@@ -4,7 +4,7 @@ use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::private_data::PrivateData;
-use crate::queue_pair::{ConnectOptions, Prepared, QueuePairBuilder};
+use crate::queue_pair::{ConnectOptions, FetchLimits, Prepared, QueuePairBuilder};
 use crate::route::source_of;
 use crate::transport::Connected;
 use nonic_core::cm::{CmEvent, ConnectParams, ConnectResponse, Route};
@@ -157,10 +157,13 @@ impl<T: Connected> Connecting<T> {
             .min(handle.device.engine.config().max_rd_atomic);
         let options = ConnectOptions {
             rnr_retries: response.rnr_retry_count,
-            fetches: response.initiator_depth.min(fetches),
             ..self.options
         };
-        let pair = prepared.connect_by_cm(&endpoint, &options)?;
+        let fetches = FetchLimits {
+            begun: response.initiator_depth.min(fetches),
+            answered: response.responder_resources.min(fetches),
+        };
+        let pair = prepared.connect_by_cm(&endpoint, &options, fetches)?;
         handle.device.engine.establish(handle.id, &[])?;
         let said = PrivateData::new(response.private_data);
         Ok(Connection::new(pair, &options, said, self.peer, handle))

@@ -5,7 +5,7 @@ use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::private_data::PrivateData;
-use crate::queue_pair::{ConnectOptions, QueuePairBuilder};
+use crate::queue_pair::{ConnectOptions, FetchLimits, QueuePairBuilder};
 use crate::transport::Connected;
 use futures_core::Stream;
 use nonic_core::cm::{AcceptParams, CmError, CmEvent, ConnectRequest};
@@ -190,10 +190,10 @@ impl Incoming {
         prepared.permit(options)?;
         let own = prepared.endpoint();
         let limit = options.fetches.min(handle.device.engine.config().max_rd_atomic);
-        let fetches = request
-            .initiator_depth
-            .min(request.responder_resources)
-            .min(limit);
+        let fetches = FetchLimits {
+            begun: request.initiator_depth.min(limit),
+            answered: request.responder_resources.min(limit),
+        };
         let endpoint = Endpoint {
             ip: request.route.remote,
             qpn: request.remote_qpn,
@@ -206,13 +206,12 @@ impl Incoming {
             retries: request.retry_count,
             rnr_retries: request.rnr_retry_count,
             timeout: request.ack_timeout,
-            fetches,
             ..*options
         };
-        let pair = prepared.connect_by_cm(&endpoint, &options)?;
+        let pair = prepared.connect_by_cm(&endpoint, &options, fetches)?;
         let params = AcceptParams {
-            responder_resources: fetches,
-            initiator_depth: fetches,
+            responder_resources: fetches.answered,
+            initiator_depth: fetches.begun,
             rnr_retry_count: options.rnr_retries,
             private_data,
             ..AcceptParams::new(own.qpn, own.psn)

@@ -251,6 +251,24 @@ impl Default for ConnectOptions {
     }
 }
 
+/// READs and atomics under way, as the two ends agreed. A side that only answers, as hosts of storage do, begins none.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct FetchLimits {
+    /// By us.
+    pub(crate) begun: u8,
+    /// By the peer.
+    pub(crate) answered: u8,
+}
+
+impl FetchLimits {
+    fn both(limit: u8) -> Self {
+        FetchLimits {
+            begun: limit,
+            answered: limit,
+        }
+    }
+}
+
 /// A queue pair that is not connected yet. Receives can be posted already.
 ///
 /// ```
@@ -305,7 +323,8 @@ impl<T: Connected> Prepared<T> {
         options: &ConnectOptions,
     ) -> Result<QueuePair<T>, ModifyError> {
         let own = self.handle.endpoint.psn;
-        self.connect_from(peer, options, own, peer.psn)
+        let fetches = FetchLimits::both(options.fetches);
+        self.connect_from(peer, options, fetches, own, peer.psn)
     }
 
     /// The same between sides that choose each other's first number, as the connection manager's messages have it.
@@ -313,13 +332,14 @@ impl<T: Connected> Prepared<T> {
         self,
         peer: &Endpoint,
         options: &ConnectOptions,
+        fetches: FetchLimits,
     ) -> Result<QueuePair<T>, ModifyError> {
         if self.handle.domain.device.netdev().wire == Wire::Iwarp {
             // The connection itself has connected it, or will.
             return Ok(self.into_pair());
         }
         let own = self.handle.endpoint.psn;
-        self.connect_from(peer, options, peer.psn, own)
+        self.connect_from(peer, options, fetches, peer.psn, own)
     }
 
     /// Says what the peer may do, before there is one: over iWARP it may send as soon as it has accepted.
@@ -337,6 +357,7 @@ impl<T: Connected> Prepared<T> {
         self,
         peer: &Endpoint,
         options: &ConnectOptions,
+        fetches: FetchLimits,
         first_sent: Psn,
         first_received: Psn,
     ) -> Result<QueuePair<T>, ModifyError> {
@@ -360,7 +381,7 @@ impl<T: Connected> Prepared<T> {
             path_mtu: Some(mtu),
             dest_qpn: Some(peer.qpn),
             rq_psn: Some(first_received),
-            max_dest_rd_atomic: reliable.then_some(options.fetches),
+            max_dest_rd_atomic: reliable.then_some(fetches.answered),
             min_rnr_timer: reliable.then_some(options.rnr_timer),
             ..QpAttributes::default()
         })?;
@@ -370,7 +391,7 @@ impl<T: Connected> Prepared<T> {
             timeout: reliable.then_some(options.timeout),
             retry_count: reliable.then_some(options.retries),
             rnr_retry: reliable.then_some(options.rnr_retries),
-            max_rd_atomic: reliable.then_some(options.fetches),
+            max_rd_atomic: reliable.then_some(fetches.begun),
             ..QpAttributes::default()
         })?;
         Ok(self.into_pair())

@@ -1,0 +1,92 @@
+//! Linux's own `nvme-rdma`, on rxe in a guest, and `nonic nvme-target` here, on one wire.
+//!
+//! The kernel is the judge: it discovers, connects, partitions, makes a file system, mounts it, and has fio write and verify,
+//! also on a wire that loses packets; then the target is killed and started anew, and the kernel must come back by itself.
+//!
+//! Read first: [`stages`].
+
+mod host;
+mod stages;
+
+use crate::dist::{self, Dist};
+use crate::host::install;
+use crate::lab::{self, Lab};
+use anyhow::{Result, ensure};
+use host::Host;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Packets of 4 KiB fit.
+const MTU: u32 = 4200;
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    build: dist::Options,
+    /// A few seconds of everything, instead of a minute of fio
+    #[arg(long)]
+    quick: bool,
+    /// Only stages whose name contains this; the guest is connected anyway
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Write what is on the wire to this file
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Do not build; use this command
+    #[arg(long, value_name = "FILE")]
+    nonic: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !lab::is_inside() {
+        lab::prepare()?;
+        install(&[
+            ("/usr/sbin/nvme", "nvme-cli"),
+            ("/usr/bin/fio", "fio"),
+            ("/usr/sbin/mkfs.ext4", "e2fsprogs"),
+            ("/usr/sbin/sfdisk", "fdisk"),
+        ])?;
+        if options.capture.is_some() {
+            install(&[("/usr/bin/tcpdump", "tcpdump")])?;
+        }
+        if options.nonic.is_none() {
+            Dist::build(&options.build)?;
+        }
+        return Err(lab::enter());
+    }
+    let nonic = match &options.nonic {
+        Some(path) => path.clone(),
+        None => Dist::built(&options.build)?.nonic(),
+    };
+    let lab = Lab::new(MTU)?;
+    let began = Instant::now();
+    let guest = lab.boot(1, 768, 1)?;
+    eprintln!("guest up after {:.1} s", began.elapsed().as_secs_f32());
+    let mut host = Host::new(&lab, guest, nonic, options.capture.as_deref())?;
+    let mut failed = 0;
+    for stage in stages::all(options.quick) {
+        if !stage.name.contains(&options.only) && !stage.always {
+            continue;
+        }
+        let began = Instant::now();
+        let outcome = (stage.run)(&mut host);
+        let seconds = began.elapsed().as_secs_f32();
+        match &outcome {
+            Ok(said) => println!("{:<44} passed  {seconds:>6.1} s  {said}", stage.name),
+            Err(error) => {
+                println!("{:<44} FAILED  {seconds:>6.1} s  {error:#}", stage.name);
+                println!("{}", host.circumstances());
+                failed += 1;
+                // What comes after needs what this should have done.
+                break;
+            }
+        }
+    }
+    ensure!(
+        failed == 0,
+        "Linux's nvme-rdma and nonic do not understand each other"
+    );
+    println!("nvme: all stages passed");
+    Ok(())
+}
