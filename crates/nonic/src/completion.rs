@@ -4,6 +4,8 @@
 //! Whoever looks into the queue takes what there is, for everybody: what others wait for is delivered to them, and what the program
 //! polls for is set aside until it does.
 
+mod waiting;
+
 use crate::cm_dispatcher::EventChannel;
 use crate::device::Device;
 use crate::memory::{Buffers, Lease};

@@ -72,6 +72,7 @@ pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
 pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{Config, DirectRoad, LaneRoad, LinkCounters, OpenError, roads};
 pub use nonic_wire::cm::RejectReason;
+pub use pool::Recycler;
 pub use queue_pair::Fetch;
 pub use request::{Receive, Received, Request, RequestError, RequestFailed};
 pub use transport::{Connected, Datagram, Reliable};

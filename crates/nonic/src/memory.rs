@@ -5,7 +5,7 @@
 //! turns it into something that is no slice any more.
 
 use crate::device::Domain;
-use crate::pool::Home;
+use crate::pool::{Home, Recycler};
 use nonic_core::{Access, Key, KeyError, KeySpec, Region};
 use nonic_engine::memory::Pages;
 use smallvec::SmallVec;
@@ -110,14 +110,15 @@ impl Lease {
         })
     }
 
-    /// The first `len` bytes, as a buffer of a pool.
-    pub(crate) fn pooled(self, len: usize, home: impl FnOnce(Lease) -> Home) -> Lease {
+    /// Its first `len` bytes. When the last part of them is dropped, wherever it is by then, all of it goes to `recycler`; not
+    /// before the NIC is done with it, nor while a peer can reach it.
+    pub fn recycled_by(self, recycler: Arc<dyn Recycler>, len: usize) -> Lease {
         let (memory, offset) = (Arc::clone(&self.memory), self.offset);
         Lease {
             memory,
             offset,
             len: len.min(self.len),
-            home: Some(Arc::new(home(self))),
+            home: Some(Arc::new(Home::new(recycler, self))),
         }
     }
 

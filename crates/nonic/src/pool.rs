@@ -35,17 +35,39 @@ struct Shared {
     free: [Mutex<Vec<Lease>>; CLASSES.len()],
 }
 
+/// Takes buffers back that nobody uses any more, to give them out again: see [`Lease::recycled_by`].
+pub trait Recycler: Send + Sync {
+    /// Here is one again, as it was given out, with whatever is in it.
+    fn recycle(&self, lease: Lease);
+}
+
 /// Where a buffer goes back to when the last part of it is dropped.
 pub(crate) struct Home {
-    pool: Arc<Shared>,
-    class: usize,
+    recycler: Arc<dyn Recycler>,
     whole: Option<Lease>,
+}
+
+impl Home {
+    pub(crate) fn new(recycler: Arc<dyn Recycler>, whole: Lease) -> Self {
+        Home {
+            recycler,
+            whole: Some(whole),
+        }
+    }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(whole) = self.whole.take() {
-            self.pool.lock(self.class).push(whole);
+            self.recycler.recycle(whole);
+        }
+    }
+}
+
+impl Recycler for Shared {
+    fn recycle(&self, lease: Lease) {
+        if let Some(class) = CLASSES.iter().position(|size| lease.len() == *size) {
+            self.lock(class).push(lease);
         }
     }
 }
@@ -75,11 +97,7 @@ impl Pool {
             Some(whole) => whole,
             None => self.shared.grow(class)?,
         };
-        Ok(whole.pooled(len, |whole| Home {
-            pool: Arc::clone(&self.shared),
-            class,
-            whole: Some(whole),
-        }))
+        Ok(whole.recycled_by(Arc::clone(&self.shared) as Arc<dyn Recycler>, len))
     }
 
     /// A buffer with a copy of `bytes`.

@@ -22,6 +22,9 @@ pub const OFFERS: usize = 8;
 /// Credits that are used, however many a peer gives: what is sent and not taken yet is kept here.
 const MOST_CREDITS: u16 = 1024;
 
+/// Frames that are posted and not completed, at most; more wait here for their turn.
+const SEND_SLOTS: usize = 64;
+
 /// Frames beside messages that can be waiting to be looked at: one finish for each offer, two that return credits, and one each of
 /// hello, end, end seen, trial done and cut-off.
 const RESERVE: usize = OFFERS + 2 + 5;
@@ -162,6 +165,7 @@ pub struct Machine<P, Q> {
     /// Bytes that may be read ahead of the program.
     read_ahead: u64,
     cutoff: u64,
+    cutoff_told: bool,
     closed: bool,
 
     may_send: bool,
@@ -202,6 +206,7 @@ impl<P, Q> Machine<P, Q> {
             peer,
             read_ahead,
             cutoff: 0,
+            cutoff_told: false,
             closed: false,
             may_send: connector,
             credits: peer.credits,
@@ -235,9 +240,9 @@ impl<P, Q> Machine<P, Q> {
         usize::from(credits) + RESERVE
     }
 
-    /// How many frames may be posted and not completed: room for all that can be due at once.
-    pub fn send_slots(&self) -> usize {
-        usize::from(self.peer.credits) + RESERVE
+    /// How many frames [`Machine::poll`] asks for before some have completed, whatever the peer.
+    pub fn most_send_slots() -> usize {
+        SEND_SLOTS
     }
 
     /// Messages up to this length go in frames, longer ones are offered.
@@ -248,6 +253,20 @@ impl<P, Q> Machine<P, Q> {
     /// Sets the cut-off, at most what the peer's frames hold.
     pub fn set_cutoff(&mut self, cutoff: u64) {
         self.cutoff = cutoff.min(u64::from(self.peer.frame_bytes) - HEADER_BYTES as u64);
+    }
+
+    /// Whether the peer has said what the cut-off is.
+    pub fn is_cutoff_told(&self) -> bool {
+        self.cutoff_told
+    }
+
+    /// Whether no message will come, and all that came were taken.
+    pub fn is_at_end(&self) -> bool {
+        match self.inbox.front() {
+            None => self.peer_ended || self.closed,
+            Some(Slot::Ready { .. }) => false,
+            Some(_) => self.closed,
+        }
     }
 
     /// Tells the peer this side's cut-off, once.
@@ -383,7 +402,7 @@ impl<P, Q> Machine<P, Q> {
         if let Some(read) = self.next_read() {
             return Some(read);
         }
-        if self.posted >= self.send_slots() {
+        if self.posted >= SEND_SLOTS {
             return None;
         }
         let (mut frame, payload) = match self.next_control() {
@@ -494,34 +513,36 @@ impl<P, Q> Machine<P, Q> {
         Taken::Message(message)
     }
 
-    /// A frame of the peer's, as it was received; `payload` is asked for what follows a message's header.
-    pub fn receive(&mut self, bytes: &[u8], payload: impl FnOnce() -> Q) -> Result<(), ProtocolError> {
-        let frame = Frame::parse(bytes)?;
+    /// A frame of the peer's; `payload` is asked for what follows the header of a message.
+    pub fn receive(&mut self, frame: &Frame, payload: impl FnOnce() -> Q) -> Result<(), Violation> {
         if self.heard == (frame.kind == Kind::Hello) {
-            return Err(Violation::Hello.into());
+            return Err(Violation::Hello);
         }
         self.heard = true;
         self.may_send = true;
         self.add_credits(frame.credits)?;
         match frame.kind {
             Kind::Hello | Kind::Credit => {}
-            Kind::Message | Kind::Offer => self.receive_message(&frame, payload)?,
+            Kind::Message | Kind::Offer => self.receive_message(frame, payload)?,
             Kind::Finish => self.finish(frame.sequence)?,
             Kind::End => {
                 if self.peer_ended || frame.sequence != self.expected() {
-                    return Err(Violation::OutOfOrder.into());
+                    return Err(Violation::OutOfOrder);
                 }
                 (self.peer_ended, self.end_seen_due) = (true, true);
             }
             Kind::EndSeen => match self.own_end {
                 OwnEnd::Said => self.own_end = OwnEnd::Seen,
-                _ => return Err(Violation::Unasked.into()),
+                _ => return Err(Violation::Unasked),
             },
-            Kind::Trial | Kind::TrialOffer => self.receive_trial(&frame)?,
+            Kind::Trial | Kind::TrialOffer => self.receive_trial(frame)?,
             Kind::TrialDone => {
                 self.trial.take().ok_or(Violation::Unasked)?;
             }
-            Kind::Cutoff => self.set_cutoff(frame.length),
+            Kind::Cutoff => {
+                self.set_cutoff(frame.length);
+                self.cutoff_told = true;
+            }
         }
         Ok(())
     }
