@@ -88,10 +88,10 @@ pub(crate) async fn measure(shared: &Shared) -> Result<Cutoff, Error> {
     let mut below = 0;
     let mut length = SHORTEST.min(longest);
     loop {
-        let (Some(framed), Some(read)) = (
-            median(shared, length, false, deadline).await?,
-            median(shared, length, true, deadline).await?,
-        ) else {
+        let Some(framed) = median(shared, length, false, deadline).await? else {
+            return Ok(Cutoff::default());
+        };
+        let Some(read) = median(shared, length, true, deadline).await? else {
             return Ok(Cutoff::default());
         };
         if read < framed {

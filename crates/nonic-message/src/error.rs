@@ -42,6 +42,9 @@ pub enum Error {
     /// A call was not answered in time.
     #[error("the call was not answered in time")]
     Deadline,
+    /// The peer sent something else than a request.
+    #[error("the peer sent a message that is no request")]
+    NotACall,
 }
 
 /// Why a channel ended. It stays the same once it is known.

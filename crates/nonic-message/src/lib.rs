@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "channel")]
+mod call;
+#[cfg(feature = "channel")]
 mod channel;
 #[cfg(feature = "channel")]
 mod cutoff;
@@ -22,6 +24,8 @@ mod registration_cache;
 #[cfg(feature = "channel")]
 mod timer;
 
+#[cfg(feature = "channel")]
+pub use call::{Call, Caller, NextRequest, Request, Responder, Response};
 #[cfg(feature = "channel")]
 pub use channel::{Channel, Close, Flush, Receiver, Recv, Send, Sender, TrySendError};
 #[cfg(feature = "channel")]
