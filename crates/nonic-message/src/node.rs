@@ -1,7 +1,7 @@
 //! Where channels begin: a device, its memory, and what this program wants of its channels.
 
 use crate::channel::Channel;
-use crate::cutoff::{self, Cutoff};
+use crate::cutoff::{self, Cutoff, CutoffSource};
 use crate::driver::{Outgoing, Shared, block_on};
 use crate::error::Error;
 use crate::listener::ChannelListener;
@@ -196,7 +196,7 @@ impl Node {
             None => {
                 let measured = cutoff::measure(channel.shared()).await?;
                 let mut cutoffs = self.cutoffs();
-                if cutoffs.len() < REMEMBERED {
+                if cutoffs.len() < REMEMBERED && measured.source == CutoffSource::Measured {
                     cutoffs.insert(peer.ip(), measured);
                 }
                 measured

@@ -264,9 +264,13 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let poll = |future: &mut Pin<&mut F>| future.as_mut().poll(&mut Context::from_waker(&waker));
     loop {
         let start = Instant::now();
-        while start.elapsed() < SPIN {
+        // At least once: what woke us is not announced again.
+        loop {
             if let Poll::Ready(result) = poll(&mut future) {
                 return result;
+            }
+            if start.elapsed() >= SPIN {
+                break;
             }
         }
         std::thread::park();

@@ -177,7 +177,10 @@ pub struct Machine<P, Q> {
     /// What is offered as a trial, or `None` for one that is in a frame.
     trial: Option<Option<P>>,
     own_end: OwnEnd,
-    posted: usize,
+    /// Frames that are posted and not completed, in order: whether each was a message.
+    posted: VecDeque<bool>,
+    /// When the connection ended, messages had not completed.
+    left_behind: bool,
 
     heard: bool,
     inbox: VecDeque<Slot<Q>>,
@@ -216,7 +219,8 @@ impl<P, Q> Machine<P, Q> {
             offers: VecDeque::new(),
             trial: None,
             own_end: OwnEnd::Open,
-            posted: 0,
+            posted: VecDeque::new(),
+            left_behind: false,
             heard: connector,
             inbox: VecDeque::new(),
             first: 0,
@@ -370,19 +374,29 @@ impl<P, Q> Machine<P, Q> {
         }
     }
 
-    /// Whether the peer has seen this side's end, and so all that came before.
+    /// Whether the peer has seen this side's end, and so all that came before. One that has said its own end and then left has seen
+    /// all that it wanted, if everything had been sent.
     pub fn is_end_seen(&self) -> bool {
-        self.own_end == OwnEnd::Seen
+        let left = self.closed && self.peer_ended && !self.left_behind;
+        self.own_end == OwnEnd::Seen || left
     }
 
     /// Whether all that was sent has left: frames have completed, and offered messages were read.
     pub fn is_flushed(&self) -> bool {
-        self.messages.is_empty() && self.posted == 0 && self.offers.is_empty() && self.control.is_empty()
+        self.messages.is_empty()
+            && self.posted.is_empty()
+            && self.offers.is_empty()
+            && self.control.is_empty()
     }
 
     /// The connection has ended. What has arrived can still be taken.
     pub fn close(&mut self) {
+        if self.closed {
+            return;
+        }
         self.closed = true;
+        self.left_behind =
+            !self.messages.is_empty() || !self.offers.is_empty() || self.posted.contains(&true);
         self.messages.clear();
         self.control.clear();
         self.offers.clear();
@@ -402,7 +416,7 @@ impl<P, Q> Machine<P, Q> {
         if let Some(read) = self.next_read() {
             return Some(read);
         }
-        if self.posted >= SEND_SLOTS {
+        if self.posted.len() >= SEND_SLOTS {
             return None;
         }
         let (mut frame, payload) = match self.next_control() {
@@ -410,7 +424,8 @@ impl<P, Q> Machine<P, Q> {
             None => self.messages.pop_front().or_else(|| self.last_words())?,
         };
         frame.credits = std::mem::take(&mut self.owed);
-        self.posted += 1;
+        self.posted
+            .push_back(matches!(frame.kind, Kind::Message | Kind::Offer));
         Some(Action::Send { frame, payload })
     }
 
@@ -466,9 +481,9 @@ impl<P, Q> Machine<P, Q> {
         Some(Action::Read { id, remote, length })
     }
 
-    /// A frame that was posted has completed.
+    /// The frame that was posted first has completed.
     pub fn sent(&mut self) {
-        self.posted = self.posted.saturating_sub(1);
+        self.posted.pop_front();
     }
 
     /// A READ has completed, and here is what it read.

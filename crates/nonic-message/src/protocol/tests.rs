@@ -251,6 +251,28 @@ fn the_end_comes_after_all_messages_and_is_seen_when_they_are_here() {
 }
 
 #[test]
+fn a_peer_that_ends_and_leaves_has_seen_what_was_sent_and_no_more() {
+    let end = Frame::control(Kind::End, 0);
+    for (completed, seen) in [(true, true), (false, false)] {
+        let mut side = acceptor();
+        side.send(vec![1], 1);
+        assert_eq!(posts(&mut side).len(), 1);
+        if completed {
+            side.sent();
+        }
+        receives(&mut side, end, b"").expect("the end");
+        side.end();
+        assert_eq!(posts(&mut side), [(Kind::EndSeen, 0, 0), (Kind::End, 1, 0)]);
+        side.close();
+        assert_eq!(side.is_end_seen(), seen);
+    }
+    let mut side = acceptor();
+    side.end();
+    side.close();
+    assert!(!side.is_end_seen(), "the peer did not say that it ends");
+}
+
+#[test]
 fn an_end_that_skips_messages_ends_the_connection() {
     let outcome = receives(&mut acceptor(), Frame::control(Kind::End, 1), b"");
     assert_eq!(violation(outcome), Violation::OutOfOrder);
