@@ -287,6 +287,21 @@ impl<P, Q> Machine<P, Q> {
         self.peer.message_bytes
     }
 
+    /// Messages that may be sent before the peer returns credits.
+    pub fn credits(&self) -> u16 {
+        self.credits
+    }
+
+    /// Credits that go back to the peer with the next frame.
+    pub fn owed(&self) -> u16 {
+        self.owed
+    }
+
+    /// Messages that are here and were not taken.
+    pub fn arrived(&self) -> usize {
+        self.inbox.len() - self.unread
+    }
+
     /// Whether a message of this length goes in a frame.
     pub fn is_eager(&self, length: u64) -> bool {
         length <= self.cutoff
