@@ -1,4 +1,53 @@
 //! Messages of any size between two programs, over RDMA with no NIC.
+//!
+//! ```
+//! use nonic_message::Node;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! # runtime.block_on(async {
+//! let node = Node::open("roce_lo")?;
+//! let listener = node.listen("127.0.0.1:0".parse()?)?;
+//!
+//! let client = async {
+//!     let mut channel = node.connect(listener.local_addr()).await?;
+//!     channel.send(b"short: travels in a frame").await?;
+//!     let mut picture = channel.buffer(1_000_000)?; // registered memory
+//!     picture.fill(7);
+//!     channel.send(picture).await?; // long: read by the receiver, without a copy
+//!     channel.close().await // all has arrived
+//! };
+//! let server = async {
+//!     let mut channel = listener.accept().await?;
+//!     let mut lengths = Vec::new();
+//!     while let Some(message) = channel.recv().await? {
+//!         lengths.push(message.len());
+//!     }
+//!     Ok::<_, nonic_message::Error>(lengths)
+//! };
+//! let (sent, lengths) = tokio::join!(client, server);
+//! sent?;
+//! assert_eq!(lengths?, [25, 1_000_000]);
+//! # Ok(()) })
+//! # }
+//! ```
+//!
+//! Everything that is awaited can be waited for by a thread instead: `.wait()`, `.wait_within(timeout)`.
+//!
+//! # What to read first
+//!
+//! - [`Node`]: a device with memory for messages; it connects and listens.
+//! - [`Channel`]: sends and receives; [`Channel::split`] for two tasks or threads. Whoever writes futures by hand finds `poll_` methods at
+//!   [`Sender`], [`Receiver`] and [`ChannelListener`].
+//! - [`Buffer`] and [`Message`]: registered memory that is sent and received without a copy.
+//! - [`Caller`] and [`Responder`]: requests and responses.
+//! - [`protocol`]: the machine behind it, without I/O. `docs/messages.md` has it in plain words and byte by byte.
+//!
+//! # What cannot happen
+//!
+//! A message is not lost, doubled, cut or overtaken while its channel lives, whoever drops which future when. Memory of yours is not
+//! read by a peer that was not offered it, nor after it has said that it is done. A peer that dies, or sends nonsense, is an error; it
+//! is no hang, no panic and no growing memory.
 
 #![forbid(unsafe_code)]
 
