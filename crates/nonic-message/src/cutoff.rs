@@ -2,8 +2,7 @@
 //!
 //! A frame costs a copy on the way to the wire and, through a receive, out of it; an offered message costs a registration and one more
 //! trip. Which is less depends on the processor, the wire and whether the two share a host. So the side that connects sends
-//! trials of growing lengths both ways, one at a time, and takes the first length at which reading is quicker. The other side is
-//! told. If the peer is too slow to answer, the usual length is used.
+//! trials of growing lengths both ways, one at a time, until reading is quicker at two lengths in a row. The other side is told. If the peer is too slow to answer, the usual length is used.
 
 use crate::driver::Shared;
 use crate::error::Error;
@@ -17,8 +16,10 @@ use std::time::{Duration, Instant};
 
 /// What is used until something is measured.
 const USUAL: u64 = 4096;
-/// Trials of one length, each way; the median counts.
-const REPETITIONS: usize = 9;
+/// Trials of one length, each way.
+const REPETITIONS: usize = 10;
+/// So many lengths in a row must be read more quickly before it is believed.
+const CONVINCED: u32 = 2;
 /// The shortest length that is tried.
 const SHORTEST: usize = 256;
 /// All trials together take no longer.
@@ -85,21 +86,17 @@ pub(crate) async fn measure(shared: &Shared) -> Result<Cutoff, Error> {
         state.machine.set_cutoff(u64::MAX);
         state.machine.cutoff() as usize
     });
-    let mut below = 0;
-    let mut length = SHORTEST.min(longest);
-    loop {
-        let Some(framed) = median(shared, length, false, deadline).await? else {
-            return Ok(Cutoff::default());
-        };
-        let Some(read) = median(shared, length, true, deadline).await? else {
-            return Ok(Cutoff::default());
-        };
-        if read < framed {
-            return Ok(Cutoff::measured(below));
+    // Shorter ones are not worth a key, whatever a busy machine makes of the trials.
+    let mut cutoff = SHORTEST.min(longest);
+    let (mut length, mut slower) = (cutoff, 0);
+    while let Some((framed, read)) = quickest(shared, length, deadline).await? {
+        if framed <= read {
+            (cutoff, slower) = (length, 0);
+        } else {
+            slower += 1;
         }
-        below = length as u64;
-        if length == longest {
-            return Ok(Cutoff::measured(below));
+        if slower == CONVINCED || length == longest {
+            return Ok(Cutoff::measured(cutoff as u64));
         }
         // Steps of about 1.4, so that the answer is not far off.
         let step = if length.is_power_of_two() {
@@ -109,25 +106,27 @@ pub(crate) async fn measure(shared: &Shared) -> Result<Cutoff, Error> {
         };
         length = (length + step).min(longest);
     }
+    Ok(Cutoff::default())
 }
 
-/// How long a trial of this length takes; `None` if there is no time left.
-async fn median(
+/// The shortest times of trials of this length, in a frame and read; `None` if there is no time left. They take turns, and the
+/// shortest count: whatever else the machine does makes times longer, never shorter.
+async fn quickest(
     shared: &Shared,
     length: usize,
-    read: bool,
     deadline: Instant,
-) -> Result<Option<Duration>, Error> {
-    let mut times = [Duration::ZERO; REPETITIONS];
-    for time in &mut times {
-        let start = Instant::now();
-        if !trial(shared, length, read, deadline).await? {
-            return Ok(None);
+) -> Result<Option<(Duration, Duration)>, Error> {
+    let mut shortest = [Duration::MAX; 2];
+    for _ in 0..REPETITIONS {
+        for (time, read) in shortest.iter_mut().zip([false, true]) {
+            let start = Instant::now();
+            if !trial(shared, length, read, deadline).await? {
+                return Ok(None);
+            }
+            *time = start.elapsed().min(*time);
         }
-        *time = start.elapsed();
     }
-    times.sort_unstable();
-    Ok(Some(times[REPETITIONS / 2]))
+    Ok(Some((shortest[0], shortest[1])))
 }
 
 /// One trial; `false` if there was no time for it.

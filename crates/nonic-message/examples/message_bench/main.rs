@@ -173,14 +173,18 @@ impl Bench {
             for (index, (_, channel)) in channels.iter_mut().enumerate() {
                 let count = 50;
                 self.tell(&format!("ack {index} {}", count * lengths.len()))?;
-                let start = Instant::now();
-                for length in lengths.iter().cycle().take(count * lengths.len()) {
-                    let buffer = channel.buffer(*length)?;
-                    channel.send(buffer).wait()?;
-                    channel.recv().wait()?.ok_or("the peer left")?;
+                let mut sum = 0.0;
+                for length in &lengths {
+                    let time = typical(count, || {
+                        let buffer = channel.buffer(*length)?;
+                        channel.send(buffer).wait()?;
+                        channel.recv().wait()?.ok_or("the peer left")?;
+                        Ok(())
+                    })?;
+                    sum += micros(time);
                 }
                 if round > 0 {
-                    times[index].push(micros(start.elapsed()) / (count * lengths.len()) as f64);
+                    times[index].push(sum / lengths.len() as f64);
                 }
             }
         }
@@ -256,12 +260,23 @@ fn fixed(cutoff: u64) -> Options {
 /// How long a round trip takes.
 fn ping(channel: &mut Channel, count: usize, length: usize) -> Outcome<Duration> {
     let bytes = vec![1; length];
-    let start = Instant::now();
-    for _ in 0..count {
+    typical(count, || {
         channel.send(&bytes).wait()?;
         channel.recv().wait()?.ok_or("the peer left")?;
+        Ok(())
+    })
+}
+
+/// The median of so many times: those in which the machine did something else do not count.
+fn typical(count: usize, mut step: impl FnMut() -> Outcome<()>) -> Outcome<Duration> {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let start = Instant::now();
+        step()?;
+        times.push(start.elapsed());
     }
-    Ok(start.elapsed() / count as u32)
+    times.sort_unstable();
+    Ok(times[count / 2])
 }
 
 fn micros(time: Duration) -> f64 {

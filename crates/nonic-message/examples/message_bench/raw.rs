@@ -91,13 +91,12 @@ impl Raw {
             self.prepare()?;
         }
         let mut sent = Some(self.domain.lease(length)?);
-        let start = Instant::now();
-        for _ in 0..count {
+        super::typical(count, || {
             let buffer = sent.take().ok_or("it came back")?;
             self.connection.pair.sq.send(SEND, buffer)?;
             self.receive(&mut sent)?;
-        }
-        Ok(start.elapsed() / count as u32)
+            Ok(())
+        })
     }
 
     /// Sends back what comes.
