@@ -3,9 +3,22 @@
 //! ```
 //! use nonic_message::Node;
 //!
+//! # // The smallest runtime there is; any other will do.
+//! # fn run<F: Future>(future: F) -> F::Output {
+//! #     struct Unpark(std::thread::Thread);
+//! #     impl std::task::Wake for Unpark {
+//! #         fn wake(self: std::sync::Arc<Self>) { self.0.unpark() }
+//! #     }
+//! #     let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+//! #     let mut future = std::pin::pin!(future);
+//! #     loop {
+//! #         match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+//! #             std::task::Poll::Ready(result) => return result,
+//! #             std::task::Poll::Pending => std::thread::park(),
+//! #         }
+//! #     }
+//! # }
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-//! # runtime.block_on(async {
 //! let node = Node::open("roce_lo")?;
 //! let listener = node.listen("127.0.0.1:0".parse()?)?;
 //!
@@ -25,11 +38,14 @@
 //!     }
 //!     Ok::<_, nonic_message::Error>(lengths)
 //! };
-//! let (sent, lengths) = tokio::join!(client, server);
-//! sent?;
-//! assert_eq!(lengths?, [25, 1_000_000]);
-//! # Ok(()) })
-//! # }
+//! // Each in a task of its own.
+//! # let (sent, lengths) = std::thread::scope(|scope| {
+//! #     let server = scope.spawn(|| run(server));
+//! #     (run(client), server.join().expect("no panic"))
+//! # });
+//! # sent?;
+//! # assert_eq!(lengths?, [25, 1_000_000]);
+//! # Ok(()) }
 //! ```
 //!
 //! Everything that is awaited can be waited for by a thread instead: `.wait()`, `.wait_within(timeout)`.

@@ -150,42 +150,39 @@ fn both_may_send_at_once_for_long() {
 }
 
 #[test]
-fn tasks_of_a_runtime_do_the_same() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_time()
-        .build()
-        .expect("a runtime");
+fn tasks_do_the_same() {
     for wire in WIRES {
-        let node = common::node(wire, options(4096));
-        let listener = node.listen(common::loopback()).expect("a port");
-        let address = listener.local_addr();
-        let talk = async {
-            let server = tokio::spawn(async move {
-                let mut channel = listener.accept().await?;
-                while let Some(message) = channel.recv().await? {
-                    channel.send(message).await?;
-                }
-                channel.close().await
+        let (left, mut right) = pair(wire, options(4096));
+        let (mut sender, mut receiver) = left.split();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                block_on(async {
+                    while let Some(message) = right.recv().await? {
+                        right.send(message).await?;
+                    }
+                    right.close().await
+                })
+                .expect("served");
             });
-            let (mut sender, mut receiver) = node.connect(address).await?.split();
-            let sending = tokio::spawn(async move {
+            scope.spawn(|| {
+                block_on(async {
+                    for number in 0..100 {
+                        sender.send(pattern(number, number * 400)).await?;
+                    }
+                    sender.close().await
+                })
+                .expect("sent");
+            });
+            block_on(async {
                 for number in 0..100 {
-                    sender.send(pattern(number, number * 400)).await?;
+                    let message = receiver.recv().await?.expect("an echo");
+                    assert!(message[..] == pattern(number, number * 400), "{number}");
                 }
-                sender.close().await
-            });
-            for number in 0..100 {
-                let message = receiver.recv().await?.expect("an echo");
-                assert!(message[..] == pattern(number, number * 400), "{number}");
-            }
-            assert!(receiver.recv().await?.is_none());
-            sending.await.expect("no panic")?;
-            server.await.expect("no panic")
-        };
-        let outcome: Result<Result<(), Error>, _> =
-            runtime.block_on(async { tokio::time::timeout(PATIENCE, talk).await });
-        outcome.expect("in time").expect("it went well");
+                assert!(receiver.recv().await?.is_none());
+                Ok::<_, Error>(())
+            })
+            .expect("received");
+        });
     }
 }
 
