@@ -154,6 +154,7 @@ fn finds(name: &str, seeds: u64, root: &Path, tree: &Path) -> anyhow::Result<Opt
         .args(name.starts_with("cm-").then_some("--connections"))
         .args(name.starts_with("share-").then_some("--shares"))
         .args(name.starts_with("iwarp-").then_some("--iwarp"))
+        .args(name.starts_with("messages-").then_some("--messages"))
         .args(name.starts_with("network-").then_some("--network"))
         .args(["--seeds", &seeds.to_string(), "--failures", "1"])
         .output()

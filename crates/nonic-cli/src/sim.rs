@@ -50,8 +50,11 @@ pub(crate) struct Arguments {
     /// Move data over iWARP queue pairs, on byte streams that are cut, slowed, damaged and broken off
     #[arg(long, conflicts_with_all = ["connections", "shares", "pcap"])]
     iwarp: bool,
+    /// Send messages between two ends of a channel, over a connection that is slow and breaks and whose ends are killed
+    #[arg(long, conflicts_with_all = ["connections", "shares", "iwarp", "pcap"])]
+    messages: bool,
     /// Run networks of up to a thousand hosts: congestion, incast, cut cables, several paths
-    #[arg(long, conflicts_with_all = ["connections", "shares", "iwarp", "seed", "seeds", "first", "seconds"])]
+    #[arg(long, conflicts_with_all = ["connections", "shares", "iwarp", "messages", "seed", "seeds", "first", "seconds"])]
     network: bool,
     /// Of those, only this one
     #[arg(long, value_name = "NAME", requires = "network")]
@@ -77,7 +80,8 @@ const NOTES: &str = "\
 JSON (--json): {seeds, seconds, seeds_per_second, virtual_seconds, packets, operations, completions,
   failed_requests, failures: [{seed, virtual_ns, what, reproduce}]}; with --seed also trace_hash.
   With --connections, operations are connections asked for, completions those established, failed_requests
-  those refused or given up. With --iwarp, packets are writes that a stream took.
+  those refused or given up. With --iwarp, packets are writes that a stream took. With --messages, packets are frames,
+  operations messages sent, completions those taken, and virtual time counts steps.
   With --network: {seconds, quick, scenarios: [{name, holds, checks: [{what, value, at_least or at_most, holds}],
   runs: [{law, goodput, fairness, queue_bytes, completion_seconds, ...}]}]}.";
 
@@ -89,6 +93,8 @@ impl Arguments {
             Workload::Shares
         } else if self.iwarp {
             Workload::Streams
+        } else if self.messages {
+            Workload::Messages
         } else {
             Workload::Traffic
         }

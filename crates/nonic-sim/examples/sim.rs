@@ -20,9 +20,19 @@ fn main() -> ExitCode {
             "--connections" => options.workload = Workload::Connections,
             "--shares" => options.workload = Workload::Shares,
             "--iwarp" => options.workload = Workload::Streams,
+            "--messages" => options.workload = Workload::Messages,
             _ => {}
         }
-        if ["--network", "--narrate", "--connections", "--shares", "--iwarp"].contains(&name.as_str()) {
+        if [
+            "--network",
+            "--narrate",
+            "--connections",
+            "--shares",
+            "--iwarp",
+            "--messages",
+        ]
+        .contains(&name.as_str())
+        {
             continue;
         }
         let Some(value) = arguments.next() else {
@@ -40,7 +50,7 @@ fn main() -> ExitCode {
             "--pcap" => options.pcap = Some(value.into()),
             _ => {
                 eprintln!(
-                    "usage: sim [--connections | --shares | --iwarp | --network [--scenario NAME]] [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
+                    "usage: sim [--connections | --shares | --iwarp | --messages | --network [--scenario NAME]] [--seed N [--pcap FILE] [--narrate]] [--first N] [--seeds N] [--threads N] [--failures N]"
                 );
                 return ExitCode::from(2);
             }

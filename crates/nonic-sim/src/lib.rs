@@ -7,7 +7,8 @@
 //! - [`run_seed`] draws a whole workload from a number, runs it and checks every completion and every byte
 //!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect; or, with
 //!   [`Workload::Shares`], measures what many processes at one address get; or, with [`Workload::Streams`], has
-//!   iWARP queue pairs move data over byte streams. [`run_many`] does so for a range of seeds, on several threads.
+//!   iWARP queue pairs move data over byte streams; or, with [`Workload::Messages`], two machines of `nonic-message` talk over a
+//!   connection that breaks. [`run_many`] does so for a range of seeds, on several threads.
 //!
 //! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with
 //! other runs. What a seed means may change between versions; what it means within one never does.
@@ -19,6 +20,7 @@ mod connections;
 mod direct;
 mod fabric;
 mod link;
+mod messages;
 pub mod network;
 mod reliable;
 mod run;

@@ -4,6 +4,7 @@ use crate::capture::Capture;
 use crate::connections::Connections;
 use crate::direct::SharedHost;
 use crate::fabric::Fabric;
+use crate::messages::Messages;
 use crate::shares::Shares;
 use crate::streams::Streams;
 use crate::world::World;
@@ -40,6 +41,8 @@ pub enum Workload {
     Shares,
     /// They connect iWARP queue pairs over byte streams and move data.
     Streams,
+    /// Two of them send each other messages over a connection that breaks.
+    Messages,
 }
 
 impl Workload {
@@ -50,6 +53,7 @@ impl Workload {
             Workload::Connections => " --connections",
             Workload::Shares => " --shares",
             Workload::Streams => " --iwarp",
+            Workload::Messages => " --messages",
         }
     }
 }
@@ -114,6 +118,7 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
         Workload::Connections => run_world(Connections::draw(seed), seed, options),
         Workload::Shares => run_world(Shares::draw(seed), seed, options),
         Workload::Streams => run_world(Streams::draw(seed), seed, options),
+        Workload::Messages => run_world(Messages::draw(seed), seed, options),
     }
 }
 
@@ -252,6 +257,26 @@ impl Simulation for Streams {
 
     fn report(&self, seed: u64) -> Report {
         Streams::report(self, seed)
+    }
+}
+
+impl Simulation for Messages {
+    fn narrate(&mut self, narrate: bool) {
+        Messages::narrate(self, narrate);
+    }
+
+    fn capture(&mut self, _: Capture) {}
+
+    fn take_capture(&mut self) -> Option<Capture> {
+        None
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        Messages::run(self)
+    }
+
+    fn report(&self, seed: u64) -> Report {
+        Messages::report(self, seed)
     }
 }
 

@@ -9,6 +9,7 @@ mod aside;
 mod awaiting;
 mod distribution;
 mod futures;
+mod waiting;
 
 pub use awaiting::NextCompletion;
 

@@ -69,7 +69,7 @@ pub use connection::{
 };
 pub use device::{Events, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
-pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError};
+pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError, Recycler};
 pub use nonic_core::{
     AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
 };

@@ -14,8 +14,7 @@ mod window;
 
 pub use buffers::{BufferSet, Buffers};
 pub use exposed::{Exposed, ExposedRange};
-pub use lease::Lease;
-pub(crate) use lease::{Home, Keeper};
+pub use lease::{Lease, Recycler};
 pub use owned::OwnedMemory;
 pub use remote::{ParseRemoteSliceError, RemoteSlice};
 pub(crate) use window::WindowHandle;

@@ -4,7 +4,7 @@
 //! was needed once is needed again. It gives nothing back to the system before it is dropped, with all of its buffers.
 
 use crate::device::Domain;
-use crate::memory::{Home, Keeper, Lease, MemoryError};
+use crate::memory::{Lease, MemoryError, Recycler};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -35,9 +35,11 @@ struct Shared {
     free: [Mutex<Vec<Lease>>; CLASSES.len()],
 }
 
-impl Keeper for Shared {
-    fn keep(&self, class: usize, whole: Lease) {
-        self.lock(class).push(whole);
+impl Recycler for Shared {
+    fn recycle(&self, lease: Lease) {
+        if let Some(class) = CLASSES.iter().position(|size| lease.len() == *size) {
+            self.lock(class).push(lease);
+        }
     }
 }
 
@@ -66,11 +68,7 @@ impl Pool {
             Some(whole) => whole,
             None => self.shared.grow(class)?,
         };
-        Ok(whole.pooled(len, |whole| Home {
-            keeper: self.shared.clone(),
-            class,
-            whole: Some(whole),
-        }))
+        Ok(whole.recycled_by(Arc::clone(&self.shared) as Arc<dyn Recycler>, len))
     }
 
     /// A buffer with a copy of `bytes`.

@@ -46,23 +46,22 @@ pub struct Lease {
     pub(super) home: Option<Arc<Home>>,
 }
 
-/// Where a buffer goes back to when the last part of it is dropped.
-pub(crate) struct Home {
-    pub(crate) keeper: Arc<dyn Keeper>,
-    /// Which of its kinds of buffers it is.
-    pub(crate) class: usize,
-    pub(crate) whole: Option<Lease>,
+/// Takes buffers back that nobody uses any more, to give them out again: see [`Lease::recycled_by`].
+pub trait Recycler: Send + Sync {
+    /// Here is one again, as it was given out, with whatever is in it.
+    fn recycle(&self, lease: Lease);
 }
 
-/// Who keeps buffers that nobody has.
-pub(crate) trait Keeper: Send + Sync {
-    fn keep(&self, class: usize, whole: Lease);
+/// Where a buffer goes back to when the last part of it is dropped.
+pub(super) struct Home {
+    recycler: Arc<dyn Recycler>,
+    whole: Option<Lease>,
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(whole) = self.whole.take() {
-            self.keeper.keep(self.class, whole);
+            self.recycler.recycle(whole);
         }
     }
 }
@@ -156,14 +155,18 @@ impl Lease {
         }
     }
 
-    /// The first `len` bytes, as a buffer of a pool.
-    pub(crate) fn pooled(self, len: usize, home: impl FnOnce(Lease) -> Home) -> Lease {
+    /// Its first `len` bytes. When the last part of them is dropped, wherever it is by then, all of it goes to `recycler`; not
+    /// before the NIC is done with it, nor while a peer can reach it.
+    pub fn recycled_by(self, recycler: Arc<dyn Recycler>, len: usize) -> Lease {
         let (memory, offset) = (Arc::clone(&self.memory), self.offset);
         Lease {
             memory,
             offset,
             len: len.min(self.len),
-            home: Some(Arc::new(home(self))),
+            home: Some(Arc::new(Home {
+                recycler,
+                whole: Some(self),
+            })),
         }
     }
 

@@ -1,0 +1,289 @@
+//! Messages beside raw verbs, between two processes, in one run and taking turns.
+//!
+//! `cargo run --release -p nonic-message --example message_bench [DEVICE] [ROUNDS]` measures
+//! - half a round trip of 64 bytes, by messages and by SENDs;
+//! - the bandwidth of 1 MiB messages beside that of WRITEs;
+//! - round trips with the measured cut-off beside those with fixed ones;
+//! - what the registration cache saves, with buffers of its own and with fresh memory.
+//!
+//! A ratio is that of two figures of one round; told is the median of the rounds.
+
+mod peer;
+mod raw;
+
+use nonic::Device;
+use nonic_message::{Channel, Node, Options};
+use raw::Raw;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const SMALL: usize = 64;
+const LARGE: usize = 1 << 20;
+const PINGS: usize = 2000;
+const TRANSFERS: usize = 300;
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let device = arguments.first().map_or("roce_lo", String::as_str);
+    if let Some("serve") = arguments.get(1).map(String::as_str) {
+        return peer::serve(device);
+    }
+    let rounds = arguments.get(1).map_or(Ok(7), |rounds| rounds.parse())?;
+    let mut bench = Bench::start(device)?;
+    bench.latency(rounds)?;
+    bench.bandwidth(rounds)?;
+    bench.cutoffs(rounds)?;
+    bench.cache(rounds)
+}
+
+/// The other process, and a channel to tell it what to do.
+struct Bench {
+    device: Device,
+    node: Node,
+    control: Channel,
+    messages: SocketAddr,
+    verbs: SocketAddr,
+    child: Child,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Bench {
+    fn start(name: &str) -> Outcome<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([name, "serve"])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        let (messages, verbs) = line.trim().split_once(' ').ok_or("no addresses")?;
+        let (messages, verbs) = (messages.parse()?, verbs.parse()?);
+        let device = Device::open(name)?;
+        let node = Node::new(&device, Options::default());
+        let control = Node::new(&device, fixed(4096)).connect(messages).wait()?;
+        println!("{name}, {} processors", std::thread::available_parallelism()?);
+        Ok(Bench {
+            device,
+            node,
+            control,
+            messages,
+            verbs,
+            child,
+        })
+    }
+
+    fn tell(&mut self, command: &str) -> Outcome<()> {
+        self.control.send(command).wait()?;
+        Ok(())
+    }
+
+    /// A channel of its own, which the peer serves from now on.
+    fn channel(&mut self, node: &Node) -> Outcome<Channel> {
+        self.tell("channel")?;
+        let mut channel = node.connect(self.messages).wait()?;
+        channel.send(b"ready").wait()?;
+        channel.recv().wait()?.ok_or("the peer left")?;
+        Ok(channel)
+    }
+
+    fn raw(&mut self) -> Outcome<Raw> {
+        self.tell("raw")?;
+        let mut raw = Raw::connect(&self.device, self.verbs)?;
+        let slots = self.control.recv().wait()?.ok_or("the peer left")?;
+        raw.know(std::str::from_utf8(&slots)?)?;
+        Ok(raw)
+    }
+
+    fn latency(&mut self, rounds: usize) -> Outcome<()> {
+        let mut raw = self.raw()?;
+        let node = self.node.clone();
+        let mut channel = self.channel(&node)?;
+        println!("cut-off: {}", channel.cutoff());
+        let (mut verbs, mut messages, mut ratios) = (vec![], vec![], vec![]);
+        for round in 0..=rounds {
+            self.tell(&format!("raw-echo {PINGS}"))?;
+            let by_verbs = raw.ping(PINGS, SMALL)?;
+            self.tell(&format!("echo {PINGS}"))?;
+            let by_messages = ping(&mut channel, PINGS, SMALL)?;
+            // The first round is for warming up.
+            if round > 0 {
+                verbs.push(micros(by_verbs) / 2.0);
+                messages.push(micros(by_messages) / 2.0);
+                ratios.push(micros(by_messages) / micros(by_verbs));
+            }
+        }
+        let (verbs, messages, ratio) = (median(&mut verbs), median(&mut messages), median(&mut ratios));
+        println!(
+            "64 B, half a round trip: SEND {verbs:.2} µs, message {messages:.2} µs: {ratio:.2} × (≤ 1.5)"
+        );
+        Ok(())
+    }
+
+    fn bandwidth(&mut self, rounds: usize) -> Outcome<()> {
+        let mut raw = self.raw()?;
+        let node = self.node.clone();
+        let mut channel = self.channel(&node)?;
+        let (mut verbs, mut messages, mut ratios) = (vec![], vec![], vec![]);
+        for round in 0..=rounds {
+            let by_verbs = raw.write(TRANSFERS)?;
+            self.tell(&format!("sink {TRANSFERS}"))?;
+            let start = Instant::now();
+            for _ in 0..TRANSFERS {
+                let buffer = channel.buffer(LARGE)?;
+                channel.send(buffer).wait()?;
+            }
+            channel.recv().wait()?.ok_or("the peer left")?;
+            let by_messages = start.elapsed() / TRANSFERS as u32;
+            if round > 0 {
+                verbs.push(LARGE as f64 / 1e3 / micros(by_verbs));
+                messages.push(LARGE as f64 / 1e3 / micros(by_messages));
+                ratios.push(micros(by_verbs) / micros(by_messages));
+            }
+        }
+        let (verbs, messages, ratio) = (median(&mut verbs), median(&mut messages), median(&mut ratios));
+        println!("1 MiB: WRITE {verbs:.2} GB/s, messages {messages:.2} GB/s: {ratio:.2} × (≥ 0.9)");
+        Ok(())
+    }
+
+    /// Messages of all lengths around the cut-off, with each cut-off in turn.
+    fn cutoffs(&mut self, rounds: usize) -> Outcome<()> {
+        let lengths: Vec<usize> = (0..9).map(|power| 256 << power).collect();
+        let candidates = [0, 512, 1024, 2048, 4096, 8192, 16_368];
+        let node = self.node.clone();
+        self.tell("forget")?;
+        let measured = self.channel(&node)?;
+        let shown = measured.cutoff();
+        let mut channels = vec![(shown.bytes, measured)];
+        for cutoff in candidates {
+            let node = Node::new(&self.device, fixed(cutoff));
+            let channel = self.channel(&node)?;
+            channels.push((cutoff, channel));
+        }
+        let mut times = vec![vec![]; channels.len()];
+        for round in 0..=rounds {
+            for (index, (_, channel)) in channels.iter_mut().enumerate() {
+                let count = 50;
+                self.tell(&format!("ack {index} {}", count * lengths.len()))?;
+                let mut sum = 0.0;
+                for length in &lengths {
+                    let time = typical(count, || {
+                        let buffer = channel.buffer(*length)?;
+                        channel.send(buffer).wait()?;
+                        channel.recv().wait()?.ok_or("the peer left")?;
+                        Ok(())
+                    })?;
+                    sum += micros(time);
+                }
+                if round > 0 {
+                    times[index].push(sum / lengths.len() as f64);
+                }
+            }
+        }
+        let times: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+        for ((cutoff, _), time) in channels.iter().zip(&times).skip(1) {
+            println!("  cut-off {cutoff:>6}: {time:.2} µs a message of 256 B to 64 KiB");
+        }
+        let best = times[1..].iter().copied().fold(f64::INFINITY, f64::min);
+        println!(
+            "cut-off {shown}: {:.2} µs, {:.2} × the best fixed one (≤ 1.2)",
+            times[0],
+            times[0] / best
+        );
+        Ok(())
+    }
+
+    /// Long messages there and back, with and without the cache, in its buffers and in fresh memory.
+    fn cache(&mut self, rounds: usize) -> Outcome<()> {
+        let mut without = Options::default();
+        without.cached_bytes = 0;
+        without.cutoff = Some(4096);
+        let nodes = [
+            Node::new(&self.device, fixed(4096)),
+            Node::new(&self.device, without),
+        ];
+        let mut channels = Vec::new();
+        self.tell("forget")?;
+        for node in &nodes {
+            channels.push(self.channel(node)?);
+        }
+        let count = 100;
+        let mut times = [[vec![], vec![]], [vec![], vec![]]];
+        for round in 0..=rounds {
+            for (index, channel) in channels.iter_mut().enumerate() {
+                for fresh in [false, true] {
+                    self.tell(&format!("ack {index} {count}"))?;
+                    let start = Instant::now();
+                    for _ in 0..count {
+                        match fresh {
+                            true => channel.send(vec![1; LARGE]).wait()?,
+                            false => {
+                                let buffer = channel.buffer(LARGE)?;
+                                channel.send(buffer).wait()?;
+                            }
+                        }
+                        channel.recv().wait()?.ok_or("the peer left")?;
+                    }
+                    if round > 0 {
+                        times[index][usize::from(fresh)].push(micros(start.elapsed()) / f64::from(count));
+                    }
+                }
+            }
+        }
+        for (index, name) in ["with the cache", "without"].into_iter().enumerate() {
+            let [reused, fresh] = &mut times[index];
+            println!(
+                "1 MiB {name}: {:.0} µs in a buffer of the channel, {:.0} µs in fresh memory; hit ratio {:.2}",
+                median(reused),
+                median(fresh),
+                nodes[index].cache_statistics().hit_ratio()
+            );
+        }
+        Ok(())
+    }
+}
+
+fn fixed(cutoff: u64) -> Options {
+    let mut options = Options::default();
+    options.cutoff = Some(cutoff);
+    options
+}
+
+/// How long a round trip takes.
+fn ping(channel: &mut Channel, count: usize, length: usize) -> Outcome<Duration> {
+    let bytes = vec![1; length];
+    typical(count, || {
+        channel.send(&bytes).wait()?;
+        channel.recv().wait()?.ok_or("the peer left")?;
+        Ok(())
+    })
+}
+
+/// The median of so many times: those in which the machine did something else do not count.
+fn typical(count: usize, mut step: impl FnMut() -> Outcome<()>) -> Outcome<Duration> {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let start = Instant::now();
+        step()?;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[count / 2])
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

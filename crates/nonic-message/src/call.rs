@@ -1,0 +1,303 @@
+//! Requests and responses on a channel: many calls under way, answered in any order, each with a deadline of its own.
+//!
+//! A call is a message that begins with a number of 8 bytes; the response begins with the same. The side that calls has a [`Caller`], the
+//! other one a [`Responder`]. Requests and responses are copied once, behind their numbers; they are received without a copy.
+//!
+//! ```
+//! use nonic_message::{Caller, Node, Responder};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), nonic_message::Error> {
+//! let node = Node::open("roce_lo")?;
+//! let listener = node.listen(([127, 0, 0, 1], 0).into())?;
+//! let address = listener.local_addr();
+//! let server = std::thread::spawn(move || -> Result<(), nonic_message::Error> {
+//!     let mut responder = Responder::new(listener.accept().wait()?);
+//!     while let Some(request) = responder.next_request().wait()? {
+//!         let answer: Vec<u8> = request.iter().rev().copied().collect();
+//!         responder.reply(&request, &answer)?.wait()?;
+//!     }
+//!     responder.into_channel().close().wait()
+//! });
+//! let caller = Caller::new(node.connect(address).wait()?);
+//! let response = caller.call(b"stressed")?.within(Duration::from_secs(5)).wait()?;
+//! assert_eq!(&response[..], b"desserts");
+//! caller.into_channel().expect("no other handle").close().wait()?;
+//! # server.join().expect("no panic")
+//! # }
+//! ```
+
+use crate::channel::{Channel, Recv, Send, taken};
+use crate::driver::{Shared, State};
+use crate::error::Error;
+use crate::message::{Buffer, Message, Outbound};
+use crate::timer;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// Bytes of a call's number.
+const NUMBER_BYTES: usize = 8;
+
+/// The side that calls. Clones are handles to the same one.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    channel: Arc<Channel>,
+    calls: Arc<Mutex<Calls>>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    next: u64,
+    /// Calls that somebody waits for, and what came for them.
+    waiting: HashMap<u64, Option<Message>>,
+}
+
+impl Caller {
+    /// Calls over a channel, whose other end has a [`Responder`].
+    pub fn new(channel: Channel) -> Self {
+        Caller {
+            channel: Arc::new(channel),
+            calls: Arc::default(),
+        }
+    }
+
+    /// A call. Await its response or wait for it; dropped, it is abandoned, and a response that comes then is too.
+    ///
+    /// The error is that there is no memory for the request.
+    pub fn call(&self, request: &[u8]) -> Result<Call<'_>, Error> {
+        let number = {
+            let mut calls = lock(&self.calls);
+            calls.next += 1;
+            calls.next
+        };
+        let request = numbered(&self.channel, number, request)?;
+        Ok(Call {
+            caller: self,
+            number,
+            request: Some(request.into()),
+            deadline: None,
+        })
+    }
+
+    /// The channel, if this is the only handle.
+    pub fn into_channel(self) -> Option<Channel> {
+        Arc::into_inner(self.channel)
+    }
+
+    fn shared(&self) -> &Shared {
+        self.channel.shared()
+    }
+}
+
+/// A call under way.
+#[must_use = "nothing is sent unless it is awaited or waited for"]
+pub struct Call<'a> {
+    caller: &'a Caller,
+    number: u64,
+    /// The request, until it is sent.
+    request: Option<Outbound<'static>>,
+    deadline: Option<Instant>,
+}
+
+impl Call<'_> {
+    /// Gives up after this time, counted from now: [`Error::Deadline`].
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.deadline = Instant::now().checked_add(timeout);
+        self
+    }
+
+    /// Waits for the response. The thread drives the NIC meanwhile.
+    pub fn wait(mut self) -> Result<Response, Error> {
+        let (shared, deadline) = (self.caller.shared(), self.deadline);
+        let answered = shared.wait_with(deadline, |state| self.step(state));
+        answered.unwrap_or(Err(Error::Deadline))
+    }
+
+    /// Sends the request, if that is to be done, and looks for the response. What came for others is kept for them.
+    fn step(&mut self, state: &mut State) -> Poll<Result<Response, Error>> {
+        let mut calls = lock(&self.caller.calls);
+        if let Some(request) = &self.request {
+            match state.can_send(Some(request.len() as u64)) {
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(true) => {
+                    calls.waiting.insert(self.number, None);
+                    let sent = self.request.take().map_or(Ok(()), |request| state.send(request));
+                    if let Err(error) = sent {
+                        return Poll::Ready(Err(error));
+                    }
+                }
+                Ok(false) => {}
+            }
+        }
+        loop {
+            if let Some(Some(_)) = calls.waiting.get(&self.number)
+                && let Some(Some(message)) = calls.waiting.remove(&self.number)
+            {
+                return Poll::Ready(Ok(Response { message }));
+            }
+            let next = state.machine.take();
+            match taken(next, state.ended()) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(Some(message))) => {
+                    // One that nobody waits for any more is dropped.
+                    let place = number_of(&message).and_then(|number| calls.waiting.get_mut(&number));
+                    if let Some(place) = place {
+                        *place = Some(message);
+                    }
+                }
+                Poll::Ready(Ok(None)) => return Poll::Ready(Err(Error::Closed)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Future for Call<'_> {
+    type Output = Result<Response, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (caller, deadline) = (self.caller, self.deadline);
+        let polled = caller.shared().poll_with(context, |state| self.step(state));
+        if polled.is_pending()
+            && let Some(deadline) = deadline
+        {
+            if Instant::now() >= deadline {
+                return Poll::Ready(Err(Error::Deadline));
+            }
+            timer::wake_at(deadline, context.waker().clone());
+        }
+        polled
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        lock(&self.caller.calls).waiting.remove(&self.number);
+    }
+}
+
+impl fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came back from a call. It derefs to a byte slice.
+#[derive(Debug)]
+pub struct Response {
+    message: Message,
+}
+
+impl Deref for Response {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.message[NUMBER_BYTES..]
+    }
+}
+
+/// The side that is called.
+#[derive(Debug)]
+pub struct Responder {
+    channel: Channel,
+}
+
+impl Responder {
+    /// Answers calls over a channel, whose other end has a [`Caller`].
+    pub fn new(channel: Channel) -> Self {
+        Responder { channel }
+    }
+
+    /// The next request; `None` after the last one. A message that is no request is an error.
+    pub fn next_request(&mut self) -> NextRequest<'_> {
+        NextRequest {
+            next: self.channel.recv(),
+        }
+    }
+
+    /// Answers a request, of which there may be others open. The error is that there is no memory for the response.
+    pub fn reply(&mut self, request: &Request, response: &[u8]) -> Result<Send<'_>, Error> {
+        let response = numbered(&self.channel, request.number, response)?;
+        Ok(self.channel.send(response))
+    }
+
+    /// The channel.
+    pub fn into_channel(self) -> Channel {
+        self.channel
+    }
+}
+
+/// The next request of a [`Responder`]. Dropped, the request stays in the channel.
+#[derive(Debug)]
+#[must_use = "nothing is received unless it is awaited or waited for"]
+pub struct NextRequest<'a> {
+    next: Recv<'a>,
+}
+
+impl NextRequest<'_> {
+    /// Waits for it. The thread drives the NIC meanwhile.
+    pub fn wait(self) -> Result<Option<Request>, Error> {
+        self.next.wait()?.map(Request::new).transpose()
+    }
+
+    /// The same, for at most `timeout`; `None` if there was none by then.
+    pub fn wait_within(self, timeout: Duration) -> Option<Result<Option<Request>, Error>> {
+        let next = self.next.wait_within(timeout)?;
+        Some(next.and_then(|message| message.map(Request::new).transpose()))
+    }
+}
+
+impl Future for NextRequest<'_> {
+    type Output = Result<Option<Request>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let next = Pin::new(&mut self.next).poll(context)?;
+        next.map(|message| message.map(Request::new).transpose())
+    }
+}
+
+/// A request to be answered. It derefs to a byte slice.
+#[derive(Debug)]
+pub struct Request {
+    number: u64,
+    message: Message,
+}
+
+impl Request {
+    fn new(message: Message) -> Result<Self, Error> {
+        let number = number_of(&message).ok_or(Error::NotACall)?;
+        Ok(Request { number, message })
+    }
+}
+
+impl Deref for Request {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.message[NUMBER_BYTES..]
+    }
+}
+
+fn number_of(message: &[u8]) -> Option<u64> {
+    message.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// A message with a number before it.
+fn numbered(channel: &Channel, number: u64, bytes: &[u8]) -> Result<Buffer, Error> {
+    let mut buffer = channel.buffer(NUMBER_BYTES + bytes.len())?;
+    buffer[..NUMBER_BYTES].copy_from_slice(&number.to_be_bytes());
+    buffer[NUMBER_BYTES..].copy_from_slice(bytes);
+    Ok(buffer)
+}
+
+fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,69 @@
+//! What can go wrong, as sentences.
+
+use crate::protocol::{GreetingError, ProtocolError};
+use nonic::{CloseReason, ConnectError, CreateError, ListenError, MemoryError, OpenError, Status};
+
+/// Why a channel did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The connection ended; what was sent and not flushed may be lost.
+    #[error("the channel ended: {0}")]
+    Lost(#[from] Lost),
+    /// This side has said that it sends no more.
+    #[error("this side of the channel was closed")]
+    Closed,
+    /// The peer does not take messages of this length.
+    #[error("a message of {length} bytes is longer than the peer takes ({longest})")]
+    TooLong {
+        /// The message's length.
+        length: u64,
+        /// The longest one the peer takes.
+        longest: u64,
+    },
+    /// There was no memory for the message.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The two sides did not come together.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The two sides came together and do not understand each other.
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    /// The port cannot be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The device cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The queue pair could not be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// A call was not answered in time.
+    #[error("the call was not answered in time")]
+    Deadline,
+    /// The peer sent something else than a request.
+    #[error("the peer sent a message that is no request")]
+    NotACall,
+}
+
+/// Why a channel ended. It stays the same once it is known.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The connection was ended.
+    #[error(transparent)]
+    Closed(#[from] CloseReason),
+    /// A request failed: the peer does not answer, or refuses.
+    #[error(transparent)]
+    Failed(#[from] Status),
+    /// The peer does not keep to the protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The peer has not answered for too long.
+    #[error("the peer does not answer any more")]
+    Silent,
+    /// There was no memory, or the NIC refused a request.
+    #[error("this side could not go on for want of memory or room")]
+    Exhausted,
+}

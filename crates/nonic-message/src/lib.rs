@@ -1,0 +1,107 @@
+//! Messages of any size between two programs, over RDMA with no NIC.
+//!
+//! ```
+//! use nonic_message::Node;
+//!
+//! # // The smallest runtime there is; any other will do.
+//! # fn run<F: Future>(future: F) -> F::Output {
+//! #     struct Unpark(std::thread::Thread);
+//! #     impl std::task::Wake for Unpark {
+//! #         fn wake(self: std::sync::Arc<Self>) { self.0.unpark() }
+//! #     }
+//! #     let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+//! #     let mut future = std::pin::pin!(future);
+//! #     loop {
+//! #         match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+//! #             std::task::Poll::Ready(result) => return result,
+//! #             std::task::Poll::Pending => std::thread::park(),
+//! #         }
+//! #     }
+//! # }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = Node::open("roce_lo")?;
+//! let listener = node.listen("127.0.0.1:0".parse()?)?;
+//!
+//! let client = async {
+//!     let mut channel = node.connect(listener.local_addr()).await?;
+//!     channel.send(b"short: travels in a frame").await?;
+//!     let mut picture = channel.buffer(1_000_000)?; // registered memory
+//!     picture.fill(7);
+//!     channel.send(picture).await?; // long: read by the receiver, without a copy
+//!     channel.close().await // all has arrived
+//! };
+//! let server = async {
+//!     let mut channel = listener.accept().await?;
+//!     let mut lengths = Vec::new();
+//!     while let Some(message) = channel.recv().await? {
+//!         lengths.push(message.len());
+//!     }
+//!     Ok::<_, nonic_message::Error>(lengths)
+//! };
+//! // Each in a task of its own.
+//! # let (sent, lengths) = std::thread::scope(|scope| {
+//! #     let server = scope.spawn(|| run(server));
+//! #     (run(client), server.join().expect("no panic"))
+//! # });
+//! # sent?;
+//! # assert_eq!(lengths?, [25, 1_000_000]);
+//! # Ok(()) }
+//! ```
+//!
+//! Everything that is awaited can be waited for by a thread instead: `.wait()`, `.wait_within(timeout)`.
+//!
+//! # What to read first
+//!
+//! - [`Node`]: a device with memory for messages; it connects and listens.
+//! - [`Channel`]: sends and receives; [`Channel::split`] for two tasks or threads. Whoever writes futures by hand finds `poll_` methods at
+//!   [`Sender`], [`Receiver`] and [`ChannelListener`].
+//! - [`Buffer`] and [`Message`]: registered memory that is sent and received without a copy.
+//! - [`Caller`] and [`Responder`]: requests and responses.
+//! - [`protocol`]: the machine behind it, without I/O. `docs/messages.md` has it in plain words and byte by byte.
+//!
+//! # What cannot happen
+//!
+//! A message is not lost, doubled, cut or overtaken while its channel lives, whoever drops which future when. Memory of yours is not
+//! read by a peer that was not offered it, nor after it has said that it is done. A peer that dies, or sends nonsense, is an error; it
+//! is no hang, no panic and no growing memory.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "channel")]
+mod call;
+#[cfg(feature = "channel")]
+mod channel;
+#[cfg(feature = "channel")]
+mod cutoff;
+#[cfg(feature = "channel")]
+mod driver;
+#[cfg(feature = "channel")]
+mod error;
+#[cfg(feature = "channel")]
+mod listener;
+#[cfg(feature = "channel")]
+mod message;
+#[cfg(feature = "channel")]
+mod node;
+pub mod protocol;
+#[cfg(feature = "channel")]
+mod registration_cache;
+#[cfg(feature = "channel")]
+mod timer;
+
+#[cfg(feature = "channel")]
+pub use call::{Call, Caller, NextRequest, Request, Responder, Response};
+#[cfg(feature = "channel")]
+pub use channel::{Channel, Close, Flush, Receiver, Recv, Send, Sender, TrySendError};
+#[cfg(feature = "channel")]
+pub use cutoff::{Cutoff, CutoffSource};
+#[cfg(feature = "channel")]
+pub use error::{Error, Lost};
+#[cfg(feature = "channel")]
+pub use listener::{Accept, ChannelListener};
+#[cfg(feature = "channel")]
+pub use message::{Buffer, Message, Outbound};
+#[cfg(feature = "channel")]
+pub use node::{Connect, Node, Options};
+#[cfg(feature = "channel")]
+pub use registration_cache::{CacheStatistics, RegistrationCache};

@@ -1,0 +1,90 @@
+//! Waiting for channels that others make.
+
+use crate::channel::Channel;
+use crate::driver::block_on;
+use crate::error::Error;
+use crate::node::Node;
+use crate::protocol::{Greeting, Role};
+use nonic::{Incoming, Listener};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Takes channels at an address and port.
+#[derive(Debug)]
+pub struct ChannelListener {
+    node: Node,
+    listener: Listener,
+}
+
+impl ChannelListener {
+    pub(crate) fn bind(node: &Node, address: SocketAddr) -> Result<Self, Error> {
+        let listener = Listener::bind(node.device(), address)?;
+        let node = node.clone();
+        Ok(ChannelListener { node, listener })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// The next channel. Await it or wait for it; dropped, it takes none. A peer that does not speak the protocol is rejected, and
+    /// that is an error here; the listener goes on.
+    pub fn accept(&self) -> Accept<'_> {
+        Accept { listener: self }
+    }
+
+    /// The same, for whoever writes futures by hand.
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Channel, Error>> {
+        self.listener
+            .poll_incoming(context)
+            .map(|incoming| self.take(incoming))
+    }
+
+    fn take(&self, incoming: Incoming) -> Result<Channel, Error> {
+        let own = self.node.options().greeting();
+        let theirs = match Greeting::parse(incoming.private_data()) {
+            Ok(theirs) => theirs,
+            Err(error) => {
+                // Says which version this is.
+                incoming.reject(&own.emit())?;
+                return Err(error.into());
+            }
+        };
+        let (builder, queue) = self.node.queue_pair(own)?;
+        let options = &self.node.options().connect;
+        let connection = incoming.accept_with(builder, options, &own.emit())?;
+        self.node.channel(Role::Acceptor, theirs, connection, queue)
+    }
+}
+
+/// The next channel of a listener.
+#[derive(Debug)]
+#[must_use = "it is there to be awaited"]
+pub struct Accept<'a> {
+    listener: &'a ChannelListener,
+}
+
+impl Accept<'_> {
+    /// Waits for it.
+    pub fn wait(self) -> Result<Channel, Error> {
+        block_on(self)
+    }
+
+    /// The same, for at most `timeout`; `None` if nobody came.
+    pub fn wait_within(self, timeout: Duration) -> Option<Result<Channel, Error>> {
+        let incoming = self.listener.listener.accept_within(timeout)?;
+        Some(self.listener.take(incoming))
+    }
+}
+
+impl Future for Accept<'_> {
+    type Output = Result<Channel, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.listener.poll_accept(context)
+    }
+}

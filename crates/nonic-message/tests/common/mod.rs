@@ -1,0 +1,84 @@
+//! What every test of channels needs first: two ends of one, on either wire.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use nonic::Device;
+use nonic_message::{Channel, ChannelListener, Node, Options};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// How long anything may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const WIRES: [&str; 2] = ["roce_lo", "iwarp_lo"];
+
+pub(crate) fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+pub(crate) fn node(wire: &str, options: Options) -> Node {
+    Node::new(&Device::open(wire).expect("loopback is there"), options)
+}
+
+/// A fixed cut-off: what is tested does not depend on how fast the machine is.
+pub(crate) fn options(cutoff: u64) -> Options {
+    let mut options = Options::default();
+    options.cutoff = Some(cutoff);
+    options
+}
+
+/// Two ends: the one that connected, and the one that accepted.
+pub(crate) fn pair(wire: &str, options: Options) -> (Channel, Channel) {
+    let node = node(wire, options);
+    let listener = node.listen(loopback()).expect("a port");
+    ends(&node, &listener)
+}
+
+pub(crate) fn ends(node: &Node, listener: &ChannelListener) -> (Channel, Channel) {
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| {
+            let accepted = listener.accept().wait_within(PATIENCE);
+            accepted.expect("in time").expect("accepted")
+        });
+        let connected = node.connect(listener.local_addr()).wait().expect("connected");
+        (connected, accepted.join().expect("no panic"))
+    })
+}
+
+/// Bytes that differ from message to message and from place to place.
+pub(crate) fn pattern(number: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at * 7 + number * 13 + at / 251) as u8)
+        .collect()
+}
+
+pub(crate) fn receive(channel: &mut Channel) -> nonic_message::Message {
+    let received = channel.recv().wait_within(PATIENCE).expect("in time");
+    received.expect("the channel lives").expect("a message")
+}
+
+/// The smallest runtime there is.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park_timeout(PATIENCE),
+        }
+    }
+}
+
+/// Polls a future once, with nobody to wake.
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
