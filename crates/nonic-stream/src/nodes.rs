@@ -31,15 +31,17 @@ pub(crate) fn of_address(address: IpAddr) -> io::Result<Node> {
 
 /// A node for every interface that is up and has an address of this family, loopback among them.
 pub(crate) fn of_all(family: IpAddr) -> io::Result<Vec<Node>> {
-    let interfaces = Device::interfaces()?;
-    let addresses = interfaces
-        .iter()
-        .filter(|interface| interface.up)
-        .filter_map(|interface| {
-            let mut addresses = interface.gids.iter().map(|gid| gid.address.ip);
-            addresses.find(|ip| ip.is_ipv4() == family.is_ipv4())
-        });
-    addresses.map(of_address).collect()
+    let mut chosen: Vec<IpAddr> = Vec::new();
+    for interface in Device::interfaces()?.iter().filter(|interface| interface.up) {
+        let mut addresses = interface.gids.iter().map(|gid| gid.address.ip);
+        // An interface is there twice if its devices speak RoCE and iWARP.
+        if let Some(address) = addresses.find(|ip| ip.is_ipv4() == family.is_ipv4())
+            && !chosen.contains(&address)
+        {
+            chosen.push(address);
+        }
+    }
+    chosen.into_iter().map(of_address).collect()
 }
 
 fn lock() -> MutexGuard<'static, Vec<Node>> {

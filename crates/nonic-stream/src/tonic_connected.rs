@@ -2,7 +2,6 @@
 
 use crate::peer_addr::PeerAddr;
 use crate::stream::RdmaStream;
-use std::net::SocketAddr;
 use tonic::transport::server::Connected;
 
 /// A handler finds the peer's address in the request's extensions, as `PeerAddr`.

@@ -121,3 +121,19 @@ reads!(RdmaStream);
 reads!(OwnedReadHalf);
 writes!(RdmaStream);
 writes!(OwnedWriteHalf);
+
+#[cfg(all(test, feature = "futures-io"))]
+mod tests {
+    use super::*;
+
+    /// Compiles, or the feature does not do what it says.
+    #[test]
+    fn streams_and_halves_are_those_of_the_futures_crate_too() {
+        fn reads<T: futures_io::AsyncRead + Unpin + Send>() {}
+        fn writes<T: futures_io::AsyncWrite + Unpin + Send>() {}
+        reads::<RdmaStream>();
+        reads::<OwnedReadHalf>();
+        writes::<RdmaStream>();
+        writes::<OwnedWriteHalf>();
+    }
+}
