@@ -87,11 +87,16 @@ impl Device {
     /// Opens the device from which the kernel would send to `peer`.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn toward(peer: IpAddr) -> Result<Self, OpenError> {
-        let source = crate::route::source_of((peer, 0).into()).map_err(|error| OpenError::Io {
+        let source = Self::address_toward(peer).map_err(|error| OpenError::Io {
             name: format!("a device toward {peer}"),
             error,
         })?;
         Self::for_addr(source)
+    }
+
+    /// The address of this host from which the kernel would send to `peer`. Opens nothing.
+    pub fn address_toward(peer: IpAddr) -> io::Result<IpAddr> {
+        crate::route::source_of((peer, 0).into())
     }
 
     /// The interface it stands on.

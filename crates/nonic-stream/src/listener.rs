@@ -1,0 +1,128 @@
+//! Waiting for streams that others make.
+
+use crate::error::io_error;
+use crate::nodes;
+use crate::stream::RdmaStream;
+use futures_core::Stream;
+use nonic_message::{Channel, ChannelListener, Error, Node};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::net::ToSocketAddrs;
+
+/// Peers that are turned away before other tasks have their turn.
+const REFUSED_AT_A_TIME: usize = 32;
+
+/// Takes streams at an address and port. It is to RDMA what [`tokio::net::TcpListener`] is to TCP.
+#[derive(Debug)]
+pub struct RdmaListener {
+    /// One for each device, at least one.
+    listeners: Vec<ChannelListener>,
+    address: SocketAddr,
+}
+
+impl RdmaListener {
+    /// Listens at an address of this host, or at all of a family (`0.0.0.0` or `::`) on every interface that is up. Port 0 is any
+    /// free one. Of several addresses the first is taken that can be listened at.
+    pub async fn bind<A: ToSocketAddrs>(address: A) -> io::Result<Self> {
+        let mut last = None;
+        for address in tokio::net::lookup_host(address).await? {
+            let nodes = match address.ip().is_unspecified() {
+                true => nodes::of_all(address.ip()),
+                false => nodes::of_address(address.ip()).map(|node| vec![node]),
+            };
+            match nodes.and_then(|nodes| Self::listen(&nodes, address)) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "the name of the host has no address")
+        }))
+    }
+
+    /// The same on a device of the program's choice, with options of its choice.
+    pub fn bind_on(node: &Node, address: SocketAddr) -> io::Result<Self> {
+        Self::listen(std::slice::from_ref(node), address)
+    }
+
+    /// On all nodes at the same port, which the first one chooses if it is 0.
+    fn listen(nodes: &[Node], mut address: SocketAddr) -> io::Result<Self> {
+        let mut listeners = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let listener = node.listen(address).map_err(io_error)?;
+            address.set_port(listener.local_addr().port());
+            listeners.push(listener);
+        }
+        if listeners.is_empty() {
+            let kind = io::ErrorKind::AddrNotAvailable;
+            return Err(io::Error::new(
+                kind,
+                "no interface that is up has an address of this family",
+            ));
+        }
+        Ok(RdmaListener { listeners, address })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+
+    /// The next stream, and who made it. Dropped before it is done, it takes none. A peer that does not speak the protocol, or is
+    /// gone before it was accepted, is passed over: it must not end a server's loop.
+    pub async fn accept(&self) -> io::Result<(RdmaStream, SocketAddr)> {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    /// The same, for whoever writes futures by hand.
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(RdmaStream, SocketAddr)>> {
+        let mut refused = 0;
+        let mut waiting = 0;
+        for listener in self.listeners.iter().cycle() {
+            match listener.poll_accept(context) {
+                Poll::Ready(Ok(channel)) => return Poll::Ready(Ok(accepted(channel))),
+                Poll::Ready(Err(Error::Greeting(_) | Error::Connect(_) | Error::Lost(_))) => {
+                    (refused, waiting) = (refused + 1, 0);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(io_error(error))),
+                Poll::Pending => waiting += 1,
+            }
+            if waiting == self.listeners.len() {
+                return Poll::Pending;
+            }
+            if refused == REFUSED_AT_A_TIME {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        Poll::Pending
+    }
+
+    /// All streams to come, one after the other, as servers want them that take a stream of connections.
+    pub fn incoming(self) -> Incoming {
+        Incoming { listener: self }
+    }
+}
+
+fn accepted(channel: Channel) -> (RdmaStream, SocketAddr) {
+    let peer = channel.peer_addr();
+    (RdmaStream::from(channel), peer)
+}
+
+/// The streams of a listener. It never ends.
+#[derive(Debug)]
+pub struct Incoming {
+    listener: RdmaListener,
+}
+
+impl Stream for Incoming {
+    type Item = io::Result<RdmaStream>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let accepted = self.listener.poll_accept(context);
+        accepted.map(|accepted| Some(accepted.map(|(stream, _)| stream)))
+    }
+}

@@ -1,0 +1,76 @@
+//! The two halves of a stream, for different tasks.
+
+use crate::reader::Reader;
+use crate::stream::RdmaStream;
+use crate::writer::Writer;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The half that reads.
+#[derive(Debug)]
+pub struct OwnedReadHalf {
+    pub(crate) reader: Reader,
+    stream: Arc<SocketAddr>,
+}
+
+/// The half that writes. Dropped, it lets the peer read the end.
+#[derive(Debug)]
+pub struct OwnedWriteHalf {
+    pub(crate) writer: Writer,
+    stream: Arc<SocketAddr>,
+}
+
+/// Two halves that are not of one stream. Here they are again.
+#[derive(Debug)]
+pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
+
+pub(crate) fn split(stream: RdmaStream) -> (OwnedReadHalf, OwnedWriteHalf) {
+    let RdmaStream { reader, writer } = stream;
+    // Which stream a half is of is known by the place of this.
+    let stream = Arc::new(writer.peer_addr());
+    let read = OwnedReadHalf {
+        reader,
+        stream: Arc::clone(&stream),
+    };
+    (read, OwnedWriteHalf { writer, stream })
+}
+
+impl OwnedReadHalf {
+    /// Puts the halves together again.
+    pub fn reunite(self, other: OwnedWriteHalf) -> Result<RdmaStream, ReuniteError> {
+        if !Arc::ptr_eq(&self.stream, &other.stream) {
+            return Err(ReuniteError(self, other));
+        }
+        Ok(RdmaStream {
+            reader: self.reader,
+            writer: other.writer,
+        })
+    }
+
+    /// The peer's address, as [`RdmaStream::peer_addr`] says it.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(*self.stream)
+    }
+}
+
+impl OwnedWriteHalf {
+    /// Puts the halves together again.
+    pub fn reunite(self, other: OwnedReadHalf) -> Result<RdmaStream, ReuniteError> {
+        other.reunite(self)
+    }
+
+    /// The peer's address, as [`RdmaStream::peer_addr`] says it.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(*self.stream)
+    }
+}
+
+impl fmt::Display for ReuniteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("these halves are not of one stream")
+    }
+}
+
+impl std::error::Error for ReuniteError {}
