@@ -173,6 +173,11 @@ impl Sender {
         self.shared.poll_with(context, futures::flushed)
     }
 
+    /// Says that no message follows, and does not wait. [`Sender::flush`] does, for that too.
+    pub fn end(&mut self) {
+        self.shared.with(|state| state.machine.end());
+    }
+
     /// Says that no message follows and waits until all have arrived, which the peer says when it looks.
     pub fn close(&mut self) -> Close<'_> {
         Close::new(&self.shared)

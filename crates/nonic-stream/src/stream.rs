@@ -13,7 +13,7 @@ use tokio::net::ToSocketAddrs;
 /// Bytes in both directions between two programs. It is to RDMA what [`tokio::net::TcpStream`] is to TCP.
 ///
 /// A write leaves at once, and its bytes arrive in order or not at all. `flush` does nothing, since nothing is kept back; `shutdown`
-/// is done when the peer's side has everything. A stream that is dropped sends what it was given in the background, as TCP does,
+/// is done when the peer's NIC has everything, and its program has read the long pieces. A stream that is dropped sends what it was given in the background, as TCP does,
 /// while the process lives.
 #[derive(Debug)]
 pub struct RdmaStream {

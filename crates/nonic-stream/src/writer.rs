@@ -88,10 +88,13 @@ impl Writer {
         Poll::Ready(Ok(()))
     }
 
-    /// Says that nothing follows and waits until the peer has seen it, and so has everything.
+    /// Says that nothing follows and waits until the peer's NIC has that and everything before. The peer's program need not look,
+    /// but for what it must read by itself: the long pieces.
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let closed = ready!(linger::poll_closed(self.sender_mut(), context));
-        Poll::Ready(closed.map_err(write_error))
+        let sender = self.sender_mut();
+        sender.end();
+        let left = ready!(sender.poll_flush(context));
+        Poll::Ready(left.map_err(write_error))
     }
 
     fn longest(&self) -> usize {

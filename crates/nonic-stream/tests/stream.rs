@@ -7,6 +7,7 @@ use nonic_stream::{RdmaListener, RdmaStream};
 use std::io::{ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Waker};
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_util::bytes::{Bytes, BytesMut};
 use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec};
@@ -63,12 +64,11 @@ fn the_end_of_one_direction_leaves_the_other_open() {
     on_both_wires(|wire| async move {
         let (mut left, mut right) = pair(wire).await;
         left.write_all(b"question").await.expect("written");
-        let (ended, question) = tokio::join!(left.shutdown(), async {
-            let mut question = String::new();
-            right.read_to_string(&mut question).await.map(|_| question)
-        });
-        ended.expect("shut down");
-        assert_eq!(question.expect("read"), "question");
+        // The peer does not look: its NIC has everything.
+        left.shutdown().await.expect("shut down");
+        let mut question = String::new();
+        right.read_to_string(&mut question).await.expect("read");
+        assert_eq!(question, "question");
         assert_eq!(right.read(&mut [0; 8]).await.expect("still the end"), 0);
         let refused = left.write_all(b"more").await.expect_err("it was shut down");
         assert_eq!(refused.kind(), ErrorKind::BrokenPipe, "{refused}");
@@ -77,6 +77,33 @@ fn the_end_of_one_direction_leaves_the_other_open() {
         let mut answer = String::new();
         left.read_to_string(&mut answer).await.expect("read");
         assert_eq!(answer, "answer");
+    });
+}
+
+#[test]
+fn who_accepted_can_shut_down_before_it_reads() {
+    on_both_wires(|wire| async move {
+        let (mut left, mut right) = pair(wire).await;
+        right.write_all(b"greeting").await.expect("written");
+        right.shutdown().await.expect("shut down");
+        let mut greeting = String::new();
+        left.read_to_string(&mut greeting).await.expect("read");
+        assert_eq!(greeting, "greeting");
+    });
+}
+
+#[test]
+fn a_shutdown_waits_for_what_the_peer_must_read_by_itself() {
+    on_both_wires(|wire| async move {
+        let (mut left, mut right) = pair(wire).await;
+        left.write_all(&pattern(MIB)).await.expect("written");
+        let early = tokio::time::timeout(Duration::from_millis(50), left.shutdown()).await;
+        assert!(early.is_err(), "{wire}: nobody has read it");
+        let mut bytes = Vec::new();
+        let (ended, read) = tokio::join!(left.shutdown(), right.read_to_end(&mut bytes));
+        ended.expect("shut down");
+        read.expect("read");
+        assert!(bytes == pattern(MIB), "{wire}");
     });
 }
 

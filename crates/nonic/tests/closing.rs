@@ -2,27 +2,18 @@
 
 mod bench;
 
-use bench::{PATIENCE, WIRES, block_on};
-use nonic::{CloseReason, Connection, Device, Domain, Listener, Rc, RequestError, Status, connect};
+use bench::{Ends, PATIENCE, WIRES, block_on};
+use nonic::{CloseReason, Device, Listener, Rc, RequestError, Status, connect};
 use std::time::Duration;
-
-/// A server and a client on a device, connected; each with a completion queue of its own.
-fn connected(device: &str) -> (Domain, Connection<Rc>, Connection<Rc>) {
-    let device = Device::open(device).expect("loopback is there");
-    let domain = device.domain();
-    let listener = Listener::bind(&device, "127.0.0.1:0".parse().expect("an address")).expect("free");
-    let connecting = connect(domain.pair_builder::<Rc>(), listener.local_addr(), b"").expect("asked");
-    let incoming = listener.accept_within(PATIENCE).expect("in time");
-    let server = incoming
-        .accept(domain.pair_builder::<Rc>(), b"")
-        .expect("accepted");
-    (domain, server, connecting.wait().expect("connected"))
-}
 
 #[test]
 fn who_waits_for_a_message_learns_that_the_peer_has_left() {
     for device in ["roce_lo", "iwarp_lo"] {
-        let (domain, server, client) = connected(device);
+        let Ends {
+            domain,
+            client,
+            server,
+        } = Ends::new(device);
         let receive = server.recv(domain.lease(8).expect("memory"));
         let receive = receive
             .wait_within(Duration::from_millis(20))
@@ -44,7 +35,7 @@ fn who_waits_for_a_message_learns_that_the_peer_has_left() {
 #[test]
 fn the_end_can_be_awaited_anywhere_and_more_than_once() {
     for device in ["roce_lo", "iwarp_lo"] {
-        let (_domain, server, client) = connected(device);
+        let Ends { client, server, .. } = Ends::new(device);
         let (closed, local) = (server.closed(), client.closed());
         assert_eq!(closed.reason(), None);
         let waiter = std::thread::spawn(move || block_on(closed));
@@ -60,7 +51,11 @@ fn the_end_can_be_awaited_anywhere_and_more_than_once() {
 #[test]
 fn a_connection_lasts_as_long_as_either_half() {
     for device in ["roce_lo", "iwarp_lo"] {
-        let (domain, server, client) = connected(device);
+        let Ends {
+            domain,
+            client,
+            server,
+        } = Ends::new(device);
         let closed = server.closed();
         let receive = server.recv(domain.lease(8).expect("memory"));
         let (mut send, receiving) = client.split();
@@ -77,7 +72,11 @@ fn a_connection_lasts_as_long_as_either_half() {
 
 #[test]
 fn a_side_that_shuts_down_knows_that_it_was_itself() {
-    let (domain, server, client) = connected("roce_lo");
+    let Ends {
+        domain,
+        client,
+        server,
+    } = Ends::new("roce_lo");
     let receive = client.recv(domain.lease(8).expect("memory"));
     client.shutdown().expect("told");
     let failed = receive.wait().expect_err("flushed");
@@ -89,7 +88,11 @@ fn a_side_that_shuts_down_knows_that_it_was_itself() {
 #[test]
 fn errors_name_the_peer() {
     for device in WIRES {
-        let (domain, server, client) = connected(device);
+        let Ends {
+            domain,
+            client,
+            server,
+        } = Ends::new(device);
         let peer = client.peer_addr();
         let receive = client.recv(domain.lease(8).expect("memory"));
         assert!(format!("{client:?}").contains(&peer.to_string()));

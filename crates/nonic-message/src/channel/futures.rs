@@ -30,6 +30,7 @@ pub(super) fn received(state: &mut State) -> Poll<Result<Option<Message>, Error>
 
 pub(super) fn flushed(state: &mut State) -> Poll<Result<(), Error>> {
     match state.lost {
+        _ if state.machine.is_end_seen() => Poll::Ready(Ok(())),
         Some(lost) => Poll::Ready(Err(lost.into())),
         None if state.machine.is_flushed() => Poll::Ready(Ok(())),
         None => Poll::Pending,

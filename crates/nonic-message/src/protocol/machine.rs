@@ -396,9 +396,10 @@ impl<P, Q> Machine<P, Q> {
         self.own_end == OwnEnd::Seen || left
     }
 
-    /// Whether all that was sent has left: frames have completed, and offered messages were read.
+    /// Whether all that was sent has left: frames have completed, that of the end too, and offered messages were read.
     pub fn is_flushed(&self) -> bool {
-        self.messages.is_empty()
+        self.own_end != OwnEnd::Due
+            && self.messages.is_empty()
             && self.posted.is_empty()
             && self.offers.is_empty()
             && self.control.is_empty()

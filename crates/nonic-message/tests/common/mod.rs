@@ -1,14 +1,16 @@
 //! What every test of channels needs first: two ends of one, on either wire.
 
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 
+#[path = "../../../nonic/tests/bench/block_on.rs"]
+mod block_on;
+
+pub(crate) use block_on::block_on;
 use nonic::Device;
 use nonic_message::{Channel, ChannelListener, Node, Options};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// How long anything may take.
@@ -58,24 +60,6 @@ pub(crate) fn pattern(number: usize, len: usize) -> Vec<u8> {
 pub(crate) fn receive(channel: &mut Channel) -> nonic_message::Message {
     let received = channel.recv().wait_within(PATIENCE).expect("in time");
     received.expect("the channel lives").expect("a message")
-}
-
-/// The smallest runtime there is.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => std::thread::park_timeout(PATIENCE),
-        }
-    }
 }
 
 /// Polls a future once, with nobody to wake.

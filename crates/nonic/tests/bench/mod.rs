@@ -1,13 +1,12 @@
 //! What every test of the API needs first: loopback's device, a domain and a queue.
 
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 
+mod block_on;
+
+pub(crate) use block_on::block_on;
 use nonic::{CompletionQueue, Connection, Device, Domain, Listener, Rc, connect};
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long anything may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,28 +53,6 @@ impl Ends {
             domain,
             client,
             server,
-        }
-    }
-}
-
-/// The smallest runtime there is.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => {
-                let asleep = Instant::now();
-                std::thread::park_timeout(PATIENCE);
-                assert!(asleep.elapsed() < PATIENCE, "nobody woke the task");
-            }
         }
     }
 }

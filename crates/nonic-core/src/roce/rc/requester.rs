@@ -350,18 +350,23 @@ impl Requester {
             return self.local_fault(roce, nic, self.cursor, Status::LocalProtection);
         };
         if ack_request {
-            self.since_ack_request = 0;
-            self.asked = self.next + packet.psns;
-            // Karn's rule: of what was sent before we went back, an answer may be to either copy.
-            if self.next >= self.sent {
-                self.measured.get_or_insert((self.asked, nic.now));
-            }
-            if self.timers.silent_at.is_none() {
-                self.arm_silence(roce, nic.now);
-            }
+            self.asks(roce, nic.now, packet.psns);
         }
         self.sent_packet(roce, nic, &packet);
         Emit::Packet(length)
+    }
+
+    /// The packet that is being sent asks for an answer.
+    fn asks(&mut self, roce: &RoceContext, now: Time, psns: u32) {
+        self.since_ack_request = 0;
+        self.asked = self.next + psns;
+        // Karn's rule: of what was sent before we went back, an answer may be to either copy.
+        if self.next >= self.sent {
+            self.measured.get_or_insert((self.asked, now));
+        }
+        if self.timers.silent_at.is_none() {
+            self.arm_silence(roce, now);
+        }
     }
 
     /// A local key does not permit the access. Requests before this one end first.

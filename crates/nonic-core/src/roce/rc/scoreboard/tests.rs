@@ -434,6 +434,26 @@ fn apply(act: Act, board: &mut Scoreboard, naive: &mut Naive, now: Time) {
             naive.execute(to);
             board.executed(at(to));
         }
+        Act::FindLost(_) | Act::LoseAll(_) | Act::Lose(..) | Act::SendAgain(_) => {
+            apply_loss(act, board, naive, now);
+        }
+        Act::Forget(index) => {
+            naive.packets.truncate(from(index) as usize);
+            board.forget_from(at(from(index)));
+        }
+        Act::Distrust(index) => {
+            naive.distrust(from(index));
+            board.distrust(at(from(index)));
+        }
+        Act::Arrive(..) | Act::Request(..) => {}
+    }
+}
+
+/// What is found, taken for or sent as lost.
+fn apply_loss(act: Act, board: &mut Scoreboard, naive: &mut Naive, now: Time) {
+    let una = naive.una;
+    let from = |index: u32| index.max(una);
+    match act {
         Act::FindLost(patient) => {
             let patience = PATIENCE.filter(|_| !patient);
             assert_eq!(
@@ -458,15 +478,7 @@ fn apply(act: Act, board: &mut Scoreboard, naive: &mut Naive, now: Time) {
                 board.sent_again(count, now, mark);
             }
         }
-        Act::Forget(index) => {
-            naive.packets.truncate(from(index) as usize);
-            board.forget_from(at(from(index)));
-        }
-        Act::Distrust(index) => {
-            naive.distrust(from(index));
-            board.distrust(at(from(index)));
-        }
-        Act::Arrive(..) | Act::Request(..) | Act::Lose(..) => {}
+        _ => {}
     }
 }
 
