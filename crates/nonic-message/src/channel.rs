@@ -89,7 +89,8 @@ impl Channel {
         self.sender.flush()
     }
 
-    /// Says that no message follows and waits until all have arrived. Messages of the peer can be received afterwards.
+    /// Says that no message follows and waits until all have arrived: short ones at the peer's NIC, whatever its program does;
+    /// long ones when its program has looked and read them. Messages of the peer can be received afterwards.
     pub fn close(&mut self) -> Close<'_> {
         self.sender.close()
     }
@@ -173,12 +174,8 @@ impl Sender {
         self.shared.poll_with(context, futures::flushed)
     }
 
-    /// Says that no message follows, and does not wait. [`Sender::flush`] does, for that too.
-    pub fn end(&mut self) {
-        self.shared.with(|state| state.machine.end());
-    }
-
-    /// Says that no message follows and waits until all have arrived, which the peer says when it looks.
+    /// Says that no message follows and waits until all have arrived: short ones at the peer's NIC, whatever its program does;
+    /// long ones when its program has looked and read them.
     pub fn close(&mut self) -> Close<'_> {
         Close::new(&self.shared)
     }

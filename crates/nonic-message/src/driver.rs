@@ -14,7 +14,7 @@ use crate::message::{Message, Outbound, Source};
 use crate::node::Options;
 use crate::protocol::{Action, Frame, HEADER_BYTES, Machine, ProtocolError, ReadId, Remote};
 use crate::registration_cache::RegistrationCache;
-use nonic::{Access, Completion, CompletionQueue, Connection, Exposed, Lease, Pool, Rc, Status};
+use nonic::{Access, Completion, CompletionQueue, Connection, Exposed, Lease, Pool, Rc, RemoteSlice, Status};
 use reads::Reads;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -33,6 +33,7 @@ const RECEIVE: u64 = 0;
 const SEND: u64 = 1;
 const READ: u64 = 2;
 const PROBE: u64 = 3;
+const CONFIRM: u64 = 4;
 
 /// What the machine keeps of a message that is sent.
 pub(crate) enum Outgoing {
@@ -193,6 +194,7 @@ impl State {
             let posted = match action {
                 Action::Send { frame, payload } => self.post_frame(&frame, payload),
                 Action::Read { id, remote, length } => self.begin_read(id, remote, length),
+                Action::Confirm => self.read_nothing(CONFIRM),
             };
             if let Err(error) = posted {
                 self.fail(error);
@@ -235,6 +237,17 @@ impl State {
         self.reads.post(&mut self.connection.pair.sq)
     }
 
+    /// Posts a READ of nothing: the peer's NIC answers it after all that was posted before, without its program.
+    fn read_nothing(&mut self, id: u64) -> Result<(), Lost> {
+        let nothing = RemoteSlice {
+            va: 0,
+            rkey: 0,
+            len: 0,
+        };
+        let posted = self.connection.pair.sq.read(id, (), nothing);
+        posted.map_err(|_| Lost::Exhausted)
+    }
+
     /// Takes what has completed, and drives the NIC if nothing has. Whether something had.
     pub(crate) fn drive(&mut self, queue: &CompletionQueue) -> bool {
         let mut batch: SmallVec<[Completion; BATCH]> = SmallVec::new();
@@ -267,6 +280,10 @@ impl State {
             (READ, Some(lease)) => self.read(lease),
             (SEND, _) => {
                 self.machine.sent();
+                Ok(())
+            }
+            (CONFIRM, _) => {
+                self.machine.confirmed();
                 Ok(())
             }
             _ => {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// READs and a probe have places in the send queue beside those of frames.
+/// READs, a probe and the question after the end have places in the send queue beside those of frames.
 const OTHER_REQUESTS: usize = 16;
 
 /// What a program wants of its channels.

@@ -238,6 +238,22 @@ fn the_end_is_seen_after_the_last_message_and_the_other_way_stays_open() {
 }
 
 #[test]
+fn a_channel_is_closed_though_the_peer_never_looks() {
+    for wire in WIRES {
+        let (mut left, mut right) = pair(wire, options(1024));
+        for channel in [&mut left, &mut right] {
+            channel.send(b"last").wait().expect("sent");
+            let closed = channel.close().wait_within(PATIENCE);
+            closed.expect("its NIC answers").expect("closed");
+        }
+        drop(left);
+        assert_eq!(&receive(&mut right)[..], b"last");
+        let end = right.recv().wait_within(PATIENCE).expect("in time");
+        assert!(end.expect("it was said").is_none(), "{wire}");
+    }
+}
+
+#[test]
 fn a_channel_that_is_dropped_is_lost_to_the_other_end_and_what_had_arrived_is_not() {
     for wire in WIRES {
         let (mut left, mut right) = pair(wire, options(1024));

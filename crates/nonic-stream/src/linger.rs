@@ -28,10 +28,10 @@ struct Closing {
     thread: Option<Thread>,
 }
 
-/// Says that nothing follows, and waits until the peer has seen that and our own last frames have left.
+/// Says that nothing follows, and waits until the peer has everything and our own last frames have left.
 pub(crate) fn poll_closed(sender: &mut Sender, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
     ready!(sender.poll_close(context))?;
-    // The peer may wait for what this side says of its end. If the connection ends meanwhile, it needed that no more.
+    // The peer may wait to hear that its long messages were read. If the connection ends meanwhile, it needed that no more.
     let _ = ready!(sender.poll_flush(context));
     Poll::Ready(Ok(()))
 }

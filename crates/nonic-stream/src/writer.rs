@@ -91,10 +91,8 @@ impl Writer {
     /// Says that nothing follows and waits until the peer's NIC has that and everything before. The peer's program need not look,
     /// but for what it must read by itself: the long pieces.
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sender = self.sender_mut();
-        sender.end();
-        let left = ready!(sender.poll_flush(context));
-        Poll::Ready(left.map_err(write_error))
+        let arrived = ready!(self.sender_mut().poll_close(context));
+        Poll::Ready(arrived.map_err(write_error))
     }
 
     fn longest(&self) -> usize {

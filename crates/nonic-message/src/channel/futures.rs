@@ -30,7 +30,7 @@ pub(super) fn received(state: &mut State) -> Poll<Result<Option<Message>, Error>
 
 pub(super) fn flushed(state: &mut State) -> Poll<Result<(), Error>> {
     match state.lost {
-        _ if state.machine.is_end_seen() => Poll::Ready(Ok(())),
+        _ if state.machine.is_end_arrived() => Poll::Ready(Ok(())),
         Some(lost) => Poll::Ready(Err(lost.into())),
         None if state.machine.is_flushed() => Poll::Ready(Ok(())),
         None => Poll::Pending,
@@ -40,7 +40,7 @@ pub(super) fn flushed(state: &mut State) -> Poll<Result<(), Error>> {
 pub(super) fn closed(state: &mut State) -> Poll<Result<(), Error>> {
     state.machine.end();
     match state.lost {
-        _ if state.machine.is_end_seen() => Poll::Ready(Ok(())),
+        _ if state.machine.is_end_arrived() => Poll::Ready(Ok(())),
         Some(lost) => Poll::Ready(Err(lost.into())),
         None => Poll::Pending,
     }

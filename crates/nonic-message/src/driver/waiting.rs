@@ -3,7 +3,6 @@
 use super::{PROBE, Shared, State};
 use crate::error::Lost;
 use crate::timer;
-use nonic::RemoteSlice;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
@@ -101,17 +100,9 @@ impl State {
             None if now >= since + silence.interval => {
                 silence.asked = Some(now);
                 silence.since = Some(now);
-                let (again, nothing) = (
-                    now + silence.limit,
-                    RemoteSlice {
-                        va: 0,
-                        rkey: 0,
-                        len: 0,
-                    },
-                );
-                let asked = self.connection.pair.sq.read(PROBE, (), nothing);
+                let again = now + silence.limit;
                 // Where there is no room, other requests ask as well.
-                if asked.is_err() {
+                if self.read_nothing(PROBE).is_err() {
                     self.silence.asked = None;
                 }
                 return Some(again);

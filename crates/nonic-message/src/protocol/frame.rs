@@ -23,28 +23,25 @@ pub enum Kind {
     Credit = 4,
     /// No message follows.
     End = 5,
-    /// Everything up to the end has arrived.
-    EndSeen = 6,
     /// A trial: carried as a message would be, and dropped.
-    Trial = 7,
+    Trial = 6,
     /// A trial: read as an offered message would be, and dropped.
-    TrialOffer = 8,
+    TrialOffer = 7,
     /// The trial was received or read.
-    TrialDone = 9,
+    TrialDone = 8,
     /// Messages up to this length should be sent in frames, as the other side has measured.
-    Cutoff = 10,
+    Cutoff = 9,
 }
 
 impl Kind {
     fn parse(byte: u8) -> Option<Self> {
-        const ALL: [Kind; 11] = [
+        const ALL: [Kind; 10] = [
             Kind::Hello,
             Kind::Message,
             Kind::Offer,
             Kind::Finish,
             Kind::Credit,
             Kind::End,
-            Kind::EndSeen,
             Kind::Trial,
             Kind::TrialOffer,
             Kind::TrialDone,

@@ -26,8 +26,8 @@ const MOST_CREDITS: u16 = 1024;
 const SEND_SLOTS: usize = 64;
 
 /// Frames beside messages that can be waiting to be looked at: one finish for each offer, two that return credits, and one each of
-/// hello, end, end seen, trial done and cut-off.
-const RESERVE: usize = OFFERS + 2 + 5;
+/// hello, end, trial done and cut-off.
+const RESERVE: usize = OFFERS + 2 + 4;
 
 /// Which side this is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -57,6 +57,9 @@ pub enum Action<P> {
         /// How long it is, which is checked against what this side takes.
         length: u64,
     },
+    /// READ nothing. It completes when the peer's NIC has placed everything that was posted before, on either wire and whatever
+    /// its program does. Say so: [`Machine::confirmed`].
+    Confirm,
 }
 
 /// Which READ has completed.
@@ -146,7 +149,9 @@ enum OwnEnd {
     /// To be said when all messages were.
     Due,
     Said,
-    Seen,
+    /// The peer's NIC is being asked whether it has it.
+    Asked,
+    Arrived,
 }
 
 /// A trial that the peer offers; one at a time.
@@ -193,7 +198,6 @@ pub struct Machine<P, Q> {
     trial_read: TrialRead,
     owed: u16,
     peer_ended: bool,
-    end_seen_due: bool,
 }
 
 impl<P, Q> Machine<P, Q> {
@@ -230,7 +234,6 @@ impl<P, Q> Machine<P, Q> {
             trial_read: TrialRead::None,
             owed: 0,
             peer_ended: false,
-            end_seen_due: false,
         };
         machine.set_cutoff(u64::MAX);
         if connector {
@@ -389,11 +392,11 @@ impl<P, Q> Machine<P, Q> {
         }
     }
 
-    /// Whether the peer has seen this side's end, and so all that came before. One that has said its own end and then left has seen
-    /// all that it wanted, if everything had been sent.
-    pub fn is_end_seen(&self) -> bool {
-        let left = self.closed && self.peer_ended && !self.left_behind;
-        self.own_end == OwnEnd::Seen || left
+    /// Whether the peer has this side's end and all that came before: in its receive buffers, or read by it. One that has said its
+    /// own end and then left had all that it wanted, if everything had been sent.
+    pub fn is_end_arrived(&self) -> bool {
+        let arrived = self.own_end == OwnEnd::Arrived && self.offers.is_empty() && !self.left_behind;
+        arrived || (self.closed && self.peer_ended && !self.left_behind)
     }
 
     /// Whether all that was sent has left: frames have completed, that of the end too, and offered messages were read.
@@ -432,10 +435,14 @@ impl<P, Q> Machine<P, Q> {
         if let Some(read) = self.next_read() {
             return Some(read);
         }
+        if self.own_end == OwnEnd::Said {
+            self.own_end = OwnEnd::Asked;
+            return Some(Action::Confirm);
+        }
         if self.posted.len() >= SEND_SLOTS {
             return None;
         }
-        let (mut frame, payload) = match self.next_control() {
+        let (mut frame, payload) = match self.control.pop_front() {
             Some(frame) => (frame, None),
             None => self.messages.pop_front().or_else(|| self.last_words())?,
         };
@@ -443,18 +450,6 @@ impl<P, Q> Machine<P, Q> {
         self.posted
             .push_back(matches!(frame.kind, Kind::Message | Kind::Offer));
         Some(Action::Send { frame, payload })
-    }
-
-    fn next_control(&mut self) -> Option<Frame> {
-        if let Some(frame) = self.control.pop_front() {
-            return Some(frame);
-        }
-        // Whoever has sent everything waits for this.
-        if self.end_seen_due && self.unread == 0 {
-            self.end_seen_due = false;
-            return Some(Frame::control(Kind::EndSeen, 0));
-        }
-        None
     }
 
     /// What goes out when no message does.
@@ -500,6 +495,13 @@ impl<P, Q> Machine<P, Q> {
     /// The frame that was posted first has completed.
     pub fn sent(&mut self) {
         self.posted.pop_front();
+    }
+
+    /// [`Action::Confirm`] has completed.
+    pub fn confirmed(&mut self) {
+        if self.own_end == OwnEnd::Asked {
+            self.own_end = OwnEnd::Arrived;
+        }
     }
 
     /// A READ has completed, and here is what it read.
@@ -560,12 +562,8 @@ impl<P, Q> Machine<P, Q> {
                 if self.peer_ended || frame.sequence != self.expected() {
                     return Err(Violation::OutOfOrder);
                 }
-                (self.peer_ended, self.end_seen_due) = (true, true);
+                self.peer_ended = true;
             }
-            Kind::EndSeen => match self.own_end {
-                OwnEnd::Said => self.own_end = OwnEnd::Seen,
-                _ => return Err(Violation::Unasked),
-            },
             Kind::Trial | Kind::TrialOffer => self.receive_trial(frame)?,
             Kind::TrialDone => {
                 self.trial.take().ok_or(Violation::Unasked)?;

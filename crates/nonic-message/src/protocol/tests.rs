@@ -31,8 +31,24 @@ fn posts(side: &mut Side) -> Vec<(Kind, u32, u16)> {
         .map(|action| match action {
             Action::Send { frame, .. } => (frame.kind, frame.sequence, frame.credits),
             Action::Read { id, .. } => panic!("a READ of {id:?}"),
+            Action::Confirm => panic!("a READ of nothing"),
         })
         .collect()
+}
+
+/// The same, with the question behind the end whether that has arrived.
+fn posts_and_asks(side: &mut Side) -> Vec<(Kind, u32, u16)> {
+    let mut posts = Vec::new();
+    loop {
+        match side.poll() {
+            Some(Action::Send { frame, .. }) => posts.push((frame.kind, frame.sequence, frame.credits)),
+            last => {
+                assert_eq!(last, Some(Action::Confirm));
+                assert_eq!(side.poll(), None);
+                return posts;
+            }
+        }
+    }
 }
 
 /// Everything that is to be read now; all else is sent and forgotten.
@@ -40,7 +56,7 @@ fn reads(side: &mut Side) -> Vec<ReadId> {
     std::iter::from_fn(|| side.poll())
         .filter_map(|action| match action {
             Action::Read { id, .. } => Some(id),
-            Action::Send { .. } => None,
+            Action::Send { .. } | Action::Confirm => None,
         })
         .collect()
 }
@@ -220,23 +236,25 @@ fn lengths_are_checked_before_anything_is_made_for_them() {
 }
 
 #[test]
-fn the_end_comes_after_all_messages_and_is_seen_when_they_are_here() {
+fn the_end_comes_after_all_messages_and_has_arrived_when_they_have() {
     let (mut left, mut right) = (connector(), acceptor());
     left.send(vec![1], 1);
     left.offer(vec![2], REMOTE, 500);
     left.end();
     assert_eq!(left.can_send(Some(1)), Err(Ended));
     assert_eq!(
-        posts(&mut left),
+        posts_and_asks(&mut left),
         [(Kind::Message, 0, 0), (Kind::Offer, 1, 0), (Kind::End, 2, 0)]
     );
     receives(&mut right, message(0, &[1]), &[1]).expect("a message");
     receives(&mut right, offer(1, 500), b"").expect("an offer");
     receives(&mut right, Frame::control(Kind::End, 2), b"").expect("the end");
+    (0..3).for_each(|_| left.sent());
+    left.confirmed();
+    assert!(!left.is_end_arrived(), "an offer is open");
     assert_eq!(reads(&mut right), [ReadId::Message(1)]);
-    assert_eq!(posts(&mut right), [], "not seen: one is not here");
     right.read_done(ReadId::Message(1), vec![2]);
-    assert_eq!(posts(&mut right), [(Kind::Finish, 1, 0), (Kind::EndSeen, 0, 0)]);
+    assert_eq!(posts(&mut right), [(Kind::Finish, 1, 0)]);
     assert_eq!(right.take(), Taken::Message(vec![1]));
     assert_eq!(right.take(), Taken::Message(vec![2]));
     assert_eq!(right.take(), Taken::End);
@@ -245,9 +263,25 @@ fn the_end_comes_after_all_messages_and_is_seen_when_they_are_here() {
         Violation::AfterEnd
     );
     receives(&mut left, Frame::control(Kind::Finish, 1), b"").expect("finished");
-    assert!(!left.is_end_seen());
-    receives(&mut left, Frame::control(Kind::EndSeen, 0), b"").expect("seen");
-    assert!(left.is_end_seen());
+    assert!(left.is_end_arrived());
+}
+
+#[test]
+fn an_end_arrives_without_the_program_of_the_peer() {
+    let mut side = connector();
+    side.send(vec![1], 1);
+    side.end();
+    assert_eq!(
+        posts_and_asks(&mut side),
+        [(Kind::Message, 0, 0), (Kind::End, 1, 0)]
+    );
+    side.sent();
+    side.sent();
+    assert!(!side.is_end_arrived(), "TCP has it, and perhaps nobody else");
+    side.confirmed();
+    assert!(side.is_end_arrived());
+    side.close();
+    assert!(side.is_end_arrived(), "it had arrived before");
 }
 
 #[test]
@@ -262,14 +296,14 @@ fn a_peer_that_ends_and_leaves_has_seen_what_was_sent_and_no_more() {
         }
         receives(&mut side, end, b"").expect("the end");
         side.end();
-        assert_eq!(posts(&mut side), [(Kind::EndSeen, 0, 0), (Kind::End, 1, 0)]);
+        assert_eq!(posts_and_asks(&mut side), [(Kind::End, 1, 0)]);
         side.close();
-        assert_eq!(side.is_end_seen(), seen);
+        assert_eq!(side.is_end_arrived(), seen);
     }
     let mut side = acceptor();
     side.end();
     side.close();
-    assert!(!side.is_end_seen(), "the peer did not say that it ends");
+    assert!(!side.is_end_arrived(), "the peer did not say that it ends");
 }
 
 #[test]
@@ -315,6 +349,8 @@ fn flushed_is_when_frames_have_completed_and_offers_are_finished() {
     assert!(!side.is_flushed(), "an offer is open");
     receives(&mut side, Frame::control(Kind::Finish, 1), b"").expect("finished");
     assert!(side.is_flushed());
+    side.end();
+    assert!(!side.is_flushed(), "the end is not said yet");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! What happens to packets below it is the business of [`crate::world`] and [`crate::streams`]; here it is what verbs promise.
 
-use nonic_message::protocol::{Frame, ReadId, Remote};
+use nonic_message::protocol::{Frame, Kind, ReadId, Remote};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -64,6 +64,7 @@ impl Drop for Payload {
 pub(super) enum Request {
     Send(Vec<u8>),
     Read(ReadId, Remote, u64),
+    ReadNothing,
 }
 
 impl Request {
@@ -81,6 +82,7 @@ pub(super) enum Completion {
     Received(Vec<u8>),
     Sent,
     Read(ReadId, Vec<u8>),
+    Confirmed,
     /// The connection is gone.
     Broken,
 }
@@ -116,6 +118,15 @@ impl End {
     /// Whether there is something that can happen to it.
     pub(super) fn is_busy(&self) -> bool {
         !self.posted.is_empty() || !self.late.is_empty()
+    }
+
+    /// Messages in frames that have arrived and that the program has not looked at.
+    pub(super) fn unseen_messages(&self) -> usize {
+        let is_message = |completion: &&Completion| match completion {
+            Completion::Received(bytes) => Frame::parse(bytes).is_ok_and(|frame| frame.kind == Kind::Message),
+            _ => false,
+        };
+        self.completed.iter().filter(is_message).count()
     }
 
     /// A completion comes back.
@@ -160,6 +171,7 @@ pub(super) fn execute(from: &mut End, to: &mut End) -> Result<bool, String> {
             let bytes = bytes.ok_or("a READ of memory that was given back or never offered")?;
             from.late.push_back(Completion::Read(id, bytes));
         }
+        Request::ReadNothing => from.late.push_back(Completion::Confirmed),
     }
     Ok(true)
 }

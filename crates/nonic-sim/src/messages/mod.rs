@@ -4,7 +4,7 @@
 //! - every message arrives once, in order and byte for byte, or the connection has ended and says so;
 //! - what had arrived before the end can be taken after it;
 //! - no frame meets an empty receive queue, and no READ memory that its owner has back;
-//! - an end that was seen means that all messages before it have arrived;
+//! - an end that has arrived means that all messages before it have, whether the other program has looked or not;
 //! - no credit is lost: when everything was taken, all are back; and no offered memory is left;
 //! - it ends in bounded steps: nobody waits for ever.
 
@@ -133,7 +133,7 @@ impl Messages {
                     }
                 }
             }
-            self.check_seen(side)?;
+            self.check_arrived(side)?;
         }
         self.check_end()
     }
@@ -272,6 +272,7 @@ impl Messages {
                     self.note("receives", index, frame.kind as u64);
                 }
                 Completion::Sent => side.machine.sent(),
+                Completion::Confirmed => side.machine.confirmed(),
                 Completion::Read(id, bytes) => side.machine.read_done(id, bytes),
                 Completion::Broken => side.machine.close(),
             }
@@ -285,19 +286,20 @@ impl Messages {
                     self.frames += 1;
                 }
                 Action::Read { id, remote, length } => side.end.post(Request::Read(id, remote, length)),
+                Action::Confirm => side.end.post(Request::ReadNothing),
             }
         }
         Ok(())
     }
 
-    /// An end that the peer has seen: everything has arrived there, taken or not.
-    fn check_seen(&self, index: usize) -> Check {
+    /// An end that has arrived: so has everything before it, taken, looked at or not.
+    fn check_arrived(&self, index: usize) -> Check {
         let (side, peer) = (&self.sides[index], &self.sides[1 - index]);
-        if side.finished && side.machine.is_end_seen() && !side.machine.is_closed() {
-            let arrived = peer.taken as usize + peer.machine.arrived();
+        if side.finished && side.machine.is_end_arrived() && !side.machine.is_closed() {
+            let arrived = peer.taken as usize + peer.machine.arrived() + peer.end.unseen_messages();
             if arrived != side.sent as usize {
                 return Err(format!(
-                    "side {index}'s end was seen with {arrived} of {} messages",
+                    "side {index}'s end has arrived with {arrived} of {} messages",
                     side.sent
                 ));
             }
@@ -311,9 +313,9 @@ impl Messages {
             .zip(self.sides.iter().rev())
             .all(|(side, peer)| {
                 let settled = side.machine.is_at_end() && side.end.completed.is_empty();
-                let quiet = side.finished && side.machine.is_end_seen() && !side.end.is_busy();
+                let quiet = side.finished && side.machine.is_end_arrived() && !side.end.is_busy();
                 side.end.killed
-                    || (settled && (side.machine.is_closed() || (quiet && peer.machine.is_end_seen())))
+                    || (settled && (side.machine.is_closed() || (quiet && peer.machine.is_end_arrived())))
             })
     }
 
