@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// How many seeds a bug may take to be found.
     #[arg(long, default_value_t = 20_000)]
     seeds: u64,
-    /// Names of patches; all of them if none is given.
+    /// Names of patches, or how they begin; all of them if none is given.
     names: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ fn patches(options: &Options, root: &Path) -> anyhow::Result<Vec<(String, PathBu
         else {
             continue;
         };
-        if options.names.is_empty() || options.names.iter().any(|asked| asked == name) {
+        if options.names.is_empty() || options.names.iter().any(|asked| name.starts_with(asked)) {
             found.push((name.to_owned(), path));
         }
     }
