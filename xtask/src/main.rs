@@ -12,6 +12,7 @@ mod interop;
 mod lab;
 mod link;
 mod loom;
+mod messages;
 mod mutants;
 mod net;
 mod nvme;
@@ -45,6 +46,8 @@ enum Chore {
     Lab(lab::Options),
     /// Explore the interleavings of what threads share.
     Loom,
+    /// Measure messages and streams beside raw verbs and TCP.
+    Messages(messages::Options),
     /// Break the NIC on purpose and expect the simulator to notice.
     Mutants(mutants::Options),
     /// Hosts with a faulty wire between them: try programs there, or measure nonic beside TCP.
@@ -73,6 +76,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Interop(options) => interop::run(&options),
         Chore::Lab(options) => lab::run(&options),
         Chore::Loom => loom::run(),
+        Chore::Messages(options) => messages::run(&options),
         Chore::Mutants(options) => mutants::run(&options),
         Chore::Net(options) => net::run(&options),
         Chore::Nvme(options) => nvme::run(&options),

@@ -1,15 +1,20 @@
 //! Messages beside raw verbs, between two processes, in one run and taking turns.
 //!
-//! `cargo run --release -p nonic-message --example message_bench [DEVICE] [ROUNDS] [PART]` measures, or a part of it
+//! `cargo run --release -p nonic-message --example message_bench [PEER] [ROUNDS] [PART]` measures, or a part of it
 //! - `latency`: half a round trip of 64 bytes, by messages and by SENDs;
 //! - `bandwidth`: that of 1 MiB messages beside WRITEs;
 //! - `cutoffs`: round trips with the measured cut-off beside those with fixed ones;
-//! - `cache`: what the registration cache saves, with buffers of its own and with fresh memory.
+//! - `cache`: what the registration cache saves, with buffers of its own and with fresh memory;
+//! - `sizes`: half a round trip of every size beside SENDs and TCP.
+//!
+//! The peer is a device, `roce_lo` by default, on which another process is started; or the address at which
+//! `message_bench serve ADDRESS:PORT` runs, perhaps on another host.
 //!
 //! A ratio is that of two figures of one round; told is the median of the rounds.
 
 mod peer;
 mod raw;
+mod tcp;
 
 use nonic::Device;
 use nonic_message::{Channel, Node, Options};
@@ -19,6 +24,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Something that is measured, in so many rounds.
+type Part = fn(&mut Bench, usize) -> Outcome<()>;
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const SMALL: usize = 64;
@@ -28,23 +35,27 @@ const TRANSFERS: usize = 300;
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let device = arguments.first().map_or("roce_lo", String::as_str);
-    if let Some("serve") = arguments.get(1).map(String::as_str) {
-        return peer::serve(device);
+    let peer = arguments.first().map_or("roce_lo", String::as_str);
+    if peer == "serve" {
+        let address = arguments.get(1).ok_or("serve where? ADDRESS:PORT")?;
+        let device = arguments.get(2).map(String::as_str);
+        return peer::serve(address.parse()?, device);
     }
     let rounds = arguments.get(1).map_or(Ok(7), |rounds| rounds.parse())?;
-    let mut bench = Bench::start(device)?;
-    let parts: [(&str, fn(&mut Bench, usize) -> Outcome<()>); 4] = [
+    let mut bench = Bench::start(peer)?;
+    let parts: [(&str, Part); 5] = [
         ("latency", Bench::latency),
         ("bandwidth", Bench::bandwidth),
         ("cutoffs", Bench::cutoffs),
         ("cache", Bench::cache),
+        ("sizes", Bench::sizes),
     ];
     for (name, part) in parts {
         if arguments.get(2).is_none_or(|asked| asked == name) {
             part(&mut bench, rounds)?;
         }
     }
+    bench.control.close().wait()?;
     Ok(())
 }
 
@@ -55,37 +66,62 @@ struct Bench {
     control: Channel,
     messages: SocketAddr,
     verbs: SocketAddr,
-    child: Child,
+    tcp: SocketAddr,
+    _child: Option<Killed>,
 }
 
-impl Drop for Bench {
+/// A process that ends with us.
+struct Killed(Child);
+
+impl Drop for Killed {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
+/// Starts the peer on a device of this host; where it listens.
+fn start_peer(device: &str) -> Outcome<(Killed, SocketAddr)> {
+    let child = Command::new(std::env::current_exe()?)
+        .args(["serve", "127.0.0.1:0", device])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut child = Killed(child);
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    Ok((child, line.trim().parse()?))
+}
+
 impl Bench {
-    fn start(name: &str) -> Outcome<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args([name, "serve"])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-        let (messages, verbs) = line.trim().split_once(' ').ok_or("no addresses")?;
-        let (messages, verbs) = (messages.parse()?, verbs.parse()?);
-        let device = Device::open(name)?;
+    fn start(peer: &str) -> Outcome<Self> {
+        let (device, messages, child) = match peer.parse::<SocketAddr>() {
+            Ok(address) => (Device::toward(address.ip())?, address, None),
+            Err(_) => {
+                let (child, address) = start_peer(peer)?;
+                (Device::open(peer)?, address, Some(child))
+            }
+        };
         let node = Node::new(&device, Options::default());
-        let control = Node::new(&device, fixed(4096)).connect(messages).wait()?;
-        println!("{name}, {} processors", std::thread::available_parallelism()?);
+        let mut control = Node::new(&device, fixed(4096)).connect(messages).wait()?;
+        control.send(b"where").wait()?;
+        let where_else = control.recv().wait()?.ok_or("the peer left")?;
+        let (verbs, tcp) = std::str::from_utf8(&where_else)?
+            .split_once(' ')
+            .ok_or("no addresses")?;
+        let (verbs, tcp) = (verbs.parse()?, tcp.parse()?);
+        println!(
+            "{}, {} processors",
+            device.netdev().device_name(),
+            std::thread::available_parallelism()?
+        );
         Ok(Bench {
             device,
             node,
             control,
             messages,
             verbs,
-            child,
+            tcp,
+            _child: child,
         })
     }
 
@@ -118,7 +154,7 @@ impl Bench {
         println!("cut-off: {}", channel.cutoff());
         let (mut verbs, mut messages, mut ratios) = (vec![], vec![], vec![]);
         for round in 0..=rounds {
-            self.tell(&format!("raw-echo {PINGS}"))?;
+            self.tell(&format!("raw-echo {PINGS} {SMALL}"))?;
             let by_verbs = raw.ping(PINGS, SMALL)?;
             self.tell(&format!("echo {PINGS}"))?;
             let by_messages = ping(&mut channel, PINGS, SMALL)?;
@@ -254,6 +290,38 @@ impl Bench {
                 median(fresh),
                 nodes[index].cache_statistics().hit_ratio()
             );
+        }
+        Ok(())
+    }
+}
+
+impl Bench {
+    /// Half a round trip of every size, by TCP, by SENDs and by messages.
+    fn sizes(&mut self, rounds: usize) -> Outcome<()> {
+        let mut raw = self.raw()?;
+        let node = self.node.clone();
+        let mut channel = self.channel(&node)?;
+        self.tell("tcp")?;
+        let mut tcp = tcp::connect(self.tcp)?;
+        println!("| bytes | TCP µs | SEND µs | message µs |\n|---|---|---|---|");
+        for size in (6..=20).step_by(2).map(|power| 1 << power) {
+            let count = if size > 1 << 16 { 100 } else { 500 };
+            let mut times = [vec![], vec![], vec![]];
+            for round in 0..=rounds {
+                self.tell(&format!("tcp-echo {count} {size}"))?;
+                let by_tcp = tcp::ping(&mut tcp, count, size)?;
+                self.tell(&format!("raw-echo {count} {size}"))?;
+                let by_verbs = raw.ping(count, size)?;
+                self.tell(&format!("echo {count}"))?;
+                let by_messages = ping(&mut channel, count, size)?;
+                if round > 0 {
+                    for (times, time) in times.iter_mut().zip([by_tcp, by_verbs, by_messages]) {
+                        times.push(micros(time) / 2.0);
+                    }
+                }
+            }
+            let [tcp, verbs, messages] = times.map(|mut times| median(&mut times));
+            println!("| {size} | {tcp:.2} | {verbs:.2} | {messages:.2} |");
         }
         Ok(())
     }

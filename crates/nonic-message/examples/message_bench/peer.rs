@@ -1,26 +1,37 @@
 //! The process at the other end: does what it is told, then waits for the next command.
 
-use super::Outcome;
 use super::raw::Raw;
+use super::{Outcome, tcp};
 use nonic::{Device, Listener};
 use nonic_message::{Channel, Node, Options};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 
 /// Serves until the other process ends.
-pub(crate) fn serve(name: &str) -> Outcome<()> {
-    let device = Device::open(name)?;
+pub(crate) fn serve(address: SocketAddr, device: Option<&str>) -> Outcome<()> {
+    let device = match device {
+        Some(name) => Device::open(name)?,
+        None => Device::for_addr(address.ip())?,
+    };
     let node = Node::new(&device, Options::default());
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (messages, verbs) = (node.listen(any)?, Listener::bind(&device, any)?);
-    println!("{} {}", messages.local_addr(), verbs.local_addr());
+    let any = SocketAddr::new(address.ip(), 0);
+    let (messages, verbs) = (node.listen(address)?, Listener::bind(&device, any)?);
+    let sockets = TcpListener::bind(any)?;
+    println!("{}", messages.local_addr());
     let mut control = messages.accept().wait()?;
     let mut channels: Vec<Channel> = Vec::new();
     let mut raw: Option<Raw> = None;
+    let mut socket = None;
     let mut slots = Vec::new();
     while let Some(command) = control.recv().wait()? {
         let words: Vec<&str> = std::str::from_utf8(&command)?.split(' ').collect();
         let number = |at: usize| -> Outcome<usize> { Ok(words.get(at).ok_or("a number")?.parse()?) };
         match words[0] {
+            "where" => {
+                let answer = format!("{} {}", verbs.local_addr(), sockets.local_addr()?);
+                control.send(answer.into_bytes()).wait()?;
+            }
+            "tcp" => socket = Some(tcp::accept(&sockets)?),
+            "tcp-echo" => tcp::echo(socket.as_mut().ok_or("not connected")?, number(1)?, number(2)?)?,
             "raw" => {
                 let mut accepted = Raw::accept(&device, verbs.accept()?)?;
                 accepted.prepare()?;
@@ -29,7 +40,10 @@ pub(crate) fn serve(name: &str) -> Outcome<()> {
                 control.send(places.join(" ").into_bytes()).wait()?;
                 raw = Some(accepted);
             }
-            "raw-echo" => raw.as_mut().ok_or("not connected")?.echo(number(1)?)?,
+            "raw-echo" => raw
+                .as_mut()
+                .ok_or("not connected")?
+                .echo(number(1)?, number(2)?)?,
             "channel" => {
                 let mut channel = messages.accept().wait()?;
                 let ready = channel.recv().wait()?.ok_or("the peer left")?;

@@ -60,7 +60,7 @@ impl Raw {
     /// Posts receives for echoes: to be done before the peer sends.
     pub(crate) fn prepare(&mut self) -> Outcome<()> {
         for _ in 0..4 {
-            let lease = self.domain.lease(4096)?;
+            let lease = self.domain.lease(LARGE)?;
             self.connection.pair.rq.recv(0, lease)?;
             self.receives += 1;
         }
@@ -99,9 +99,9 @@ impl Raw {
         })
     }
 
-    /// Sends back what comes.
-    pub(crate) fn echo(&mut self, count: usize) -> Outcome<()> {
-        let mut sent = Some(self.domain.lease(super::SMALL)?);
+    /// Sends back as much as comes.
+    pub(crate) fn echo(&mut self, count: usize, length: usize) -> Outcome<()> {
+        let mut sent = Some(self.domain.lease(length)?);
         for _ in 0..count {
             self.receive(&mut sent)?;
             let buffer = sent.take().ok_or("it came back")?;

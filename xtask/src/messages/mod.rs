@@ -1,0 +1,205 @@
+//! Messages and streams beside raw verbs and TCP: on one host, between two namespaces, and with a millisecond between them.
+//!
+//! The measuring is done by two examples, `message_bench` and `web_bench`; here they are given their paths, and `--report` writes
+//! what they said to `docs/messages.md` and `docs/streams.md`, with a plot. It needs root, for namespaces.
+
+mod sizes;
+
+use crate::bench::machine::Machine;
+use crate::bench::report::replace_between;
+use crate::dist;
+use crate::host::{Namespace, RunAs, VethPair, is_root};
+use crate::net::network::{Network, Plan};
+use crate::net::settings::Settings;
+use crate::tools::process::Process;
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const BEGIN: &str =
+    "<!-- what `cargo xtask messages --report` found; it writes everything down to the end mark -->";
+const END: &str = "<!-- end of what was found -->";
+/// Where the peer listens.
+const PORT: u16 = 7471;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What to measure, and how long.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Rounds of each figure
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds for each line of the table of HTTP and gRPC
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Write what was found to these pages and their plots
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "docs")]
+    report: Option<PathBuf>,
+}
+
+/// Measures and tells.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    ensure!(is_root(), "only root can make network namespaces");
+    let examples = build()?;
+    let mut found = Vec::new();
+    for path in [Between::OneHost, Between::Veth, Between::Delay] {
+        println!("{}", path.name());
+        let said = path.measure(&examples.join("message_bench"), options.rounds)?;
+        println!("{said}");
+        found.push((path, said));
+    }
+    let web = Command::new(examples.join("web_bench"))
+        .arg(options.seconds.to_string())
+        .output()
+        .context("cannot start web_bench")?;
+    ensure!(web.status.success(), "{}", String::from_utf8_lossy(&web.stderr));
+    let web = String::from_utf8_lossy(&web.stdout);
+    println!("{web}");
+    match &options.report {
+        Some(docs) => write(docs, &examples, &found, &web),
+        None => Ok(()),
+    }
+}
+
+/// The folder with both examples in it.
+fn build() -> Result<PathBuf> {
+    for (package, example) in [
+        ("nonic-message", "message_bench"),
+        ("nonic-web-examples", "web_bench"),
+    ] {
+        let status = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--release",
+                "--quiet",
+                "-p",
+                package,
+                "--example",
+                example,
+            ])
+            .current_dir(dist::workspace())
+            .status()
+            .context("cannot start cargo")?;
+        ensure!(status.success(), "{example} does not build");
+    }
+    Ok(dist::target_directory()?.join("release/examples"))
+}
+
+/// What is between the two programs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Between {
+    OneHost,
+    Veth,
+    Delay,
+}
+
+impl Between {
+    fn name(self) -> &'static str {
+        match self {
+            Between::OneHost => "One host",
+            Between::Veth => "Two namespaces and a veth pair",
+            Between::Delay => "Two namespaces and a wire with a round trip of 1 ms",
+        }
+    }
+
+    fn measure(self, bench: &Path, rounds: u32) -> Result<String> {
+        match self {
+            Between::OneHost => {
+                let mut command = Command::new(bench);
+                command.args(["roce_lo", &rounds.to_string()]);
+                Process::start(&mut command)?.finish_within(PATIENCE)
+            }
+            Between::Veth => {
+                let pair = VethPair::new()?;
+                between(&pair.left, &pair.right, "10.77.0.2", bench, rounds)
+            }
+            Between::Delay => {
+                let mut settings = Settings::default();
+                settings.change("delay=500us")?;
+                let network = Network::new(&Plan {
+                    left: 1,
+                    right: 1,
+                    mtu: 1500,
+                    settings: [settings.clone(), settings],
+                    seed: 1,
+                    offload: true,
+                })?;
+                let (left, right) = (&network.left[0], &network.right[0]);
+                let address = right.address.to_string();
+                between(&left.namespace, &right.namespace, &address, bench, rounds)
+            }
+        }
+    }
+}
+
+/// Runs the peer on one host and measures on the other.
+fn between(left: &Namespace, right: &Namespace, address: &str, bench: &Path, rounds: u32) -> Result<String> {
+    let on = |namespace| RunAs {
+        namespace: Some(namespace),
+        ..RunAs::default()
+    };
+    let address = format!("{address}:{PORT}");
+    let mut server = on(right)
+        .command(bench)
+        .args(["serve", &address])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the peer")?;
+    // It says where it listens, and ends when its client does.
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().context("no output")?).read_line(&mut line)?;
+    ensure!(line.trim() == address, "the peer listens at {line:?}");
+    let client = Process::start(on(left).command(bench).args([&address, &rounds.to_string()]))?;
+    let said = client.finish_within(PATIENCE);
+    let _ = server.kill();
+    server.wait()?;
+    said
+}
+
+fn write(docs: &Path, examples: &Path, found: &[(Between, String)], web: &str) -> Result<()> {
+    let machine = Machine::here(examples, None).markdown();
+    let mut page = format!("Measured on this machine, both programs on it:\n\n{machine}\n");
+    for (path, said) in found {
+        let (figures, _) = sizes::split(said);
+        page.push_str(&format!(
+            "{}:\n\n```text\n{}\n```\n\n",
+            path.name(),
+            figures.trim()
+        ));
+    }
+    for (path, said) in found {
+        let file = format!("messages-{}.svg", format!("{path:?}").to_lowercase());
+        let chart = sizes::chart(path.name(), said)?;
+        let svg = docs.join("plots").join(&file);
+        std::fs::write(&svg, chart.svg()).with_context(|| format!("cannot write {}", svg.display()))?;
+        page.push_str(&format!("![{}](plots/{file})\n\n", chart.title));
+    }
+    replace(docs, "messages.md", &page)?;
+    let web =
+        format!("Client and server in one process, four connections, on this machine:\n\n{machine}\n{web}");
+    replace(docs, "streams.md", &web)
+}
+
+fn replace(docs: &Path, name: &str, found: &str) -> Result<()> {
+    let path = docs.join(name);
+    let written =
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    std::fs::write(&path, replace_between(&written, found, BEGIN, END)?)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_pages_have_their_marks() {
+        for name in ["messages.md", "streams.md"] {
+            let page = dist::workspace().join("docs").join(name);
+            let page = std::fs::read_to_string(page).expect("there is a page");
+            assert!(replace_between(&page, "two", BEGIN, END).is_ok(), "{name}");
+        }
+    }
+}
