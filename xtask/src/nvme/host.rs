@@ -128,7 +128,10 @@ impl Host {
 
     /// What both sides say, for whoever must find out why something failed.
     pub(super) fn circumstances(&mut self) -> String {
-        let kernel = self.run("dmesg | tail -25", Duration::from_secs(30));
+        // What is said once for each request hides why.
+        let line =
+            "dmesg | grep -v 'requeuing I/O\\|QID [0-9]* timeout' | tail -25; rdma statistic show link rxe0";
+        let kernel = self.run(line, Duration::from_secs(30));
         format!(
             "the target:\n{}\nthe guest's kernel:\n{}",
             self.target_said(),
