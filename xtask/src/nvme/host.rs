@@ -128,11 +128,27 @@ impl Host {
 
     /// What both sides say, for whoever must find out why something failed.
     pub(super) fn circumstances(&mut self) -> String {
-        let kernel = self.run("dmesg | tail -25", Duration::from_secs(30));
+        // What is said once for each request hides why.
+        let line =
+            "dmesg | grep -v 'requeuing I/O\\|QID [0-9]* timeout' | tail -25; rdma statistic show link rxe0";
+        let kernel = self.run(line, Duration::from_secs(30));
         format!(
             "the target:\n{}\nthe guest's kernel:\n{}",
             self.target_said(),
-            kernel.unwrap_or_else(|error| format!("{error:#}"))
+            kernel.unwrap_or_else(|_| self.console())
         )
     }
+
+    /// The end of what the guest's kernel has said, for when the guest takes no commands any more.
+    fn console(&self) -> String {
+        let console = std::fs::read(self.guest.folder().join("console")).unwrap_or_default();
+        let console = String::from_utf8_lossy(&console).into_owned();
+        let lines: Vec<&str> = console.lines().filter(|line| !is_of_one_request(line)).collect();
+        lines[lines.len().saturating_sub(100)..].join("\n")
+    }
+}
+
+/// What is said once for each request hides why.
+fn is_of_one_request(line: &str) -> bool {
+    line.contains("requeuing I/O") || (line.contains(" QID ") && line.trim_end().ends_with("timeout"))
 }

@@ -5,6 +5,7 @@
 //!
 //! Read first: [`stages`].
 
+mod fio;
 mod host;
 mod stages;
 
