@@ -1,6 +1,6 @@
 //! The two sides: a guest that is the NVMe host, and a process of ours that is the target.
 
-use crate::lab::{Finished, Guest, Lab, POLL_INTERVAL, Process, last_lines};
+use crate::lab::{Breakdown, Finished, Guest, Lab, POLL_INTERVAL, Process, last_lines};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -124,6 +124,11 @@ impl Host {
         self.run(&line, patience + Duration::from_secs(30))
             .map(drop)
             .with_context(|| format!("not after {seconds} s: {condition}"))
+    }
+
+    /// Whether the guest's kernel is well.
+    pub(super) fn prove_guest(&mut self) -> Result<(), Breakdown> {
+        self.guest.prove()
     }
 
     /// What both sides say, for whoever must find out why something failed.
