@@ -55,7 +55,8 @@ fn claim_port(id: &Id, local: SocketAddr, devices: &[&'static Device]) -> Result
     };
     // SAFETY: the field is ours to read.
     let port_space = unsafe { (*id.as_c()).ps };
-    let (port, claims) = match port::claim(port_space, &addresses, local.port()) {
+    let for_tcp = devices.iter().any(|device| device.is_iwarp);
+    let (port, claims) = match port::claim(port_space, &addresses, local.port(), for_tcp) {
         // Another process has it, which this program allows (`RDMA_OPTION_ID_REUSEADDR`); only one of them can listen.
         Err(libc::EADDRINUSE) if reuses_port => (local.port(), Vec::new()),
         result => result?,

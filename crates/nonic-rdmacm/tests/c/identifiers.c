@@ -198,6 +198,30 @@ static void ports(void)
     EXPECT(rdma_destroy_id(first) == 0);
 }
 
+/* A program may tell its peer of a port as soon as it has bound it: that it listens there later must not fail. */
+static void chosen_ports_stay(void)
+{
+    enum { HELD = 700, BOUND = 250 };
+    static int held[HELD];
+    for (int i = 0; i < HELD; i++) {
+        union address any = at(host, 0);
+        held[i] = socket(any.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        EXPECT(bind(held[i], &any.sa, sizeof any) == 0);
+    }
+    int moved = 0;
+    for (int i = 0; i < BOUND; i++) {
+        struct rdma_cm_id *id = new_id(channel);
+        EXPECT(bind_to(id, host, 0) == 0);
+        uint16_t told = rdma_get_src_port(id);
+        EXPECT(rdma_listen(id, 1) == 0);
+        moved += rdma_get_src_port(id) != told;
+        EXPECT(rdma_destroy_id(id) == 0);
+    }
+    EXPECT(moved == 0);
+    for (int i = 0; i < HELD; i++)
+        close(held[i]);
+}
+
 static struct rdma_cm_id *listener(uint16_t *port)
 {
     struct rdma_cm_id *id = new_id(channel);
@@ -646,6 +670,7 @@ int main(int argc, char **argv)
     bound_to_loopback();
     devices();
     if (over_iwarp()) {
+        chosen_ports_stay();
         private_data();
         destroyed_while_connected();
         only_connections();
