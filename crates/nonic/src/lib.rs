@@ -62,6 +62,7 @@ mod route;
 mod shared_receive_queue;
 mod ticket;
 mod transport;
+mod xrc;
 
 pub use completion_queue::{NextCompletion, WaitError};
 pub use connection::{
@@ -156,6 +157,15 @@ pub use transport::Transport;
 pub use transport::Uc;
 #[doc(alias = "IBV_QPT_UD")]
 pub use transport::Ud;
+#[doc(alias = "IBV_QPT_XRC_SEND")]
+pub use transport::Xrc;
+pub use xrc::PreparedTarget;
+#[doc(alias("ibv_xrcd", "ibv_close_xrcd"))]
+pub use xrc::XrcDomain;
+#[doc(alias("ibv_srq", "ibv_destroy_srq"))]
+pub use xrc::XrcReceiveQueue;
+#[doc(alias = "IBV_QPT_XRC_RECV")]
+pub use xrc::XrcTarget;
 
 // What is defined below this crate is shown in its documentation, so that it is found here.
 

@@ -3,14 +3,16 @@
 mod awaited;
 mod binding;
 mod builder;
+mod connecting;
 mod handle;
 mod receive;
 mod send;
 
 pub use awaited::Fetch;
 pub use binding::WindowRequest;
-pub(crate) use builder::FetchLimits;
-pub use builder::{ConnectOptions, Prepared, QueuePairBuilder};
+pub use builder::{Prepared, QueuePairBuilder};
+pub use connecting::ConnectOptions;
+pub(crate) use connecting::{ConnectSteps, FetchLimits};
 pub use receive::ReceiveQueue;
 pub use send::{Peer, RefusedBatch, SendQueue};
 

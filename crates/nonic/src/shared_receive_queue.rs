@@ -41,16 +41,25 @@ impl Domain {
     pub fn shared_receive_queue(&self, queue: &CompletionQueue, capacity: usize) -> SharedReceiveQueue {
         let max_sge = self.device.engine.config().max_sge as usize;
         let srq = self.device.engine.create_srq(self.pd, capacity, max_sge);
+        SharedReceiveQueue::new(self, queue, srq, capacity)
+    }
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(
+        domain: &Domain,
+        queue: &CompletionQueue,
+        srq: Arc<nonic_core::ReceiveQueue>,
+        capacity: usize,
+    ) -> Self {
         SharedReceiveQueue {
-            domain: self.clone(),
+            domain: domain.clone(),
             queue: queue.clone(),
             srq,
             work_queue: queue.open_work_queue(None, u32::try_from(capacity).unwrap_or(u32::MAX)),
         }
     }
-}
 
-impl SharedReceiveQueue {
     /// Posts a receive; refused, it gives the buffers back.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, id: u64, buffers: impl Into<Buffers>) -> Result<(), Refused> {

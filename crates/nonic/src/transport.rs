@@ -26,6 +26,11 @@ pub trait Datagram: Transport {}
 #[derive(Debug)]
 pub enum Rc {}
 
+/// Extended reliable connected: as [`Rc`], but a connection has one end that sends, and each request names the receive queue that it is
+/// for. See [`XrcDomain`](crate::XrcDomain).
+#[derive(Debug)]
+pub enum Xrc {}
+
 /// Unreliable connected: a message arrives whole and in order, or not at all.
 #[derive(Debug)]
 pub enum Uc {}
@@ -35,11 +40,16 @@ pub enum Uc {}
 pub enum Ud {}
 
 impl sealed::Sealed for Rc {}
+impl sealed::Sealed for Xrc {}
 impl sealed::Sealed for Uc {}
 impl sealed::Sealed for Ud {}
 
 impl Transport for Rc {
     const SERVICE: Service = Service::Rc;
+}
+
+impl Transport for Xrc {
+    const SERVICE: Service = Service::Xrc;
 }
 
 impl Transport for Uc {
@@ -51,6 +61,8 @@ impl Transport for Ud {
 }
 
 impl Connected for Rc {}
+impl Connected for Xrc {}
 impl Connected for Uc {}
 impl Reliable for Rc {}
+impl Reliable for Xrc {}
 impl Datagram for Ud {}

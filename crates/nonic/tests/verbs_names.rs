@@ -26,7 +26,8 @@ const VERBS: &str = "
     IBV_WC_MW_BIND_ERR IBV_WC_BAD_RESP_ERR IBV_WC_REM_INV_REQ_ERR IBV_WC_REM_ACCESS_ERR IBV_WC_REM_OP_ERR
     IBV_WC_RETRY_EXC_ERR IBV_WC_RNR_RETRY_EXC_ERR
     ibv_qp ibv_create_qp ibv_destroy_qp ibv_modify_qp ibv_modify_qp_rate_limit IBV_QP_RATE_LIMIT ibv_query_qp ibv_qp_init_attr ibv_qp_attr ibv_qp_cap recv_cq
-    ibv_qp_type IBV_QPT_RC IBV_QPT_UC IBV_QPT_UD
+    ibv_qp_type IBV_QPT_RC IBV_QPT_UC IBV_QPT_UD IBV_QPT_XRC_SEND IBV_QPT_XRC_RECV ibv_create_qp_ex
+    ibv_xrcd ibv_open_xrcd ibv_close_xrcd ibv_create_srq_ex ibv_get_srq_num ibv_wr_set_xrc_srqn
     ibv_qp_state IBV_QPS_RESET IBV_QPS_INIT IBV_QPS_RTR IBV_QPS_RTS IBV_QPS_SQD IBV_QPS_SQE IBV_QPS_ERR
     ibv_mtu IBV_MTU_256 IBV_MTU_512 IBV_MTU_1024 IBV_MTU_2048 IBV_MTU_4096
     path_mtu qp_access_flags retry_cnt rnr_retry min_rnr_timer max_rd_atomic max_dest_rd_atomic sgid_index

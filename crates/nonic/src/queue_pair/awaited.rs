@@ -48,7 +48,7 @@ impl<T: Transport> QueuePair<T> {
         let work = Work::Send {
             op,
             flags,
-            destination,
+            destination: destination.or(self.sq.named),
             inline: None,
         };
         Pending::submit(send_queue, *send_work_queue, buffers, work)
@@ -64,7 +64,7 @@ impl<T: Transport> QueuePair<T> {
         let work = Work::Send {
             op,
             flags: SendFlags::empty(),
-            destination: None,
+            destination: self.sq.named,
             inline: Some(bytes.into()),
         };
         Pending::submit(send_queue, *send_work_queue, Buffers::default(), work)

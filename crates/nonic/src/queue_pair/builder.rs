@@ -1,5 +1,6 @@
 //! Making a queue pair and bringing it to RTS.
 
+use super::connecting::{ConnectOptions, ConnectSteps, FetchLimits};
 use super::handle::QpHandle;
 use super::{QueuePair, ReceiveQueue, SendQueue};
 use crate::completion_queue::CompletionQueue;
@@ -7,14 +8,10 @@ use crate::device::{Device, Domain};
 use crate::endpoint::Endpoint;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::transport::{Connected, Datagram, Transport};
-use nonic_core::{
-    Access, AckTimeout, CreateError, ModifyError, Path, PathMtu, Psn, QpAttributes, QpCapacity, QpInit,
-    QpState, RnrTimer, Service,
-};
+use nonic_core::{CreateError, ModifyError, Psn, QpAttributes, QpCapacity, QpInit, QpState, Service};
 use nonic_engine::netdev::Wire;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// A queue pair to be made.
 ///
@@ -195,80 +192,6 @@ impl<T: Datagram> QueuePairBuilder<T> {
     }
 }
 
-/// How to connect. The defaults suit a local network.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct ConnectOptions {
-    /// The largest packet; the smaller of the two ends' if not given.
-    #[doc(alias = "path_mtu")]
-    pub mtu: Option<PathMtu>,
-    /// What the peer may do to memory it has keys for.
-    #[doc(alias = "qp_access_flags")]
-    pub access: Access,
-    /// How long to wait for an acknowledgement before repeating.
-    pub timeout: AckTimeout,
-    /// How often to repeat, up to 7.
-    #[doc(alias("retry_cnt", "retry_count"))]
-    pub retries: u8,
-    /// How often to try a peer that has no receive ready; 7 is for ever.
-    #[doc(alias("rnr_retry", "rnr_retry_count"))]
-    pub rnr_retries: u8,
-    /// How long a peer should wait when we have no receive ready.
-    #[doc(alias = "min_rnr_timer")]
-    pub rnr_timer: RnrTimer,
-    /// READs and atomics under way, in each direction.
-    #[doc(alias(
-        "max_rd_atomic",
-        "max_dest_rd_atomic",
-        "initiator_depth",
-        "responder_resources"
-    ))]
-    pub fetches: u8,
-    /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
-    /// again every four seconds. One that says that nobody is there is given up at once.
-    pub patience: Duration,
-    /// How often the peer is asked whether it is still there, once connected by address and port; never, if not given. One that does
-    /// not answer for as long again, at least two seconds, is given up: the connection has ended, as
-    /// [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
-    ///
-    /// It is asked by a WRITE without bytes (over iWARP a READ), which its NIC answers by itself and which its `access` must permit, as
-    /// it does unless it says otherwise. Nothing is asked of peers of unreliable connections.
-    pub keepalive: Option<Duration>,
-}
-
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        ConnectOptions {
-            mtu: None,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL,
-            timeout: AckTimeout::at_least(Duration::from_millis(50)),
-            retries: 7,
-            rnr_retries: 7,
-            rnr_timer: RnrTimer::at_least(Duration::from_micros(100)),
-            fetches: 16,
-            patience: Duration::from_secs(10),
-            keepalive: None,
-        }
-    }
-}
-
-/// READs and atomics under way, as the two ends agreed. A side that only answers, as hosts of storage do, begins none.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct FetchLimits {
-    /// By us.
-    pub(crate) begun: u8,
-    /// By the peer.
-    pub(crate) answered: u8,
-}
-
-impl FetchLimits {
-    fn both(limit: u8) -> Self {
-        FetchLimits {
-            begun: limit,
-            answered: limit,
-        }
-    }
-}
-
 /// A queue pair that is not connected yet. Receives can be posted already.
 ///
 /// ```
@@ -361,39 +284,17 @@ impl<T: Connected> Prepared<T> {
         first_sent: Psn,
         first_received: Psn,
     ) -> Result<QueuePair<T>, ModifyError> {
-        let reliable = T::SERVICE == Service::Rc;
-        self.modify(&QpAttributes {
-            state: Some(QpState::Init),
-            access: Some(options.access),
-            pkey_index: Some(0),
-            port: Some(1),
-            ..QpAttributes::default()
-        })?;
-        let mtu = options
-            .mtu
-            .unwrap_or_else(|| peer.mtu.min(self.handle.endpoint.mtu));
-        self.modify(&QpAttributes {
-            state: Some(QpState::Rtr),
-            path: Some(Path {
-                gid_index: self.handle.gid_index,
-                remote: peer.ip,
-            }),
-            path_mtu: Some(mtu),
-            dest_qpn: Some(peer.qpn),
-            rq_psn: Some(first_received),
-            max_dest_rd_atomic: reliable.then_some(fetches.answered),
-            min_rnr_timer: reliable.then_some(options.rnr_timer),
-            ..QpAttributes::default()
-        })?;
-        self.modify(&QpAttributes {
-            state: Some(QpState::Rts),
-            sq_psn: Some(first_sent),
-            timeout: reliable.then_some(options.timeout),
-            retry_count: reliable.then_some(options.retries),
-            rnr_retry: reliable.then_some(options.rnr_retries),
-            max_rd_atomic: reliable.then_some(fetches.begun),
-            ..QpAttributes::default()
-        })?;
+        let reliable = matches!(T::SERVICE, Service::Rc | Service::Xrc);
+        ConnectSteps {
+            engine: &self.handle.domain.device.engine,
+            own: &self.handle.endpoint,
+            gid_index: self.handle.gid_index,
+            options,
+            fetches: reliable.then_some(fetches),
+            first_sent,
+            first_received,
+        }
+        .take(peer)?;
         Ok(self.into_pair())
     }
 }

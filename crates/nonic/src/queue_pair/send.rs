@@ -39,6 +39,8 @@ pub struct SendQueue<T: Transport> {
     /// Requests of a batch, until it is handed over.
     held: Vec<Held>,
     batching: bool,
+    /// The peer's receive queue that requests are for, where they must name one.
+    pub(super) named: Option<Destination>,
     transport: PhantomData<T>,
 }
 
@@ -187,6 +189,7 @@ impl<T: Transport> SendQueue<T> {
             handle,
             held: Vec::new(),
             batching: false,
+            named: None,
             transport: PhantomData,
         }
     }
@@ -246,6 +249,11 @@ impl<T: Transport> SendQueue<T> {
         outcome
     }
 
+    /// From now on, requests are for this receive queue of the peer.
+    pub(crate) fn name_receive_queue(&mut self, number: u32) {
+        self.named = Some(Destination::srq(number));
+    }
+
     fn post(
         &mut self,
         id: u64,
@@ -254,6 +262,7 @@ impl<T: Transport> SendQueue<T> {
         destination: Option<Destination>,
         buffers: Buffers,
     ) -> Result<(), Refused> {
+        let destination = destination.or(self.named);
         let QpHandle {
             domain,
             qpn,

@@ -1,0 +1,131 @@
+//! How a queue pair is connected: what can be chosen, and the steps from RESET to RTS.
+
+use crate::endpoint::Endpoint;
+use nonic_core::{Access, AckTimeout, ModifyError, Path, PathMtu, Psn, QpAttributes, QpState, RnrTimer};
+use std::time::Duration;
+
+/// How to connect. The defaults suit a local network.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The largest packet; the smaller of the two ends' if not given.
+    #[doc(alias = "path_mtu")]
+    pub mtu: Option<PathMtu>,
+    /// What the peer may do to memory it has keys for.
+    #[doc(alias = "qp_access_flags")]
+    pub access: Access,
+    /// How long to wait for an acknowledgement before repeating.
+    pub timeout: AckTimeout,
+    /// How often to repeat, up to 7.
+    #[doc(alias("retry_cnt", "retry_count"))]
+    pub retries: u8,
+    /// How often to try a peer that has no receive ready; 7 is for ever.
+    #[doc(alias("rnr_retry", "rnr_retry_count"))]
+    pub rnr_retries: u8,
+    /// How long a peer should wait when we have no receive ready.
+    #[doc(alias = "min_rnr_timer")]
+    pub rnr_timer: RnrTimer,
+    /// READs and atomics under way, in each direction.
+    #[doc(alias(
+        "max_rd_atomic",
+        "max_dest_rd_atomic",
+        "initiator_depth",
+        "responder_resources"
+    ))]
+    pub fetches: u8,
+    /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
+    /// again every four seconds. One that says that nobody is there is given up at once.
+    pub patience: Duration,
+    /// How often the peer is asked whether it is still there, once connected by address and port; never, if not given. One that does
+    /// not answer for as long again, at least two seconds, is given up: the connection has ended, as
+    /// [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
+    ///
+    /// It is asked by a WRITE without bytes (over iWARP a READ), which its NIC answers by itself and which its `access` must permit, as
+    /// it does unless it says otherwise. Nothing is asked of peers of unreliable connections.
+    pub keepalive: Option<Duration>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions {
+            mtu: None,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL,
+            timeout: AckTimeout::at_least(Duration::from_millis(50)),
+            retries: 7,
+            rnr_retries: 7,
+            rnr_timer: RnrTimer::at_least(Duration::from_micros(100)),
+            fetches: 16,
+            patience: Duration::from_secs(10),
+            keepalive: None,
+        }
+    }
+}
+
+/// READs and atomics under way, as the two ends agreed. A side that only answers, as hosts of storage do, begins none.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct FetchLimits {
+    /// By us.
+    pub(crate) begun: u8,
+    /// By the peer.
+    pub(crate) answered: u8,
+}
+
+impl FetchLimits {
+    pub(crate) fn both(limit: u8) -> Self {
+        FetchLimits {
+            begun: limit,
+            answered: limit,
+        }
+    }
+}
+
+/// The steps that connect a queue pair.
+pub(crate) struct ConnectSteps<'a> {
+    pub(crate) engine: &'a nonic_engine::Device,
+    pub(crate) own: &'a Endpoint,
+    pub(crate) gid_index: u8,
+    pub(crate) options: &'a ConnectOptions,
+    /// Of a reliable service.
+    pub(crate) fetches: Option<FetchLimits>,
+    pub(crate) first_sent: Psn,
+    pub(crate) first_received: Psn,
+}
+
+impl ConnectSteps<'_> {
+    /// Takes them, one after the other.
+    pub(crate) fn take(&self, peer: &Endpoint) -> Result<(), ModifyError> {
+        let options = self.options;
+        self.modify(&QpAttributes {
+            state: Some(QpState::Init),
+            access: Some(options.access),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..QpAttributes::default()
+        })?;
+        self.modify(&QpAttributes {
+            state: Some(QpState::Rtr),
+            path: Some(Path {
+                gid_index: self.gid_index,
+                remote: peer.ip,
+            }),
+            path_mtu: Some(options.mtu.unwrap_or_else(|| peer.mtu.min(self.own.mtu))),
+            dest_qpn: Some(peer.qpn),
+            rq_psn: Some(self.first_received),
+            max_dest_rd_atomic: self.fetches.map(|fetches| fetches.answered),
+            min_rnr_timer: self.fetches.map(|_| options.rnr_timer),
+            ..QpAttributes::default()
+        })?;
+        self.modify(&QpAttributes {
+            state: Some(QpState::Rts),
+            sq_psn: Some(self.first_sent),
+            timeout: self.fetches.map(|_| options.timeout),
+            retry_count: self.fetches.map(|_| options.retries),
+            rnr_retry: self.fetches.map(|_| options.rnr_retries),
+            max_rd_atomic: self.fetches.map(|fetches| fetches.begun),
+            ..QpAttributes::default()
+        })
+    }
+
+    fn modify(&self, set: &QpAttributes) -> Result<(), ModifyError> {
+        self.engine.modify_qp(self.own.qpn, set)
+    }
+}
