@@ -2,7 +2,8 @@
 //!
 //! With RC, a process that talks to the *n* threads of another needs *n* queue pairs, each with receives of its own. With XRC it needs
 //! one: each request names the receive queue that it is for. The connection has two halves, made at different ends: an *initiator*
-//! that only sends, a [`QueuePair<Xrc>`](crate::QueuePair), and a [target](XrcTarget) that only receives.
+//! that only sends, a [`QueuePair<Xrc>`](crate::QueuePair), and a [target](XrcTarget) that only receives. They are connected by
+//! exchanging endpoints; by address and port is refused.
 
 use crate::completion_queue::CompletionQueue;
 use crate::device::{Device, Domain};

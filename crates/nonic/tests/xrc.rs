@@ -2,7 +2,7 @@
 
 use nonic::{
     Access, CompletionQueue, CreateError, Device, Domain, Fetch, MemoryError, PostError, QueuePair,
-    RequestError, Status, Xrc, XrcDomain, XrcTarget,
+    RequestError, Status, Xrc, XrcDomain, XrcReceiveQueue, XrcTarget, connect,
 };
 use std::time::Duration;
 
@@ -41,6 +41,11 @@ impl Side {
         )
     }
 
+    fn receive_queue(&self, capacity: usize) -> XrcReceiveQueue {
+        let made = self.reachable.receive_queue(&self.domain, &self.queue, capacity);
+        made.expect("made")
+    }
+
     /// The id and the bytes of the next message.
     fn received(&self) -> (u64, Vec<u8>) {
         let done = self
@@ -59,13 +64,7 @@ impl Side {
 #[test]
 fn messages_reach_the_receive_queue_that_they_name() {
     let side = Side::new();
-    let queues: Vec<_> = (0..3)
-        .map(|_| {
-            side.reachable
-                .receive_queue(&side.domain, &side.queue, 8)
-                .expect("made")
-        })
-        .collect();
+    let queues: Vec<_> = (0..3).map(|_| side.receive_queue(8)).collect();
     let connections = [side.connected(), side.connected()];
     for (index, queue) in queues.iter().enumerate() {
         for turn in 0..2 {
@@ -85,16 +84,13 @@ fn messages_reach_the_receive_queue_that_they_name() {
             assert_eq!(side.received(), expected);
         }
     }
-    assert!(queues.iter().all(nonic::XrcReceiveQueue::is_empty));
+    assert!(queues.iter().all(XrcReceiveQueue::is_empty));
 }
 
 #[test]
 fn memory_is_that_of_the_named_queues_domain() {
     let side = Side::new();
-    let named = side
-        .reachable
-        .receive_queue(&side.domain, &side.queue, 1)
-        .expect("made");
+    let named = side.receive_queue(1);
     let (initiator, _target) = side.connected();
     let initiator = initiator.toward(named.number());
     let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
@@ -131,10 +127,7 @@ fn memory_is_that_of_the_named_queues_domain() {
 #[test]
 fn a_queue_that_is_not_there_is_refused() {
     let side = Side::new();
-    let named = side
-        .reachable
-        .receive_queue(&side.domain, &side.queue, 1)
-        .expect("made");
+    let named = side.receive_queue(1);
     named
         .recv(1, side.domain.lease(64).expect("memory"))
         .expect("posted");
@@ -180,4 +173,13 @@ fn iwarp_has_no_extended_connections() {
         device.domain().pair::<Xrc>().err(),
         Some(CreateError::Unsupported)
     );
+}
+
+#[test]
+fn an_address_and_a_port_are_not_enough() {
+    let side = Side::new();
+    let nobody = "127.0.0.1:9".parse().expect("an address");
+    let refused = connect(side.initiating.pair_builder::<Xrc>(), nobody, b"");
+    let refused = refused.expect_err("it is refused").to_string();
+    assert!(refused.contains("Xrc"), "{refused}");
 }

@@ -3,7 +3,7 @@
 use super::raw::Raw;
 use super::{Outcome, tcp};
 use nonic::{Device, Listener};
-use nonic_message::{Channel, Node, Options};
+use nonic_message::{Channel, Error, Message, Node, Options};
 use std::net::{SocketAddr, TcpListener};
 
 /// Serves until the other process ends.
@@ -53,28 +53,35 @@ pub(crate) fn serve(address: SocketAddr, device: Option<&str>) -> Outcome<()> {
             "forget" => channels.clear(),
             "echo" => {
                 let channel = channels.last_mut().ok_or("no channel")?;
-                for _ in 0..number(1)? {
-                    let message = channel.recv().wait()?.ok_or("the peer left")?;
-                    channel.send(message).wait()?;
-                }
+                take(channel, number(1)?, |channel, message| {
+                    channel.send(message).wait()
+                })?;
             }
             "sink" => {
                 let channel = channels.last_mut().ok_or("no channel")?;
-                for _ in 0..number(1)? {
-                    channel.recv().wait()?.ok_or("the peer left")?;
-                }
+                take(channel, number(1)?, |_, _| Ok(()))?;
                 channel.send(b"all").wait()?;
             }
             "ack" => {
                 let channel = channels.get_mut(number(1)?).ok_or("no channel")?;
-                for _ in 0..number(2)? {
-                    channel.recv().wait()?.ok_or("the peer left")?;
-                    channel.send(b".").wait()?;
-                }
+                take(channel, number(2)?, |channel, _| channel.send(b".").wait())?;
             }
             other => return Err(format!("unknown command {other}").into()),
         }
     }
     drop(slots);
+    Ok(())
+}
+
+/// Takes so many messages, and does something about each.
+fn take(
+    channel: &mut Channel,
+    count: usize,
+    mut about: impl FnMut(&mut Channel, Message) -> Result<(), Error>,
+) -> Outcome<()> {
+    for _ in 0..count {
+        let message = channel.recv().wait()?.ok_or("the peer left")?;
+        about(channel, message)?;
+    }
     Ok(())
 }

@@ -7,7 +7,8 @@ use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, FetchLimits, Prepared, QueuePairBuilder};
 use crate::route::source_of;
 use crate::transport::Connected;
-use nonic_core::cm::{CmEvent, ConnectParams, ConnectResponse, Route};
+use nonic_core::Service;
+use nonic_core::cm::{CmError, CmEvent, ConnectParams, ConnectResponse, Route};
 use nonic_wire::cm::{IpHeader, PortSpace, RejectReason, ServiceId};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -53,6 +54,10 @@ pub fn connect_with<T: Connected>(
     options: &ConnectOptions,
     private_data: &[u8],
 ) -> Result<Connecting<T>, ConnectError> {
+    // Its two ends are different things, which a connection of ours does not know.
+    if T::SERVICE == Service::Xrc {
+        return Err(CmError::Service(T::SERVICE).into());
+    }
     let device = builder.device().clone();
     let gid_index = match builder.chosen_gid() {
         Some(index) => index,

@@ -8,6 +8,7 @@ use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, FetchLimits, QueuePairBuilder};
 use crate::transport::Connected;
 use futures_core::Stream;
+use nonic_core::Service;
 use nonic_core::cm::{AcceptParams, CmError, CmEvent, ConnectRequest};
 pub use nonic_engine::ListenError;
 use nonic_wire::cm::{PortSpace, RejectReason};
@@ -175,7 +176,7 @@ impl Incoming {
             private_data: said,
             handle,
         } = self;
-        if request.service != T::SERVICE {
+        if request.service != T::SERVICE || T::SERVICE == Service::Xrc {
             handle.reject(RejectReason::INVALID_TRANSPORT_TYPE, &[])?;
             return Err(CmError::Service(request.service).into());
         }
