@@ -64,6 +64,14 @@ pub fn icrc(bytes: &[u8]) {
 
 /// A capture ends in an error or at its end, and its frames lie within it.
 pub fn pcap(bytes: &[u8]) {
+    let mut growing = nonic_wire::pcap::CaptureReader::new();
+    for piece in bytes.chunks(97) {
+        growing.handle(piece);
+        while let Ok(Some(frame)) = growing.next() {
+            assert!(frame.bytes.len() <= bytes.len());
+            let _ = (frame.datagram(), frame.tcp_segment());
+        }
+    }
     let Ok(reader) = nonic_wire::pcap::Reader::new(bytes) else {
         return;
     };

@@ -7,6 +7,7 @@
 use crate::debug_symbols;
 use crate::link::link_with;
 use anyhow::{Context, Result, ensure};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -93,7 +94,11 @@ const LINKED: [&str; 3] = ["nonic-cli", "nonic-rspreload", "nonic-files"];
 /// Builds the packages, and those that rustc links too if it should link them as always.
 fn cargo_build(options: &Options, packages: &[&str], and_linked: bool) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet"]);
+    cargo.arg("build");
+    // It takes minutes the first time: somebody who looks on sees how far it is.
+    if !std::io::stderr().is_terminal() {
+        cargo.arg("--quiet");
+    }
     let linked = if and_linked { &LINKED[..] } else { &[] };
     for package in packages.iter().chain(linked) {
         cargo.args(["--package", package]);

@@ -3,6 +3,7 @@
 //! The alias in `.cargo/config.toml` builds it optimised, since it also measures.
 
 mod bench;
+mod book;
 mod confined;
 mod conformance;
 mod debug_symbols;
@@ -34,6 +35,8 @@ struct Arguments {
 enum Chore {
     /// Measure nonic beside the bare machine and those one would use instead, taking turns.
     Bench(bench::Options),
+    /// Run the commands of the book, make its pictures and follow its links.
+    Book(book::Options),
     /// Run rdma-core's own tests on our library.
     Conformance(conformance::Options),
     /// Build what is installed: the command and the libraries programs run on.
@@ -69,6 +72,7 @@ enum Chore {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
+        Chore::Book(options) => book::run(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Dist(options) => dist::run(&options),

@@ -2,7 +2,7 @@
 //!
 //! The connection manager belongs to a device, and devices live in `libibverbs.so.1`. The other library must not bring an
 //! engine of its own, so it calls the functions of [`libibverbs`](crate::libibverbs) whose names begin with `nonic_`, which
-//! are exported at the node `NONIC_PRIVATE_2`. Whoever changes a structure here or one of those functions changes the number
+//! are exported at the node `NONIC_PRIVATE_3`. Whoever changes a structure here or one of those functions changes the number
 //! of the node, so that libraries that do not fit refuse to load together.
 //!
 //! Addresses are GIDs: an IPv4 address is mapped into IPv6.
@@ -80,7 +80,8 @@ pub struct nonic_cm_event {
     pub remote_qpn: u32,
     pub starting_psn: u32,
     pub qkey: u32,
-    /// Why it was rejected (`REJECTED`), or whether the rest counts (`SIDR_RESPONSE`: 0).
+    /// Why it was rejected (`REJECTED`), whether the rest counts (`SIDR_RESPONSE`: 0), or how the peer was found to be out of
+    /// reach (`UNREACHABLE`), as an errno: `ECONNREFUSED` if its host said that nobody holds the port, else `ETIMEDOUT`.
     pub reason: u32,
     /// Requests: the peer's port.
     pub remote_port: u16,

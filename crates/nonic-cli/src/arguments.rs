@@ -8,8 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 pub(crate) struct Ends {
     #[arg(
         help = "The server: HOST, HOST:PORT, [IPV6]:PORT or IPV6%INTERFACE",
-        conflicts_with_all = ["server", "loopback"],
-        required_unless_present_any = ["server", "loopback"]
+        conflicts_with_all = ["server", "loopback"]
     )]
     pub(crate) host: Option<String>,
     #[command(flatten)]

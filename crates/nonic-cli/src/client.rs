@@ -28,16 +28,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects to a server, or starts one on this host.
-    pub(crate) fn open(ends: &Ends) -> Result<Self> {
+    /// Connects to a server, or starts one on this host. `command` is the one that talks to it, for advice.
+    pub(crate) fn open(ends: &Ends, command: &str) -> Result<Self> {
         let choice = &ends.choice;
         let server = ends.loopback.then(|| LocalServer::start(choice)).transpose()?;
         let peer = match (&server, &ends.host) {
             (Some(server), _) => server.address.clone(),
             (None, Some(host)) => host.clone(),
-            (None, None) => bail!("say which server to talk to, or use --server or --loopback"),
+            (None, None) => bail!(
+                "say which server to talk to (`nonic {command} HOST`), have both ends here (`nonic {command} --loopback`), \
+                 or be the server (`nonic {command} --server`)"
+            ),
         };
-        let (mut conversation, local) = meet(&peer, choice)?;
+        let (mut conversation, local) = meet(&peer, choice, command)?;
         conversation.say(&Message::new("nonic").with("version", VERSION))?;
         let hello = conversation.expect("nonic", PEER_TIMEOUT)?;
         let version: u32 = hello.field("version")?;
@@ -67,13 +70,13 @@ impl Session {
 }
 
 /// Connects to a server, from the device that reaches it.
-fn meet(server: &str, choice: &DeviceChoice) -> Result<(Conversation, LocalGid)> {
+fn meet(server: &str, choice: &DeviceChoice, command: &str) -> Result<(Conversation, LocalGid)> {
     let devices = OpenDevices::default();
     let mut outcome = Err(anyhow!("`{server}` has no address"));
     for address in local_gid::addresses(server)? {
         outcome = local_gid::local_towards(address)
             .and_then(|local| devices.find(choice, local))
-            .and_then(|local| Ok((Conversation::connect(&local, address)?, local)));
+            .and_then(|local| Ok((Conversation::connect(&local, address, command)?, local)));
         if outcome.is_ok() {
             break;
         }

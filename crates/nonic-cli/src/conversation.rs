@@ -52,18 +52,28 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Connects to the server at an address.
-    pub(crate) fn connect(local: &LocalGid, server: SocketAddr) -> Result<Self> {
+    /// Connects to the server at an address, on behalf of this command.
+    pub(crate) fn connect(local: &LocalGid, server: SocketAddr, command: &str) -> Result<Self> {
         let parts = Parts::new(local)?;
         let connecting = connect_with(parts.builder(local), server, &options(), GREETING)?;
         let connection = connecting.wait_within(CONNECT_TIMEOUT).map_err(|error| {
             let port = server.port();
             let advice = match error {
                 ConnectError::Rejected { reason, .. } if reason == RejectReason::INVALID_SERVICE_ID => {
-                    format!("nobody listens on port {port} of {}; start the server there (`nonic perf --server`)", server.ip())
+                    format!(
+                        "nobody listens on port {port} of {}; start the server there (`nonic {command} --server`), or have both \
+                         ends here with --loopback",
+                        server.ip()
+                    )
+                }
+                ConnectError::PortUnreachable(_) => {
+                    format!("no RDMA program runs at {}; start the server there (`nonic perf --server`)", server.ip())
                 }
                 ConnectError::Unreachable(_) => {
-                    format!("{server} does not answer; start the server there (`nonic perf --server`) and let UDP port 4791 through")
+                    format!(
+                        "{server} does not answer; start the server there (`nonic {command} --server`) and let UDP port 4791 \
+                         through"
+                    )
                 }
                 _ => format!("cannot connect to {server}"),
             };
@@ -255,7 +265,7 @@ mod tests {
         let server = listener.local_addr();
         let client = std::thread::spawn({
             let local = local.clone();
-            move || Conversation::connect(&local, server).expect("it listens")
+            move || Conversation::connect(&local, server, "ping").expect("it listens")
         });
         let incoming = listener.accept().expect("it connects");
         let right = Conversation::accept(&local, incoming).expect("a connection");

@@ -1,4 +1,5 @@
-//! The `nonic` command: see the devices, try them, measure them, serve a disk, and run the simulator.
+//! The `nonic` command: see the devices, try them, measure them, look into processes, draw what they send, serve a disk, and run the
+//! simulator.
 //!
 //! Everything here stands on the public API of the `nonic` crate, as any other program would. Two processes
 //! find each other by address and port, through the connection manager, and agree in a few lines of text
@@ -13,8 +14,11 @@ mod client;
 mod conversation;
 mod devices;
 mod doctor;
+mod draw;
 mod exchange;
+mod explain;
 mod footprint;
+mod inspect;
 mod listeners;
 mod local_gid;
 mod loopback;
@@ -28,6 +32,7 @@ mod run;
 mod server;
 mod sim;
 mod tools;
+mod top;
 mod units;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -50,9 +55,15 @@ struct Cli {
 enum Command {
     Devices(devices::Arguments),
     Doctor(doctor::Arguments),
+    Draw(draw::Arguments),
+    Explain(explain::Arguments),
     Ping(ping::Arguments),
     NvmeTarget(nvme_target::Arguments),
     Perf(perf::Arguments),
+    Ps(inspect::ps::Arguments),
+    Show(inspect::show::Arguments),
+    Top(top::Arguments),
+    Metrics(inspect::metrics::Arguments),
     Run(run::Arguments),
     Sim(sim::Arguments),
     Completions(tools::Completions),
@@ -82,9 +93,15 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Devices(arguments) => devices::run(&arguments, cli.json),
         Command::Doctor(arguments) => doctor::run(&arguments, cli.json),
+        Command::Draw(arguments) => draw::main(&arguments, cli.json),
+        Command::Explain(arguments) => explain::run(&arguments, cli.json),
         Command::Ping(arguments) => ping::main(&arguments, cli.json),
         Command::NvmeTarget(arguments) => nvme_target::main(&arguments, cli.json),
         Command::Perf(arguments) => perf::main(&arguments, cli.json),
+        Command::Ps(arguments) => inspect::ps::run(&arguments, cli.json),
+        Command::Show(arguments) => inspect::show::run(&arguments, cli.json),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Metrics(arguments) => inspect::metrics::run(&arguments),
         Command::Run(arguments) => run::main(&arguments),
         Command::Sim(arguments) => sim::main(&arguments, cli.json),
         Command::Completions(arguments) => tools::completions(&arguments, Cli::command()),

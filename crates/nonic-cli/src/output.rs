@@ -49,6 +49,16 @@ pub(crate) fn print_table(table: &Table) -> Result<()> {
     table.to_string().lines().try_for_each(|row| line(row.trim_end()))
 }
 
+/// Whether what is printed may have colours: on a terminal, unless its user wants none (<https://no-color.org>).
+pub(crate) fn colours_are_welcome() -> bool {
+    is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Whether people look at what is printed.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Whether progress bars make sense.
 pub(crate) fn progress_is_welcome() -> bool {
     io::stderr().is_terminal()

@@ -7,8 +7,8 @@ use crate::arguments::Ends;
 use crate::client::Session;
 use crate::exchange::{Message, PEER_TIMEOUT};
 use crate::output;
+use crate::perf::latencies::Latencies;
 use crate::perf::latency::LatencyClient;
-use crate::perf::report::Latencies;
 use crate::perf::run::{Op, Run, Service, Test, name};
 use crate::server;
 use crate::units::{self, Size, nanoseconds};
@@ -81,7 +81,7 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     if ends.serving.server {
         return server::run(&ends.serving, &ends.choice, json);
     }
-    let mut session = Session::open(ends)?;
+    let mut session = Session::open(ends, "ping")?;
     let mut runs = Vec::new();
     let mut silent = Vec::new();
     for op in arguments.op.ops(arguments.service) {
@@ -207,10 +207,8 @@ impl Outcome {
             self.loss_ratio() * 100.0
         ))?;
         if self.latencies.samples() > 0 {
-            let times = self
-                .latencies
-                .summary()
-                .map(|(name, ns)| format!("{name} {}", nanoseconds(ns)));
+            let told = |(name, ns): (&str, Option<u64>)| Some(format!("{name} {}", nanoseconds(ns?)));
+            let times: Vec<String> = self.latencies.summary().into_iter().filter_map(told).collect();
             output::line(format_args!("    rtt {}", times.join(", ")))?;
         }
         Ok(())

@@ -3,11 +3,12 @@
 
 mod network;
 
+use crate::draw::{self, View, Window};
 use crate::output;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use nonic_sim::{Options, Report, Summary, Workload, run_many_of, run_seed};
+use nonic_sim::{Options, Report, Summary, Workload, record_seed, run_many_of, run_seed, story_of_failure};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::num::NonZero;
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// One bug fails many seeds; these are enough to find it.
 const ENOUGH_FAILURES: u64 = 20;
+/// How much of what happened before a failure is told.
+const EVENTS_OF_A_STORY: usize = 40;
 /// More seeds than anyone waits for.
 const MANY_SEEDS: u64 = 1 << 40;
 
@@ -74,6 +77,12 @@ pub(crate) struct Arguments {
     /// Tell on standard error what happens
     #[arg(short, long, requires = "seed")]
     verbose: bool,
+    /// Draw the seed as a ladder diagram: what was posted, sent, lost, placed and completed; to FILE as SVG
+    #[arg(long, value_name = "FILE", requires = "seed", num_args = 0..=1, require_equals = true,
+        conflicts_with_all = ["connections", "shares", "iwarp", "messages", "network", "pcap", "verbose"])]
+    draw: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    window: Window,
 }
 
 const NOTES: &str = "\
@@ -111,9 +120,24 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
             json,
         });
     }
-    match arguments.seed {
-        Some(seed) => one(arguments, seed, json),
-        None => many(arguments, json),
+    match (arguments.seed, &arguments.draw) {
+        (Some(seed), Some(svg)) => drawn(arguments, seed, svg.clone(), json),
+        (Some(seed), None) => one(arguments, seed, json),
+        (None, _) => many(arguments, json),
+    }
+}
+
+/// Draws a seed, whatever comes of it.
+fn drawn(arguments: &Arguments, seed: u64, svg: Option<PathBuf>, json: bool) -> Result<()> {
+    let (outcome, ladder) = record_seed(seed);
+    let view = View {
+        window: arguments.window.clone(),
+        svg,
+    };
+    draw::show(&view.window.selection().apply(ladder), &view, json)?;
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(failure) => bail!("{failure}"),
     }
 }
 
@@ -163,7 +187,27 @@ fn many(arguments: &Arguments, json: bool) -> Result<()> {
         },
     );
     ticker.finish();
+    if let Some(reason) = reason_to_stop(&summary, count)
+        && !json
+    {
+        output::line(format_args!(
+            "stopped after {} seeds of {count}: {reason}",
+            summary.seeds
+        ))?;
+    }
     report(&summary, start.elapsed(), json)
+}
+
+/// Why fewer seeds were run than were asked for, if that was so.
+fn reason_to_stop(summary: &Summary, count: u64) -> Option<String> {
+    let failures = summary.failures.len();
+    if summary.seeds >= count || count == MANY_SEEDS {
+        return None;
+    }
+    Some(match failures as u64 >= ENOUGH_FAILURES {
+        true => format!("{failures} failures are enough to find a bug"),
+        false => "the time was up".to_owned(),
+    })
 }
 
 fn threads(arguments: &Arguments) -> usize {
@@ -207,7 +251,26 @@ fn print(summary: &Summary, elapsed: Duration) -> Result<()> {
     if summary.seeds == 1 && summary.failures.is_empty() {
         output::line(format_args!("trace {trace_hash:016x}"))?;
     }
-    summary.failures.iter().try_for_each(output::line)
+    summary.failures.iter().try_for_each(output::line)?;
+    // One bug fails many seeds; the story of the first is enough to begin with.
+    let first = summary
+        .failures
+        .iter()
+        .find(|failure| failure.workload == Workload::Traffic);
+    let Some(failure) = first else {
+        return Ok(());
+    };
+    match story_of_failure(failure.seed, EVENTS_OF_A_STORY) {
+        Some(story) => {
+            output::line("")?;
+            draw::show(&story, &View::terminal(), false)?;
+            output::line(format_args!(
+                "nonic sim --seed {} --draw=seed.svg draws all of it; docs/debugging.md says how to go on",
+                failure.seed
+            ))
+        }
+        None => Ok(()),
+    }
 }
 
 fn as_json(summary: &Summary, elapsed: Duration) -> Value {
@@ -255,7 +318,7 @@ impl Ticker {
     fn new(count: u64, json: bool) -> Self {
         let bar = (output::progress_is_welcome() && !json).then(|| {
             let bar = ProgressBar::new(count);
-            let template = "{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left{msg}";
+            let template = "{bar:30} {pos}/{len} seeds, {eta} left{msg}";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
@@ -270,9 +333,12 @@ impl Ticker {
     fn tick(&self, done: u64, failures: u64, elapsed: Duration) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
-            if failures > 0 {
-                bar.set_message(format!(", {failures} FAILED"));
-            }
+            let failed = if failures > 0 {
+                format!(", {failures} FAILED")
+            } else {
+                String::new()
+            };
+            bar.set_message(format!(", {:.0}/s{failed}", per_second(done, elapsed)));
             return;
         }
         let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);

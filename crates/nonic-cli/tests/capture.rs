@@ -29,6 +29,48 @@ fn wireshark_reads_every_packet_of_every_operation_over_ipv6() {
     wireshark_reads_everything("[::1]:0");
 }
 
+#[test]
+fn the_capture_of_the_readme_shows_no_red_with_the_flag_of_the_readme() {
+    if missing((!has_program("tshark", "--version")).then(|| "tshark is not installed".to_owned())) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let capture = directory.path().join("ping.pcapng");
+    let place = Place::here().with_environment("NONIC_PCAP", capture.to_string_lossy());
+    let pinged = place
+        .command(&["ping", "--loopback", "--interval", "1ms"])
+        .output();
+    assert!(pinged.expect("it runs").status.success());
+    let read = |arguments: &[&str]| {
+        let output = Command::new("tshark")
+            .arg("-r")
+            .arg(&capture)
+            .args(arguments)
+            .output();
+        String::from_utf8(output.expect("tshark runs").stdout).expect("tshark prints text")
+    };
+    let flag = ["--disable-protocol", "rpcordma"];
+    let readme = include_str!("../../../README.md");
+    assert!(readme.contains(&format!("wireshark {} ping.pcapng", flag.join(" "))));
+    assert_eq!(read(&[&flag[..], &["-Y", "_ws.malformed"]].concat()), "");
+    // Every entry says which way it went, and where.
+    let fields = [
+        "-T",
+        "fields",
+        "-e",
+        "frame.packet_flags_direction",
+        "-e",
+        "frame.interface_name",
+    ];
+    let told = read(&fields);
+    assert!(told.lines().count() > 20, "{told}");
+    for line in told.lines() {
+        let (direction, interface) = line.split_once('\t').unwrap_or_default();
+        let is_told = matches!(direction, "1" | "2" | "0x00000001" | "0x00000002");
+        assert!(is_told && interface == "roce_lo", "{line}");
+    }
+}
+
 fn wireshark_reads_everything(bind: &str) {
     if missing((!has_program("tshark", "--version")).then(|| "tshark is not installed".to_owned())) {
         return;

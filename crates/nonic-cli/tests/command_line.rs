@@ -31,6 +31,43 @@ fn devices_are_listed_for_people_and_for_scripts() {
 }
 
 #[test]
+fn statuses_events_reasons_errnos_and_syndromes_are_explained() {
+    let explain = |arguments: &[&str]| {
+        let outcome = run(&Place::here(), &[&["explain"], arguments].concat());
+        assert!(outcome.success, "{}", outcome.stderr);
+        outcome.stdout
+    };
+    let all = explain(&[]);
+    for expected in [
+        "IBV_WC_REM_ACCESS_ERR",
+        "IBV_EVENT_CQ_ERR",
+        "IB_CM_REJ_STALE_CONN",
+        "ibv_post_send: EINVAL",
+    ] {
+        assert!(all.contains(expected), "{all}");
+    }
+    let status = explain(&["IBV_WC_RNR_RETRY_EXC_ERR"]);
+    assert!(
+        status.contains("(status 13)") && status.contains("likely:") && status.contains("try:"),
+        "{status}"
+    );
+    assert_eq!(explain(&["rnr_retry"]), status);
+    let syndrome = explain(&["--syndrome", "0x62"]);
+    assert!(
+        syndrome.contains("syndrome 0x62") && syndrome.contains("IBV_WC_REM_ACCESS_ERR"),
+        "{syndrome}"
+    );
+    let found = run(&Place::here(), &["--json", "explain", "12"]).json();
+    assert_eq!(found[0]["name"], "IBV_WC_RETRY_EXC_ERR", "{found}");
+    let unknown = run(&Place::here(), &["explain", "nonsense"]);
+    assert!(
+        !unknown.success && unknown.stderr.contains("nonic explain"),
+        "{}",
+        unknown.stderr
+    );
+}
+
+#[test]
 fn the_user_of_the_port_is_named() {
     let here = Place::here();
     let _server = Server::start(&here, "ping", "127.0.0.1:0", &[]);
@@ -89,7 +126,7 @@ fn failures_say_what_to_do_and_have_an_exit_code() {
 #[test]
 fn nonsense_is_refused_before_anything_happens() {
     let cases: [&[&str]; 9] = [
-        &["perf"],
+        &["sim", "--draw"],
         &["perf", "--loopback", "--server"],
         &["perf", "--loopback", "--size", "x"],
         &["perf", "--loopback", "--mtu", "1000"],
@@ -259,4 +296,22 @@ fn completions_and_manual_pages_are_made() {
     let outcome = run(&Place::here(), &["man", "--dir", path.to_str().expect("text")]);
     assert!(outcome.success, "{}", outcome.stderr);
     assert!(path.join("nonic-perf.1").is_file());
+}
+
+#[test]
+fn without_a_host_all_ways_are_named() {
+    for command in ["ping", "perf"] {
+        let outcome = run(&Place::here(), &[command]);
+        assert!(!outcome.success);
+        for way in ["HOST", "--loopback", "--server"] {
+            assert!(
+                outcome.stderr.contains(&format!("nonic {command} {way}")),
+                "{}",
+                outcome.stderr
+            );
+        }
+        let outcome = run(&Place::here(), &[command, "127.0.0.1:1"]);
+        let advice = format!("`nonic {command} --server`");
+        assert!(outcome.stderr.contains(&advice), "{}", outcome.stderr);
+    }
 }

@@ -96,6 +96,7 @@ fn the_client() {
     let begun = Instant::now();
     let refusal = match ask().expect_err("it is dead") {
         ConnectError::Unreachable(_) => "unreachable".to_owned(),
+        ConnectError::PortUnreachable(_) => "port unreachable".to_owned(),
         ConnectError::Rejected { reason, .. } => format!("rejected ({})", reason.0),
         other => panic!("{other}"),
     };
@@ -149,7 +150,7 @@ fn where_nobody_is_left_the_kernel_answers() {
     if missing(Namespace::unavailable()) {
         return;
     }
-    assert_eq!(kill_a_server([false, false]), "unreachable");
+    assert_eq!(kill_a_server([false, false]), "port unreachable");
 }
 
 #[test]

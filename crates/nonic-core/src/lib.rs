@@ -26,12 +26,14 @@ pub mod cm;
 mod counters;
 mod direct;
 mod entropy;
+pub mod explain;
 pub mod iwarp;
 pub mod link;
 mod nic;
 mod placement;
 mod qp;
 mod queue_pair;
+pub mod record;
 mod resources;
 mod roce;
 mod sync;
@@ -45,14 +47,15 @@ pub use direct::{
     Target,
 };
 pub use entropy::{Entropy, SeededEntropy};
+pub use explain::Explanation;
 pub use nic::{
     Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, Outlet, QpInit,
     Room, Transmit, Usage,
 };
 pub use nonic_wire::{Psn, Qpn, Service};
 pub use qp::{
-    AckTimeout, AttributeMask, ModifyError, Named, Path, PathMtu, QpAttributes, QpCapacity, QpState,
-    RnrTimer, Transition, transition,
+    AckTimeout, AttributeMask, ModifyError, Named, Path, PathMtu, PeerView, QpAttributes, QpCapacity,
+    QpState, QueuePairView, RnrTimer, SequenceView, Traffic, Transition, Troubles, transition,
 };
 pub use queue_pair::PostError;
 pub use resources::Endpoint;
@@ -64,7 +67,7 @@ pub use roce::rc::ReorderConfig;
 pub use roce::window::WindowConfig;
 pub use roce::xrc::XrcDomain;
 pub use time::Time;
-pub use verbs::cq::{Arm, CompletionQueue, CqId, CqOverflow};
+pub use verbs::cq::{Arm, CompletionQueue, CqId, CqOverflow, CqView};
 pub use verbs::event::Event;
 pub use verbs::memory;
 pub use verbs::memory::{

@@ -3,6 +3,7 @@
 //! Nothing here knows the order of requests, how they are cut into packets or how a peer is answered. A transport says a
 //! [`Refused`] in its own words: RoCE's reliable services with a NAK, unreliable ones by dropping the message in silence.
 
+use crate::record::{KeyExtent, RefusalReason, RefusedRequest, RequestKind};
 use crate::verbs::memory::{Access, FENCE_KEY, Fault, Key, KeyError, KeyTable, PdId, Region};
 use crate::verbs::work::{FlushRange, Placement};
 use nonic_wire::Qpn;
@@ -32,6 +33,18 @@ pub(crate) enum Refused {
 impl From<KeyError> for Refused {
     fn from(error: KeyError) -> Self {
         Refused::Key(error)
+    }
+}
+
+impl From<Refused> for RefusalReason {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Operation => RefusalReason::Operation,
+            Refused::Length => RefusalReason::Length,
+            Refused::Alignment => RefusalReason::Alignment,
+            Refused::Key(error) => RefusalReason::Key(error),
+            Refused::Memory => RefusalReason::MemoryGone,
+        }
     }
 }
 
@@ -226,6 +239,31 @@ impl PeerRights<'_> {
         Ok(())
     }
 
+    /// What is to be written down of a request that was refused.
+    #[cold]
+    pub(crate) fn describe(
+        &self,
+        kind: RequestKind,
+        range: Option<&RemoteRange>,
+        reason: RefusalReason,
+    ) -> RefusedRequest {
+        let (va, length, rkey) = range.map_or((0, 0, 0), |range| (range.va, range.length, range.rkey));
+        let reason = match reason {
+            RefusalReason::Key(error) => RefusalReason::Key(self.keys.refine(rkey, error)),
+            reason => reason,
+        };
+        RefusedRequest {
+            kind,
+            reason,
+            va,
+            length: u64::from(length),
+            rkey,
+            key: range.and_then(|_| self.keys.look_up(rkey).as_deref().map(KeyExtent::of)),
+            domain: self.pd.value(),
+            permitted: self.access,
+        }
+    }
+
     /// Revokes a key on the peer's behalf.
     pub(crate) fn invalidate(&self, rkey: u32) -> Result<(), Refused> {
         Ok(self.keys.invalidate(rkey, self.pd, self.qpn)?)
@@ -243,6 +281,16 @@ pub(crate) struct InboundWrite {
 }
 
 impl InboundWrite {
+    /// What it is about, as far as it has not been placed; `None` for a WRITE of zero bytes.
+    pub(crate) fn range(&self) -> Option<RemoteRange> {
+        let key = self.key.as_ref()?;
+        Some(RemoteRange {
+            va: self.va,
+            length: self.left,
+            rkey: key.value(),
+        })
+    }
+
     /// Where in their region the next bytes go, if the key still permits that. The lengths must add up to what was
     /// announced.
     pub(crate) fn locate(&self, length: usize, ends: bool) -> Result<usize, Refused> {

@@ -2,6 +2,8 @@
 
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
+use crate::link::Shortage;
+use crate::record::{FailedRequest, QpEvent, Recorder};
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
@@ -11,6 +13,7 @@ use crate::verbs::event::Event;
 use crate::verbs::memory::KeyTable;
 use crate::verbs::rq::{ReceiveQueue, RecvWqe};
 use crate::verbs::work::{Completion, Status};
+use nonic_wire::Qpn;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,17 +30,32 @@ pub(crate) struct NicResources<'a> {
     pub(crate) reorder: &'a mut ReorderMemory,
     pub(crate) endpoints: &'a [Endpoint],
     pub(crate) xrc: &'a XrcTable,
+    /// Where what is out of the ordinary is written down.
+    pub(crate) recorder: &'a mut Recorder,
     /// The way into the memory of peers on this host, if there is one.
     pub(crate) direct: Option<&'a mut (dyn DirectAccess + 'static)>,
     /// The most bytes moved that way at once.
     pub(crate) direct_piece: u32,
     /// A request of so many bytes is worth waiting for that.
     pub(crate) direct_worth: u32,
+    /// Receives that are not to be found although they are there.
+    pub(crate) missing_receives: Option<&'a mut Shortage>,
 }
 
 impl NicResources<'_> {
+    /// Writes down what happened to a queue pair.
+    #[cold]
+    pub(crate) fn record(&mut self, qpn: Qpn, event: QpEvent) {
+        self.recorder.record(self.now, qpn, event);
+    }
+
     /// Takes the next receive of a queue, reporting an SRQ's limit.
     pub(crate) fn take_recv(&mut self, rq: &ReceiveQueue) -> Option<RecvWqe> {
+        if let Some(missing) = &mut self.missing_receives
+            && missing.strikes()
+        {
+            return None;
+        }
         let (wqe, below_limit) = rq.take()?;
         if let (true, Some(srq)) = (below_limit, rq.srq_id()) {
             self.events.push_back(Event::SrqLimit(srq));
@@ -47,12 +65,31 @@ impl NicResources<'_> {
 
     /// Reports the end of a receive.
     pub(crate) fn complete_recv(&mut self, cq: &Arc<CompletionQueue>, received: Received) {
-        let wakes = received.solicited || received.completion.status != Status::Success;
+        let failed = received.completion.status != Status::Success;
+        if failed {
+            self.record_failed_recv(&received.completion);
+        }
+        let wakes = received.solicited || failed;
         self.outbox.push(Pending {
             cq: Arc::clone(cq),
             completion: received.completion,
             wakes,
         });
+    }
+
+    #[cold]
+    fn record_failed_recv(&mut self, completion: &Completion) {
+        if completion.status == Status::Flushed {
+            return;
+        }
+        let failed = FailedRequest {
+            wr_id: completion.wr_id,
+            opcode: completion.opcode,
+            status: completion.status,
+            length: u64::from(completion.byte_len),
+            remote: None,
+        };
+        self.record(completion.qpn, QpEvent::Failed(Box::new(failed)));
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod faults;
 
-pub use faults::FaultPlan;
+pub use faults::{Direction, FaultPlan, InvalidFaults, PlannedRule};
 
 use crate::netdev::Wire;
 use nonic_settings::{self as settings, Environment, SettingError};
@@ -48,6 +48,8 @@ pub struct Config {
     pub counters: Option<PathBuf>,
     /// The folder in which other processes see counters.
     pub files: Option<PathBuf>,
+    /// Tell processes of the same user what is in this one.
+    pub inspect: bool,
 }
 
 impl Default for Config {
@@ -67,14 +69,17 @@ impl Default for Config {
             pcap: None,
             counters: None,
             files: None,
+            inspect: true,
         }
     }
 }
 
 impl Config {
-    /// What the environment of this process asks for; `docs/settings.md` has the list.
+    /// What the environment of this process asks for; `docs/settings.md` has the list. What it says of the log is done at once.
     pub fn from_environment() -> Result<Self, SettingError> {
-        Self::from_settings(&Environment::read()?)
+        let environment = Environment::read()?;
+        crate::log::install(&environment)?;
+        Self::from_settings(&environment)
     }
 
     fn from_settings(environment: &Environment) -> Result<Self, SettingError> {
@@ -96,6 +101,7 @@ impl Config {
             pcap: environment.file(&settings::PCAP).map(PathBuf::from),
             counters: environment.file(&settings::COUNTERS).map(PathBuf::from),
             files: environment.file(&settings::FILES).map(PathBuf::from),
+            inspect: !environment.is_unusual(&settings::INSPECT),
         })
     }
 }
@@ -195,5 +201,6 @@ mod tests {
         assert_eq!(with("NONIC_PCAP", "file").pcap, Some("file".into()));
         assert_eq!(with("NONIC_COUNTERS", "file").counters, Some("file".into()));
         assert_eq!(with("NONIC_FILES", "folder").files, Some("folder".into()));
+        assert!(!with("NONIC_INSPECT", "off").inspect);
     }
 }

@@ -8,6 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`Device`] | an open device: what the Rust API and the C libraries are built on |
+//! | [`inspect`] | what a process tells of its devices to whoever of the same user asks, and asking |
 //! | `driver` | who drives a shard and when: turns, the background thread, the end of the process |
 //! | `shard` | the pipeline: links → NIC → completions; what the shards of a device have in common |
 //! | `link` | what carries packets: the trait, UDP, lanes through shared memory, and captures and faults as decorators |
@@ -16,6 +17,7 @@
 //! | [`memory`] | registered memory, reached through the processor |
 //! | `notify` | channels and doorbells: how programs are told |
 //! | [`os`] | clock, entropy, descriptors, network interfaces, signals, pinning |
+//! | [`log`] | what is told of what happens, for `tracing` and `NONIC_LOG` |
 //! | [`Config`] | what can be asked of a device, by the environment or by a program |
 
 // The fuzzers, whose corpus the tests run, call this crate by its name.
@@ -29,7 +31,9 @@ mod driver;
 #[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod host;
+pub mod inspect;
 mod link;
+pub mod log;
 pub mod memory;
 mod notify;
 pub mod os;
@@ -38,10 +42,10 @@ mod stream;
 #[cfg(all(test, not(loom)))]
 mod testing;
 
-pub use config::{Config, FaultPlan, Loopback, Wires};
+pub use config::{Config, Direction, FaultPlan, InvalidFaults, Loopback, PlannedRule, Wires};
 pub use device::{
-    Device, DeviceUsage, ListenError, MAX_WATCHED, OpenError, RecvPoster, SendPoster, Wait, Waits, Watched,
-    WeakDevice,
+    Device, DeviceUsage, ListenError, MAX_WATCHED, OpenError, RecvPoster, RuntimeStep, RuntimeWatch,
+    SendPoster, Wait, Waits, Watched, WeakDevice,
 };
 pub use direct::{DirectRoad, LaneRoad, roads};
 pub use link::udp::socket;

@@ -45,6 +45,33 @@ use std::time::{Duration, Instant};
 const NUMBER_BYTES: usize = 8;
 
 /// The side that calls. Clones are handles to the same one.
+///
+/// ```
+/// use nonic_message::{Caller, Responder};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// # let answering = std::thread::spawn(move || -> Result<(), nonic_message::Error> {
+/// #     let mut responder = Responder::new(server);
+/// #     while let Some(Ok(Some(request))) = responder.next_request().wait_within(patience) {
+/// #         responder.reply(&request, &request)?.wait()?;
+/// #     }
+/// #     Ok(())
+/// # });
+/// let caller = Caller::new(client);
+/// let (first, second) = (caller.call(b"one")?, caller.call(b"two")?);
+/// assert_eq!(&second.within(patience).wait()?[..], b"two"); // in any order
+/// assert_eq!(&first.within(patience).wait()?[..], b"one");
+/// # drop(caller);
+/// # answering.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Caller {
     channel: Arc<Channel>,
@@ -96,6 +123,29 @@ impl Caller {
 }
 
 /// A call under way.
+///
+/// ```
+/// use nonic_message::{Caller, Error};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// let caller = Caller::new(client);
+/// let call = caller.call(b"is anybody there?")?.within(Duration::from_millis(10));
+/// match call.wait() {
+///     Ok(response) => println!("{} bytes", response.len()),
+///     Err(Error::Deadline) => println!("nobody answers"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # drop(server);
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is sent unless it is awaited or waited for"]
 pub struct Call<'a> {
     caller: &'a Caller,
@@ -191,6 +241,29 @@ impl fmt::Debug for Call<'_> {
 }
 
 /// What came back from a call. It derefs to a byte slice.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// # let answering = std::thread::spawn(move || -> Result<(), nonic_message::Error> {
+/// #     let mut responder = nonic_message::Responder::new(server);
+/// #     if let Some(Ok(Some(request))) = responder.next_request().wait_within(patience) {
+/// #         responder.reply(&request, b"42")?.wait()?;
+/// #     }
+/// #     responder.into_channel().close().wait()
+/// # });
+/// # let caller = nonic_message::Caller::new(client);
+/// let response = caller.call(b"6 * 7")?.within(patience).wait()?;
+/// assert_eq!(&response[..], b"42");
+/// # answering.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Response {
     message: Message,
@@ -205,6 +278,32 @@ impl Deref for Response {
 }
 
 /// The side that is called.
+///
+/// ```
+/// use nonic_message::{Caller, Responder};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// # let asking = std::thread::spawn(move || -> Result<(), nonic_message::Error> {
+/// #     let caller = Caller::new(client);
+/// #     assert_eq!(&caller.call(b"hello")?.within(patience).wait()?[..], b"HELLO");
+/// #     Ok(())
+/// # });
+/// let mut responder = Responder::new(server);
+/// while let Ok(Some(request)) = responder.next_request().wait() {
+///     let answer = request.to_ascii_uppercase();
+///     responder.reply(&request, &answer)?.wait()?;
+///     # break;
+/// }
+/// # asking.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Responder {
     channel: Channel,
@@ -236,6 +335,28 @@ impl Responder {
 }
 
 /// The next request of a [`Responder`]. Dropped, the request stays in the channel.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// let mut responder = nonic_message::Responder::new(server);
+/// match responder.next_request().wait_within(Duration::from_millis(1)) {
+///     None => println!("nothing yet"),
+///     Some(Ok(Some(request))) => println!("{} bytes", request.len()),
+///     Some(Ok(None)) => println!("that was the last one"),
+///     Some(Err(error)) => return Err(error.into()),
+/// }
+/// # drop(client);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is received unless it is awaited or waited for"]
 pub struct NextRequest<'a> {
@@ -265,6 +386,36 @@ impl Future for NextRequest<'_> {
 }
 
 /// A request to be answered. It derefs to a byte slice.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// # let asking = std::thread::spawn(move || -> Result<(), nonic_message::Error> {
+/// #     let caller = nonic_message::Caller::new(client);
+/// #     let (later, now) = (caller.call(b"later")?, caller.call(b"now")?);
+/// #     std::thread::scope(|scope| {
+/// #         let later = scope.spawn(|| later.within(patience).wait());
+/// #         now.within(patience).wait()?;
+/// #         later.join().expect("no panic").map(drop)
+/// #     })
+/// # });
+/// # let mut responder = nonic_message::Responder::new(server);
+/// let mut open = Vec::new();
+/// while open.len() < 2 {
+///     open.extend(responder.next_request().wait_within(patience).ok_or("nobody asks")??);
+/// }
+/// while let Some(request) = open.pop() {
+///     responder.reply(&request, &request)?.wait()?; // the last one first
+/// }
+/// # asking.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Request {
     number: u64,

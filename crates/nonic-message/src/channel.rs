@@ -22,12 +22,48 @@ use std::task::{Context, Poll};
 ///
 /// A message was handed over when `send` is done, and has arrived when [`Channel::close`] is. Dropping a channel ends it at once: what
 /// was not flushed may be lost.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// client.send("a question").wait()?; // or `.await?`
+/// client.close().wait()?; // it has arrived, and no other follows
+/// while let Some(message) = server.recv().wait()? {
+///     println!("{}: {}", server.peer_addr(), String::from_utf8_lossy(&message));
+/// }
+/// server.send("an answer").wait()?; // the other direction is still open
+/// assert_eq!(&client.recv().wait()?.expect("an answer")[..], b"an answer");
+/// # Ok(()) }
+/// ```
 pub struct Channel {
     sender: Sender,
     receiver: Receiver,
 }
 
 /// The half that sends. Dropped, it tells the peer that no message follows.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// let (mut sender, _receiver) = client.split();
+/// let sending = std::thread::spawn(move || sender.send("from another thread").wait());
+/// assert_eq!(&server.recv().wait()?.expect("a message")[..], b"from another thread");
+/// sending.join().expect("no panic")?;
+/// assert!(server.recv().wait()?.is_none()); // the sender is gone
+/// # Ok(()) }
+/// ```
 pub struct Sender {
     shared: Arc<Shared>,
     /// Whether the channel is still whole, and is ended by being dropped.
@@ -35,11 +71,56 @@ pub struct Sender {
 }
 
 /// The half that receives.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// let (_sender, mut receiver) = server.split();
+/// assert!(receiver.try_recv()?.is_none());
+/// client.send("hello").wait()?;
+/// let receiving = std::thread::spawn(move || receiver.recv().wait());
+/// assert_eq!(&receiving.join().expect("no panic")?.expect("a message")[..], b"hello");
+/// # Ok(()) }
+/// ```
 pub struct Receiver {
     shared: Arc<Shared>,
 }
 
 /// A message that there is no room for now, or why none can be sent at all.
+///
+/// ```
+/// use nonic_message::TrySendError;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// let mut sent = 0;
+/// let full = loop {
+///     match client.sender().try_send("one more") {
+///         Ok(()) => sent += 1,
+///         Err(TrySendError::Full(message)) => break message,
+///         Err(TrySendError::Failed(error)) => return Err(error.into()),
+///     }
+/// };
+/// # std::thread::scope(|scope| {
+/// # let taking = scope.spawn(|| (0..sent + 1).try_for_each(|_| server.recv().wait().map(drop)));
+/// println!("{sent} messages wait for the peer to take them");
+/// client.send(full).wait()?; // when it has taken some
+/// # taking.join().expect("no panic")
+/// # })?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub enum TrySendError<'a> {
     /// The peer must take some first. Here is the message again.

@@ -26,6 +26,20 @@ const SHORTEST: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Up to which length messages go in frames, and how that is known.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// println!("messages up to {} go in frames", client.cutoff()); // … 2048 bytes (measured) …
+/// # drop(server);
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Cutoff {
@@ -36,6 +50,23 @@ pub struct Cutoff {
 }
 
 /// How a cut-off is known.
+///
+/// ```
+/// use nonic_message::{CutoffSource, Node, Options};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = nonic::Device::open("roce_lo")?;
+/// let mut options = Options::default();
+/// options.cutoff = Some(1024);
+/// let node = Node::new(&device, options);
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let address = listener.local_addr();
+/// # let accepting = std::thread::spawn(move || listener.accept().wait());
+/// let channel = node.connect(address).wait()?;
+/// assert_eq!(channel.cutoff().source, CutoffSource::Fixed);
+/// # accepting.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CutoffSource {

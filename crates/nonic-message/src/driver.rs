@@ -14,7 +14,9 @@ use crate::message::{Message, Outbound, Source};
 use crate::node::Options;
 use crate::protocol::{Action, Frame, HEADER_BYTES, Machine, ProtocolError, ReadId, Remote};
 use crate::registration_cache::RegistrationCache;
-use nonic::{Access, Completion, CompletionQueue, Connection, Exposed, Lease, Pool, Rc, RemoteSlice, Status};
+use nonic::{
+    Access, Completion, CompletionQueue, Connection, Exposed, Lease, Pool, Rc, RemoteSlice, Status, Wire,
+};
 use reads::Reads;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -66,6 +68,8 @@ pub(crate) struct State {
     cache: RegistrationCache,
     reads: Reads,
     silence: Silence,
+    /// A SEND completes when the peer's NIC has it: RoCE has acknowledgements, TCP keeps its own to itself.
+    acknowledged: bool,
     /// Completions seen, to know whether something changed.
     completions: u64,
 }
@@ -73,6 +77,7 @@ pub(crate) struct State {
 impl Shared {
     /// Begins: receives are posted, and the connecting side says hello.
     pub(crate) fn new(
+        wire: Wire,
         machine: Machine<Outgoing, Message>,
         connection: Connection<Rc>,
         queue: CompletionQueue,
@@ -92,6 +97,7 @@ impl Shared {
             cache,
             reads: Reads::default(),
             silence: Silence::new(options.probe_interval, options.silence_limit),
+            acknowledged: wire == Wire::Roce,
             completions: 0,
         };
         for _ in 0..Machine::<Outgoing, Message>::receives(options.credits) {
@@ -279,7 +285,10 @@ impl State {
             (RECEIVE, Some(lease)) => self.received(lease, length),
             (READ, Some(lease)) => self.read(lease),
             (SEND, _) => {
-                self.machine.sent();
+                match self.acknowledged {
+                    true => self.machine.delivered(),
+                    false => self.machine.sent(),
+                }
                 Ok(())
             }
             (CONFIRM, _) => {

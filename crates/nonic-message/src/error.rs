@@ -4,6 +4,27 @@ use crate::protocol::{GreetingError, ProtocolError};
 use nonic::{CloseReason, ConnectError, CreateError, ListenError, MemoryError, OpenError, Status};
 
 /// Why a channel did not do what it was asked.
+///
+/// ```
+/// use nonic_message::Error;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// drop(server); // without a word
+/// match client.recv().wait() {
+///     Ok(Some(message)) => println!("{} bytes", message.len()),
+///     Ok(None) => println!("the peer has closed the channel"),
+///     Err(Error::Lost(why)) => println!("{why}"), // the peer disconnected
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -48,6 +69,23 @@ pub enum Error {
 }
 
 /// Why a channel ended. It stays the same once it is known.
+///
+/// ```
+/// use nonic_message::{Error, Lost};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// drop(server);
+/// let lost = client.recv().wait().expect_err("nothing was sent");
+/// assert!(matches!(lost, Error::Lost(Lost::Closed(nonic::CloseReason::Disconnected))));
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {

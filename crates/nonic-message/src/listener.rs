@@ -13,6 +13,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Takes channels at an address and port.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let node = nonic_message::Node::open("roce_lo")?;
+/// let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let address = listener.local_addr();
+/// # let client = std::thread::spawn(move || node.connect(address).wait());
+/// loop {
+///     let channel = listener.accept().wait()?; // or `.await?`
+///     println!("{} is here", channel.peer_addr());
+///     # break client.join().expect("no panic").map(drop)?;
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct ChannelListener {
     node: Node,
@@ -62,6 +76,19 @@ impl ChannelListener {
 }
 
 /// The next channel of a listener.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// match listener.accept().wait_within(Duration::from_millis(1)) {
+///     Some(channel) => println!("{} is here", channel?.peer_addr()),
+///     None => println!("nobody came"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "it is there to be awaited"]
 pub struct Accept<'a> {

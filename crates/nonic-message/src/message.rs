@@ -7,6 +7,27 @@ use std::ops::{Deref, DerefMut};
 /// Registered memory for a message, to be filled and sent: long messages go from here straight to the receiver's memory.
 ///
 /// It derefs to a byte slice. What is in it at first is whatever this program had in it before.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// let mut picture = client.buffer(100_000)?;
+/// picture.fill(7);
+/// # std::thread::scope(|scope| {
+/// # let receiving = scope.spawn(|| server.recv().wait());
+/// client.send(picture).wait()?; // read by the receiver, without a copy
+/// # client.flush().wait()?;
+/// # assert_eq!(receiving.join().expect("no panic")?.expect("a message").len(), 100_000);
+/// # Ok::<(), nonic_message::Error>(())
+/// # })?;
+/// # Ok(()) }
+/// ```
 pub struct Buffer {
     lease: Lease,
 }
@@ -52,6 +73,23 @@ impl fmt::Debug for Buffer {
 }
 
 /// A message that was received. It derefs to a byte slice, and can be sent on as it is.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// client.send("hello").wait()?;
+/// let message = server.recv().wait()?.expect("not the end");
+/// assert_eq!(&message[..], b"hello");
+/// server.send(message).wait()?; // back as it came
+/// # assert_eq!(client.recv().wait()?.expect("not the end").len(), 5);
+/// # Ok(()) }
+/// ```
 pub struct Message {
     content: Content,
 }
@@ -119,6 +157,13 @@ impl fmt::Debug for Message {
 
 /// What can be sent: bytes, which are copied into registered memory, or a [`Buffer`] or [`Message`], which are in such memory already
 /// and are not copied if they are long.
+///
+/// ```
+/// use nonic_message::Outbound;
+///
+/// let messages: [Outbound<'_>; 3] = ["text".into(), b"bytes".into(), vec![7; 1000].into()];
+/// assert_eq!(messages.map(|message| message.len()), [4, 5, 1000]);
+/// ```
 #[derive(Debug)]
 pub struct Outbound<'a>(pub(crate) Source<'a>);
 

@@ -24,6 +24,17 @@ use std::time::Duration;
 const OTHER_REQUESTS: usize = 16;
 
 /// What a program wants of its channels.
+///
+/// ```
+/// use nonic_message::{Node, Options};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut options = Options::default();
+/// options.credits = 4; // peers send four messages ahead
+/// options.message_bytes = 1 << 20; // and none longer than this
+/// let node = Node::new(&nonic::Device::open("roce_lo")?, options);
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -236,7 +247,8 @@ impl Node {
         let mut machine = Machine::new(role, options.greeting(), theirs, options.read_ahead);
         let cutoff = options.cutoff.map_or(Cutoff::default(), Cutoff::fixed);
         machine.set_cutoff(cutoff.bytes);
-        let shared = Shared::new(machine, connection, queue, pool.clone(), cache.clone(), options)?;
+        let (wire, pool, cache) = (self.device().netdev().wire, pool.clone(), cache.clone());
+        let shared = Shared::new(wire, machine, connection, queue, pool, cache, options)?;
         Ok(Channel::new(shared))
     }
 
@@ -265,6 +277,17 @@ impl fmt::Debug for Node {
 }
 
 /// A channel that is being made. Await it or wait for it; dropped, it is given up.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let address = listener.local_addr();
+/// # let accepting = std::thread::spawn(move || listener.accept().wait());
+/// let channel = node.connect(address).wait()?; // or `.await?`
+/// # accepting.join().expect("no panic")?;
+/// # Ok(()) }
+/// ```
 #[must_use = "the channel is not there yet"]
 pub struct Connect {
     future: Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send>>,

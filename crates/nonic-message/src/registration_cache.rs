@@ -16,6 +16,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SMALLEST: usize = 4096;
 
 /// Buffers to be used again. Clones are handles to the same cache.
+///
+/// ```
+/// use nonic_message::RegistrationCache;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let cache = RegistrationCache::new(&nonic::Device::open("roce_lo")?.domain(), 1 << 20);
+/// drop(cache.lease(100_000)?); // registered, and kept
+/// let again = cache.lease(100_000)?; // the same memory
+/// assert_eq!(cache.statistics().hits, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct RegistrationCache {
     shared: Arc<Shared>,
@@ -36,6 +47,15 @@ struct State {
 }
 
 /// What a cache did so far, and what it holds.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let node = nonic_message::Node::open("roce_lo")?;
+/// drop(node.buffer(100_000)?);
+/// drop(node.buffer(100_000)?);
+/// assert_eq!(node.cache_statistics().hit_ratio(), 0.5);
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStatistics {

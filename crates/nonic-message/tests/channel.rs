@@ -272,3 +272,24 @@ fn a_channel_that_is_dropped_is_lost_to_the_other_end_and_what_had_arrived_is_no
         assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
     }
 }
+
+/// Whoever has taken the end may leave at once: to the other side, all has arrived.
+#[test]
+fn closing_succeeds_beside_a_peer_that_leaves_with_the_end() {
+    for _ in 0..200 {
+        let (mut left, mut right) = pair("roce_lo", options(4096));
+        let reader = std::thread::spawn(move || {
+            let mut count = 0;
+            while right.recv().wait().expect("a message or the end").is_some() {
+                count += 1;
+            }
+            count
+        });
+        left.send(b"one").wait().expect("sent");
+        left.close()
+            .wait_within(PATIENCE)
+            .expect("in time")
+            .expect("all has arrived");
+        assert_eq!(reader.join().expect("it does not panic"), 1);
+    }
+}

@@ -62,6 +62,22 @@ pub enum Anchor {
     End,
 }
 
+impl Anchor {
+    fn attribute(self) -> &'static str {
+        match self {
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+            Anchor::End => " text-anchor=\"end\"",
+        }
+    }
+}
+
+/// How long the head of an arrow is.
+const HEAD_LENGTH: f64 = 9.0;
+
+const LIGHT_PAPER: &str = "#ffffff";
+const DARK_PAPER: &str = "#0d1117";
+
 const STYLE: &str = "
     svg { font: 13px system-ui, sans-serif }
     .paper { fill: #ffffff } text { fill: #24292f } .grid { stroke: #d8dee4 } .axis { stroke: #6e7781; fill: none }
@@ -89,11 +105,7 @@ impl Drawing {
 
     /// Writes a text.
     pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
-            Anchor::End => " text-anchor=\"end\"",
-        };
+        let anchor = anchor.attribute();
         self.element(format_args!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{}</text>",
             escape(text)
@@ -106,6 +118,30 @@ impl Drawing {
             "<text class=\"name {class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
             escape(text)
         ));
+    }
+
+    /// Writes a text in the colour of a line, readable also where lines cross it.
+    pub fn label(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+        let anchor = anchor.attribute();
+        self.element(format_args!(
+            "<text class=\"label {class}\" x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{}</text>",
+            escape(text)
+        ));
+    }
+
+    /// Draws a line with a head at its end.
+    pub fn arrow(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        self.line(class, [from, to]);
+        let length = (to.0 - from.0).hypot(to.1 - from.1).max(1e-6);
+        let (along_x, along_y) = ((to.0 - from.0) / length, (to.1 - from.1) / length);
+        let side = |sign: f64| {
+            let (back, out) = (HEAD_LENGTH, sign * HEAD_LENGTH * 0.4);
+            (
+                to.0 - along_x * back - along_y * out,
+                to.1 - along_y * back + along_x * out,
+            )
+        };
+        self.path(&format!("head {class}"), [to, side(1.0), side(-1.0)]);
     }
 
     /// Draws a line through all points, if there are any.
@@ -166,11 +202,13 @@ fn stylesheet(styles: &[LineStyle]) -> String {
         let bold = if style.is_bold { "; font-weight: 600" } else { "" };
         light += &format!(
             "    .{class} {{ stroke: {0} }} .{class}.line {{ stroke-width: {width} }} .dot.{class} {{ fill: {0}; stroke: none }} \
-             .name.{class} {{ fill: {0}; stroke: none{bold} }}\n",
+             .name.{class} {{ fill: {0}; stroke: none{bold} }} .head.{class} {{ fill: {0}; stroke: none }} \
+             .label.{class} {{ fill: {0}; stroke: {LIGHT_PAPER}; stroke-width: 4; paint-order: stroke{bold} }}\n",
             hue.light
         );
         dark += &format!(
-            "      .{class} {{ stroke: {0} }} .dot.{class}, .name.{class} {{ fill: {0} }}\n",
+            "      .{class} {{ stroke: {0} }} .dot.{class}, .name.{class}, .head.{class} {{ fill: {0} }} \
+             .label.{class} {{ fill: {0}; stroke: {DARK_PAPER} }}\n",
             hue.dark
         );
     }
@@ -215,10 +253,36 @@ mod tests {
     }
 
     #[test]
+    fn the_head_of_an_arrow_is_at_its_end_whichever_way_it_points() {
+        for (to, expected) in [
+            ((100.0, 0.0), "M100.0 0.0L91.0 3.6L91.0 -3.6"),
+            ((-100.0, 0.0), "M-100.0 0.0L-91.0 -3.6L-91.0 3.6"),
+        ] {
+            let mut drawing = Drawing::new("", (10.0, 10.0), 0.0, &STYLES);
+            drawing.arrow("ours", (0.0, 0.0), to);
+            let svg = drawing.finish();
+            assert!(
+                svg.contains(&format!("<path class=\"head ours\" d=\"{expected}\"/>")),
+                "{svg}"
+            );
+            assert_eq!(svg.matches("<path class=\"line ours\"").count(), 1);
+        }
+        // One that leads nowhere is no reason to divide by zero.
+        let mut drawing = Drawing::new("", (10.0, 10.0), 0.0, &STYLES);
+        drawing.arrow("ours", (1.0, 1.0), (1.0, 1.0));
+        assert!(!drawing.finish().contains("NaN"));
+    }
+
+    #[test]
     fn a_class_has_its_colour_on_either_paper() {
         let svg = Drawing::new("", (10.0, 10.0), 0.0, &STYLES).finish();
         let (light, dark) = svg.split_once("@media").expect("a style for dark paper");
         assert!(light.contains(".ours { stroke: #cf222e }") && light.contains("stroke-width: 2.5"));
-        assert!(light.contains("font-weight: 600 }\n") && dark.contains(".ours { stroke: #ff7b72 }"));
+        assert!(
+            light.contains("font-weight: 600 }\n")
+                && light.contains("stroke: #ffffff")
+                && dark.contains("stroke: #0d1117")
+        );
+        assert!(dark.contains(".ours { stroke: #ff7b72 }"));
     }
 }

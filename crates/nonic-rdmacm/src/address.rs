@@ -127,7 +127,7 @@ pub(crate) fn resolve(id: &Id, local: Option<SocketAddr>, remote: SocketAddr) ->
         let source = source_for(local, remote)?;
         let device = Device::with_address(source)?;
         let port = match local.map_or(0, |local| local.port()) {
-            0 => port::any_port(),
+            0 => port::for_caller(source, device.is_iwarp),
             port => port,
         };
         id.bind(device, SocketAddr::new(source, port));

@@ -1,6 +1,6 @@
 //! One form of a thing into another: addresses of C, of Rust and of RDMA, and the route that two of them make.
 
-use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use nonic_abi::errno::Errno;
 use nonic_abi::verbs::{ibv_ah_attr, ibv_gid, ibv_global_route};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -44,6 +44,15 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
         }
     }
     storage
+}
+
+/// How long an address is, as the kernel wants to be told.
+pub(crate) fn len_of(address: SocketAddr) -> socklen_t {
+    let len = match address {
+        SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
+        SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
+    };
+    len as socklen_t
 }
 
 /// The program's address; `EAFNOSUPPORT` unless it is one of the Internet's.

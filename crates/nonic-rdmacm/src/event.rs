@@ -73,7 +73,7 @@ fn from_wire(owner: Arc<Id>, asked: Option<Arc<Id>>, wire: &nonic_cm_event) -> R
         // As TCP has it, and drivers of hardware tell it.
         REJECTED if owner.is_iwarp() => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED),
         REJECTED => (RDMA_CM_EVENT_REJECTED, wire.reason as c_int),
-        UNREACHABLE => (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT),
+        UNREACHABLE => (RDMA_CM_EVENT_UNREACHABLE, -(wire.reason as c_int)),
         DISCONNECTED => (RDMA_CM_EVENT_DISCONNECTED, 0),
         TIMEWAIT_EXIT => (RDMA_CM_EVENT_TIMEWAIT_EXIT, 0),
         SIDR_RESPONSE if wire.reason == 0 => (RDMA_CM_EVENT_ESTABLISHED, 0),

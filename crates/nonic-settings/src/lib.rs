@@ -64,11 +64,20 @@ pub static COUNTERS: Setting = Setting {
     about: "Appends each device's counters to the file when it is closed or the process exits, one `name value` per line.",
 };
 
+/// What is told on standard error.
+pub static LOG: Setting = Setting {
+    name: "NONIC_LOG",
+    form: Form::Text("warn,qp=debug,cm=info"),
+    about: "Says on standard error what goes wrong and why, one line each: `error`, `warn` (each first failure of a queue pair, and each \
+            refused call), `info` (state changes, connections) or `debug` (packets out of the ordinary); and the same for one part alone: \
+            `device`, `qp`, `cm`, `memory`, `link`, `direct`, `verbs`. `off` is silent, as without the variable.",
+};
+
 /// Where packets go.
 pub static PCAP: Setting = Setting {
     name: "NONIC_PCAP",
     form: Form::File,
-    about: "Writes every packet that the process sends and receives to the file, as pcapng, which Wireshark and tshark read.",
+    about: "Writes every packet that the process sends and receives to the file, as pcapng, which `nonic draw`, Wireshark and tshark read.",
 };
 
 /// Disturbs what is received.
@@ -77,7 +86,8 @@ pub static FAULTS: Setting = Setting {
     form: Form::Text("loss=1%,dup=0.1%,reorder=1%,hold=1ms,corrupt=0.01%,delay=200us,seed=7"),
     about: "Loses, duplicates, reorders, corrupts and delays packets that the process receives, each part optional. `hold` is \
             for how long at most a duplicated or reordered packet is held back (without it: 1 ms); the same `seed` makes the \
-            same decisions. What was done is among the counters, as `faults_*`.",
+            same decisions. Which packets, by kind, number, time and direction, and what else can be made to fail: docs/faults.md. \
+            What was done is among the counters, as `faults_*`.",
 };
 
 /// How many pipelines a device has.
@@ -166,8 +176,17 @@ pub static FILES: Setting = Setting {
     about: "Set by `nonic run`: the folder that stands for `/sys/class/infiniband` and `/dev/infiniband`; see `docs/files.md`.",
 };
 
+/// Whether other processes are told what is in this one.
+pub static INSPECT: Setting = Setting {
+    name: "NONIC_INSPECT",
+    form: Form::Choice(&["on", "off"]),
+    about: "`off` tells nobody what is in the process: `nonic ps`, `show`, `metrics` and `top` do not see it. Otherwise processes of the \
+            same user are told; see `docs/inspect.md`.",
+};
+
 /// Every setting, in the order in which people look for them.
-pub static ALL: [&Setting; 16] = [
+pub static ALL: [&Setting; 18] = [
+    &LOG,
     &PCAP,
     &COUNTERS,
     &FAULTS,
@@ -184,6 +203,7 @@ pub static ALL: [&Setting; 16] = [
     &SOCKETS,
     &PRELOAD_CONFIG,
     &FILES,
+    &INSPECT,
 ];
 
 /// Why an environment is refused.

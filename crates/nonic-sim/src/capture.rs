@@ -32,7 +32,7 @@ impl Capture {
         };
         for (index, packet) in train.packets().enumerate() {
             let id = train.first_id.wrapping_add(index as u16);
-            if let Err(error) = self.writer.write_packet(now_ns, &flow, id, packet) {
+            if let Err(error) = self.writer.write_packet(now_ns, None, &flow, id, packet) {
                 self.failure.get_or_insert(error);
             }
         }

@@ -8,10 +8,12 @@
 //! Everything is a function of the seed and of the caller's own calls.
 
 use crate::capture::Capture;
+use crate::flight::{Departure, Flight};
 use crate::link::{Link, LinkProfile};
 use crate::schedule::Schedule;
 use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train, mix};
 use nonic_core::{Arrival, Event, MAX_BATCH_LEN, MAX_BATCH_PACKETS, Nic, Qpn, Time, Transmit};
+use nonic_ladder::describe;
 use nonic_wire::Packet;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -87,6 +89,8 @@ pub struct Fabric<T> {
     trace: u64,
     packets: u64,
     narrating: bool,
+    /// What became of packets, if that is asked for.
+    flights: Option<Vec<Flight>>,
 }
 
 enum Happening<T> {
@@ -139,12 +143,23 @@ impl<T> Fabric<T> {
             trace: seed,
             packets: 0,
             narrating: false,
+            flights: None,
         }
     }
 
     /// Tells of every packet on standard error from now on.
     pub fn set_narrating(&mut self, narrating: bool) {
         self.narrating = narrating;
+    }
+
+    /// Notes what becomes of every packet from now on.
+    pub(crate) fn set_recording(&mut self, recording: bool) {
+        self.flights = recording.then(Vec::new);
+    }
+
+    /// The packets that were sent since the last time.
+    pub(crate) fn take_flights(&mut self) -> Vec<Flight> {
+        self.flights.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Adds a NIC that is reached at `addresses`; answers its number.
@@ -409,16 +424,13 @@ impl<T> Fabric<T> {
         for packet in train.packets().filter_map(|bytes| Packet::parse(bytes).ok()) {
             let bth = packet.headers.bth;
             eprintln!(
-                "{:>12} {} -> {} QP {:06x} PSN {:06x} {:?} {} bytes{} {:?}",
+                "{:>12} {} -> {} QP {:#x} {}{}",
                 self.now_ns,
                 train.src.ip(),
                 train.dst,
                 bth.dest_qp.value(),
-                bth.psn.value(),
-                bth.opcode.operation(),
-                packet.payload.len(),
+                describe(&packet).text,
                 if bth.ack_request { ", ack requested" } else { "" },
-                packet.headers.aeth.syndrome.kind(),
             );
         }
     }
@@ -438,6 +450,10 @@ impl<T> Fabric<T> {
     }
 
     fn send(&mut self, from: usize, to: usize, train: Train) {
+        let mut departure = self
+            .flights
+            .is_some()
+            .then(|| Departure::new(self.now_ns, (from, to), &train));
         let between = (from.min(to), from.max(to));
         let cut = self
             .partitions
@@ -445,6 +461,7 @@ impl<T> Fabric<T> {
             .any(|partition| partition.between == between && partition.until_ns > self.now_ns);
         if cut {
             *self.disturbed.entry((from, to)).or_default() += train.len() as u64;
+            self.note_departure(departure);
             return;
         }
         let split = self.config.batching == Batching::Split;
@@ -460,6 +477,9 @@ impl<T> Fabric<T> {
                 return;
             };
             let at_ns = arrival_ns + hold_ns;
+            if let Some(departure) = &mut departure {
+                departure.arrives(at_ns, &piece);
+            }
             if split && piece.len() > 1 {
                 for index in 0..piece.len() {
                     let train = Box::new(piece.slice(index, 1));
@@ -473,6 +493,13 @@ impl<T> Fabric<T> {
         let disturbed = trouble(injector, link) - before;
         if disturbed > 0 {
             *self.disturbed.entry((from, to)).or_default() += disturbed;
+        }
+        self.note_departure(departure);
+    }
+
+    fn note_departure(&mut self, departure: Option<Departure>) {
+        if let (Some(flights), Some(departure)) = (&mut self.flights, departure) {
+            flights.extend(departure.into_flights());
         }
     }
 
@@ -507,6 +534,7 @@ impl<T> Fabric<T> {
                     duplicated: sum.duplicated + counts.duplicated,
                     reordered: sum.reordered + counts.reordered,
                     corrupted: sum.corrupted + counts.corrupted,
+                    garbled: sum.garbled + counts.garbled,
                 }
             })
     }

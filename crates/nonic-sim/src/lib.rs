@@ -8,7 +8,7 @@
 //!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect; or, with
 //!   [`Workload::Shares`], measures what many processes at one address get; or, with [`Workload::Streams`], has
 //!   iWARP queue pairs move data over byte streams; or, with [`Workload::Messages`], two machines of `nonic-message` talk over a
-//!   connection that breaks. [`run_many`] does so for a range of seeds, on several threads.
+//!   connection that breaks. [`run_many`] does so for a range of seeds, on several threads; [`record_seed`] makes a ladder diagram of one.
 //!
 //! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with
 //! other runs. What a seed means may change between versions; what it means within one never does.
@@ -19,6 +19,7 @@ mod capture;
 mod connections;
 mod direct;
 mod fabric;
+mod flight;
 mod link;
 mod messages;
 pub mod network;
@@ -34,4 +35,8 @@ pub use direct::{DirectProfile, SharedHost};
 pub use fabric::{Batching, Fabric, FabricConfig, Step};
 pub use link::{Link, LinkProfile};
 pub use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train};
-pub use run::{Failure, Options, Report, Summary, Workload, run_many, run_many_of, run_seed};
+pub use nonic_ladder::Ladder;
+pub use run::{
+    Failure, Options, Report, Summary, Workload, record_seed, run_many, run_many_of, run_seed,
+    story_of_failure,
+};

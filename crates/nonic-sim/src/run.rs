@@ -9,6 +9,7 @@ use crate::shares::Shares;
 use crate::streams::Streams;
 use crate::world::World;
 use nonic_core::link::FaultCounts;
+use nonic_ladder::{Keep, Ladder, Selection};
 use std::fmt;
 use std::fs::File;
 use std::io::BufWriter;
@@ -122,6 +123,49 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
     }
 }
 
+/// Runs the traffic of a seed with all checks, and draws it: who posted, sent, placed and completed what.
+///
+/// The run is the same as without: a seed that fails in [`run_seed`] fails here, and its ladder ends there.
+pub fn record_seed(seed: u64) -> (Result<Report, Failure>, Ladder) {
+    let mut world = World::draw(seed);
+    world.record();
+    let outcome = run_simulation(&mut world, seed, &Options::default());
+    let mut ladder = world.take_ladder().unwrap_or_default();
+    ladder.title = format!("nonic sim --seed {seed}");
+    (outcome, ladder)
+}
+
+/// The story of what went wrong with a seed: the last events of the queue pair that the failure names and of its peer, or
+/// of all if it names none.
+pub fn story_of_failure(seed: u64, events: usize) -> Option<Ladder> {
+    let mut world = World::draw(seed);
+    world.record();
+    let failure = run_simulation(&mut world, seed, &Options::default()).err()?;
+    let ladder = world.take_ladder()?;
+    let blamed = blamed_queue_pair(&failure.what);
+    let involved = blamed.map_or(Vec::new(), |number| world.involved(number));
+    let selection = Selection {
+        queue_pairs: involved.iter().map(|number| (None, *number as u32)).collect(),
+        limit: Some(events),
+        keep: Keep::Last,
+        ..Selection::default()
+    };
+    let mut story = selection.apply(ladder);
+    story.title = match involved[..] {
+        [] => "What happened last:".to_owned(),
+        [number] => format!("What happened last to QP {number}:"),
+        [number, peer, ..] => format!("What happened last to QP {number} and its peer, QP {peer}:"),
+    };
+    Some(story)
+}
+
+/// The queue pair that a checker names first in what it found.
+fn blamed_queue_pair(what: &str) -> Option<usize> {
+    let (_, behind) = what.split_once("QP ")?;
+    let digits = behind.split(|letter: char| !letter.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
 /// What a seed draws, whatever its hosts do.
 trait Simulation {
     fn narrate(&mut self, narrate: bool);
@@ -133,6 +177,10 @@ trait Simulation {
 }
 
 fn run_world(mut world: impl Simulation, seed: u64, options: &Options) -> Result<Report, Failure> {
+    run_simulation(&mut world, seed, options)
+}
+
+fn run_simulation(world: &mut impl Simulation, seed: u64, options: &Options) -> Result<Report, Failure> {
     world.narrate(options.narrate);
     let unwritable = |error| format!("cannot write the capture: {error}");
     let outcome = open_capture(options).map_err(unwritable).and_then(|capture| {
@@ -406,5 +454,22 @@ impl Report {
         self.faults.duplicated += other.faults.duplicated;
         self.faults.reordered += other.faults.reordered;
         self.faults.corrupted += other.faults.corrupted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_pair_that_is_named_first_is_blamed() {
+        let blamed = |what| blamed_queue_pair(what);
+        assert_eq!(blamed("QP 3 (Rc, Alive): request 7 never completed"), Some(3));
+        assert_eq!(
+            blamed("datagram 4 of QP 12 arrived 3 times; QP 1 sent it"),
+            Some(12)
+        );
+        assert_eq!(blamed("host 0 has 5 keys instead of 4"), None);
+        assert_eq!(blamed("QP was gone"), None);
     }
 }

@@ -46,7 +46,7 @@ fn lost_kind(lost: Lost) -> ErrorKind {
 
 fn connect_kind(error: &ConnectError) -> ErrorKind {
     match error {
-        ConnectError::Rejected { .. } => ErrorKind::ConnectionRefused,
+        ConnectError::Rejected { .. } | ConnectError::PortUnreachable(_) => ErrorKind::ConnectionRefused,
         ConnectError::Unreachable(_) => ErrorKind::TimedOut,
         ConnectError::NoRoute(_) => ErrorKind::NetworkUnreachable,
         ConnectError::Io(error) => error.kind(),
@@ -86,6 +86,10 @@ mod tests {
             (
                 Error::Connect(ConnectError::Unreachable(([192, 0, 2, 1], 1).into())),
                 ErrorKind::TimedOut,
+            ),
+            (
+                Error::Connect(ConnectError::PortUnreachable(([192, 0, 2, 1], 1).into())),
+                ErrorKind::ConnectionRefused,
             ),
             (Error::Listen(ListenError::InUse), ErrorKind::AddrInUse),
         ];

@@ -16,10 +16,33 @@ use tokio::net::ToSocketAddrs;
 const REFUSED_AT_A_TIME: usize = 32;
 
 /// Takes streams at an address and port. It is to RDMA what [`tokio::net::TcpListener`] is to TCP.
+///
+/// ```
+/// use nonic_stream::{RdmaListener, RdmaStream};
+/// use tokio::io::copy;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let listener = RdmaListener::bind("127.0.0.1:0").await?;
+/// # let address = listener.local_addr()?;
+/// # let client = tokio::spawn(async move { RdmaStream::connect(address).await });
+/// loop {
+///     let (stream, peer) = listener.accept().await?;
+///     println!("{peer} is here");
+///     tokio::spawn(async move {
+///         let (mut read, mut write) = stream.into_split();
+///         copy(&mut read, &mut write).await
+///     });
+///     # break client.await??;
+/// }
+/// # ;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RdmaListener {
     /// One for each device, at least one.
-    listeners: Vec<ChannelListener>,
+    listeners: Vec<(Node, ChannelListener)>,
     address: SocketAddr,
 }
 
@@ -54,7 +77,7 @@ impl RdmaListener {
         for node in nodes {
             let listener = node.listen(address).map_err(io_error)?;
             address.set_port(listener.local_addr().port());
-            listeners.push(listener);
+            listeners.push((node.clone(), listener));
         }
         if listeners.is_empty() {
             let kind = io::ErrorKind::AddrNotAvailable;
@@ -81,9 +104,12 @@ impl RdmaListener {
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(RdmaStream, SocketAddr)>> {
         let mut refused = 0;
         let mut waiting = 0;
-        for listener in self.listeners.iter().cycle() {
+        for (node, listener) in self.listeners.iter().cycle() {
             match listener.poll_accept(context) {
-                Poll::Ready(Ok(channel)) => return Poll::Ready(Ok(accepted(channel))),
+                Poll::Ready(Ok(channel)) => {
+                    nodes::drive_on_runtime(node);
+                    return Poll::Ready(Ok(accepted(channel)));
+                }
                 Poll::Ready(Err(Error::Greeting(_) | Error::Connect(_) | Error::Lost(_))) => {
                     (refused, waiting) = (refused + 1, 0);
                 }
@@ -113,6 +139,25 @@ fn accepted(channel: Channel) -> (RdmaStream, SocketAddr) {
 }
 
 /// The streams of a listener. It never ends.
+///
+/// ```
+/// use futures_core::Stream;
+/// use nonic_stream::RdmaListener;
+/// use std::pin::pin;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let listener = RdmaListener::bind("127.0.0.1:0").await?;
+/// # let address = listener.local_addr()?;
+/// # let client = tokio::spawn(async move { nonic_stream::RdmaStream::connect(address).await });
+/// let mut incoming = pin!(listener.incoming());
+/// let next = std::future::poll_fn(|context| incoming.as_mut().poll_next(context)).await;
+/// let stream = next.expect("it never ends")?;
+/// println!("{} is here", stream.peer_addr()?);
+/// # client.await??;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Incoming {
     listener: RdmaListener,

@@ -44,6 +44,18 @@ pub(crate) fn of_all(family: IpAddr) -> io::Result<Vec<Node>> {
     chosen.into_iter().map(of_address).collect()
 }
 
+/// Has the runtime that this is called on drive the node's device, if there is one and no other does.
+pub(crate) fn drive_on_runtime(node: &Node) {
+    let device = node.device();
+    // Without, the background thread does, and wakes the runtime: slower, not wrong.
+    if !device.is_driven_on_runtime()
+        && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        && let Ok(drive) = device.drive_on_runtime()
+    {
+        runtime.spawn(drive);
+    }
+}
+
 fn lock() -> MutexGuard<'static, Vec<Node>> {
     NODES.lock().unwrap_or_else(PoisonError::into_inner)
 }

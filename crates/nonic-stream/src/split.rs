@@ -9,6 +9,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The half that reads.
+///
+/// ```
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let listener = nonic_stream::RdmaListener::bind("127.0.0.1:0").await?;
+/// # let address = listener.local_addr()?;
+/// # let (client, accepted) = tokio::join!(nonic_stream::RdmaStream::connect(address), listener.accept());
+/// # let (mut client, (server, _)) = (client?, accepted?);
+/// let (mut read, _write) = server.into_split();
+/// let reading = tokio::spawn(async move {
+///     let mut text = String::new();
+///     read.read_to_string(&mut text).await.map(|_| text)
+/// });
+/// client.write_all(b"hello").await?;
+/// client.shutdown().await?;
+/// assert_eq!(reading.await??, "hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct OwnedReadHalf {
     pub(crate) reader: Reader,
@@ -16,6 +37,25 @@ pub struct OwnedReadHalf {
 }
 
 /// The half that writes. Dropped, it lets the peer read the end.
+///
+/// ```
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let listener = nonic_stream::RdmaListener::bind("127.0.0.1:0").await?;
+/// # let address = listener.local_addr()?;
+/// # let (client, accepted) = tokio::join!(nonic_stream::RdmaStream::connect(address), listener.accept());
+/// # let (client, (mut server, _)) = (client?, accepted?);
+/// let (_read, mut write) = client.into_split();
+/// write.write_all(b"hello").await?;
+/// drop(write);
+/// let mut text = String::new();
+/// server.read_to_string(&mut text).await?;
+/// assert_eq!(text, "hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     pub(crate) writer: Writer,
@@ -23,6 +63,20 @@ pub struct OwnedWriteHalf {
 }
 
 /// Two halves that are not of one stream. Here they are again.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let listener = nonic_stream::RdmaListener::bind("127.0.0.1:0").await?;
+/// # let address = listener.local_addr()?;
+/// # let (client, accepted) = tokio::join!(nonic_stream::RdmaStream::connect(address), listener.accept());
+/// # let (client, (server, _)) = (client?, accepted?);
+/// let ((read, write), (other, _)) = (client.into_split(), server.into_split());
+/// let nonic_stream::ReuniteError(_other, write) = other.reunite(write).expect_err("not of one stream");
+/// let client = read.reunite(write).expect("of one stream");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 

@@ -15,6 +15,29 @@ use tokio::net::ToSocketAddrs;
 /// A write leaves at once, and its bytes arrive in order or not at all. `flush` does nothing, since nothing is kept back; `shutdown`
 /// is done when the peer's NIC has everything, and its program has read the long pieces. A stream that is dropped sends what it was given in the background, as TCP does,
 /// while the process lives.
+///
+/// ```
+/// use nonic_stream::RdmaStream;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let listener = nonic_stream::RdmaListener::bind("127.0.0.1:0").await?;
+/// # let address = listener.local_addr()?;
+/// # let echo = tokio::spawn(async move {
+/// #     let (mut read, mut write) = listener.accept().await?.0.into_split();
+/// #     tokio::io::copy(&mut read, &mut write).await
+/// # });
+/// let mut stream = RdmaStream::connect(address).await?;
+/// stream.write_all(b"hello").await?;
+/// let mut echoed = [0; 5];
+/// stream.read_exact(&mut echoed).await?;
+/// assert_eq!(&echoed, b"hello");
+/// # drop(stream);
+/// # echo.await??;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RdmaStream {
     pub(crate) reader: Reader,
@@ -43,6 +66,7 @@ impl RdmaStream {
 
     /// The same from a device of the program's choice, with options of its choice.
     pub async fn connect_on(node: &Node, peer: SocketAddr) -> io::Result<Self> {
+        nodes::drive_on_runtime(node);
         Ok(Self::from(node.connect(peer).await.map_err(io_error)?))
     }
 

@@ -8,8 +8,8 @@ use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
 use nonic_core::{Path, Qpn};
-use nonic_engine::Device;
 use nonic_engine::netdev::Gid;
+use nonic_engine::{Device, log};
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::AtomicU32;
@@ -44,7 +44,14 @@ unsafe impl Object for Ah {
 pub(crate) fn path(context: &Context, attr: &ibv_ah_attr) -> Result<Path, Errno> {
     let device = context.device();
     let table = device.verbs_gid_table();
-    let position = *table.get(usize::from(attr.grh.sgid_index)).ok_or(libc::EINVAL)?;
+    let index = attr.grh.sgid_index;
+    let position = *table.get(usize::from(index)).ok_or_else(|| {
+        let count = table.len();
+        log::refused_call(&format_args!(
+            "GID index {index} is out of range: the device has {count}. Try: use a GID index that the device has (`nonic devices`)"
+        ));
+        libc::EINVAL
+    })?;
     let own = device.gids().get(position);
     // SAFETY: every bit pattern is an array of bytes.
     let remote = Gid(unsafe { attr.grh.dgid.raw }).ip();

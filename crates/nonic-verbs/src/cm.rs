@@ -85,7 +85,15 @@ fn event_of(event: &CmEvent) -> nonic_cm_event {
             reason: u32::from(reason.0),
             ..with_data(REJECTED, *connection, private_data)
         },
-        CmEvent::Unreachable { connection, .. } => with_data(UNREACHABLE, *connection, &[]),
+        CmEvent::Unreachable {
+            connection, refused, ..
+        } => nonic_cm_event {
+            reason: match refused {
+                true => libc::ECONNREFUSED as u32,
+                false => libc::ETIMEDOUT as u32,
+            },
+            ..with_data(UNREACHABLE, *connection, &[])
+        },
         CmEvent::Disconnected {
             connection,
             private_data,

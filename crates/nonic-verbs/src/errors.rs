@@ -1,10 +1,11 @@
-//! What the core and the engine refuse, as errnos.
+//! What the core and the engine refuse, as errnos. An errno says little: why a call was refused is told to whoever reads the log (`NONIC_LOG`).
 
 use nonic_abi::errno::Errno;
-use nonic_core::{CreateError, KeyError, ModifyError, PostError, RecvRefused};
-use nonic_engine::OpenError;
+use nonic_core::{CreateError, Explanation, KeyError, ModifyError, PostError, RecvRefused};
+use nonic_engine::{OpenError, log};
 
 pub(crate) fn of_open(error: &OpenError) -> Errno {
+    log::refused_call(error);
     match error {
         OpenError::NotFound { .. } | OpenError::NoAddress(_) => libc::ENODEV,
         OpenError::TooManyFiles { .. } => libc::EMFILE,
@@ -15,6 +16,7 @@ pub(crate) fn of_open(error: &OpenError) -> Errno {
 }
 
 pub(crate) fn of_create(error: CreateError) -> Errno {
+    log::refused_call(&Explanation::of_create(error));
     match error {
         CreateError::Unsupported => libc::EOPNOTSUPP,
         CreateError::NoQpn => libc::ENOMEM,
@@ -22,11 +24,13 @@ pub(crate) fn of_create(error: CreateError) -> Errno {
     }
 }
 
-pub(crate) fn of_modify(_error: ModifyError) -> Errno {
+pub(crate) fn of_modify(error: ModifyError) -> Errno {
+    log::refused_call(&Explanation::of_modify(error));
     libc::EINVAL
 }
 
 pub(crate) fn of_key(error: KeyError) -> Errno {
+    log::refused_call(&error);
     match error {
         KeyError::Bound | KeyError::Busy => libc::EBUSY,
         KeyError::Exhausted => libc::ENOMEM,
@@ -35,6 +39,7 @@ pub(crate) fn of_key(error: KeyError) -> Errno {
 }
 
 pub(crate) fn of_post(error: PostError) -> Errno {
+    log::refused_post(error);
     match error {
         PostError::SendQueueFull | PostError::Receive(RecvRefused::Full) => libc::ENOMEM,
         PostError::DeviceFailed => libc::EIO,

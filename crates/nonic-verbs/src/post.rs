@@ -13,7 +13,8 @@ use libc::c_int;
 use nonic_abi::errno::Errno;
 use nonic_abi::verbs::*;
 use nonic_core::{
-    Data, Destination, Qpn, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Service, Sge,
+    Data, Destination, PostError, Qpn, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Service,
+    Sge,
 };
 use smallvec::SmallVec;
 
@@ -127,7 +128,7 @@ unsafe fn with_request(
 /// The piece is readable.
 pub(crate) unsafe fn append(qp: &Qp, bytes: &mut Bytes, address: u64, length: usize) -> Result<(), Errno> {
     if bytes.len() + length > qp.cap.max_inline_data as usize {
-        return Err(libc::EINVAL);
+        return Err(errors::of_post(PostError::Inline));
     }
     if length > 0 {
         let from = std::ptr::with_exposed_provenance::<u8>(address as usize);

@@ -1,8 +1,9 @@
-//! Reads classic pcap captures held in memory, for tests and tools.
+//! Reads captures, for tests and tools.
 //!
-//! Understands both byte orders, micro- and nanosecond stamps, and the link types Ethernet and raw IP.
-//! Does not read pcapng, does not reassemble fragments, does not open files. A damaged capture ends in an
-//! error, never in a panic.
+//! [`Reader`] walks over a classic pcap file held in memory; [`CaptureReader`] takes pcap or pcapng as it comes, also from
+//! a file that is still being written. Both understand either byte order, micro- and nanosecond stamps, and the link
+//! types that `tcpdump` and Wireshark write for IP: Ethernet, raw IP, BSD loopback and Linux "cooked" headers of both
+//! versions. Fragments are not reassembled and no file is opened. A damaged capture ends in an error, never in a panic.
 //!
 //! Read [`Reader`] first, then [`Frame::datagram`].
 //!
@@ -17,18 +18,22 @@
 //! ```
 
 mod datagram;
+mod link;
+mod reader;
+mod segment;
 
 use thiserror::Error;
 
 pub use datagram::{Datagram, Fragmentation};
+use link::Link;
+pub use reader::CaptureReader;
+pub use segment::TcpSegment;
 
-/// Walks over the frames of a capture.
+/// Walks over the frames of a classic capture.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
-    big_endian: bool,
-    fraction_ns: u64,
-    link: Link,
+    format: Classic,
 }
 
 impl<'a> Reader<'a> {
@@ -37,6 +42,30 @@ impl<'a> Reader<'a> {
         let (header, rest) = file
             .split_first_chunk::<FILE_HEADER_LEN>()
             .ok_or(PcapError::Truncated)?;
+        Ok(Self {
+            rest,
+            format: Classic::parse(header)?,
+        })
+    }
+
+    fn read_frame(&mut self) -> Result<Frame<'a>, PcapError> {
+        let (place, len) = self.format.first_record(self.rest).ok_or(PcapError::Truncated)?;
+        let frame = place.frame(self.rest);
+        self.rest = &self.rest[len..];
+        Ok(frame)
+    }
+}
+
+/// What the header of a classic file says about its records.
+#[derive(Copy, Clone, Debug)]
+struct Classic {
+    big_endian: bool,
+    fraction_ns: u64,
+    link: Link,
+}
+
+impl Classic {
+    fn parse(header: &[u8; FILE_HEADER_LEN]) -> Result<Self, PcapError> {
         let (big_endian, fraction_ns) = match header[..4] {
             [0xd4, 0xc3, 0xb2, 0xa1] => (false, 1_000),
             [0x4d, 0x3c, 0xb2, 0xa1] => (false, 1),
@@ -45,38 +74,63 @@ impl<'a> Reader<'a> {
             _ => return Err(PcapError::NotPcap),
         };
         // The upper half of the word holds flags about checksums at the end of frames.
-        let link = match word(header, 20, big_endian) & 0xffff {
-            1 => Link::Ethernet,
-            101 => Link::RawIp,
-            other => return Err(PcapError::UnsupportedLink(other)),
-        };
-        Ok(Self {
-            rest,
+        let number = word(header, 20, big_endian) & 0xffff;
+        Ok(Classic {
             big_endian,
             fraction_ns,
-            link,
+            link: Link::from_number(number).ok_or(PcapError::UnsupportedLink(number))?,
         })
     }
 
-    fn read_frame(&mut self) -> Result<Frame<'a>, PcapError> {
-        let (header, rest) = self
-            .rest
-            .split_first_chunk::<RECORD_HEADER_LEN>()
-            .ok_or(PcapError::Truncated)?;
+    /// Where the frame is in the record that `bytes` begin with, and how long the record is; `None` if it has not ended.
+    fn first_record(&self, bytes: &[u8]) -> Option<(Place, usize)> {
+        let header = bytes.first_chunk::<RECORD_HEADER_LEN>()?;
         let field = |index: usize| word(header, index * 4, self.big_endian);
-        let captured_len = field(2) as usize;
-        if captured_len > rest.len() {
-            return Err(PcapError::Truncated);
-        }
-        let (bytes, rest) = rest.split_at(captured_len);
-        self.rest = rest;
-        Ok(Frame {
+        let end = RECORD_HEADER_LEN + field(2) as usize;
+        let place = Place {
             timestamp_ns: u64::from(field(0)) * 1_000_000_000 + u64::from(field(1)) * self.fraction_ns,
             original_len: field(3),
+            start: RECORD_HEADER_LEN,
+            end,
+            link: self.link,
+            direction: None,
+        };
+        (end <= bytes.len()).then_some((place, end))
+    }
+}
+
+/// Where a frame is in a record or block, and what its headers say.
+#[derive(Copy, Clone, Debug)]
+struct Place {
+    timestamp_ns: u64,
+    original_len: u32,
+    start: usize,
+    end: usize,
+    link: Link,
+    direction: Option<Direction>,
+}
+
+impl Place {
+    /// The frame, in the bytes that the place is of.
+    fn frame(self, bytes: &[u8]) -> Frame<'_> {
+        let bytes = &bytes[self.start..self.end];
+        Frame {
+            timestamp_ns: self.timestamp_ns,
+            original_len: self.original_len,
+            direction: self.direction.or_else(|| self.link.direction(bytes)),
             bytes,
             link: self.link,
-        })
+        }
     }
+}
+
+/// Which way a frame went, seen from where it was captured.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// It was received.
+    Inbound,
+    /// It was sent.
+    Outbound,
 }
 
 impl<'a> Iterator for Reader<'a> {
@@ -102,6 +156,8 @@ pub struct Frame<'a> {
     pub timestamp_ns: u64,
     /// Its length on the wire; more than `bytes` holds if the capture was cut short.
     pub original_len: u32,
+    /// Which way it went, if the capture says so.
+    pub direction: Option<Direction>,
     /// What was captured, from the link layer header on.
     pub bytes: &'a [u8],
     link: Link,
@@ -110,10 +166,12 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// The UDP datagram in the frame, or `None` if it is something else, cut short or a fragment.
     pub fn datagram(&self) -> Option<Datagram<'a>> {
-        match self.link {
-            Link::Ethernet => Datagram::in_ethernet(self.bytes),
-            Link::RawIp => Datagram::in_ip(self.bytes),
-        }
+        Datagram::in_ip(self.link.ip_packet(self.bytes)?)
+    }
+
+    /// The TCP segment in the frame, or `None` if it is something else, cut short or a fragment.
+    pub fn tcp_segment(&self) -> Option<TcpSegment<'a>> {
+        TcpSegment::in_ip(self.link.ip_packet(self.bytes)?)
     }
 }
 
@@ -124,19 +182,18 @@ pub enum PcapError {
     /// The magic number is not that of a classic pcap file.
     #[error("not a classic pcap capture")]
     NotPcap,
-    /// The frames are neither Ethernet nor raw IP.
+    /// The beginning is that of neither format.
+    #[error("not a capture: the file is neither pcap nor pcapng")]
+    NotACapture,
+    /// A block of a pcapng file whose lengths contradict each other.
+    #[error("the capture is damaged: a block says it has {0} bytes")]
+    DamagedBlock(u32),
+    /// The frames have headers that are not known here.
     #[error("unsupported link type {0}")]
     UnsupportedLink(u32),
     /// The file ends inside a header or frame.
     #[error("capture ends inside a record")]
     Truncated,
-}
-
-/// What the frames of a capture start with.
-#[derive(Copy, Clone, Debug)]
-enum Link {
-    Ethernet,
-    RawIp,
 }
 
 const FILE_HEADER_LEN: usize = 24;

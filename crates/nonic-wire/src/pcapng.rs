@@ -13,7 +13,7 @@
 //!     dst_port: ROCE_PORT,
 //! };
 //! let mut capture = PcapngWriter::new(Vec::new()).unwrap();
-//! capture.write_packet(1_700_000_000_000_000_000, &flow, 0, &[0; 16]).unwrap();
+//! capture.write_packet(1_700_000_000_000_000_000, None, &flow, 0, &[0; 16]).unwrap();
 //! assert_eq!(capture.into_inner().len() % 4, 0);
 //! ```
 
@@ -22,6 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Flow;
 use crate::icrc::to_ipv6;
+use crate::pcap::Direction;
 
 /// Writes a capture with one raw-IP interface.
 #[derive(Debug)]
@@ -33,8 +34,13 @@ pub struct PcapngWriter<W> {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Writes the section and interface headers.
+    /// Writes the section header and that of an interface without a name.
     pub fn new(inner: W) -> io::Result<Self> {
+        Self::named(inner, "")
+    }
+
+    /// Writes the section header and that of an interface, which readers show by this name.
+    pub fn named(inner: W, interface: &str) -> io::Result<Self> {
         let mut writer = Self {
             inner,
             block: Vec::new(),
@@ -52,24 +58,24 @@ impl<W: Write> PcapngWriter<W> {
         writer.block.extend_from_slice(&0u16.to_le_bytes());
         // Snapshot length: unlimited.
         writer.block.extend_from_slice(&0u32.to_le_bytes());
-        // Time stamps count 10^-9 s; then the end of options.
-        writer
-            .block
-            .extend_from_slice(&OPTION_TIME_RESOLUTION.to_le_bytes());
-        writer.block.extend_from_slice(&1u16.to_le_bytes());
-        writer.block.extend_from_slice(&[9, 0, 0, 0]);
-        writer.block.extend_from_slice(&[0; 4]);
+        if !interface.is_empty() {
+            writer.option(OPTION_INTERFACE_NAME, interface.as_bytes());
+        }
+        // Time stamps count 10^-9 s.
+        writer.option(OPTION_TIME_RESOLUTION, &[9]);
+        writer.end_options();
         writer.finish()?;
         Ok(writer)
     }
 
-    /// Appends one packet, `packet` being the UDP payload including the ICRC.
+    /// Appends one packet, `packet` being the UDP payload including the ICRC, with the way it went if that is known.
     ///
     /// # Errors
     /// Those of the writer underneath; `InvalidInput` if the packet does not fit a datagram.
     pub fn write_packet(
         &mut self,
         timestamp_ns: u64,
+        direction: Option<Direction>,
         flow: &Flow,
         identification: u16,
         packet: &[u8],
@@ -85,6 +91,15 @@ impl<W: Write> PcapngWriter<W> {
         let len = ((self.block.len() - start) as u32).to_le_bytes();
         self.block[start - 8..start - 4].copy_from_slice(&len);
         self.block[start - 4..start].copy_from_slice(&len);
+        if let Some(direction) = direction {
+            let flags: u32 = match direction {
+                Direction::Inbound => 1,
+                Direction::Outbound => 2,
+            };
+            self.pad();
+            self.option(OPTION_PACKET_FLAGS, &flags.to_le_bytes());
+            self.end_options();
+        }
         self.finish()
     }
 
@@ -105,8 +120,25 @@ impl<W: Write> PcapngWriter<W> {
         self.block.extend_from_slice(&[0; 4]);
     }
 
-    fn finish(&mut self) -> io::Result<()> {
+    fn option(&mut self, code: u16, value: &[u8]) {
+        // Names longer than that are no names.
+        let value = &value[..value.len().min(usize::from(u8::MAX))];
+        self.block.extend_from_slice(&code.to_le_bytes());
+        self.block.extend_from_slice(&(value.len() as u16).to_le_bytes());
+        self.block.extend_from_slice(value);
+        self.pad();
+    }
+
+    fn end_options(&mut self) {
+        self.block.extend_from_slice(&[0; 4]);
+    }
+
+    fn pad(&mut self) {
         self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.pad();
         let total_len = (self.block.len() as u32 + 4).to_le_bytes();
         self.block[4..8].copy_from_slice(&total_len);
         self.block.extend_from_slice(&total_len);
@@ -119,7 +151,9 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const LINK_RAW_IP: u16 = 101;
+const OPTION_INTERFACE_NAME: u16 = 2;
 const OPTION_TIME_RESOLUTION: u16 = 9;
+const OPTION_PACKET_FLAGS: u16 = 2;
 
 const UDP: u8 = 17;
 const UDP_LEN: usize = 8;

@@ -119,8 +119,10 @@ fn a_damaged_file_ends_in_one_error() {
 fn the_writer_refuses_what_no_datagram_can_hold() {
     for (flow, limit) in [(flow_v4(), 65_507), (flow_v6(), 65_527)] {
         let mut writer = PcapngWriter::new(Vec::new()).unwrap();
-        writer.write_packet(0, &flow, 0, &vec![0; limit]).unwrap();
-        let error = writer.write_packet(0, &flow, 0, &vec![0; limit + 1]).unwrap_err();
+        writer.write_packet(0, None, &flow, 0, &vec![0; limit]).unwrap();
+        let error = writer
+            .write_packet(0, None, &flow, 0, &vec![0; limit + 1])
+            .unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     }
 }
@@ -133,7 +135,7 @@ fn packet(flow: &Flow) -> Vec<u8> {
 fn ip_packet(flow: &Flow) -> Vec<u8> {
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();
     writer
-        .write_packet(0, flow, IDENTIFICATION, &packet(flow))
+        .write_packet(0, None, flow, IDENTIFICATION, &packet(flow))
         .unwrap();
     let file = writer.into_inner();
     let block_len = |at: usize| u32::from_le_bytes(*file[at + 4..].first_chunk().unwrap()) as usize;

@@ -66,7 +66,7 @@ fn wireshark_understands_every_packet_the_writer_wrote() {
     for (index, (flow, opcode)) in written.iter().enumerate() {
         let packet = sample_packet(*opcode, flow, IDENTIFICATION);
         writer
-            .write_packet(START_NS + index as u64, flow, IDENTIFICATION, &packet)
+            .write_packet(START_NS + index as u64, None, flow, IDENTIFICATION, &packet)
             .unwrap();
     }
     writer.flush().unwrap();

@@ -5,7 +5,7 @@
 //! `work_queue serve 127.0.0.1:7474` serves until all tasks are done; `work_queue work 127.0.0.1:7474` is a worker, of which there may
 //! be any number; `work_queue demo` has three in one process. The tasks are numbers, the results whether they are prime.
 
-use nonic::{Access, Connection, Device, Domain, Exposed, Listener, Rc, RemoteSlice, connect};
+use nonic::{Access, ConnectError, Connection, Device, Domain, Exposed, Listener, Rc, RemoteSlice, connect};
 use std::error::Error;
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     match arguments[..] {
         ["serve", address] => {
             let address: SocketAddr = address.parse()?;
-            serve(&Listener::bind(&Device::for_addr(address.ip())?, address)?)
+            serve(Listener::bind(&Device::for_addr(address.ip())?, address)?)
         }
         ["work", address] => {
             let address: SocketAddr = address.parse()?;
@@ -49,7 +49,7 @@ fn demo(device: &str) -> Result<()> {
         let device = device.clone();
         std::thread::spawn(move || work(&device, address).map_err(|error| error.to_string()))
     });
-    serve(&listener)?;
+    serve(listener)?;
     let mut all = 0;
     for worker in workers {
         all += worker.join().expect("a worker does not panic")?;
@@ -59,7 +59,7 @@ fn demo(device: &str) -> Result<()> {
 }
 
 /// Lays out the tasks, lets workers at them and waits until all are done.
-fn serve(listener: &Listener) -> Result<()> {
+fn serve(listener: Listener) -> Result<()> {
     let domain = listener.device().domain();
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let board = domain.lease((ENTRIES + TASKS * ENTRY) as usize)?.expose(rights)?;
@@ -79,6 +79,8 @@ fn serve(listener: &Listener) -> Result<()> {
             println!("a worker has left, of {before}");
         }
     }
+    // Who comes now is refused: there is nothing left to do.
+    drop(listener);
     println!("{} of {TASKS} numbers are prime", primes(&board)?);
     // They find nothing left to take, and leave.
     workers.iter().for_each(|worker| {
@@ -100,7 +102,11 @@ fn primes(board: &Exposed) -> Result<usize> {
 /// Takes tasks until there are none; how many it did.
 fn work(device: &Device, address: SocketAddr) -> Result<u64> {
     let domain: Domain = device.domain();
-    let server = connect(domain.pair_builder::<Rc>(), address, b"")?.wait()?;
+    let server = match connect(domain.pair_builder::<Rc>(), address, b"")?.wait() {
+        // It came too late.
+        Err(ConnectError::Rejected { .. }) => return Ok(0),
+        connected => connected?,
+    };
     let board: RemoteSlice = std::str::from_utf8(server.private_data().trimmed())?.parse()?;
     let word = |at: u64| board.slice(at..at + 8);
     let mut buffer = domain.lease(8)?;

@@ -71,6 +71,22 @@ impl ConnectionSink for CmDispatcher {
 }
 
 /// Why a connection ended.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let incoming = listener.accept_within(patience).ok_or("nobody came")?;
+/// # let server = incoming.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let closed = server.closed();
+/// client.disconnect();
+/// assert_eq!(closed.wait(Some(patience)), Some(nonic::CloseReason::Disconnected));
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {

@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::outstanding::Outstanding;
 use aside::Aside;
 use futures::Futures;
-use nonic_core::{Arm, CqOverflow};
+use nonic_core::{Arm, CqOverflow, Explanation, Status};
 use nonic_engine::{Doorbell, Waits};
 use smallvec::SmallVec;
 use std::io;
@@ -30,6 +30,21 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 32;
 
 /// Why waiting failed.
+///
+/// ```
+/// use nonic::{Device, WaitError};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = Device::open("roce_lo")?.completion_queue(16)?;
+/// match queue.wait(Some(Duration::from_millis(1))) {
+///     Ok(Some(done)) => println!("request {} is done", done.id),
+///     Ok(None) => println!("nothing was done in this time"),
+///     Err(WaitError::Overflow(_)) => println!("completions were lost"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
@@ -108,6 +123,16 @@ impl CompletionQueue {
                 futures: Arc::default(),
             }),
         }
+    }
+
+    /// Why a request failed.
+    pub(crate) fn explain(&self, completion: &Completion, status: Status) -> Explanation {
+        let known = self.shared.device.explain(completion.qpn, Some(status));
+        let mut explanation = known.unwrap_or_else(|| Explanation::of_status(status));
+        if let Some(reason) = completion.closed {
+            explanation.happened = format!("The connection had ended: {reason}. {}", explanation.happened);
+        }
+        explanation
     }
 
     /// The next completion, if there is one. Drives the NIC.

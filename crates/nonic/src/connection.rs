@@ -44,7 +44,7 @@ use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, QueuePair, ReceiveQueue, SendQueue};
 use crate::transport::Transport;
 use nonic_core::cm::{CmError, ConnectionId, RejectParams};
-use nonic_core::{CreateError, ModifyError, PathMtu};
+use nonic_core::{CreateError, Explanation, ModifyError, PathMtu};
 use nonic_wire::cm::RejectReason;
 use std::fmt;
 use std::future::Future;
@@ -57,6 +57,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Why two ends did not come together.
+///
+/// ```
+/// use nonic::{ConnectError, Rc, connect};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// let connecting = connect(domain.pair_builder::<Rc>(), listener.local_addr(), b"let me in")?;
+/// # listener.accept_within(patience).ok_or("nobody came")?.reject(b"full")?;
+/// match connecting.wait() {
+///     Err(ConnectError::Rejected { private_data, .. }) => assert_eq!(private_data.trimmed(), b"full"),
+///     Err(ConnectError::PortUnreachable(_)) => println!("no RDMA program runs there"),
+///     Err(ConnectError::Unreachable(_)) => println!("no such host, or nothing is let through"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -77,6 +96,13 @@ pub enum ConnectError {
         "{0} does not answer; does an RDMA program run there, and is UDP port 4791 (iWARP: its TCP port) let through?"
     )]
     Unreachable(SocketAddr),
+    /// The peer's host answered, more than once, that nobody holds UDP port 4791 there (ICMP port unreachable).
+    #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
+    #[error(
+        "{} answered: nothing listens on UDP port 4791 there, so no RDMA program runs; start the server, or look whether the address is right",
+        .0.ip()
+    )]
+    PortUnreachable(SocketAddr),
     /// The device has no address from which the peer can be reached.
     #[doc(alias("RDMA_CM_EVENT_ADDR_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR"))]
     #[error("{0} cannot be reached from an address of this device; open the device of the right interface")]
@@ -96,6 +122,17 @@ pub enum ConnectError {
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl ConnectError {
+    /// What happened, what most likely led to it and what to try; `None` if the error says all there is to say.
+    pub fn explanation(&self) -> Option<Explanation> {
+        match self {
+            ConnectError::Rejected { reason, .. } => Some(Explanation::of_rejection(reason.0)),
+            ConnectError::Unreachable(_) => Some(Explanation::of_unreachable()),
+            _ => None,
+        }
+    }
 }
 
 /// As a sentence: it is what a program prints that ends with it.
@@ -266,6 +303,26 @@ pub struct SendHalf<T: Transport> {
 }
 
 /// The receive half of a connection, which lasts as long as either half.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let queue = device.completion_queue(16)?;
+/// # let connecting = nonic::connect(domain.queue_pair_builder::<nonic::Rc>(&queue), listener.local_addr(), b"")?;
+/// # let incoming = listener.accept_within(patience).ok_or("nobody came")?;
+/// # let server = incoming.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// let (send, mut receive) = client.split();
+/// receive.recv(1, domain.lease(64)?)?;
+/// drop(send); // the connection is there as long as the other half
+/// server.send_bytes(b"hello").wait()?;
+/// let done = queue.wait(Some(patience))?.expect("it has arrived");
+/// assert_eq!(&done.buffers[0][..5], b"hello");
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct ReceiveHalf<T: Transport> {
     queue: ReceiveQueue<T>,

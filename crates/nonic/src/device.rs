@@ -5,7 +5,7 @@
 
 use crate::cm_dispatcher::CmDispatcher;
 use futures_core::Stream;
-use nonic_core::{Counters, Event, PathMtu, PdId};
+use nonic_core::{Counters, Event, Explanation, PathMtu, PdId, Qpn, Status};
 use nonic_engine::host::PortState;
 use nonic_engine::netdev::{GidEntry, NetDevice};
 use nonic_engine::{LinkCounters, OpenError};
@@ -99,6 +99,14 @@ impl Device {
         crate::route::source_of((peer, 0).into())
     }
 
+    /// Why a request of a queue pair ended with this status; without one, why the queue pair failed, or last refused or dropped something of its
+    /// peer. `None` if nothing went wrong. For those who poll: what is awaited brings it along
+    /// ([`RequestFailed::explanation`](crate::RequestFailed::explanation)).
+    #[doc(alias("ibv_wc_status_str", "vendor_err"))]
+    pub fn explain(&self, qpn: Qpn, status: Option<Status>) -> Option<Explanation> {
+        self.engine.explain(qpn, status)
+    }
+
     /// The interface it stands on.
     #[doc(alias("ibv_get_device_name", "ibv_device"))]
     pub fn netdev(&self) -> &NetDevice {
@@ -187,6 +195,18 @@ impl Device {
 }
 
 /// The asynchronous events of a [`Device`], without end.
+///
+/// ```
+/// use futures_util::{FutureExt, StreamExt};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut events = nonic::Device::open("roce_lo")?.events();
+/// // Those that have happened so far; `events.next().await` waits for the next one.
+/// while let Some(Some(event)) = events.next().now_or_never() {
+///     println!("{event:?}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Events {
@@ -202,6 +222,17 @@ impl Stream for Events {
 }
 
 /// What a device holds.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = nonic::Device::open("roce_lo")?;
+/// let domain = device.domain();
+/// let lease = domain.lease(4096)?;
+/// assert_eq!(device.usage().memory_keys, 1);
+/// drop(lease);
+/// assert_eq!(device.usage(), nonic::Usage::default());
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Queue pairs.

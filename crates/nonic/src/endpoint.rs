@@ -48,6 +48,13 @@ impl fmt::Display for Endpoint {
 }
 
 /// The text is not an endpoint.
+///
+/// ```
+/// use nonic::{Endpoint, ParseEndpointError};
+///
+/// let wrong: Result<Endpoint, ParseEndpointError> = "127.0.0.1,7".parse();
+/// println!("{}", wrong.unwrap_err()); // not an endpoint (`ip,qpn,psn,mtu,qkey`): 127.0.0.1,7
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not an endpoint (`ip,qpn,psn,mtu,qkey`): {0}")]
 pub struct ParseEndpointError(String);

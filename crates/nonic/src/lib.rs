@@ -59,6 +59,8 @@ mod private_data;
 mod queue_pair;
 mod request;
 mod route;
+#[cfg(feature = "tokio")]
+mod runtime;
 mod shared_receive_queue;
 mod ticket;
 mod transport;
@@ -72,15 +74,21 @@ pub use device::{Events, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError, Recycler};
 pub use nonic_core::{
-    AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
+    AckTimeout, Counters, CqOverflow, CreateError, Explanation, ModifyError, NicConfig, PostError, Psn, Qpn,
+    RnrTimer, explain, record,
 };
 pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
+pub use nonic_engine::inspect;
 pub use nonic_engine::netdev::LocalAddress;
-pub use nonic_engine::{Config, DirectRoad, LaneRoad, LinkCounters, OpenError, roads};
+pub use nonic_engine::{
+    Config, DirectRoad, FaultPlan, InvalidFaults, LaneRoad, LinkCounters, OpenError, roads,
+};
 pub use nonic_wire::cm::RejectReason;
 pub use private_data::{PrivateData, PrivateDataTooLong};
 pub use queue_pair::{Fetch, WindowRequest};
 pub use request::{Receive, Received, Request, RequestError, RequestFailed};
+#[cfg(feature = "tokio")]
+pub use runtime::DriveOnRuntime;
 pub use transport::{Connected, Datagram, Reliable};
 
 // Whoever knows verbs searches for their names. Those of types and functions stand here and not at the items because

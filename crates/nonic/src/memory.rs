@@ -24,6 +24,16 @@ use nonic_core::KeyError;
 use std::io;
 
 /// Why memory could not be had or used.
+///
+/// ```
+/// use nonic::{Access, MemoryError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// let table = domain.lease(64)?.expose(Access::REMOTE_READ)?;
+/// assert!(matches!(table.write_at(60, b"too long"), Err(MemoryError::Range)));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {

@@ -32,6 +32,13 @@ use std::ops::Deref;
 pub struct PrivateData(Vec<u8>);
 
 /// More bytes than any message of the connection manager has room for.
+///
+/// ```
+/// use nonic::{PrivateData, PrivateDataTooLong};
+///
+/// let long: Result<_, PrivateDataTooLong> = PrivateData::packed(&[0; 300]);
+/// println!("{}", long.unwrap_err());
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0} bytes of private data; a length of one byte counts up to 255")]
 pub struct PrivateDataTooLong(usize);

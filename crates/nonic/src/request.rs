@@ -13,7 +13,7 @@ use crate::memory::{BufferSet, Buffers};
 use crate::outstanding::{Work, WorkQueueId};
 use crate::posting::Refused;
 use crate::ticket::{Outcome, Ticket};
-use nonic_core::{CqOverflow, PostError, Qpn, Status};
+use nonic_core::{CqOverflow, Explanation, PostError, Qpn, Status};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -25,6 +25,23 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// Why a request did not succeed.
+///
+/// ```
+/// use nonic::{Access, RequestError, Status};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let table = domain.lease(64)?.expose(Access::REMOTE_READ)?;
+/// let failed = left.write(domain.lease_from(b"hello")?, table.remote().slice(..5)).wait();
+/// match failed.expect_err("it may only be read").error {
+///     RequestError::Failed(Status::RemoteAccess) => println!("the peer does not permit it"),
+///     other => return Err(other.into()),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -87,12 +104,18 @@ pub struct RequestFailed {
     pub error: RequestError,
     /// What it was posted with. None, if completions were lost.
     pub buffers: Buffers,
+    /// Why, at length. Boxed: a result should be small.
+    explanation: Option<Box<Explanation>>,
 }
 
-/// As a sentence: it is what a program prints that ends with it.
+/// As sentences: it is what a program prints that ends with it.
 impl fmt::Debug for RequestFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self} ({:?})", self.error)
+        write!(f, "{self} ({:?})", self.error)?;
+        match &self.explanation {
+            Some(explanation) => write!(f, "\n{explanation:#}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -102,7 +125,29 @@ impl RequestFailed {
             peer: None,
             error: error.into(),
             buffers: Buffers::default(),
+            explanation: None,
         }
+    }
+
+    /// What happened, what most likely led to it and what to try, with the last events of the queue pair; `None` if [`RequestFailed::error`]
+    /// says all there is to say.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let domain = nonic::Device::open("roce_lo")?.domain();
+    /// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+    /// # let (here, there) = (left.endpoint(), right.endpoint());
+    /// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+    /// let shelf = domain.lease(64)?.expose(nonic::Access::REMOTE_READ)?;
+    /// let write = left.write(domain.lease_from(b"hello")?, shelf.remote().slice(..5));
+    /// let failed = write.wait().expect_err("the peer may read it, not write it");
+    /// let explanation = failed.explanation().expect("there is one");
+    /// assert!(explanation.happened.contains("refused the WRITE of 5 bytes"));
+    /// println!("{explanation}");
+    /// # Ok(()) }
+    /// ```
+    pub fn explanation(&self) -> Option<&Explanation> {
+        self.explanation.as_deref()
     }
 }
 
@@ -146,30 +191,33 @@ impl Pending {
     }
 
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Completion, RequestFailed>> {
-        self.queue.poll_ticket(&self.ticket, context).map(settle)
+        let outcome = self.queue.poll_ticket(&self.ticket, context);
+        outcome.map(|outcome| settle(&self.queue, outcome))
     }
 
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<Result<Completion, RequestFailed>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         match self.queue.wait_ticket(&self.ticket, deadline) {
-            Ok(outcome) => outcome.map(settle),
+            Ok(outcome) => outcome.map(|outcome| settle(&self.queue, outcome)),
             Err(error) => Some(Err(RequestFailed::without_buffers(error))),
         }
     }
 }
 
-fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
+fn settle(queue: &CompletionQueue, outcome: Outcome) -> Result<Completion, RequestFailed> {
     match outcome {
         Outcome::Completed(completion, peer) => match completion.result {
             Ok(_) => Ok(completion),
             Err(status) => Err(RequestFailed {
                 peer,
+                explanation: Some(Box::new(queue.explain(&completion, status))),
                 error: completion.closed.map_or(status.into(), RequestError::Closed),
                 buffers: completion.buffers,
             }),
         },
         Outcome::Refused(Refused { error, buffers }) => Err(RequestFailed {
             peer: None,
+            explanation: Some(Box::new(Explanation::of_post(error))),
             error: error.into(),
             buffers,
         }),
@@ -177,6 +225,7 @@ fn settle(outcome: Outcome) -> Result<Completion, RequestFailed> {
             peer: None,
             error: RequestError::Dropped,
             buffers,
+            explanation: None,
         }),
         Outcome::Drained => unreachable!("only told to those who drain"),
         Outcome::Overflow(overflow) => Err(RequestFailed::without_buffers(overflow)),
@@ -290,6 +339,20 @@ impl<B: BufferSet> Future for Receive<B> {
 }
 
 /// A message that was received.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let receive = right.recv(domain.lease(64)?);
+/// left.send_with_immediate(domain.lease_from(b"hello")?, 7).wait()?;
+/// let received = receive.wait()?;
+/// assert_eq!((received.bytes(), received.immediate), (&b"hello"[..], Some(7)));
+/// let buffer = received.buffers; // to be used again
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received<B> {

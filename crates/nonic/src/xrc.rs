@@ -103,6 +103,20 @@ impl XrcDomain {
 }
 
 /// A receive queue that peers name in their requests. Clones are handles to the same one; with the last, peers that name it are refused.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let queue = device.completion_queue(0)?;
+/// # let patience = Some(std::time::Duration::from_secs(10));
+/// let reachable = device.xrc_domain();
+/// let receives = reachable.receive_queue(&domain, &queue, 16)?;
+/// receives.recv(1, domain.lease(64)?)?;
+/// println!("peers name it {}, and {} receive waits", receives.number(), receives.len());
+/// # let _ = patience;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct XrcReceiveQueue {
     named: Arc<Named>,
@@ -151,6 +165,21 @@ impl XrcReceiveQueue {
 }
 
 /// A target that is not connected yet.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let queue = device.completion_queue(0)?;
+/// # let patience = Some(std::time::Duration::from_secs(10));
+/// let target = device.xrc_domain().target()?;
+/// # let initiator = domain.pair::<nonic::Xrc>()?;
+/// let told = target.endpoint().to_string(); // for the initiator, which tells its own
+/// # let from_the_initiator = initiator.endpoint().to_string();
+/// let target = target.connect(&from_the_initiator.parse()?)?;
+/// # let _ = (target, queue, patience, told);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "it receives nothing until it is connected"]
 pub struct PreparedTarget(XrcTarget);
@@ -187,6 +216,22 @@ impl PreparedTarget {
 
 /// The half of an extended connection that receives. It has no queues: what comes is for a [`XrcReceiveQueue`] of its domain. The
 /// connection ends when it is dropped.
+///
+/// ```
+/// use nonic::{QpState, Xrc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let queue = device.completion_queue(0)?;
+/// # let patience = Some(std::time::Duration::from_secs(10));
+/// let (initiator, target) = (domain.pair::<Xrc>()?, device.xrc_domain().target()?);
+/// let (here, there) = (initiator.endpoint(), target.endpoint());
+/// let (initiator, target) = (initiator.connect(&there)?, target.connect(&here)?);
+/// assert_eq!(target.state(), QpState::Rts);
+/// # let _ = (initiator, queue, patience);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "the connection ends when it is dropped"]
 pub struct XrcTarget {

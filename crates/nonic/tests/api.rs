@@ -169,7 +169,7 @@ fn a_refused_post_returns_the_buffers() {
         .sq
         .write(1, bench.domain.lease_from(b"four").expect("memory"), remote)
         .expect_err("too long");
-    assert_eq!(refused.error, PostError::Length);
+    assert_eq!(refused.error, PostError::BeyondRemote { asked: 4, there: 3 });
     assert_eq!(
         &refused.buffers.into_iter().next().expect("the lease")[..],
         b"four"

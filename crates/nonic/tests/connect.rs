@@ -6,9 +6,12 @@ mod first_numbers;
 
 use bench::{Bench, PATIENCE, block_on};
 use first_numbers::FirstNumbers;
-use nonic::{ConnectError, Incoming, ListenError, Listener, QpState, Rc, RejectReason, Status, Uc, connect};
+use nonic::{
+    ConnectError, ConnectOptions, Incoming, ListenError, Listener, QpState, Rc, RejectReason, Status, Uc,
+    connect,
+};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Bench {
     fn listen(&self, address: &str) -> Listener {
@@ -237,6 +240,22 @@ fn a_peer_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
         Ok(server) => assert!(server.wait_disconnected(Some(PATIENCE))),
         Err(error) => assert!(matches!(error, ConnectError::Refused(_)), "{error}"),
     }
+}
+
+#[test]
+fn a_host_where_no_rdma_program_runs_is_given_up_soon_and_says_why() {
+    let bench = Bench::new();
+    let begun = Instant::now();
+    let peer = SocketAddr::new(bench::deserted(), 7471);
+    let refused = connect(bench.builder(), peer, &[]).expect("asked").wait();
+    let error = refused.expect_err("nobody is there");
+    assert!(
+        matches!(error, ConnectError::PortUnreachable(at) if at == peer),
+        "{error}"
+    );
+    assert!(error.to_string().contains("UDP port 4791"), "{error}");
+    // Longer than the attempts that make sure of it, and shorter than one that is not answered.
+    assert!(begun.elapsed() < ConnectOptions::default().patience / 2);
 }
 
 #[test]

@@ -148,6 +148,15 @@ fn a_service_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
 }
 
 #[test]
+fn a_service_where_no_rdma_program_runs_is_given_up_soon_and_says_why() {
+    let bench = Bench::new();
+    let client = bench.pair(&bench.serve("127.0.0.1:0"));
+    let peer = std::net::SocketAddr::new(bench::deserted(), 7471);
+    let found = resolve(&client, peer, &[]).expect("asked").wait_within(PATIENCE);
+    assert!(matches!(found, Err(ConnectError::PortUnreachable(at)) if at == peer));
+}
+
+#[test]
 fn datagram_ports_and_connection_ports_are_different_ones() {
     let bench = Bench::new();
     let listener = bench.serve("127.0.0.1:0");

@@ -48,3 +48,25 @@ fn a_work_queue_from_which_each_task_is_taken_once() {
         says("work_queue", &["demo", device], &lines);
     }
 }
+
+/// The network is gone for longer than the NIC tries by itself.
+#[test]
+fn a_client_survives_a_network_that_is_gone_if_it_is_careful() {
+    let disturbed = |manner: &str| {
+        let mut run = example("reconnect");
+        run.args(["demo", manner])
+            .env("NONIC_FAULTS", "loss=100%,from=300ms,until=5s");
+        run.output().expect("it was built")
+    };
+    let careless = disturbed("careless");
+    assert!(!careless.status.success());
+    let said = String::from_utf8_lossy(&careless.stderr).into_owned();
+    // Which side gives up first is a matter of what was under way.
+    let reasons = ["the peer disconnected", "transport retries exhausted"];
+    assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+    let careful = disturbed("careful");
+    let said = String::from_utf8_lossy(&careful.stdout).into_owned();
+    assert!(careful.status.success(), "{said}");
+    assert!(said.contains("50 messages, each taken once, over "), "{said}");
+    assert!(said.contains("connecting again"), "{said}");
+}

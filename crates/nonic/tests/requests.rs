@@ -314,7 +314,12 @@ fn a_request_that_cannot_succeed_gives_its_buffers_back() {
     let shelf = shelf(&domain, 4);
     let failed = left.write(lease(&domain, b"too long"), shelf.remote()).wait();
     let failed = failed.expect_err("longer than what is there");
-    assert!(matches!(failed.error, RequestError::Refused(PostError::Length)));
+    let both = PostError::BeyondRemote { asked: 8, there: 4 };
+    assert!(matches!(failed.error, RequestError::Refused(error) if error == both));
+    assert!(
+        both.to_string()
+            .starts_with("8 bytes are more than the 4 of the remote memory")
+    );
     assert_eq!(failed.buffers.into_iter().count(), 1);
 
     let mut forged = shelf.remote();

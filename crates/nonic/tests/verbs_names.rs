@@ -24,7 +24,7 @@ const VERBS: &str = "
     IBV_WC_LOCAL_INV IBV_WC_RECV IBV_WC_RECV_RDMA_WITH_IMM
     ibv_wc_status IBV_WC_SUCCESS IBV_WC_LOC_LEN_ERR IBV_WC_LOC_QP_OP_ERR IBV_WC_LOC_PROT_ERR IBV_WC_WR_FLUSH_ERR
     IBV_WC_MW_BIND_ERR IBV_WC_BAD_RESP_ERR IBV_WC_REM_INV_REQ_ERR IBV_WC_REM_ACCESS_ERR IBV_WC_REM_OP_ERR
-    IBV_WC_RETRY_EXC_ERR IBV_WC_RNR_RETRY_EXC_ERR
+    IBV_WC_RETRY_EXC_ERR IBV_WC_RNR_RETRY_EXC_ERR ibv_wc_status_str vendor_err
     ibv_qp ibv_create_qp ibv_destroy_qp ibv_modify_qp ibv_modify_qp_rate_limit IBV_QP_RATE_LIMIT ibv_query_qp ibv_qp_init_attr ibv_qp_attr ibv_qp_cap recv_cq
     ibv_qp_type IBV_QPT_RC IBV_QPT_UC IBV_QPT_UD IBV_QPT_XRC_SEND IBV_QPT_XRC_RECV ibv_create_qp_ex
     ibv_xrcd ibv_open_xrcd ibv_close_xrcd ibv_create_srq_ex ibv_get_srq_num ibv_wr_set_xrc_srqn

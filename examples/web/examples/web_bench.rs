@@ -1,17 +1,21 @@
 //! HTTP and gRPC over TCP, RoCE and iWARP on loopback: requests per second and latencies, one table in Markdown.
 //!
-//! `cargo run --release -p nonic-web-examples --example web_bench [SECONDS]`; each cell takes so many seconds, one by default, in
-//! rounds that alternate between the wires so that all see the same machine.
+//! `cargo run --release -p nonic-web-examples --example web_bench [SECONDS] [WIRE]`; each cell takes so many seconds, one by default,
+//! in rounds that alternate between the wires so that all see the same machine. With a wire, only that one. Servers are processes of
+//! their own (`web_bench serve http|grpc WIRE`), which end when their input does.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use axum::serve::ListenerExt;
 use bytes::Bytes;
 use nonic_stream::{Node, RdmaListener, RdmaStream};
 use nonic_web_examples::grpc::{EchoClient, EchoService};
 use nonic_web_examples::http::{HttpClient, router};
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -22,13 +26,15 @@ const ROUNDS: u32 = 4;
 /// Connections at a time, each with one request at a time.
 const CLIENTS: usize = 4;
 
-/// What is measured: a service on a wire.
+/// What is measured: a service on a wire, in a process of its own.
 struct Service {
     grpc: bool,
     wire: &'static str,
     /// The device, if it is not TCP.
     node: Option<Node>,
     address: SocketAddr,
+    /// Ends when it is dropped.
+    _server: Child,
 }
 
 enum Client {
@@ -38,14 +44,30 @@ enum Client {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let seconds: f64 = std::env::args().nth(1).map_or(Ok(1.0), |text| text.parse())?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["serve", service, wire] => serve(service == "grpc", wire).await,
+        [] => measure(1.0, None).await,
+        [seconds] => measure(seconds.parse()?, None).await,
+        [seconds, wire] => measure(seconds.parse()?, Some(wire)).await,
+        _ => Err(anyhow!(
+            "what is wanted? [SECONDS] [WIRE], or serve http|grpc WIRE"
+        )),
+    }
+}
+
+/// Measures all services and sizes, on all wires or on one.
+async fn measure(seconds: f64, only: Option<&str>) -> Result<()> {
     let slice = Duration::from_secs_f64(seconds) / ROUNDS;
     println!("| service | bytes each way | wire | requests/s | P50 µs | P99 µs |");
     println!("|---|---|---|---|---|---|");
     for grpc in [false, true] {
         let mut services = Vec::new();
         for wire in WIRES {
-            services.push(Service::start(grpc, wire).await?);
+            if only.is_none_or(|only| only == wire) {
+                services.push(Service::start(grpc, wire).await?);
+            }
         }
         for size in SIZES {
             let mut latencies = vec![Vec::new(); services.len()];
@@ -71,36 +93,56 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
+/// Serves until the input ends, and says where.
+async fn serve(grpc: bool, wire: &str) -> Result<()> {
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let address = if wire == "tcp" {
+        let listener = TcpListener::bind(loopback).await?;
+        let address = listener.local_addr()?;
+        if grpc {
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            tokio::spawn(Server::builder().serve_with_incoming(EchoService, incoming));
+        } else {
+            let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap_or_default());
+            tokio::spawn(async { axum::serve(listener, router()).await });
+        }
+        address
+    } else {
+        let listener = RdmaListener::bind_on(&Node::open(wire)?, loopback)?;
+        let address = listener.local_addr()?;
+        if grpc {
+            tokio::spawn(Server::builder().serve_with_incoming(EchoService, listener.incoming()));
+        } else {
+            tokio::spawn(async { axum::serve(listener, router()).await });
+        }
+        address
+    };
+    println!("{address}");
+    tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
 impl Service {
     async fn start(grpc: bool, wire: &'static str) -> Result<Self> {
-        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (node, address) = if wire == "tcp" {
-            let listener = TcpListener::bind(loopback).await?;
-            let address = listener.local_addr()?;
-            if grpc {
-                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-                tokio::spawn(Server::builder().serve_with_incoming(EchoService, incoming));
-            } else {
-                let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap_or_default());
-                tokio::spawn(async { axum::serve(listener, router()).await });
-            }
-            (None, address)
-        } else {
-            let node = Node::open(wire)?;
-            let listener = RdmaListener::bind_on(&node, loopback)?;
-            let address = listener.local_addr()?;
-            if grpc {
-                tokio::spawn(Server::builder().serve_with_incoming(EchoService, listener.incoming()));
-            } else {
-                tokio::spawn(async { axum::serve(listener, router()).await });
-            }
-            (Some(node), address)
-        };
+        let service = if grpc { "grpc" } else { "http" };
+        let mut server = Command::new(std::env::current_exe()?)
+            .args(["serve", service, wire])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let output = server.stdout.take().context("it was asked for")?;
+        let line = BufReader::new(output).lines().next_line().await?;
         Ok(Service {
             grpc,
             wire,
-            node,
-            address,
+            node: if wire == "tcp" {
+                None
+            } else {
+                Some(Node::open(wire)?)
+            },
+            address: line.context("the server did not start")?.parse()?,
+            _server: server,
         })
     }
 

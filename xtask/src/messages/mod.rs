@@ -177,8 +177,9 @@ fn write(docs: &Path, examples: &Path, found: &[(Between, String)], web: &str) -
         page.push_str(&format!("![{}](plots/{file})\n\n", chart.title));
     }
     replace(docs, "messages.md", &page)?;
-    let web =
-        format!("Client and server in one process, four connections, on this machine:\n\n{machine}\n{web}");
+    let web = format!(
+        "Client and server in two processes of one host, four connections, on this machine:\n\n{machine}\n{web}"
+    );
     replace(docs, "streams.md", &web)
 }
 

@@ -17,7 +17,7 @@ mod mpi;
 mod nixl;
 mod place;
 mod qemu;
-mod scratch;
+pub(crate) mod scratch;
 mod sources;
 mod table;
 mod ucx;

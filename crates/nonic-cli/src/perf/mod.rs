@@ -9,6 +9,8 @@ pub(crate) mod cm_side;
 pub(crate) mod connections;
 pub(crate) mod connections_target;
 pub(crate) mod connections_test;
+pub(crate) mod histogram;
+pub(crate) mod latencies;
 pub(crate) mod latency;
 pub(crate) mod latency_target;
 pub(crate) mod pair;
@@ -25,10 +27,12 @@ use crate::units::{self, Size};
 use anyhow::{Context, Result, ensure};
 use bandwidth::{BandwidthClient, Goal, ensure_intact};
 use connections_test::ConnectionsTest;
+use latencies::Latencies;
 use latency::LatencyClient;
 use nonic::{AckTimeout, PathMtu};
-use report::{Found, Latencies, Report, half_round_trip};
+use report::{Found, Report, half_round_trip};
 use run::{Op, Run, Service, Test};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long an unreliable answer may take in a latency run.
@@ -88,6 +92,9 @@ pub(crate) struct Arguments {
     /// Check the contents of every message
     #[arg(long)]
     verify: bool,
+    /// With --test lat: write how latencies are spread to this file as SVG
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["all_sizes", "connections"])]
+    plot: Option<PathBuf>,
     /// Instead: open N connections, exchange a verified message on each, close them
     #[arg(long, value_name = "N", conflicts_with_all = ["test", "service", "op", "all_sizes", "iterations", "qps"])]
     connections: Option<u32>,
@@ -99,7 +106,8 @@ How to read it:
     by the receiver's clock; their sender gets at most 256 KiB ahead of what the receiver reported, and
     what got lost is shown as LOST. WRITE on UC carries an immediate, so that arrivals can be counted.
   - lat: send and write go there and back and half of that is reported; read and atomics report the whole
-    round trip. WRITE is awaited by polling memory; with --events it carries an immediate instead.
+    round trip. WRITE is awaited by polling memory; with --events it carries an immediate instead. A percentile is
+    told if there were enough samples: 10 for P90, 100 for P99, 1000 for P99.9. On a terminal, bars show the spread.
   - --verify fills and checks every payload, which takes longer than moving it. RC WRITE is checked at the
     end: the last message in every slot of the target's memory.
 
@@ -107,6 +115,7 @@ JSON (--json): {\"runs\": [{test, service, op, size, queue_depth, qps, mtu, even
   bw and rate: sent, messages, bytes, seconds, gigabytes_per_second, gigabits_per_second,
                messages_per_second, lost, loss_ratio
   lat:         samples, lost, half_round_trip, latency_ns: {min, p50, p90, p99, p99_9, max, mean}}],
+               (null: too few samples)
   link: {sends, receives, handed_in, handed_over, send_errors}}";
 
 pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
@@ -114,7 +123,11 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     if ends.serving.server {
         return server::run(&ends.serving, &ends.choice, json);
     }
-    let mut session = Session::open(ends)?;
+    ensure!(
+        arguments.plot.is_none() || arguments.test == Test::Lat,
+        "--plot shows how latencies are spread; add --test lat"
+    );
+    let mut session = Session::open(ends, "perf")?;
     if let Some(count) = arguments.connections {
         let test = ConnectionsTest::new(count, arguments.size.map_or(64, |size| size.0))?;
         return connections::run(&mut session, test, json);
@@ -138,6 +151,12 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
             .measure(&mut session, &run, json)
             .with_context(|| format!("{run} with {} failed", session.peer))?;
         reports.push(Report { run, found });
+    }
+    if let (Some(path), Some(report)) = (&arguments.plot, reports.first())
+        && let Found::Latency(latencies) = &report.found
+    {
+        let svg = histogram::plot(&format!("Latency of {}", report.run), latencies);
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     }
     report::print(&reports, &session.local.device.counters().1, json)
 }

@@ -6,21 +6,18 @@
 //! `qps`, `mtu`, `events`, `verified`. Bandwidth and rate runs add `sent`, `messages`, `bytes`, `seconds`,
 //! `gigabytes_per_second`, `gigabits_per_second`, `messages_per_second`, `lost` and `loss_ratio`. Latency
 //! runs add `samples`, `lost`, `half_round_trip` and `latency_ns` with `min`, `p50`, `p90`, `p99`, `p99_9`,
-//! `max` and `mean`.
+//! `max` and `mean`; a percentile is null if there were too few samples for it.
 
 use super::bandwidth::Tally;
+use super::histogram::{self, significant};
+use super::latencies::Latencies;
 use super::run::{Run, name};
 use crate::output;
-use crate::units::{Size, nanoseconds};
+use crate::units::Size;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table};
-use hdrhistogram::Histogram;
 use nonic::LinkCounters;
 use serde_json::{Value, json};
-use std::time::Duration;
-
-/// The longest latency told apart from longer ones.
-const LONGEST_NS: u64 = 60_000_000_000;
 
 /// One run and what it found.
 #[derive(Clone, Debug)]
@@ -33,53 +30,6 @@ pub(crate) struct Report {
 pub(crate) enum Found {
     Bandwidth(Tally),
     Latency(Latencies),
-}
-
-/// Latencies and losses.
-#[derive(Clone, Debug)]
-pub(crate) struct Latencies {
-    histogram: Histogram<u64>,
-    pub(crate) lost: u64,
-}
-
-impl Latencies {
-    pub(crate) fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
-        Latencies {
-            histogram: histogram.expect("the bounds are in order and three digits are allowed"),
-            lost: 0,
-        }
-    }
-
-    pub(crate) fn record(&mut self, latency: Duration) {
-        self.histogram.saturating_record(latency.as_nanos() as u64);
-    }
-
-    pub(crate) fn samples(&self) -> u64 {
-        self.histogram.len()
-    }
-
-    /// Names and values in nanoseconds.
-    pub(crate) fn summary(&self) -> [(&'static str, u64); 7] {
-        let at = |quantile| self.histogram.value_at_quantile(quantile);
-        [
-            ("min", self.histogram.min()),
-            ("p50", at(0.5)),
-            ("p90", at(0.9)),
-            ("p99", at(0.99)),
-            ("p99_9", at(0.999)),
-            ("max", self.histogram.max()),
-            ("mean", self.histogram.mean() as u64),
-        ]
-    }
-
-    pub(crate) fn as_json(&self) -> Value {
-        self.summary()
-            .into_iter()
-            .map(|(name, ns)| (name.to_owned(), Value::from(ns)))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
-    }
 }
 
 impl Tally {
@@ -119,9 +69,7 @@ pub(crate) fn print(reports: &[Report], link: &LinkCounters, json: bool) -> Resu
         Found::Bandwidth(_) => output::table([
             "SERVICE", "OP", "SIZE", "DEPTH", "QPS", "MESSAGES", "GB/s", "Gb/s", "MSG/s", "LOST",
         ]),
-        Found::Latency(_) => output::table([
-            "SERVICE", "OP", "SIZE", "SAMPLES", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "MEAN", "LOST",
-        ]),
+        Found::Latency(_) => return print_latencies(reports),
     };
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -129,12 +77,53 @@ pub(crate) fn print(reports: &[Report], link: &LinkCounters, json: bool) -> Resu
     for report in reports {
         report.add_row(&mut table);
     }
+    output::print_table(&table)
+}
+
+/// Latencies have one unit, said once, and so a row fits a terminal.
+fn print_latencies(reports: &[Report]) -> Result<()> {
+    let (Some(first), some_lost) = (reports.first(), reports.iter().any(|report| report.lost() > 0)) else {
+        return Ok(());
+    };
+    let run = &first.run;
+    let way = match half_round_trip(run) {
+        true => "half of the round trip",
+        false => "the whole round trip",
+    };
+    output::line(format_args!(
+        "{} {}, {way}, in µs",
+        name(run.service),
+        name(run.op)
+    ))?;
+    let mut header = vec![
+        "SIZE", "SAMPLES", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "MEAN",
+    ];
+    if some_lost {
+        header.push("LOST");
+    }
+    let mut table = output::table(header);
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for report in reports {
+        let Found::Latency(latencies) = &report.found else {
+            continue;
+        };
+        let mut row = vec![
+            Size(report.run.size.into()).to_string(),
+            latencies.samples().to_string(),
+        ];
+        let told = |ns: Option<u64>| ns.map_or("–".to_owned(), |ns| significant(ns as f64 / 1e3));
+        row.extend(latencies.summary().map(|(_, ns)| told(ns)));
+        if some_lost {
+            row.push(latencies.lost.to_string());
+        }
+        table.add_row(row);
+    }
     output::print_table(&table)?;
-    if matches!(first.found, Found::Latency(_)) {
-        output::line(match half_round_trip(&first.run) {
-            true => "(half of the round trip)",
-            false => "(the whole round trip)",
-        })?;
+    if let (Found::Latency(latencies), [_], true) = (&first.found, reports, output::is_terminal()) {
+        output::line("")?;
+        histogram::lines(latencies).iter().try_for_each(output::line)?;
     }
     Ok(())
 }
@@ -145,6 +134,13 @@ pub(crate) fn half_round_trip(run: &Run) -> bool {
 }
 
 impl Report {
+    fn lost(&self) -> u64 {
+        match &self.found {
+            Found::Bandwidth(tally) => tally.lost(),
+            Found::Latency(latencies) => latencies.lost,
+        }
+    }
+
     fn add_row(&self, table: &mut Table) {
         let run = &self.run;
         let mut row = vec![name(run.service), name(run.op), Size(run.size.into()).to_string()];
@@ -161,11 +157,8 @@ impl Report {
                     format!("{:.2}%", tally.loss_ratio() * 100.0),
                 ]);
             }
-            Found::Latency(latencies) => {
-                row.push(latencies.samples().to_string());
-                row.extend(latencies.summary().map(|(_, ns)| nanoseconds(ns)));
-                row.push(latencies.lost.to_string());
-            }
+            // Those have a table of their own.
+            Found::Latency(_) => return,
         }
         table.add_row(row);
     }

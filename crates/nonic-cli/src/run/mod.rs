@@ -9,6 +9,7 @@
 //! sockets (see docs/sockets.md).
 
 mod environment;
+mod faults;
 mod files;
 mod program;
 
@@ -34,6 +35,9 @@ pub(crate) struct Arguments {
     /// Write every packet to this file (pcapng); %p becomes the process id
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Disturb the network and the NIC: as in NONIC_FAULTS, or a TOML file with a play of faults (docs/faults.md)
+    #[arg(long, value_name = "FAULTS|FILE.toml")]
+    faults: Option<String>,
     /// Carry the program's TCP sockets over RDMA; the other side needs the same
     #[arg(long)]
     sockets: bool,
@@ -136,6 +140,9 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     if let Some(pcap) = &arguments.pcap {
         let pcap = std::path::absolute(pcap).with_context(|| format!("cannot use {}", pcap.display()))?;
         command.env("NONIC_PCAP", pcap);
+    }
+    if let Some(faults) = &arguments.faults {
+        command.env("NONIC_FAULTS", faults::setting(faults)?);
     }
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", program.to_string_lossy()))

@@ -46,6 +46,8 @@ pub enum CmEvent {
         connection: ConnectionId,
         /// Our queue pair.
         qpn: Qpn,
+        /// Whether its host did, more than once: nobody holds the RoCE port there.
+        refused: bool,
     },
     /// It is over. The queue pair should go to the error state.
     Disconnected {

@@ -227,6 +227,7 @@ impl Cm {
             .filter(|connection| !connection.orphan)?;
         let service = connection.service;
         let qpn = connection.local_qpn;
+        let refused = self.was_refused(connection);
         let connection = ConnectionId(id);
         let message = incoming.map(|mad| mad.message);
         Some(match (tell, message) {
@@ -257,7 +258,11 @@ impl Cm {
                 info: Vec::new(),
                 private_data: Vec::new(),
             },
-            (CmNotice::Unreachable, _) => CmEvent::Unreachable { connection, qpn },
+            (CmNotice::Unreachable, _) => CmEvent::Unreachable {
+                connection,
+                qpn,
+                refused,
+            },
             (CmNotice::Disconnected, message) => CmEvent::Disconnected {
                 connection,
                 qpn,

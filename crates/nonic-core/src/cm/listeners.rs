@@ -1,6 +1,7 @@
 //! Who listens where, and how many requests wait for each.
 
 use super::params::{CmError, ListenerId};
+use super::views::ListenerView;
 use nonic_wire::cm::ServiceId;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -60,6 +61,16 @@ impl Listeners {
 
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// All of them, for people.
+    pub(super) fn views(&self) -> impl Iterator<Item = ListenerView> {
+        self.by_id.values().map(|listener| ListenerView {
+            service_id: listener.service_id,
+            address: listener.address,
+            pending: listener.pending,
+            backlog: listener.backlog,
+        })
     }
 
     /// Who listens for this service at this address.

@@ -39,7 +39,8 @@
 //!   timeout.
 //! - A REQ from a queue pair that is connected here is refused, and ends nothing: anyone at the peer's address can
 //!   send one. The peer is asked whether it still has the older connection, and that ends if it says no.
-//! - A host that refuses messages is asked for half a second more and then given up: it is there, and nobody on it.
+//! - A host that refuses messages is asked for half a second more and then given up: it is there, and nobody on it. Of two refusals
+//!   or more the program is told.
 //! - Requests to disconnect go a few at a time to each address, lest they overrun its socket.
 //! - A full backlog drops requests silently: the peer repeats them, as it would a TCP SYN.
 //!
@@ -59,6 +60,7 @@ mod refusing;
 mod request;
 mod state;
 mod unreachable;
+mod views;
 
 pub use crate::roce::qp1::Route;
 pub use config::{CmConfig, CmCounters, CmUsage};
@@ -67,6 +69,7 @@ pub use params::{
     AcceptParams, AnswerParams, CmError, ConnectParams, ConnectionId, ListenerId, RejectParams, ResolveParams,
 };
 pub use state::{CmNotice, CmReply, CmState, CmTransition, Input, cm_transition};
+pub use views::{ConnectionView, ListenerView};
 
 use crate::entropy::Entropy;
 use crate::roce::qp1::ManagementDatagram;
@@ -166,6 +169,7 @@ impl Cm {
         let message = req(local_id, &self.config, params)?;
         let mut connection = self.connection(CmState::ReqSent, Role::Active, params.route, local_id);
         connection.service = params.service;
+        connection.service_id = params.service_id;
         connection.local_qpn = params.qpn;
         connection.timewait = self.config.timewait(params.ack_timeout.exponent());
         if let Some(patience) = params.patience {
@@ -275,6 +279,7 @@ impl Cm {
         let mut connection = self.connection(CmState::SidrReqSent, Role::Active, params.route, local_id);
         connection.datagram = true;
         connection.service = Service::Ud;
+        connection.service_id = params.service_id;
         self.start(now, connection, message);
         Ok(ConnectionId(local_id))
     }

@@ -5,6 +5,7 @@
 //! times, and given up if none comes. Whoever is there answers a repeated request, if only to ask for time.
 
 use super::Cm;
+use super::connection::Connection;
 use super::state::{CmState, Input};
 use crate::time::Time;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ impl Cm {
     /// The host at this address refuses messages, it says: nobody holds the port there. What waits for an answer from
     /// there ends within `max_refused_retries` × `refused_pause` unless one comes; what is established goes on.
     pub fn unreachable(&mut self, now: Time, address: IpAddr) {
-        self.refusing.note(now, address);
+        self.refusing.note(now, address, self.config.refused_memory);
         for id in self.unanswered_by(address) {
             self.press(now, id);
         }
@@ -54,6 +55,13 @@ impl Cm {
         for id in ids {
             self.apply(now, id, Input::Exhausted, None, None);
         }
+    }
+
+    /// Whether a request that is given up was refused by its host, as far as one can know: more than one attempt was, and
+    /// nothing came in answer to any.
+    pub(super) fn was_refused(&self, connection: &Connection) -> bool {
+        let pause = self.config.refused_pause;
+        connection.refused_retries_left.is_some() && self.refusing.repeatedly(connection.route.remote, pause)
     }
 
     fn unanswered_by(&self, address: IpAddr) -> Vec<u32> {

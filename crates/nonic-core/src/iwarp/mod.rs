@@ -28,6 +28,7 @@ mod responder;
 mod states;
 mod stream;
 mod transport;
+mod view;
 
 pub use config::{Extensions, IwarpConfig};
 pub use event::{StreamClosed, StreamEnd, StreamEvent, StreamReading};

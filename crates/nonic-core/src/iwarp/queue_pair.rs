@@ -7,6 +7,7 @@ use super::link::Link;
 use super::params::StreamParams;
 use super::states::{self, StreamAction, StreamInput, StreamPhase, stream_step};
 use crate::qp::{ModifyError, QpAttributes, QpContext, QpState};
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::time::Time;
 use crate::verbs::event::Event;
@@ -102,7 +103,7 @@ impl IwarpQueuePair {
             QpState::Reset => self.reset(),
             QpState::Error => {
                 self.step(nic, StreamInput::Abort, StreamEnd::Aborted, None);
-                self.common.state = QpState::Error;
+                self.show_state(nic, QpState::Error);
             }
             QpState::Sqd if from == QpState::Rts => self.close(nic),
             QpState::Sqe if from == QpState::Rts => {
@@ -115,9 +116,15 @@ impl IwarpQueuePair {
                     },
                 );
             }
-            _ => self.common.state = to,
+            _ => self.show_state(nic, to),
         }
         Ok(())
+    }
+
+    fn show_state(&mut self, nic: &mut NicResources<'_>, to: QpState) {
+        if std::mem::replace(&mut self.common.state, to) != to {
+            nic.record(self.common.qpn, QpEvent::Moved(to));
+        }
     }
 
     /// The program closes. With requests under way that is an error: RFC 5040's verbs have it so, and so do others.
@@ -136,6 +143,7 @@ impl IwarpQueuePair {
             nic.events.push_back(event);
         }
         let code = fault.terminate.code;
+        nic.record(self.common.qpn, QpEvent::Terminated(code));
         let terminates = stream_step(self.phase, StreamInput::Fault)
             .is_some_and(|step| step.action == StreamAction::SendTerminate);
         if let (Some(link), true) = (&mut self.link, terminates) {
@@ -158,7 +166,7 @@ impl IwarpQueuePair {
         };
         let connected = self.phase != StreamPhase::Idle;
         self.phase = step.next;
-        self.common.state = step.next.shown();
+        self.show_state(nic, step.next.shown());
         if step.ends {
             self.flush(nic, failed);
             self.signals.disconnected = connected.then_some(end);

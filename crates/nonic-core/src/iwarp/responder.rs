@@ -11,8 +11,9 @@
 use super::config::Extensions;
 use super::fault::{self, Refusal};
 use super::replies::Replies;
-use crate::placement::{MAX_MESSAGE, PeerRights, RemoteRange, WordOperation};
+use crate::placement::{MAX_MESSAGE, PeerRights, Refused, RemoteRange, WordOperation};
 use crate::qp::QpContext;
+use crate::record::{QpEvent, RequestKind};
 use crate::resources::NicResources;
 use crate::verbs::memory::{Access, SgFault};
 use crate::verbs::rq::RecvWqe;
@@ -88,7 +89,7 @@ impl Responder {
     pub(super) fn write(
         &mut self,
         common: &QpContext,
-        nic: &NicResources<'_>,
+        nic: &mut NicResources<'_>,
         to: &Tagged,
         payload: &[u8],
     ) -> Result<(), Refusal> {
@@ -109,7 +110,10 @@ impl Responder {
             let at = write.locate(payload.len(), true)?;
             write.place(at, payload)
         });
-        placed.map_err(|refused| Refusal::from(fault::tagged(refused)))?;
+        placed.map_err(|refused| {
+            record_refused(common, nic, RequestKind::Write, &range, refused);
+            Refusal::from(fault::tagged(refused))
+        })?;
         self.written = self.written.saturating_add(length);
         Ok(())
     }
@@ -153,6 +157,10 @@ impl Responder {
             false => inbound.wqe.place(received, payload),
         };
         if let Err(fault) = placed {
+            match fault {
+                SgFault::Length => common.record_short_receive(nic, total, &inbound.wqe),
+                SgFault::Protection => common.record_receive_fault(nic, &inbound.wqe),
+            }
             let (code, status) = match fault {
                 SgFault::Length => (Code::DDP_UNTAGGED_TOO_LONG, Status::LocalLength),
                 SgFault::Protection => (Code::DDP_CATASTROPHIC, Status::LocalProtection),
@@ -233,7 +241,7 @@ impl Responder {
     pub(super) fn read(
         &mut self,
         common: &QpContext,
-        nic: &NicResources<'_>,
+        nic: &mut NicResources<'_>,
         msn: u32,
         request: ReadRequest,
     ) -> Result<(), Refusal> {
@@ -252,7 +260,10 @@ impl Responder {
             _ => rights.permit(Access::REMOTE_READ),
         };
         let memory = permitted.and_then(|()| rights.read(&range));
-        let memory = memory.map_err(|refused| Refusal::from(fault::protection(refused)))?;
+        let memory = memory.map_err(|refused| {
+            record_refused(common, nic, RequestKind::Read, &range, refused);
+            Refusal::from(fault::protection(refused))
+        })?;
         self.replies.read(msn, request, memory);
         self.read_msn = msn.wrapping_add(1);
         Ok(())
@@ -261,7 +272,7 @@ impl Responder {
     pub(super) fn atomic(
         &mut self,
         common: &QpContext,
-        nic: &NicResources<'_>,
+        nic: &mut NicResources<'_>,
         msn: u32,
         request: &AtomicRequest,
     ) -> Result<(), Refusal> {
@@ -273,7 +284,15 @@ impl Responder {
             return Err(Code::RDMAP_TO_WRAP.into());
         }
         let original = rights(common, nic).word(request.to, request.stag, operation(request));
-        let original = original.map_err(|refused| Refusal::from(fault::protection(refused)))?;
+        let original = original.map_err(|refused| {
+            let range = RemoteRange {
+                va: request.to,
+                length: 8,
+                rkey: request.stag,
+            };
+            record_refused(common, nic, RequestKind::Atomic, &range, refused);
+            Refusal::from(fault::protection(refused))
+        })?;
         self.replies.atomic(request.request_id, original);
         self.read_msn = msn.wrapping_add(1);
         Ok(())
@@ -308,6 +327,19 @@ fn rights<'a>(common: &QpContext, nic: &NicResources<'a>) -> PeerRights<'a> {
         qpn: common.qpn,
         access: common.access,
     }
+}
+
+/// Writes down what was refused and why.
+#[cold]
+fn record_refused(
+    common: &QpContext,
+    nic: &mut NicResources<'_>,
+    kind: RequestKind,
+    range: &RemoteRange,
+    refused: Refused,
+) {
+    let refused = rights(common, nic).describe(kind, Some(range), refused.into());
+    nic.record(common.qpn, QpEvent::Refused(Box::new(refused)));
 }
 
 /// What an atomic does, plain if its masks leave nothing out.

@@ -6,6 +6,7 @@ use super::frame::{BufferFrame, Frame, GatherFrame, StreamGather};
 use super::queue_pair::IwarpQueuePair;
 use super::states::{StreamInput, StreamPhase};
 use super::transport::Inbound;
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use nonic_wire::iwarp::rdmap::QUEUE_REQUEST;
 use nonic_wire::iwarp::{DdpHeader, Framing, Terminate, TerminateCode};
@@ -121,6 +122,7 @@ impl IwarpQueuePair {
     /// The peer complains. If it says about what, that request fails; all others are flushed.
     fn terminated(&mut self, nic: &mut NicResources<'_>, terminate: &Terminate) {
         nic.counters.terminates_received += 1;
+        nic.record(self.common.qpn, QpEvent::PeerTerminated(terminate.code));
         let failed = self.link.as_ref().and_then(|link| {
             let sink = terminate.read_request.map(|request| request.sink_stag);
             // Queues count by themselves: a complaint about a SEND says nothing about the atomic of the same number.

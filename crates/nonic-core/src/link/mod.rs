@@ -8,6 +8,9 @@ mod faults;
 mod prng;
 mod train;
 
-pub use faults::{FaultCounts, FaultInjector, Faults};
+pub use faults::{
+    Delivered, FaultCounts, FaultInjector, FaultRule, Faults, Filter, Frequency, PacketKind, Shortage,
+    UnknownPacketKind,
+};
 pub use prng::{Prng, mix};
 pub use train::Train;

@@ -1,7 +1,7 @@
 //! Limits of a NIC, and what a queue pair is created from.
 
 use crate::iwarp::IwarpConfig;
-use crate::qp::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer};
+use crate::qp::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer, Traffic};
 use crate::roce::context::RoceContext;
 use crate::roce::rc::ReorderConfig;
 use crate::roce::window::WindowConfig;
@@ -160,6 +160,7 @@ impl QpInit {
             access: Access::empty(),
             max_rd_atomic: 0,
             max_dest_rd_atomic: 0,
+            traffic: Traffic::default(),
         }
     }
 

@@ -24,9 +24,11 @@ mod modify;
 mod numbers;
 mod qp1;
 mod receive;
+mod recorded;
 mod streams;
 mod transmit;
 mod turns;
+mod views;
 mod xrc;
 
 pub use config::{CreateError, NicConfig, QpInit};
@@ -38,8 +40,10 @@ use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::entropy::Entropy;
 use crate::iwarp::IwarpQueuePair;
+use crate::link::Shortage;
 use crate::qp::{QpAttributes, QpState};
 use crate::queue_pair::{PostError, QueuePair};
+use crate::record::{QpEvent, Recorder};
 use crate::resources::{Endpoint, NicResources, Pending};
 use crate::roce::qp1::Qp1;
 use crate::roce::rc::ReorderMemory;
@@ -84,10 +88,13 @@ pub struct Nic {
     peers: PeerTable,
     reorder: ReorderMemory,
     xrc: XrcTable,
+    recorder: Recorder,
     /// iWARP queue pairs, which have streams instead of packets.
     streams: Streams,
     /// The way into the memory of peers on this host.
     direct: Option<Box<dyn DirectAccess>>,
+    /// Receives that are not to be found although they are there: a fault that somebody asked for.
+    missing_receives: Option<Shortage>,
     generation: u32,
     /// What carries its packets is gone.
     failed: bool,
@@ -115,9 +122,11 @@ macro_rules! resources {
             reorder: &mut $nic.reorder,
             endpoints: &$nic.endpoints,
             xrc: &$nic.xrc,
+            recorder: &mut $nic.recorder,
             direct: $nic.direct.as_deref_mut(),
             direct_piece: $nic.config.direct_piece,
             direct_worth: $nic.config.direct_worth,
+            missing_receives: $nic.missing_receives.as_mut(),
         }
     };
 }
@@ -146,8 +155,10 @@ impl Nic {
             counters: Counters::default(),
             peers: PeerTable::default(),
             xrc: XrcTable::default(),
+            recorder: Recorder::default(),
             streams: Streams::default(),
             direct: None,
+            missing_receives: None,
             generation: 0,
             failed: false,
         }
@@ -208,6 +219,17 @@ impl Nic {
         self.keys.alloc_window(pd, kind, &mut *self.entropy)
     }
 
+    /// Some receives will not be found although they are posted, so that peers are told to come again: a fault, to see what
+    /// programs make of it.
+    pub fn hide_receives(&mut self, some: Shortage) {
+        self.missing_receives = Some(some);
+    }
+
+    /// How many it has not found.
+    pub fn hidden_receives(&self) -> u64 {
+        self.missing_receives.as_ref().map_or(0, Shortage::struck)
+    }
+
     /// A starting PSN nobody can guess.
     pub fn random_psn(&mut self) -> Psn {
         Psn::new(self.entropy.next_u32())
@@ -260,6 +282,7 @@ impl Nic {
         };
         self.numbers.retire(qpn);
         self.reset_qp(Time::ZERO, slot);
+        self.recorder.forget(qpn);
         let qp = self.qps.remove(slot);
         self.ready.retain(|ready| *ready != Sender::QueuePair(slot));
         // Receives that an XRC target took belong to their SRQs and are reported all the same.
@@ -415,12 +438,13 @@ impl Nic {
                 Arc::ptr_eq(&qp.roce.common.send_cq, cq) || Arc::ptr_eq(&qp.roce.common.recv_cq, cq);
             if reports_there || qp.roce.domain.is_some_and(|domain| domains.contains(&domain)) {
                 resources.events.push_back(Event::QpFatal(qp.roce.common.qpn));
+                resources.record(qp.roce.common.qpn, QpEvent::QueueOverflow);
                 qp.enter_error(&mut resources);
                 failed.push(slot);
             }
         }
         failed.into_iter().for_each(|slot| self.touch(slot));
-        self.fail_streams(Time::ZERO, |qp| {
+        self.fail_streams(Time::ZERO, &QpEvent::QueueOverflow, |qp| {
             Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq)
         });
     }
@@ -530,12 +554,13 @@ impl Nic {
         let mut failed = Vec::new();
         for (slot, qp) in &mut nic.qps {
             if qp.roce.common.state != QpState::Reset {
+                resources.record(qp.roce.common.qpn, QpEvent::DeviceFailed);
                 qp.enter_error(&mut resources);
                 failed.push(slot);
             }
         }
         failed.into_iter().for_each(|slot| self.touch(slot));
-        self.fail_streams(now, |_| true);
+        self.fail_streams(now, &QpEvent::DeviceFailed, |_| true);
         self.qp1.clear();
     }
 

@@ -4,6 +4,7 @@
 
 use super::{Nic, resources};
 use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::time::Time;
@@ -16,10 +17,12 @@ impl Nic {
             return self.modify_stream_qp(now, qpn, set);
         };
         let common = &self.qps[slot].roce.common;
-        let to = check_transition(common.service, common.state, set.state, set.mask())?;
+        let from = common.state;
+        let to = check_transition(common.service, from, set.state, set.mask())?;
         self.check_values(set)?;
         if to == QpState::Reset {
             self.reset_qp(now, slot);
+            self.recorder.record(now, qpn, QpEvent::Moved(to));
             return Ok(());
         }
         if let (Some(path), Service::Rc | Service::Uc | Service::Xrc) = (set.path, common.service) {
@@ -36,6 +39,9 @@ impl Nic {
                 qp.set_rate(now, rate);
             }
             qp.start(to);
+            if to != from {
+                resources.record(qpn, QpEvent::Moved(to));
+            }
             qp.publish(&mut resources);
             qp.report_drained(&mut resources);
         }

@@ -97,7 +97,7 @@ impl Nic {
                 self.counters.rx_marked += 1;
                 self.qps[slot].note_mark(now);
             }
-            self.deliver(now, slot, flow, &packet);
+            self.deliver(now, slot, flow, &packet, bytes.len());
         }
     }
 
@@ -126,13 +126,14 @@ impl Nic {
                 .and_then(|qpns| qpns.get(member))
                 .copied();
             if let Some(slot) = slot.and_then(|qpn| self.slot(qpn)) {
-                self.deliver(now, slot, flow, packet);
+                self.deliver(now, slot, flow, packet, bytes.len());
             }
         }
     }
 
-    fn deliver(&mut self, now: Time, slot: usize, flow: &Flow, packet: &Packet<'_>) {
+    fn deliver(&mut self, now: Time, slot: usize, flow: &Flow, packet: &Packet<'_>, length: usize) {
         let nic = &mut *self;
+        nic.qps[slot].roce.common.traffic.received(1, length);
         let mut resources = resources!(nic, now);
         nic.qps[slot].handle(&mut resources, packet, flow);
         self.touch(slot);

@@ -13,6 +13,7 @@ use crate::iwarp::{
 };
 use crate::qp::{AttributeMask, ModifyError, Named, QpAttributes, QpState};
 use crate::queue_pair::PostError;
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::time::Time;
 use crate::timer::{Timer, Token};
@@ -45,6 +46,15 @@ impl Streams {
 
     pub(super) fn find(&self, qpn: Qpn) -> Option<&IwarpQueuePair> {
         self.slot(qpn).map(|slot| &self.qps[slot])
+    }
+
+    /// The slots there are, used or not.
+    pub(super) fn slots(&self) -> usize {
+        self.qps.capacity()
+    }
+
+    pub(super) fn get(&self, slot: usize) -> Option<&IwarpQueuePair> {
+        self.qps.get(slot)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &IwarpQueuePair> {
@@ -95,6 +105,7 @@ impl Nic {
             return StreamReading::Closed;
         };
         self.counters.rx_bytes += bytes.len() as u64;
+        self.streams.qps[slot].common.traffic.received(0, bytes.len());
         self.with_stream(now, slot, |qp, resources| qp.receive(resources, bytes));
         self.touch_stream(slot);
         self.streams.qps[slot].reading()
@@ -158,6 +169,7 @@ impl Nic {
     fn transmitted(&mut self, slot: usize, length: usize) {
         self.counters.tx_bytes += length as u64;
         let qp = &mut self.streams.qps[slot];
+        qp.common.traffic.sent(0, length);
         qp.listed = length > 0 && qp.has_output();
         self.collect_signals(slot);
         self.schedule_stream_timer(slot);
@@ -212,6 +224,7 @@ impl Nic {
             return false;
         };
         self.numbers.retire(qpn);
+        self.recorder.forget(qpn);
         let mut qp = self.streams.qps.remove(slot);
         qp.reset();
         self.outbox.retain(|pending| pending.completion.qpn != qpn);
@@ -265,14 +278,21 @@ impl Nic {
     }
 
     /// Those for which `affected` holds are in error from now on, and cannot say so to their peers.
-    pub(super) fn fail_streams(&mut self, now: Time, affected: impl Fn(&IwarpQueuePair) -> bool) {
+    pub(super) fn fail_streams(
+        &mut self,
+        now: Time,
+        cause: &QpEvent,
+        affected: impl Fn(&IwarpQueuePair) -> bool,
+    ) {
         let slots: Vec<usize> = self.streams.qps.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             let qp = &self.streams.qps[slot];
             if !affected(qp) || matches!(qp.common.state, QpState::Reset | QpState::Error) {
                 continue;
             }
-            self.events.push_back(Event::QpFatal(qp.common.qpn));
+            let qpn = qp.common.qpn;
+            self.recorder.record(now, qpn, cause.clone());
+            self.events.push_back(Event::QpFatal(qpn));
             let error = QpAttributes {
                 state: Some(QpState::Error),
                 ..QpAttributes::default()

@@ -143,6 +143,9 @@ impl Nic {
         self.qps[slot].ready = false;
         let before = self.qps[slot].in_flight();
         let (transmit, after) = self.fill(now, slot, max_segments.max(1), room);
+        if let Some(batch) = &transmit {
+            self.qps[slot].roce.common.traffic.sent(batch.segments, batch.len);
+        }
         self.qps[slot].end_batch();
         self.schedule_timers(slot);
         let waits = self.qps[slot].in_line || self.qps[slot].resting;

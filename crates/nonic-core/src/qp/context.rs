@@ -1,9 +1,11 @@
 //! What queue pairs of every transport have in common: identity, queues, rights, and how their work requests complete.
 
 use super::state::QpState;
+use super::traffic::Traffic;
+use crate::record::{FailedRequest, KeyExtent, LocalFault, QpEvent, RefusalReason, RequestKind};
 use crate::resources::{NicResources, Pending, Received};
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::memory::{Access, PdId};
+use crate::verbs::memory::{Access, KeyError, PdId};
 use crate::verbs::rq::{ReceiveQueue, RecvWqe};
 use crate::verbs::work::{Completion, CompletionOpcode, SendFlags, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
@@ -52,20 +54,84 @@ pub(crate) struct QpContext {
     pub(crate) access: Access,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) traffic: Traffic,
 }
 
 impl QpContext {
     /// Carries out a request that concerns this NIC alone.
-    pub(crate) fn run_local(&self, nic: &NicResources<'_>, op: SendOp) -> Result<(), Status> {
+    pub(crate) fn run_local(&self, nic: &mut NicResources<'_>, op: SendOp) -> Result<(), Status> {
         let keys = nic.keys;
-        match op {
-            SendOp::LocalInvalidate(rkey) => keys
-                .invalidate(rkey, self.pd, self.qpn)
-                .map_err(|_| Status::LocalQpOperation),
-            SendOp::BindWindow(bind) => keys
-                .bind_window(&bind, self.pd, self.qpn)
-                .map_err(|_| Status::WindowBind),
-            _ => Ok(()),
+        let (result, status, (lkey, addr, length)) = match op {
+            SendOp::LocalInvalidate(rkey) => (
+                keys.invalidate(rkey, self.pd, self.qpn),
+                Status::LocalQpOperation,
+                (rkey, 0, 0),
+            ),
+            SendOp::BindWindow(bind) => (
+                keys.bind_window(&bind, self.pd, self.qpn),
+                Status::WindowBind,
+                (bind.lkey, bind.va, bind.length),
+            ),
+            _ => return Ok(()),
+        };
+        result.map_err(|error| {
+            self.record_local_fault(nic, (lkey, addr, length), error);
+            status
+        })
+    }
+
+    /// Writes down that a key of this side does not permit what a work request needs.
+    #[cold]
+    fn record_local_fault(&self, nic: &mut NicResources<'_>, named: (u32, u64, u64), error: KeyError) {
+        let (lkey, addr, length) = named;
+        let fault = LocalFault {
+            lkey,
+            addr,
+            length,
+            error: nic.keys.refine(lkey, error),
+            key: nic.keys.look_up(lkey).as_deref().map(KeyExtent::of),
+        };
+        nic.record(self.qpn, QpEvent::LocalFault(Box::new(fault)));
+    }
+
+    /// Writes down why a request of the send queue failed.
+    #[cold]
+    fn record_failed_send(&self, nic: &mut NicResources<'_>, wqe: &SendWqe, status: Status) {
+        if status == Status::Flushed {
+            return;
+        }
+        let needed = match wqe.op.fetches() {
+            true => Access::LOCAL_WRITE,
+            false => Access::empty(),
+        };
+        if let (Status::LocalProtection, Some((named, error))) = (status, wqe.payload.fault(needed)) {
+            self.record_local_fault(nic, named, error);
+        }
+        let failed = FailedRequest {
+            wr_id: wqe.wr_id,
+            opcode: wqe.op.completion_opcode(),
+            status,
+            length: u64::from(wqe.length),
+            remote: FailedRequest::remote_of(wqe.op),
+        };
+        nic.record(self.qpn, QpEvent::Failed(Box::new(failed)));
+    }
+
+    /// Writes down that a message is longer than its receive.
+    #[cold]
+    pub(crate) fn record_short_receive(&self, nic: &mut NicResources<'_>, message: u64, wqe: &RecvWqe) {
+        let short = RefusalReason::ReceiveTooShort {
+            message: u32::try_from(message).unwrap_or(u32::MAX),
+            receive: u32::try_from(wqe.target.length()).unwrap_or(u32::MAX),
+        };
+        nic.record(self.qpn, QpEvent::Dropped(RequestKind::Send, short));
+    }
+
+    /// Writes down which key of a receive does not permit to write there.
+    #[cold]
+    pub(crate) fn record_receive_fault(&self, nic: &mut NicResources<'_>, wqe: &RecvWqe) {
+        if let Some((named, error)) = wqe.target.fault(Access::LOCAL_WRITE) {
+            self.record_local_fault(nic, named, error);
         }
     }
 
@@ -74,6 +140,9 @@ impl QpContext {
         let signaled = self.signal_all || wqe.flags.contains(SendFlags::SIGNALED);
         if status == Status::Success && !signaled {
             return;
+        }
+        if status != Status::Success {
+            self.record_failed_send(nic, wqe, status);
         }
         let byte_len = match wqe.op {
             SendOp::Read(_) => wqe.length,

@@ -2,12 +2,14 @@
 
 mod direct;
 mod post;
+mod view;
 
 pub use post::PostError;
 pub(crate) use post::gather_payload;
 
 use crate::direct::Target;
 use crate::qp::{QpAttributes, QpState};
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal, Hop};
@@ -300,6 +302,7 @@ impl QueuePair {
             Machine::Rc { .. } => self.enter_error(nic),
             Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
                 self.roce.common.state = QpState::Sqe;
+                nic.record(self.roce.common.qpn, QpEvent::Moved(QpState::Sqe));
                 sender.flush(&self.roce, nic);
             }
         }
@@ -311,6 +314,7 @@ impl QueuePair {
             return;
         }
         self.roce.common.state = QpState::Error;
+        nic.record(self.roce.common.qpn, QpEvent::Moved(QpState::Error));
         self.withdraw(nic);
         let roce = &self.roce;
         match &mut self.machine {

@@ -44,6 +44,16 @@ pub enum PostError {
     /// The length is not possible: above 2 GiB, above the path MTU for a datagram, or not 8 for an atomic or an ATOMIC_WRITE.
     #[error("the message length is not possible for this operation")]
     Length,
+    /// More bytes than the peer's memory has that they are for.
+    #[error(
+        "{asked} bytes are more than the {there} of the remote memory; use a longer slice or fewer bytes"
+    )]
+    BeyondRemote {
+        /// Bytes of the request's buffers.
+        asked: u64,
+        /// Bytes of the remote slice.
+        there: u64,
+    },
     /// A datagram needs a destination with a valid address index, an XRC request one with an SRQ; other
     /// services take none.
     #[error("the destination is missing, not allowed here, or names no local address")]

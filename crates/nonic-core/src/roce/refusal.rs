@@ -1,6 +1,7 @@
 //! How RoCE says that a request is not executed: a NAK, or that no receive is posted.
 
 use crate::placement::Refused;
+use crate::record::RefusalReason;
 use crate::verbs::memory::SgFault;
 use crate::verbs::work::Status;
 use nonic_wire::NakCode;
@@ -10,34 +11,49 @@ use nonic_wire::NakCode;
 pub(crate) enum Refusal {
     /// No receive is posted: come again.
     NotReady,
-    /// Never. With what the receive in progress, if any, completes.
-    Nak(NakCode, Status),
+    /// Never. With what the receive in progress, if any, completes, and why.
+    Nak(NakCode, Status, RefusalReason),
 }
 
 impl Refusal {
     /// The request makes no sense here.
-    pub(crate) const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, Status::LocalQpOperation);
-    /// The peer may not do that to this memory.
-    pub(crate) const ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccessError, Status::LocalQpOperation);
+    pub(crate) const INVALID: Refusal = Refusal::invalid(RefusalReason::Malformed);
+
+    /// The request is not allowed here, or not like this.
+    pub(crate) const fn invalid(reason: RefusalReason) -> Self {
+        Refusal::Nak(NakCode::InvalidRequest, Status::LocalQpOperation, reason)
+    }
 }
 
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Operation | Refused::Length | Refused::Alignment => Refusal::INVALID,
-            Refused::Key(_) | Refused::Memory => Refusal::ACCESS,
-        }
+        let code = match refused {
+            Refused::Operation | Refused::Length | Refused::Alignment => NakCode::InvalidRequest,
+            Refused::Key(_) | Refused::Memory => NakCode::RemoteAccessError,
+        };
+        Refusal::Nak(code, Status::LocalQpOperation, refused.into())
     }
 }
 
 /// A receive that cannot take the message: what the peer hears, and how the receive ends. A message that is too long is
 /// the sender's fault, a receive with a wrong key is ours: InfiniBand's chapter on the transport layer tells the NAKs
-/// apart accordingly.
+/// apart accordingly. How long they were is known to whoever has the receive.
 impl From<SgFault> for Refusal {
     fn from(fault: SgFault) -> Self {
         match fault {
-            SgFault::Length => Refusal::Nak(NakCode::InvalidRequest, Status::LocalLength),
-            SgFault::Protection => Refusal::Nak(NakCode::RemoteOperationalError, Status::LocalProtection),
+            SgFault::Length => Refusal::Nak(
+                NakCode::InvalidRequest,
+                Status::LocalLength,
+                RefusalReason::ReceiveTooShort {
+                    message: 0,
+                    receive: 0,
+                },
+            ),
+            SgFault::Protection => Refusal::Nak(
+                NakCode::RemoteOperationalError,
+                Status::LocalProtection,
+                RefusalReason::ReceiveKey,
+            ),
         }
     }
 }

@@ -27,6 +27,11 @@ impl Sender {
         self.index = 0;
     }
 
+    /// The next packet to send.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.next_psn
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -1,6 +1,7 @@
 //! On whose behalf a peer's request is executed. An extended reliable connection serves many receive queues.
 
 use crate::placement::{PeerRights, RemoteRange};
+use crate::record::RequestKind;
 use crate::resources::{NicResources, Received};
 use crate::roce::context::RoceContext;
 use crate::roce::xrc::XrcSrq;
@@ -37,6 +38,27 @@ impl Served<'_> {
     pub(crate) fn complete_recv(&self, nic: &mut NicResources<'_>, received: Received) {
         let own = &self.roce.common.recv_cq;
         nic.complete_recv(self.srq.map_or(own, |srq| &srq.cq), received);
+    }
+}
+
+/// The range of memory that a request names, if it is of a kind that names one.
+pub(crate) fn named_range(packet: &Packet<'_>, kind: RequestKind) -> Option<RemoteRange> {
+    let operation = packet.headers.bth.opcode.operation();
+    if operation.has_invalidate() {
+        let rkey = packet.headers.invalidate_rkey;
+        return Some(RemoteRange {
+            va: 0,
+            length: 0,
+            rkey,
+        });
+    }
+    match kind {
+        RequestKind::Atomic => Some(RemoteRange {
+            va: packet.headers.atomic.va,
+            length: 8,
+            rkey: packet.headers.atomic.rkey,
+        }),
+        kind => kind.names_memory().then(|| range_of(packet)),
     }
 }
 

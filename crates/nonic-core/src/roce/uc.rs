@@ -5,11 +5,12 @@
 //! from before the expected PSN is late or a copy and is dropped too.
 
 use crate::placement::{InboundWrite, MAX_MESSAGE, Refused};
+use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
 use crate::roce::segment::length_fits;
-use crate::roce::served::{Served, range_of};
+use crate::roce::served::{Served, named_range, range_of};
 use crate::verbs::memory::SgFault;
 use crate::verbs::rq::RecvWqe;
 use crate::verbs::work::{CompletionOpcode, Status};
@@ -37,15 +38,15 @@ enum Inbound {
 
 /// Why a packet's message is dropped.
 enum Drop {
-    /// It is wrong, or there is no receive for it. Nobody is told.
-    Silently,
+    /// It is wrong, or there is no receive for it. The peer is not told.
+    Silently(RefusalReason),
     /// The receive failed; so does the queue pair.
     Failed(RecvWqe, Status),
 }
 
 impl From<Refused> for Drop {
-    fn from(_: Refused) -> Self {
-        Drop::Silently
+    fn from(refused: Refused) -> Self {
+        Drop::Silently(refused.into())
     }
 }
 
@@ -55,6 +56,11 @@ impl UcReceiver {
             expected: roce.rq_psn,
             ..UcReceiver::default()
         };
+    }
+
+    /// The packet that the next message may begin with.
+    pub(crate) fn expected(&self) -> Psn {
+        self.expected
     }
 
     pub(crate) fn handle(
@@ -75,8 +81,9 @@ impl UcReceiver {
         self.expected = psn.next();
         match self.take(roce, nic, packet) {
             Ok(()) => Ok(()),
-            Err(Drop::Silently) => {
+            Err(Drop::Silently(reason)) => {
                 nic.counters.rx_dropped += 1;
+                self.record_dropped(roce, nic, packet, reason);
                 self.abandon();
                 Ok(())
             }
@@ -85,6 +92,26 @@ impl UcReceiver {
                     .complete_recv(nic, roce.common.received(&wqe, status, 0));
                 Err(Fatal)
             }
+        }
+    }
+
+    /// Writes down what was dropped. A packet behind one that was lost belongs to a message that is gone: that is no news.
+    #[cold]
+    fn record_dropped(
+        &self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+        reason: RefusalReason,
+    ) {
+        let kind = RequestKind::of(packet.headers.bth.opcode.operation());
+        if let RefusalReason::Key(_) | RefusalReason::Operation = reason {
+            let served = Served { roce, srq: None };
+            let range = named_range(packet, kind);
+            let refused = served.rights(nic).describe(kind, range.as_ref(), reason);
+            nic.record(roce.common.qpn, QpEvent::Dropped(kind, refused.reason));
+        } else if reason != RefusalReason::Sequence {
+            nic.record(roce.common.qpn, QpEvent::Dropped(kind, reason));
         }
     }
 
@@ -107,14 +134,17 @@ impl UcReceiver {
             self.abandon();
         }
         if !length_fits(operation, packet.payload.len(), roce.mtu) {
-            return Err(Drop::Silently);
+            return Err(Drop::Silently(RefusalReason::PacketLength {
+                payload: packet.payload.len() as u32,
+                mtu: roce.mtu,
+            }));
         }
         if operation.is_send() {
             self.take_send(roce, nic, packet, starts)
         } else if operation.is_write() {
             self.take_write(roce, nic, packet, starts)
         } else {
-            Err(Drop::Silently)
+            Err(Drop::Silently(RefusalReason::Malformed))
         }
     }
 
@@ -131,20 +161,24 @@ impl UcReceiver {
             self.inbound = Inbound::Send { wqe, received: 0 };
         }
         let Inbound::Send { wqe, received } = &mut self.inbound else {
-            return Err(Drop::Silently);
+            return Err(Drop::Silently(RefusalReason::Sequence));
         };
         let total = u64::from(*received) + packet.payload.len() as u64;
         if total > u64::from(MAX_MESSAGE) {
-            return Err(Drop::Silently);
+            return Err(Drop::Silently(RefusalReason::Length));
         }
         if let Err(fault) = wqe.place(*received, packet.payload) {
             let status = match fault {
                 SgFault::Length => Status::LocalLength,
                 SgFault::Protection => Status::LocalProtection,
             };
+            match fault {
+                SgFault::Length => roce.common.record_short_receive(nic, total, wqe),
+                SgFault::Protection => roce.common.record_receive_fault(nic, wqe),
+            }
             return Err(match std::mem::take(&mut self.inbound) {
                 Inbound::Send { wqe, .. } => Drop::Failed(wqe, status),
-                _ => Drop::Silently,
+                _ => Drop::Silently(RefusalReason::Sequence),
             });
         }
         *received = total as u32;
@@ -173,7 +207,7 @@ impl UcReceiver {
             self.inbound = Inbound::Write(write);
         }
         let Inbound::Write(write) = &mut self.inbound else {
-            return Err(Drop::Silently);
+            return Err(Drop::Silently(RefusalReason::Sequence));
         };
         let at = write.locate(packet.payload.len(), ends)?;
         write.place(at, packet.payload)?;
@@ -196,7 +230,7 @@ impl UcReceiver {
         self.spare
             .take()
             .or_else(|| roce.common.take_recv(nic))
-            .ok_or(Drop::Silently)
+            .ok_or(Drop::Silently(RefusalReason::NoReceive))
     }
 
     /// Ends the receive in progress as flushed.

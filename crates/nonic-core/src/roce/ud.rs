@@ -3,6 +3,7 @@
 //! Anyone may send one, from any address; the Q_Key decides whether it is taken. A receive's first 40 bytes
 //! are filled with the network header, as programs expect of a global route.
 
+use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
@@ -28,14 +29,18 @@ impl UdReceiver {
     ) -> Result<(), Fatal> {
         if packet.headers.deth.qkey != roce.qkey {
             nic.counters.rx_qkey_violations += 1;
+            record_dropped(roce, nic, RefusalReason::Qkey);
             return Ok(());
         }
         if packet.payload.len() > roce.mtu as usize {
             nic.counters.rx_dropped += 1;
+            let (payload, mtu) = (packet.payload.len() as u32, roce.mtu);
+            record_dropped(roce, nic, RefusalReason::PacketLength { payload, mtu });
             return Ok(());
         }
         let Some(wqe) = roce.common.take_recv(nic) else {
             nic.counters.rx_dropped += 1;
+            record_dropped(roce, nic, RefusalReason::NoReceive);
             return Ok(());
         };
         let length = (GRH_LEN + packet.payload.len()) as u32;
@@ -52,6 +57,11 @@ impl UdReceiver {
             Err(SgFault::Length) => Status::LocalLength,
             Err(SgFault::Protection) => Status::LocalProtection,
         };
+        match placed {
+            Ok(()) => {}
+            Err(SgFault::Length) => roce.common.record_short_receive(nic, u64::from(length), &wqe),
+            Err(SgFault::Protection) => roce.common.record_receive_fault(nic, &wqe),
+        }
         let operation = packet.headers.bth.opcode.operation();
         let mut done = roce.common.received(&wqe, status, length);
         done.completion.src_qp = packet.headers.deth.src_qp;
@@ -66,6 +76,12 @@ impl UdReceiver {
             Err(Fatal)
         }
     }
+}
+
+/// Writes down that a datagram was dropped: its sender hears nothing of it.
+#[cold]
+fn record_dropped(roce: &RoceContext, nic: &mut NicResources<'_>, reason: RefusalReason) {
+    nic.record(roce.common.qpn, QpEvent::Dropped(RequestKind::Send, reason));
 }
 
 /// The packet's IP header as far as a socket lets us know it; an IPv4 header goes in the last 20 bytes.

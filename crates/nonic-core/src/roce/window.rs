@@ -511,6 +511,11 @@ impl PeerTable {
         self.find(id).filter(|peer| peer.generation == generation)
     }
 
+    /// How large the window to a peer is.
+    pub(crate) fn window_of(&self, id: PeerId) -> Option<u64> {
+        self.peers.get(id.0).map(|peer| peer.congestion.window())
+    }
+
     /// How many peers there are.
     pub(crate) fn len(&self) -> usize {
         self.peers.len()

@@ -57,6 +57,21 @@ struct Ring {
     overflowed: bool,
 }
 
+/// A completion queue at a moment, for people who look into a running process.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct CqView {
+    /// Its number.
+    pub id: CqId,
+    /// Completions that wait to be polled.
+    pub entries: usize,
+    /// How many fit.
+    pub capacity: usize,
+    /// What its program waits to be notified of.
+    pub armed: Option<Arm>,
+    /// Whether it overflowed.
+    pub overflowed: bool,
+}
+
 /// The queue overflowed: completions were lost and it can only be destroyed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the completion queue overflowed; poll faster or create it with more entries")]
@@ -81,6 +96,18 @@ impl CompletionQueue {
     /// Its number.
     pub fn id(&self) -> CqId {
         self.id
+    }
+
+    /// What it is at.
+    pub fn view(&self) -> CqView {
+        let ring = self.lock();
+        CqView {
+            id: self.id,
+            entries: ring.entries.len(),
+            capacity: ring.capacity,
+            armed: ring.armed,
+            overflowed: ring.overflowed,
+        }
     }
 
     /// How many completions fit.

@@ -1,7 +1,7 @@
 //! A send-queue work request while the NIC works on it. What a transport makes of it, packets or anything else, the
 //! transport keeps beside it.
 
-use crate::verbs::memory::{Access, SgFault, SgList};
+use crate::verbs::memory::{Access, KeyError, SgFault, SgList};
 use crate::verbs::work::{Destination, SendFlags, SendOp};
 use smallvec::SmallVec;
 
@@ -36,6 +36,14 @@ impl Payload {
         match self {
             Payload::Memory(list) => list.check(needed),
             Payload::Inline(_) => Ok(()),
+        }
+    }
+
+    /// Which key does not permit it: see [`SgList::fault`].
+    pub(crate) fn fault(&self, needed: Access) -> Option<((u32, u64, u64), KeyError)> {
+        match self {
+            Payload::Memory(list) => list.fault(needed),
+            Payload::Inline(_) => None,
         }
     }
 

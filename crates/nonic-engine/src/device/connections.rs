@@ -26,7 +26,7 @@ const STEERING_PATIENCE: Duration = Duration::from_millis(250);
 #[non_exhaustive]
 pub enum ListenError {
     /// Somebody listens there already, in this process or another.
-    #[error("somebody listens on that port already")]
+    #[error("somebody listens on that port already; stop it, or choose another port")]
     InUse,
     /// The device does not have the address.
     #[error("the device has no address {0}")]

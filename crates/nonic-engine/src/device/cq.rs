@@ -14,7 +14,11 @@ impl Device {
         if let Some(listener) = listener {
             self.inner.listeners().insert(id, listener);
         }
-        Arc::new(CompletionQueue::new(id, capacity))
+        let faults = self.inner.settings.faults.as_ref();
+        let most = faults.and_then(|plan| plan.completions).unwrap_or(usize::MAX);
+        let queue = Arc::new(CompletionQueue::new(id, capacity.min(most)));
+        self.inner.completion_queues.add(&queue);
+        queue
     }
 
     /// Ends a completion queue's notifications.

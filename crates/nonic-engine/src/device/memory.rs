@@ -1,13 +1,40 @@
 //! Memory keys and windows: registering is cheap, revoking waits for all shards.
 
 use super::Device;
+use crate::log::tell;
 use nonic_core::{Key, KeyError, KeySpec, PdId, WindowKind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 impl Device {
     /// Registers memory under a fresh key.
     pub fn register(&self, spec: KeySpec) -> Result<Arc<Key>, KeyError> {
-        self.inner.home().nic.register(spec)
+        let (length, access) = (spec.length, spec.access);
+        let registered = match self.fails_on_purpose() {
+            true => Err(KeyError::Exhausted),
+            false => self.inner.home().nic.register(spec),
+        };
+        match &registered {
+            Ok(key) => {
+                let (iova, pd) = (key.iova(), key.pd().value());
+                tell!(
+                    DEBUG,
+                    "nonic::memory",
+                    "registered {length} bytes at {iova:#x} in domain {pd} with {access:?}"
+                );
+            }
+            Err(error) => tell!(
+                WARN,
+                "nonic::memory",
+                "{length} bytes with {access:?} were not registered: {error}"
+            ),
+        }
+        registered
+    }
+
+    /// Whether somebody has asked for this registration to fail.
+    fn fails_on_purpose(&self) -> bool {
+        let failing = self.inner.failing_registrations.as_ref();
+        failing.is_some_and(|failing| failing.lock().unwrap_or_else(PoisonError::into_inner).strikes())
     }
 
     /// Whether processes of this host may map memory of ours, if it is a file ([`Pages::share`](crate::memory::Pages::share)):

@@ -10,11 +10,13 @@
 
 mod connections;
 mod cq;
+mod explain;
 pub(crate) mod listing;
 mod memory;
 mod multicast;
 mod open;
 mod qp;
+mod runtime;
 mod statistics;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -23,6 +25,7 @@ mod wait;
 pub use connections::ListenError;
 pub use open::OpenError;
 pub use qp::{RecvPoster, SendPoster};
+pub use runtime::{RuntimeStep, RuntimeWatch};
 pub use statistics::DeviceUsage;
 pub use wait::{MAX_WATCHED, Wait, Waits, Watched, WeakDevice};
 
@@ -31,9 +34,12 @@ use crate::direct::Publication;
 use crate::driver::exit::{self, Leave};
 use crate::driver::waiters::Waiters;
 use crate::driver::{Driver, Turn};
+use crate::inspect::Inspection;
+use crate::inspect::queues::CompletionQueues;
 use crate::netdev::{GidEntry, NetDevice};
-use crate::notify::Notify;
+use crate::notify::{Doorbell, Notify};
 use crate::shard::Common;
+use nonic_core::link::Shortage;
 use nonic_core::{CqId, KeyTable, NicConfig, PdId, Qpn};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
@@ -65,11 +71,19 @@ struct Inner {
     drivers: Vec<Arc<Driver>>,
     /// The program's threads that sleep until a completion comes.
     waiters: Waiters,
+    /// Rung when the device closes, for tasks that watch for packets.
+    closing: Arc<Doorbell>,
+    /// Registrations that fail because somebody asked for it.
+    failing_registrations: Option<Mutex<Shortage>>,
     /// The shard that gets the next queue pair.
     next_shard: AtomicUsize,
     next_id: AtomicU32,
     settings: Config,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Those that the program made, for people who look.
+    completion_queues: Arc<CompletionQueues>,
+    /// The device is told of to whoever looks, until it closes.
+    inspection: Option<Inspection>,
 }
 
 impl Device {
@@ -150,6 +164,8 @@ impl std::fmt::Debug for Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // First, so that nobody who looks keeps anything of it.
+        drop(self.inspection.take());
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for (driver, thread) in self.drivers.iter().zip(threads.drain(..)) {
             let ends = driver.stop();
@@ -160,5 +176,6 @@ impl Drop for Inner {
         }
         drop(threads);
         self.leave(Instant::now() + LEAVE_PATIENCE);
+        self.closing.ring();
     }
 }

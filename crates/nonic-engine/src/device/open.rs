@@ -1,15 +1,18 @@
 //! Opening a device: an address at a time, a shard at a time.
 
 use super::{Device, Inner, listing};
-use crate::config::{Config, UNSERVED_GRACE};
+use crate::config::{Config, Direction, FaultPlan, UNSERVED_GRACE};
 use crate::direct::{DirectLinks, Publication, ShardAccess};
 use crate::driver::waiters::Waiters;
 use crate::driver::{Driver, exit};
 use crate::host::{Block, ClaimError};
+use crate::inspect::queues::CompletionQueues;
+use crate::inspect::{Inspected, Inspection};
 use crate::link::Link;
 use crate::link::faults::Faults;
 use crate::link::pcap::{Capture, Pcap};
 use crate::link::udp::{UdpLink, UdpOptions};
+use crate::log::tell;
 use crate::netdev::{GidEntry, NetDevice, Wire};
 use crate::notify::Channel;
 use crate::os::clock::Clock;
@@ -27,6 +30,7 @@ use nonic_settings::SettingError;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +152,21 @@ impl Device {
                 driver.nudge();
             }
         }));
+        let failing_registrations = settings
+            .faults
+            .as_ref()
+            .and_then(FaultPlan::failing_registrations);
+        let completion_queues = Arc::<CompletionQueues>::default();
+        let inspection = settings.inspect.then(|| {
+            Inspection::begin(Inspected {
+                netdev: netdev.clone(),
+                gids: gids.clone(),
+                keys: Arc::clone(&keys),
+                common: common.clone(),
+                drivers: drivers.clone(),
+                completion_queues: Arc::clone(&completion_queues),
+            })
+        });
         let inner = Arc::new(Inner {
             netdev,
             gids,
@@ -157,13 +176,18 @@ impl Device {
             common,
             drivers,
             waiters: Waiters::default(),
+            closing: Arc::default(),
+            failing_registrations: failing_registrations.map(Mutex::new),
             next_shard: AtomicUsize::new(0),
             next_id: AtomicU32::new(1),
             settings: settings.clone(),
             threads,
+            completion_queues,
+            inspection,
         });
         let leaving: Weak<Inner> = Arc::downgrade(&inner);
         exit::expect_end(leaving);
+        tell!(INFO, "nonic::device", "opened {name}");
         Ok(Device { inner })
     }
 }
@@ -204,7 +228,8 @@ impl<'a> Opening<'a> {
         };
         let map = Arc::new(ShardMap::new(shards));
         let capture = settings.pcap.as_ref().map(|file| {
-            Capture::create(file).map_err(|error| {
+            let has_faults = settings.faults.is_some();
+            Capture::create(file, &netdev.device_name(), has_faults).map_err(|error| {
                 io::Error::new(error.kind(), format!("NONIC_PCAP={}: {error}", file.display()))
             })
         });
@@ -212,6 +237,13 @@ impl<'a> Opening<'a> {
         // Where the kernel does not offer what it takes, requests go as packets.
         let publication = (lanes(netdev, settings) && settings.direct).then(|| Publication::new().ok());
         let publication = publication.flatten().map(Arc::new);
+        let access = if publication.is_some() { "on" } else { "off" };
+        let name = netdev.device_name();
+        tell!(
+            INFO,
+            "nonic::direct",
+            "{name}: direct access to peers on this host is {access}"
+        );
         if let Some(publication) = &publication {
             keys.publish_to(Arc::clone(publication) as Arc<dyn KeyPublisher>);
         }
@@ -279,11 +311,21 @@ impl<'a> Opening<'a> {
             Arc::clone(&self.keys),
             Box::new(KernelEntropy::new()),
         );
+        if cfg!(feature = "tracing") {
+            nic.tell_recorded();
+        }
         let direct = self.publication.as_ref().map(DirectLinks::new);
         if let Some(direct) = &direct {
             nic.set_direct(Box::new(ShardAccess::new(direct)));
         }
+        let faults = self.settings.faults.as_ref();
+        if let Some(some) = faults.and_then(|plan| plan.missing_receives(index as u64)) {
+            nic.hide_receives(some);
+        }
         let mut shard = Shard::new(nic, index, self.common.clone(), self.settings.prompt_acks);
+        if let Some(ns) = faults.and_then(|plan| plan.fatal_ns) {
+            shard.fail_at(self.clock.now() + Duration::from_nanos(ns));
+        }
         // Programs run as well if nobody sees what they count.
         let files = self.settings.files.as_deref();
         if let Some(published) =
@@ -351,9 +393,14 @@ impl<'a> Opening<'a> {
         bare: &Undriven,
     ) -> io::Result<Box<dyn Link>> {
         let Undriven { poller, direct, .. } = bare;
+        let sending_is_disturbed = self
+            .settings
+            .faults
+            .as_ref()
+            .is_some_and(FaultPlan::disturbs_sending);
         let options = UdpOptions {
             interface_index: self.netdev.index,
-            single_packets: self.settings.single_packets,
+            single_packets: self.settings.single_packets || sending_is_disturbed,
             shortcut: !self.settings.no_shortcut,
             lanes: lanes(self.netdev, self.settings),
             direct: direct.clone(),
@@ -363,7 +410,10 @@ impl<'a> Opening<'a> {
         let mut link: Box<dyn Link> = Box::new(udp);
         if let Some(plan) = &self.settings.faults {
             let number = (shard << 16 | gid_index) as u64;
-            link = Box::new(Faults::new(link, plan.injector(number)));
+            let outgoing = plan
+                .disturbs_sending()
+                .then(|| plan.injector(number, Direction::Out));
+            link = Box::new(Faults::new(link, plan.injector(number, Direction::In), outgoing));
         }
         if let Some(capture) = &self.capture {
             link = Box::new(Pcap::new(link, Arc::clone(capture)));

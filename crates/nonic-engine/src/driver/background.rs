@@ -104,15 +104,21 @@ impl Driver {
             } else if self.turns.park.program_polls() && self.turns.now() >= watchful.until {
                 nap = Some(self.stand_aside(&mut watchful));
             } else {
-                if self.look_before_sleeping(&mut worked_at) {
+                if !self.has_runtime() && self.look_before_sleeping(&mut worked_at) {
                     continue;
                 }
                 let mut turn = self.turn();
                 turn.sync_links();
                 turn.publish_counters();
                 let timeout = turn.end_asleep();
+                let due = timeout.map(|timeout| self.turns.now() + timeout);
                 self.sleep(timeout);
                 slept = true;
+                let early = |now| now >= watchful.until && due.is_none_or(|due| now < due);
+                if self.has_runtime() && early(self.turns.now()) {
+                    nap = Some(self.leave_to_runtime(&mut watchful));
+                    slept = nap == Some(Nap::Unpolled);
+                }
             }
             self.turns.park.woke();
             let found = match slept {
@@ -159,6 +165,25 @@ impl Driver {
             at,
             work,
             failed: turn.nic.has_failed(),
+        }
+    }
+
+    /// What woke this thread has woken a task of the program's as well: keeps away if that drives.
+    fn leave_to_runtime(&self, watchful: &mut Watchful) -> Nap {
+        self.turns.park.woke();
+        let timeout = timespec(SHORTEST_NAP);
+        let called = poll(&mut [PollFd::new(self.wake(), PollFlags::IN)], Some(&timeout));
+        if called != Ok(0) {
+            self.wake().drain();
+        }
+        if !self.turns.park.program_polled() {
+            return Nap::Unpolled;
+        }
+        self.turn().wake();
+        match self.stand_aside(watchful) {
+            // The thread does not sleep any more, as far as the shard knows.
+            Nap::Unpolled => Nap::Polled,
+            nap => nap,
         }
     }
 

@@ -13,6 +13,9 @@ pub(crate) trait Machine {
     /// Whether packets wait to be sent: for room in the kernel, or because a flush had sent enough.
     fn is_behind(&self) -> bool;
 
+    /// Whether something waits on purpose to be sent with the program's next call.
+    fn has_deferred(&self) -> bool;
+
     /// When it must be driven even if nothing happens.
     fn next_timeout(&self) -> Option<Time>;
 

@@ -126,6 +126,14 @@ impl Driver {
         self.turns.take_until(deadline)
     }
 
+    /// Looks at the shard, unless somebody has a turn. Nothing is sent or shown for it: nothing happened.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Shard) -> T) -> Option<T> {
+        let turn = self.turns.try_take()?;
+        let seen = look(&turn);
+        turn.end_idle();
+        Some(seen)
+    }
+
     /// Waits until every access to registered memory that was under way when it was called has ended.
     pub(crate) fn fence(&self) {
         self.turns.fence();
@@ -154,7 +162,8 @@ impl Driver {
         self.contention.polled(worked);
         let looks = self.looks_per_poll.load(Ordering::Relaxed);
         let patience = looks * self.contention.patience();
-        if idle > patience {
+        // A runtime's thread has other tasks to turn to.
+        if idle > patience && !self.has_runtime() {
             // Not with every poll from now on: a yield costs as much as a look.
             let next = patience.saturating_sub(looks * POLLS_PER_YIELD);
             self.idle.store(next, Ordering::Relaxed);
@@ -170,6 +179,31 @@ impl Driver {
         };
         let backed = self.turns.park.is_aside();
         self.glance(turn, Effort::Light { backed })
+    }
+
+    /// The same for a task of a runtime, which may not look again for a while: timers are looked after.
+    pub(crate) fn drive_for_runtime(&self) -> bool {
+        self.turns.park.polled();
+        let mut turn = self.turn();
+        let now = turn.now();
+        let worked = turn.drive(now, Effort::Light { backed: false });
+        if !worked {
+            turn.end_idle();
+        }
+        worked
+    }
+
+    /// A task of a runtime watches the descriptors, or does not any more.
+    pub(crate) fn runtime_came(&self) {
+        self.turns.park.runtime_came();
+    }
+
+    pub(crate) fn runtime_left(&self) {
+        self.turns.park.runtime_left();
+    }
+
+    pub(crate) fn has_runtime(&self) -> bool {
+        self.turns.park.has_runtime()
     }
 
     /// Drives thoroughly, for a thread that was woken and does not know what by. Whether there was work.
@@ -280,9 +314,9 @@ impl Driver {
 
     /// The program is about to sleep: the background thread must watch the descriptors now.
     pub(crate) fn resume(&self) {
-        let mut turn = self.turn();
-        turn.flush_deferred(|| self.turns.now());
-        drop(turn);
+        if self.turns.has_deferred() {
+            self.turn().flush_deferred(|| self.turns.now());
+        }
         self.turns.park.call_back();
         if self.wake().is_lost() {
             // Nobody would come.

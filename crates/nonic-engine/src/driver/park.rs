@@ -33,6 +33,8 @@ pub(crate) struct ParkProtocol<W> {
     polls_seen: AtomicU32,
     /// A thread of the program's has watched the descriptors since then.
     watched: AtomicBool,
+    /// Tasks of the program's that watch the descriptors.
+    runtimes: AtomicU32,
     /// The background thread keeps away from the sockets.
     aside: AtomicBool,
     /// Until when the background thread sleeps if nothing happens; zero while it is awake.
@@ -46,6 +48,7 @@ impl<W: Wake> ParkProtocol<W> {
             polls: AtomicU32::new(0),
             polls_seen: AtomicU32::new(0),
             watched: AtomicBool::new(false),
+            runtimes: AtomicU32::new(0),
             aside: AtomicBool::new(false),
             asleep_until_ns: AtomicU64::new(0),
         }
@@ -61,8 +64,28 @@ impl<W: Wake> ParkProtocol<W> {
         self.watched.store(true, Ordering::Relaxed);
     }
 
-    /// The program is about to sleep and relies on the background thread from now on.
+    /// A task of the program's watches the descriptors from now on: packets wake its runtime, and the background thread gives it
+    /// time to take them.
+    pub(crate) fn runtime_came(&self) {
+        self.runtimes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It does not any more.
+    pub(crate) fn runtime_left(&self) {
+        self.runtimes.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_runtime(&self) -> bool {
+        self.runtimes.load(Ordering::SeqCst) > 0
+    }
+
+    /// The program is about to sleep and relies on the background thread from now on. If it relies on a task of its own, the thread
+    /// is left where it is: should the task not come, the thread is back after a nap.
     pub(crate) fn call_back(&self) {
+        if self.has_runtime() {
+            return;
+        }
         self.look();
         if self.aside.load(Ordering::SeqCst) {
             self.wake.wake();

@@ -14,26 +14,36 @@ use super::machine::Machine;
 use super::park::{ParkProtocol, Wake};
 use crate::os::clock::Clock;
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
 use nonic_core::Time;
 use std::ops::{Deref, DerefMut};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{LazyLock, PoisonError, TryLockError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
-use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// When packets wait for room in the kernel, go on after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
+
+/// So often a thread looks whether the turn is free before it sleeps until it is: for about as long as several turns take, which is
+/// less than falling asleep and being woken does. Not on one processor, where whoever has the turn does not run meanwhile.
+static LOOKS: LazyLock<u32> = LazyLock::new(|| match std::thread::available_parallelism() {
+    _ if cfg!(loom) => 0,
+    Ok(processors) if processors.get() > 1 => 500,
+    _ => 0,
+});
 
 /// A machine, whose turn it is, and who sleeps.
 pub(crate) struct Turns<M, W> {
     machine: Mutex<M>,
     /// How many threads wait for a turn.
     waiting: AtomicU32,
+    /// Whether the last turn left something to be sent with the program's next call.
+    deferred: AtomicBool,
     pub(super) park: ParkProtocol<W>,
     clock: Clock,
 }
@@ -43,6 +53,7 @@ impl<M: Machine, W: Wake> Turns<M, W> {
         Turns {
             machine: Mutex::new(machine),
             waiting: AtomicU32::new(0),
+            deferred: AtomicBool::new(false),
             park: ParkProtocol::new(wake),
             clock,
         }
@@ -50,14 +61,31 @@ impl<M: Machine, W: Wake> Turns<M, W> {
 
     /// Takes a turn. Waits for whoever has one.
     pub(crate) fn take(&self) -> Turn<'_, M, W> {
-        if let Some(turn) = self.try_take() {
-            return turn;
+        Turn::new(self, self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, M> {
+        if let Some(machine) = self.try_lock() {
+            return machine;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
+        let free = (0..*LOOKS).find_map(|_| {
+            std::hint::spin_loop();
+            self.try_lock()
+        });
         // A panic while driving is a bug that has been reported by then; the machine stays usable enough to be destroyed.
-        let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = || self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = free.unwrap_or_else(wait);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Turn::new(self, machine)
+        machine
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, M>> {
+        match self.machine.try_lock() {
+            Ok(machine) => Some(machine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Takes a turn unless somebody has one or waits for one: for who takes turns again and again, and would otherwise
@@ -71,11 +99,7 @@ impl<M: Machine, W: Wake> Turns<M, W> {
 
     /// Takes a turn unless somebody has one.
     pub(crate) fn try_take(&self) -> Option<Turn<'_, M, W>> {
-        match self.machine.try_lock() {
-            Ok(machine) => Some(Turn::new(self, machine)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(Turn::new(self, poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.try_lock().map(|machine| Turn::new(self, machine))
     }
 
     /// Takes a turn, or gives up if somebody keeps it until the deadline.
@@ -91,7 +115,12 @@ impl<M: Machine, W: Wake> Turns<M, W> {
     /// Waits until every access that was under way when it was called has ended: accesses to registered memory are made
     /// in turns, so whoever has one afterwards sees what was changed before this call.
     pub(crate) fn fence(&self) {
-        drop(self.machine.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.lock());
+    }
+
+    /// Whether something waits for the program's next call. What the calling thread left in a turn of its own, it sees.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.deferred.load(Ordering::Relaxed)
     }
 
     /// The time, as the machine counts it.
@@ -165,6 +194,10 @@ impl<M: Machine, W: Wake> Drop for Turn<'_, M, W> {
             let now = self.now();
             self.machine.flush(now);
         }
+        let deferred = self.machine.has_deferred();
+        if deferred != self.turns.has_deferred() {
+            self.turns.deferred.store(deferred, Ordering::Relaxed);
+        }
         // Whoever is awake asks for the timers before it sleeps, in a turn of its own.
         if !self.turns.park.is_asleep() {
             return;
@@ -206,6 +239,10 @@ mod models {
         }
 
         fn is_behind(&self) -> bool {
+            false
+        }
+
+        fn has_deferred(&self) -> bool {
             false
         }
 

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `nonic/3/<address>/block/<hex>` | packets | the owner of 4096 queue pair numbers: its inbox |
 //! | `nonic/3/<address>/service/<hex>` | packets | who listens on a service of the connection manager: an inbox |
+//! | `nonic/3/inspect/<process>/<hex>` | a stream | a process that tells its user what is in it (`inspect/`) |
 //!
 //! Where this says *process*, a shard of a device is meant: a process has one or several for each device it opens, and they
 //! are to each other what other processes are, with sockets, blocks and inboxes of their own.
@@ -179,7 +180,7 @@ impl fmt::Display for InboxName {
 }
 
 /// The longest name, `nonic/3/<IPv6>%<scope>/service/<16 digits>`, is well below the limit of 107 bytes.
-fn abstract_name(name: &impl fmt::Display) -> rustix::io::Result<SocketAddrUnix> {
+pub(crate) fn abstract_name(name: &impl fmt::Display) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.to_string().as_bytes())
 }
 

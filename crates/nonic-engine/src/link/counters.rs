@@ -1,4 +1,4 @@
-//! What links count.
+//! What links count. What is said of each counter is shown alone, by `nonic metrics`.
 
 nonic_core::counters! {
     /// What those who carry packets saw.
@@ -8,18 +8,19 @@ nonic_core::counters! {
         receives,
         /// Batches that went through memory to another process of this host.
         lane_sends,
-        /// Those that were lost because nobody read them.
+        /// Batches through memory that were lost because nobody read them.
         lane_drops,
-        /// Batches that came through memory.
+        /// Batches that came through memory from another process of this host.
         lane_receives,
-        /// TCP connections that peers opened, and those of them that a full backlog refused.
+        /// TCP connections that peers opened.
         streams_accepted,
+        /// TCP connections that peers opened and a full backlog refused.
         streams_refused,
         /// Processes of this host whose memory was found to be reached directly.
         direct_peers,
-        /// Those to which there is a lane, and the kernel does not let us.
+        /// Processes of this host whose memory the kernel does not let us reach directly.
         direct_forbidden,
-        /// Regions of theirs that we have mapped.
+        /// Regions of other processes that we have mapped.
         direct_mapped,
         /// Regions of ours that were given to others to map.
         direct_given,
@@ -29,17 +30,19 @@ nonic_core::counters! {
         nobody,
         /// Batches that came through another process.
         handed_in,
-        /// Received packets that `NONIC_FAULTS` had lost.
+        /// Packets that `NONIC_FAULTS` had lost.
         faults_lost,
-        /// Those it had come twice.
+        /// Packets that `NONIC_FAULTS` had come twice.
         faults_duplicated,
-        /// Those it had others overtake.
+        /// Packets that `NONIC_FAULTS` had others overtake.
         faults_reordered,
-        /// Those it damaged.
+        /// Packets that `NONIC_FAULTS` damaged.
         faults_corrupted,
-        /// Those it delivered later: all that were delayed, and most that were duplicated or reordered.
+        /// Received packets whose payload `NONIC_FAULTS` changed, so that nobody noticed.
+        faults_garbled,
+        /// Packets that `NONIC_FAULTS` delivered or sent later: all that were delayed, and most that were duplicated or reordered.
         faults_held,
-        /// Those it lost because it held too many back already.
+        /// Packets that `NONIC_FAULTS` lost because it held too many back already.
         faults_overflow,
     }
 }

@@ -8,7 +8,7 @@
 //! them.
 
 use super::{Datagrams, Deliver, Link, LinkCounters, Presence, Sources};
-use nonic_core::link::{FaultInjector, Train};
+use nonic_core::link::{Delivered, FaultInjector, Train};
 use nonic_core::{Time, Transmit};
 use std::collections::BTreeMap;
 use std::io;
@@ -20,19 +20,53 @@ const MAX_HELD_BYTES: usize = 64 << 20;
 /// The decorator.
 pub(crate) struct Faults {
     inner: Box<dyn Link>,
-    injector: FaultInjector,
-    /// Packets that are to be delivered later; the number keeps those of one moment in order.
-    held: BTreeMap<(Time, u64), (Train, u8)>,
+    incoming: FaultInjector,
+    outgoing: Option<FaultInjector>,
+    /// When it began; known with the first packet.
+    began: Option<Time>,
+    /// Packets that are to be delivered or sent later; the number keeps those of one moment in order.
+    held: BTreeMap<(Time, u64), Held>,
     held_bytes: usize,
     holds: u64,
     overflow: u64,
 }
 
+/// What is held back.
+enum Held {
+    /// On its way in.
+    Incoming { piece: Delivered, ecn: u8 },
+    /// On its way out.
+    Outgoing { transmit: Transmit, bytes: Vec<u8> },
+}
+
+impl Held {
+    fn len(&self) -> usize {
+        match self {
+            Held::Incoming { piece, .. } => piece.train.bytes.len(),
+            Held::Outgoing { bytes, .. } => bytes.len(),
+        }
+    }
+
+    fn packets(&self) -> u64 {
+        match self {
+            Held::Incoming { piece, .. } => piece.train.len() as u64,
+            Held::Outgoing { .. } => 1,
+        }
+    }
+}
+
 impl Faults {
-    pub(crate) fn new(inner: Box<dyn Link>, injector: FaultInjector) -> Self {
+    /// With an injector for what leaves, the link is to be given packets one by one.
+    pub(crate) fn new(
+        inner: Box<dyn Link>,
+        incoming: FaultInjector,
+        outgoing: Option<FaultInjector>,
+    ) -> Self {
         Faults {
             inner,
-            injector,
+            incoming,
+            outgoing,
+            began: None,
             held: BTreeMap::new(),
             held_bytes: 0,
             holds: 0,
@@ -40,32 +74,48 @@ impl Faults {
         }
     }
 
-    /// Delivers what has been held back for long enough. How many bytes that was.
-    fn deliver_due(&mut self, now: Time, deliver: &mut Deliver<'_>) -> usize {
-        let mut bytes = 0;
+    /// Delivers and sends what has been held back for long enough. How many bytes were delivered.
+    fn release_due(&mut self, now: Time, deliver: &mut Deliver<'_>) -> usize {
+        let mut delivered = 0;
         while let Some(first) = self.held.first_entry()
             && first.key().0 <= now
         {
-            let (train, ecn) = first.remove();
-            bytes += train.bytes.len();
-            deliver(&datagrams(&train, ecn));
+            let held = first.remove();
+            self.held_bytes -= held.len();
+            match held {
+                Held::Incoming { piece, ecn } => {
+                    delivered += piece.train.bytes.len();
+                    deliver(&datagrams(&piece, ecn));
+                }
+                // What the kernel does not take now is lost, as on a full wire.
+                Held::Outgoing { transmit, bytes } => drop(self.inner.send(now, &transmit, &bytes)),
+            }
         }
-        self.held_bytes -= bytes;
-        bytes
+        delivered
+    }
+
+    fn elapsed_ns(&mut self, now: Time) -> u64 {
+        now.as_ns() - self.began.get_or_insert(now).as_ns().min(now.as_ns())
+    }
+
+    fn hold(&mut self, at: Time, held: Held) {
+        let packets = held.packets();
+        if self.held_bytes + held.len() > MAX_HELD_BYTES {
+            self.overflow += packets;
+            return;
+        }
+        self.held_bytes += held.len();
+        self.holds += packets;
+        self.held.insert((at, self.holds), held);
     }
 }
 
 impl Link for Faults {
     fn receive(&mut self, now: Time, source: usize, deliver: &mut Deliver<'_>) -> io::Result<usize> {
-        let due = self.deliver_due(now, deliver);
-        let Faults {
-            inner,
-            injector,
-            held,
-            held_bytes,
-            holds,
-            overflow,
-        } = self;
+        let due = self.release_due(now, deliver);
+        let elapsed_ns = self.elapsed_ns(now);
+        let Faults { inner, incoming, .. } = self;
+        let mut late = Vec::new();
         let received = inner.receive(now, source, &mut |arrived| {
             let train = Train {
                 src: arrived.src,
@@ -74,20 +124,17 @@ impl Link for Faults {
                 first_id: 0,
                 bytes: arrived.bytes.to_vec(),
             };
-            injector.apply(train, |delay_ns, piece| {
-                if delay_ns == 0 {
-                    return deliver(&datagrams(&piece, arrived.ecn));
+            incoming.apply_at(elapsed_ns, arrived.src.ip(), train, |piece| {
+                match piece.extra_ns {
+                    0 => deliver(&datagrams(&piece, arrived.ecn)),
+                    _ => late.push((piece, arrived.ecn)),
                 }
-                if *held_bytes + piece.bytes.len() > MAX_HELD_BYTES {
-                    *overflow += piece.len() as u64;
-                    return;
-                }
-                *held_bytes += piece.bytes.len();
-                *holds += piece.len() as u64;
-                let at = now + Duration::from_nanos(delay_ns);
-                held.insert((at, *holds), (piece, arrived.ecn));
             });
         });
+        for (piece, ecn) in late {
+            let at = now + Duration::from_nanos(piece.extra_ns);
+            self.hold(at, Held::Incoming { piece, ecn });
+        }
         match received {
             Err(_) if due > 0 => Ok(due),
             received => received.map(|bytes| bytes + due),
@@ -101,12 +148,17 @@ impl Link for Faults {
 
     fn counters(&self) -> LinkCounters {
         let mut counters = self.inner.counters();
-        let done = self.injector.counts();
+        for done in std::iter::once(&self.incoming)
+            .chain(&self.outgoing)
+            .map(|injector| injector.counts())
+        {
+            counters.faults_lost += done.lost;
+            counters.faults_duplicated += done.duplicated;
+            counters.faults_reordered += done.reordered;
+            counters.faults_corrupted += done.corrupted;
+            counters.faults_garbled += done.garbled;
+        }
         counters += LinkCounters {
-            faults_lost: done.lost,
-            faults_duplicated: done.duplicated,
-            faults_reordered: done.reordered,
-            faults_corrupted: done.corrupted,
             faults_held: self.holds,
             faults_overflow: self.overflow,
             ..LinkCounters::default()
@@ -123,7 +175,34 @@ impl Link for Faults {
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
-        self.inner.send(now, transmit, bytes)
+        if self.outgoing.is_none() {
+            return self.inner.send(now, transmit, bytes);
+        }
+        let elapsed_ns = self.elapsed_ns(now);
+        let peer = transmit.flow.dst;
+        let train = Train {
+            src: self.inner.presence().address().with_port(transmit.flow.src_port),
+            dst: peer,
+            stride: transmit.segment_size,
+            first_id: 0,
+            bytes: bytes.to_vec(),
+        };
+        let mut pieces = Vec::new();
+        if let Some(outgoing) = &mut self.outgoing {
+            outgoing.apply_at(elapsed_ns, peer, train, |piece| pieces.push(piece));
+        }
+        let mut sent = Ok(());
+        for Delivered { extra_ns, train, .. } in pieces {
+            match extra_ns {
+                0 => sent = self.inner.send(now, transmit, &train.bytes),
+                _ => {
+                    let at = now + Duration::from_nanos(extra_ns);
+                    let (transmit, bytes) = (*transmit, train.bytes);
+                    self.hold(at, Held::Outgoing { transmit, bytes });
+                }
+            }
+        }
+        sent
     }
 
     fn sync(&mut self) {
@@ -139,14 +218,15 @@ impl Link for Faults {
     }
 }
 
-fn datagrams(train: &Train, ecn: u8) -> Datagrams<'_> {
+fn datagrams(piece: &Delivered, ecn: u8) -> Datagrams<'_> {
+    let train = &piece.train;
     Datagrams {
         src: train.src,
         dst_ip: train.dst,
         ecn,
         stride: train.stride.max(1),
         bytes: &train.bytes,
-        sealed: true,
+        sealed: !piece.garbled,
     }
 }
 
@@ -161,7 +241,7 @@ mod tests {
     fn disturbed(faults: nonic_core::link::Faults) -> (Faults, MemoryLink) {
         let link = MemoryLink::new("127.0.0.1".parse().expect("an address"));
         let injector = FaultInjector::new(faults, Prng::new(1));
-        (Faults::new(Box::new(link.clone()), injector), link)
+        (Faults::new(Box::new(link.clone()), injector, None), link)
     }
 
     fn received(link: &mut Faults, now: Time) -> Vec<Vec<u8>> {

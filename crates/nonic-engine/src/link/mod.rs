@@ -65,6 +65,12 @@ pub(crate) trait Link: Send {
     /// Sends the batch that was written to the room that was asked for last.
     fn publish(&mut self, _: &Transmit) {}
 
+    /// Whether packets wait in a lane that leads from this link to itself. Nobody is woken for them: who sends them takes them
+    /// as well, with [`Link::receive_from_lanes`], in the same turn.
+    fn has_packets_for_itself(&mut self) -> bool {
+        false
+    }
+
     /// Takes what came through lanes: packets without checksums.
     fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) {}
 
@@ -143,6 +149,11 @@ pub(crate) trait Presence {
 
     /// What others of this host, and other hosts, let us know.
     fn poll_notice(&mut self) -> Option<Notice>;
+
+    /// Whether a lane leads to a queue pair of a peer.
+    fn has_lane(&self, _remote: IpAddr, _qpn: u32) -> bool {
+        false
+    }
 
     /// How many descriptors lanes need.
     fn lane_descriptors(&self) -> usize {

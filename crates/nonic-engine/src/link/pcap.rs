@@ -3,14 +3,20 @@
 //! [`Pcap`] decorates any link. What is written is what the ICRC was made for: port 4791, whatever port a same-host
 //! shortcut used. All links of a device, of whatever shard, write to one file ([`Capture`]), which any analyser reads. It is
 //! the outermost decorator, so what is received is written as the NIC sees it, faults included.
+//!
+//! A packet between two ends of one device is written once, when it is sent. Only where faults are injected is it
+//! written a second time when it arrives, because what became of it cannot be told otherwise; each entry says which way
+//! the packet went.
 
 use super::{Deliver, Link, LinkCounters, Presence, Sources};
 use crate::os::descriptors::InternalFd;
 use nonic_core::{MAX_BATCH_LEN, Time, Transmit};
+use nonic_wire::pcap::Direction;
 use nonic_wire::pcapng::PcapngWriter;
 use nonic_wire::{Flow, ROCE_PORT};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +43,8 @@ impl Link for Pcap {
                 src_port: arrived.src.port(),
                 dst_port: ROCE_PORT,
             };
-            self.capture.write(&flow, arrived.stride, arrived.bytes);
+            self.capture
+                .write(Direction::Inbound, &flow, arrived.stride, arrived.bytes);
             deliver(arrived);
         })
     }
@@ -47,7 +54,8 @@ impl Link for Pcap {
         let sent = self.inner.send(now, transmit, bytes);
         let comes_again = matches!(&sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         if !comes_again {
-            self.capture.write(&transmit.flow, transmit.segment_size, bytes);
+            self.capture
+                .write(Direction::Outbound, &transmit.flow, transmit.segment_size, bytes);
         }
         sent
     }
@@ -84,7 +92,15 @@ impl Link for Pcap {
 
 /// A capture file being written.
 pub(crate) struct Capture {
-    writer: Mutex<PcapngWriter<BufWriter<CaptureFile>>>,
+    state: Mutex<State>,
+    /// Whether packets that were written when they were sent are written again when they arrive.
+    writes_own_arrivals: bool,
+}
+
+struct State {
+    writer: PcapngWriter<BufWriter<CaptureFile>>,
+    /// Where packets of this device were sent from: an address and port for each link, of which there are few.
+    sources: Vec<(IpAddr, u16)>,
 }
 
 /// The file. Once the program has closed it, nothing is written: its number may be a file of the program's.
@@ -104,32 +120,86 @@ impl Write for CaptureFile {
 }
 
 impl Capture {
-    /// Begins a file.
-    pub(crate) fn create(name: &Path) -> io::Result<Self> {
+    /// Begins a file, for a device of this name.
+    pub(crate) fn create(name: &Path, device: &str, writes_own_arrivals: bool) -> io::Result<Self> {
         let file = CaptureFile(OwnedFd::from(File::create(name)?).into());
-        let writer = PcapngWriter::new(BufWriter::with_capacity(MAX_BATCH_LEN, file))?;
+        let writer = PcapngWriter::named(BufWriter::with_capacity(MAX_BATCH_LEN, file), device)?;
         Ok(Capture {
-            writer: Mutex::new(writer),
+            state: Mutex::new(State {
+                writer,
+                sources: Vec::new(),
+            }),
+            writes_own_arrivals,
         })
     }
 
     /// Writes down a batch. The Identification of one that arrived is not visible to a socket; the index in the batch is
     /// what nonic sends.
-    fn write(&self, flow: &Flow, stride: usize, bytes: &[u8]) {
+    fn write(&self, direction: Direction, flow: &Flow, stride: usize, bytes: &[u8]) {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
         let timestamp_ns = now.as_nanos() as u64;
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = (flow.src, flow.src_port);
+        let is_own = state.sources.contains(&source);
+        match direction {
+            Direction::Inbound if is_own && !self.writes_own_arrivals => return,
+            Direction::Outbound if !is_own => state.sources.push(source),
+            _ => {}
+        }
         for (index, packet) in bytes.chunks(stride.max(1)).enumerate() {
             // A full disk must not stop the NIC; the file then ends early.
-            let _ = writer.write_packet(timestamp_ns, flow, index as u16, packet);
+            let _ = state
+                .writer
+                .write_packet(timestamp_ns, Some(direction), flow, index as u16, packet);
         }
     }
 
     /// Makes what was captured visible to readers of the file.
     fn flush(&self) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writer.flush();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = state.writer.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nonic_wire::pcap::CaptureReader;
+
+    fn flow(src_port: u16) -> Flow {
+        Flow {
+            src: IpAddr::from([127, 0, 0, 1]),
+            dst: IpAddr::from([127, 0, 0, 1]),
+            src_port,
+            dst_port: ROCE_PORT,
+        }
+    }
+
+    /// The ways that entries went: one packet to ourselves, and one from somebody else at the same address.
+    fn ways(writes_own_arrivals: bool) -> Vec<Option<Direction>> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let capture =
+            Capture::create(file.path(), "roce_lo", writes_own_arrivals).expect("it can be written");
+        capture.write(Direction::Outbound, &flow(5), 16, &[7; 16]);
+        capture.write(Direction::Inbound, &flow(5), 16, &[7; 16]);
+        capture.write(Direction::Inbound, &flow(6), 16, &[7; 16]);
+        capture.flush();
+        let bytes = std::fs::read(file.path()).expect("our own file");
+        let mut reader = CaptureReader::new();
+        reader.handle(&bytes);
+        let mut ways = Vec::new();
+        while let Some(frame) = reader.next().expect("a capture") {
+            ways.push(frame.direction);
+        }
+        ways
+    }
+
+    #[test]
+    fn a_packet_to_ourselves_is_written_once_unless_faults_may_change_it() {
+        use Direction::{Inbound, Outbound};
+        assert_eq!(ways(false), [Some(Outbound), Some(Inbound)]);
+        assert_eq!(ways(true), [Some(Outbound), Some(Inbound), Some(Inbound)]);
     }
 }

@@ -36,6 +36,8 @@ struct State {
     /// How often it rang.
     rings: u64,
     wakers: Vec<Waker>,
+    /// Threads that sleep on nothing else. Without any, ringing is no system call.
+    asleep: u32,
     /// Threads that sleep on other descriptors as well.
     beside: u32,
 }
@@ -49,13 +51,15 @@ impl Doorbell {
     /// Sleeps until the bell has rung more often than `seen`, at most `timeout`.
     pub fn sleep(&self, seen: u64, timeout: Option<Duration>) {
         let mut state = self.lock();
+        state.asleep += 1;
         while state.rings == seen {
             state = match timeout {
                 None => self.rung.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(timeout) => {
                     let waited = self.rung.wait_timeout(state, timeout);
-                    let (state, result) = waited.unwrap_or_else(PoisonError::into_inner);
+                    let (mut state, result) = waited.unwrap_or_else(PoisonError::into_inner);
                     if result.timed_out() {
+                        state.asleep -= 1;
                         return;
                     }
                     // Woken for nothing: waits anew. Callers look at the clock themselves.
@@ -63,6 +67,7 @@ impl Doorbell {
                 }
             };
         }
+        state.asleep -= 1;
     }
 
     /// Sleeps until the bell has rung more often than `seen` or one of `others` is readable, at most `timeout`. May end early.
@@ -111,7 +116,7 @@ impl Doorbell {
 
     /// Everyone should look, for a reason other than a completion.
     pub fn ring(&self) {
-        let wakers = {
+        let (wakers, asleep) = {
             let mut state = self.lock();
             state.rings += 1;
             if state.beside > 0
@@ -119,9 +124,11 @@ impl Doorbell {
             {
                 let _ = bedside.signal();
             }
-            std::mem::take(&mut state.wakers)
+            (std::mem::take(&mut state.wakers), state.asleep)
         };
-        self.rung.notify_all();
+        if asleep > 0 {
+            self.rung.notify_all();
+        }
         wakers.into_iter().for_each(Waker::wake);
         if let Some(fd) = self.fd.get() {
             let _ = fd.signal();

@@ -52,6 +52,13 @@ impl Poller {
         }
     }
 
+    /// Whether something is readable.
+    pub(crate) fn is_readable(&self) -> bool {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 1];
+        let found = epoll::wait(&self.epoll, &mut events, Some(&timespec(Duration::ZERO)));
+        found.is_ok_and(|(events, _)| !events.is_empty())
+    }
+
     /// What can be polled in its place: readable while one of the descriptors is.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -6,6 +6,7 @@
 //! is woken. Atomics beside the lock tell those who only look whether there is something to do.
 
 use super::map::ShardMap;
+use crate::log;
 use crate::os::entropy::KernelEntropy;
 use nonic_core::Time;
 use nonic_core::cm::{Cm, CmConfig, CmEvent};
@@ -115,6 +116,7 @@ impl ConnectionManager {
         }
         let mut state = self.lock();
         while let Some(event) = state.cm.poll_event() {
+            log::tell_connection(&event);
             if let Some(qpn) = state.sink.as_ref().and_then(|sink| sink.deliver(event)) {
                 self.fail(qpn);
             }
@@ -124,6 +126,7 @@ impl ConnectionManager {
 
     /// Tells the program of an event that is not the manager's.
     pub(crate) fn tell_of(&self, event: CmEvent) {
+        log::tell_connection(&event);
         let sink = self.lock().sink.clone();
         if let Some(qpn) = sink.and_then(|sink| sink.deliver(event)) {
             self.fail(qpn);

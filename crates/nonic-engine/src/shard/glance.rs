@@ -80,6 +80,6 @@ impl Shard {
 
     /// Whether there is more to do than to look for packets.
     fn has_something_to_do(&self) -> bool {
-        self.deferred || self.held_posts > 0 || self.in_doubt || self.is_behind() || self.needs_flush()
+        self.has_deferred() || self.in_doubt || self.is_behind() || self.needs_flush()
     }
 }

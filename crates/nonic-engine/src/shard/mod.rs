@@ -31,11 +31,14 @@ pub use connections::ConnectionSink;
 use crate::driver::machine::Machine;
 use crate::host::demultiplex;
 use crate::link::{Link, LinkCounters, Presence};
+use crate::log;
 use crate::notify::{Channel, Notify};
 use crate::stream::Streams;
 use connections::ConnectionManager;
 use map::ShardMap;
-use nonic_core::{CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, QpAttributes, QpState, Qpn, Time, Transmit};
+use nonic_core::{
+    CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, PeerView, QpAttributes, QpState, Qpn, Time, Transmit,
+};
 use published::Published;
 use send_buffer::SendBuffer;
 use std::collections::HashMap;
@@ -113,6 +116,8 @@ pub(crate) struct Shard {
     links_used: bool,
     /// An operation failed as it does on a descriptor that is not ours any more.
     in_doubt: bool,
+    /// When it is to fail, because somebody asked for it.
+    fails_at: Option<Time>,
     /// The device has failed and the program was not told yet.
     just_failed: bool,
     /// It was this shard that failed first: it tells the program.
@@ -159,6 +164,10 @@ impl Machine for Shard {
             || self.streams.as_ref().is_some_and(|streams| streams.is_behind())
     }
 
+    fn has_deferred(&self) -> bool {
+        self.deferred || self.held_posts > 0
+    }
+
     fn next_timeout(&self) -> Option<Time> {
         let links = match self.links_used {
             true => self.next_link_timeout(),
@@ -169,6 +178,7 @@ impl Machine for Shard {
             self.common.connections.next_timeout(),
             self.streams.as_ref().and_then(|streams| streams.next_timeout()),
             links,
+            self.fails_at,
         ];
         timeouts.into_iter().flatten().min()
     }
@@ -209,6 +219,7 @@ impl Shard {
             links_due: None,
             links_used: true,
             in_doubt: false,
+            fails_at: None,
             just_failed: false,
             failed_first: false,
         }
@@ -225,6 +236,11 @@ impl Shard {
         self.limit_batches(self.links.len() - 1);
     }
 
+    /// Has it fail at a time.
+    pub(crate) fn fail_at(&mut self, at: Time) {
+        self.fails_at = Some(at);
+    }
+
     /// Takes up the TCP connections of an iWARP device, in place of links.
     pub(crate) fn attach_streams(&mut self, streams: Streams) {
         self.streams = Some(Box::new(streams));
@@ -234,6 +250,17 @@ impl Shard {
     pub(crate) fn streams(&mut self) -> Option<(&mut Streams, &mut Nic)> {
         let Shard { nic, streams, .. } = self;
         streams.as_deref_mut().map(|streams| (streams, nic))
+    }
+
+    /// The TCP connections, to look at them; none if the device speaks RoCE.
+    pub(crate) fn inspect_streams(&self) -> Option<&Streams> {
+        self.streams.as_deref()
+    }
+
+    /// Whether packets to a peer go through memory at this moment.
+    pub(crate) fn has_lane(&self, peer: &PeerView) -> bool {
+        let link = self.links.get(usize::from(peer.gid_index));
+        link.is_some_and(|link| link.presence().has_lane(peer.remote, peer.qpn.value()))
     }
 
     /// The places of its links on the host, by GID index.
@@ -342,6 +369,10 @@ impl Shard {
             self.links_due = self.next_link_timeout();
             self.links_used = false;
         }
+        if self.fails_at.is_some_and(|at| now >= at) {
+            self.fails_at = None;
+            self.fail(now);
+        }
         self.hear_notices(now);
         self.nic.handle_timeout(now);
         self.common.connections.handle_timeout(now);
@@ -363,6 +394,7 @@ impl Shard {
             self.fail(now);
         }
         let worked = self.transmit(now);
+        self.deliver_to_itself(now);
         self.deferred = false;
         (self.held_posts, self.held_bytes) = (0, 0);
         if std::mem::take(&mut self.in_doubt) {
@@ -416,7 +448,7 @@ impl Shard {
 
     /// Sends what waits for the program's next call, or for more to travel with, if anything does.
     pub(crate) fn flush_deferred(&mut self, now: impl FnOnce() -> Time) {
-        if self.deferred || self.held_posts > 0 {
+        if self.has_deferred() {
             self.flush(now());
         }
     }
@@ -462,6 +494,9 @@ impl Shard {
         }
         self.fail_disconnected(now);
         self.nic.publish();
+        if self.nic.has_recorded() {
+            log::tell_recorded(&mut self.nic);
+        }
         while let Some(event) = self.nic.poll_event() {
             match event {
                 Event::Completion(cq) => {
@@ -482,6 +517,11 @@ impl Shard {
         if !self.common.connections.has_failing(self.index) {
             return;
         }
+        // What the peer sent before it disconnected may have come another way and wait there: its last acknowledgements above all,
+        // without which requests would seem to have failed that were done.
+        self.receive_from_lanes(|| now);
+        self.receive(now, self.hot);
+        self.receive_elsewhere(now);
         let failed = QpAttributes {
             state: Some(QpState::Error),
             ..QpAttributes::default()

@@ -10,6 +10,8 @@ use std::io;
 
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
+/// So often per call what queue pairs of this shard sent each other is taken, and answered. A short message is done after two.
+const ROUNDS_PER_FLUSH: usize = 8;
 
 impl Shard {
     /// Sends what there is to send, within bounds. Whether there was anything.
@@ -50,6 +52,24 @@ impl Shard {
             }
         }
         worked
+    }
+
+    /// Takes what was sent from this shard to itself, and sends what follows from it: where both ends are ours, no other thread is
+    /// needed. What is left after a while keeps the shard behind, so that it goes on soon.
+    pub(super) fn deliver_to_itself(&mut self, now: Time) {
+        for _ in 0..ROUNDS_PER_FLUSH {
+            if !self.has_packets_for_itself() {
+                return;
+            }
+            self.receive_from_lanes(|| now);
+            self.transmit(now);
+        }
+        self.unsent |= self.has_packets_for_itself();
+    }
+
+    fn has_packets_for_itself(&mut self) -> bool {
+        let mut links = self.links.iter_mut();
+        links.any(|link| link.has_packets_for_itself())
     }
 
     /// Writes the next batch; and where to.

@@ -113,6 +113,7 @@ impl Streams {
             let id = self.fresh_id();
             if let Ok(slot) = self.insert(socket, id, phase, (local, peer)) {
                 self.connections[slot].asked = asked;
+                self.connections[slot].opened_for = asked.map(|(_, service)| service);
                 self.set_deadline(slot, deadline);
                 self.counters.streams_accepted += 1;
             }
@@ -162,6 +163,7 @@ impl Streams {
             self.events.push_back(CmEvent::Unreachable {
                 connection: id,
                 qpn: params.qpn,
+                refused: false,
             });
         }
         Ok(id)

@@ -19,6 +19,8 @@ pub(super) struct Connection {
     pub(super) qpn: Option<Qpn>,
     /// Who was asked, if the peer opened it.
     pub(super) asked: Option<(ListenerId, ServiceId)>,
+    /// What the peer asked for, if it opened it, for people who look.
+    pub(super) opened_for: Option<ServiceId>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     /// When it is given up, unless it has come further by then.
@@ -130,6 +132,7 @@ impl Connection {
             phase,
             qpn: None,
             asked: None,
+            opened_for: None,
             local: ends.0,
             remote: ends.1,
             deadline: None,

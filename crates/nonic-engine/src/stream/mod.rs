@@ -19,6 +19,7 @@ mod starting;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod transfer;
+mod views;
 
 use crate::link::LinkCounters;
 use crate::netdev::LocalAddress;
@@ -34,6 +35,7 @@ use slab::Slab;
 use socket::ListeningSocket;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+pub(crate) use views::StreamView;
 
 /// Bytes read with one system call, and written with one, at most.
 const READ_SIZE: usize = 256 * 1024;

@@ -94,7 +94,11 @@ impl Streams {
                     info: Vec::new(),
                     private_data: Vec::new(),
                 },
-                _ => CmEvent::Unreachable { connection: id, qpn },
+                _ => CmEvent::Unreachable {
+                    connection: id,
+                    qpn,
+                    refused: false,
+                },
             });
         }
         self.remove(slot);
@@ -187,8 +191,11 @@ impl Streams {
                 let Some(qpn) = qpn else { return };
                 if nic.stream_attach(now, qpn, &params).is_err() {
                     // The program has destroyed it, or uses it for something else.
-                    self.events
-                        .push_back(CmEvent::Unreachable { connection: id, qpn });
+                    self.events.push_back(CmEvent::Unreachable {
+                        connection: id,
+                        qpn,
+                        refused: false,
+                    });
                     self.remove(slot);
                     return;
                 }
@@ -217,8 +224,11 @@ impl Streams {
         match error {
             StartupError::Timeout => {
                 if let (true, Some(qpn)) = (known, qpn) {
-                    self.events
-                        .push_back(CmEvent::Unreachable { connection: id, qpn });
+                    self.events.push_back(CmEvent::Unreachable {
+                        connection: id,
+                        qpn,
+                        refused: false,
+                    });
                 }
                 self.remove(slot);
             }

@@ -51,6 +51,23 @@ fn deadline(timeout: Duration) -> Option<Instant> {
 }
 
 /// A message on its way into the channel. Dropped before it is done, nothing of it is sent.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// match client.send("hello").wait_within(patience) {
+///     Ok(sent) => sent?, // or `client.send("hello").await?`
+///     Err(unsent) => drop(unsent), // the peer takes nothing; nothing was sent
+/// }
+/// # server.recv().wait()?;
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is sent unless it is awaited or waited for"]
 pub struct Send<'a> {
     shared: &'a Shared,
@@ -88,18 +105,68 @@ impl Future for Send<'_> {
 }
 
 /// The next message of a channel. Dropped before it is done, the message stays there.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// client.send("hello").wait()?;
+/// match server.recv().wait_within(patience) {
+///     Some(received) => assert_eq!(&received?.expect("not the end")[..], b"hello"),
+///     None => println!("nothing yet"),
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is received unless it is awaited or waited for"]
 pub struct Recv<'a> {
     shared: &'a Shared,
 }
 
 /// Everything that was sent, on its way.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// client.send("hello").wait()?; // handed over
+/// client.flush().wait()?; // acknowledged
+/// # server.recv().wait()?;
+/// # Ok(()) }
+/// ```
 #[must_use = "it is there to be awaited"]
 pub struct Flush<'a> {
     shared: &'a Shared,
 }
 
 /// The end of what is sent. Dropped after it was polled, the end is said all the same.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let node = nonic_message::Node::open("roce_lo")?;
+/// # let listener = node.listen("127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let address = listener.local_addr();
+/// # let connecting = { let node = node.clone(); std::thread::spawn(move || node.connect(address).wait()) };
+/// # let mut server = listener.accept().wait_within(patience).ok_or("nobody came")??;
+/// # let mut client = connecting.join().expect("no panic")?;
+/// client.send("the last word").wait()?;
+/// match client.close().wait_within(patience) {
+///     Some(closed) => closed?, // all has arrived
+///     None => println!("the peer's program does not look"),
+/// }
+/// # server.recv().wait()?;
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is closed unless it is awaited or waited for"]
 pub struct Close<'a> {
     shared: &'a Shared,

@@ -182,8 +182,8 @@ pub struct Machine<P, Q> {
     /// What is offered as a trial, or `None` for one that is in a frame.
     trial: Option<Option<P>>,
     own_end: OwnEnd,
-    /// Frames that are posted and not completed, in order: whether each was a message.
-    posted: VecDeque<bool>,
+    /// Frames that are posted and not completed, in order.
+    posted: VecDeque<Kind>,
     /// When the connection ended, messages had not completed.
     left_behind: bool,
 
@@ -414,8 +414,9 @@ impl<P, Q> Machine<P, Q> {
             return;
         }
         self.closed = true;
+        let is_message = |kind: &Kind| matches!(kind, Kind::Message | Kind::Offer);
         self.left_behind =
-            !self.messages.is_empty() || !self.offers.is_empty() || self.posted.contains(&true);
+            !self.messages.is_empty() || !self.offers.is_empty() || self.posted.iter().any(is_message);
         self.messages.clear();
         self.control.clear();
         self.offers.clear();
@@ -447,8 +448,7 @@ impl<P, Q> Machine<P, Q> {
             None => self.messages.pop_front().or_else(|| self.last_words())?,
         };
         frame.credits = std::mem::take(&mut self.owed);
-        self.posted
-            .push_back(matches!(frame.kind, Kind::Message | Kind::Offer));
+        self.posted.push_back(frame.kind);
         Some(Action::Send { frame, payload })
     }
 
@@ -495,6 +495,14 @@ impl<P, Q> Machine<P, Q> {
     /// The frame that was posted first has completed.
     pub fn sent(&mut self) {
         self.posted.pop_front();
+    }
+
+    /// The same on a wire where a SEND completes when the peer's NIC has it: that of the end has then arrived. A peer that takes it
+    /// may leave at once, and [`Action::Confirm`] find nobody.
+    pub fn delivered(&mut self) {
+        if self.posted.pop_front() == Some(Kind::End) {
+            self.own_end = OwnEnd::Arrived;
+        }
     }
 
     /// [`Action::Confirm`] has completed.

@@ -284,6 +284,21 @@ fn an_end_arrives_without_the_program_of_the_peer() {
     assert!(side.is_end_arrived(), "it had arrived before");
 }
 
+/// With acknowledgements, who has taken the end may leave before it is asked.
+#[test]
+fn an_end_that_was_acknowledged_has_arrived_though_the_peer_left() {
+    let mut side = connector();
+    side.send(vec![1], 1);
+    side.end();
+    assert_eq!(posts_and_asks(&mut side).len(), 2);
+    side.delivered();
+    assert!(!side.is_end_arrived(), "that was the message");
+    side.delivered();
+    assert!(side.is_end_arrived());
+    side.close();
+    assert!(side.is_end_arrived());
+}
+
 #[test]
 fn a_peer_that_ends_and_leaves_has_seen_what_was_sent_and_no_more() {
     let end = Frame::control(Kind::End, 0);

@@ -149,11 +149,7 @@ unsafe fn event_of(c: &rdma_cm_event) -> Option<ConnectionEvent> {
             id,
             errno: libc::ECONNREFUSED,
         },
-        RDMA_CM_EVENT_UNREACHABLE => ConnectionEvent::Failed {
-            id,
-            errno: libc::ETIMEDOUT,
-        },
-        RDMA_CM_EVENT_CONNECT_ERROR => ConnectionEvent::Failed {
+        RDMA_CM_EVENT_UNREACHABLE | RDMA_CM_EVENT_CONNECT_ERROR => ConnectionEvent::Failed {
             id,
             errno: status.abs(),
         },

@@ -213,6 +213,11 @@ static void chosen_ports_stay(void)
         struct rdma_cm_id *id = new_id(channel);
         EXPECT(bind_to(id, host, 0) == 0);
         uint16_t told = rdma_get_src_port(id);
+        /* Nobody else gets it in between. */
+        union address same = at(host, ntohs(told));
+        int other = socket(same.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        EXPECT(bind(other, &same.sa, sizeof same) == -1 && errno == EADDRINUSE);
+        close(other);
         EXPECT(rdma_listen(id, 1) == 0);
         moved += rdma_get_src_port(id) != told;
         EXPECT(rdma_destroy_id(id) == 0);
@@ -232,10 +237,10 @@ static struct rdma_cm_id *listener(uint16_t *port)
 }
 
 /* An identifier on a channel of its own that is about to connect. */
-static struct rdma_cm_id *caller(struct rdma_event_channel *on, uint16_t port)
+static struct rdma_cm_id *caller_of(struct rdma_event_channel *on, const char *peer, uint16_t port)
 {
     struct rdma_cm_id *id = new_id(on);
-    union address address = at(host, port);
+    union address address = at(peer, port);
     struct ibv_qp_init_attr attr = small();
     EXPECT(rdma_resolve_addr(id, NULL, &address.sa, 1000) == 0);
     take(on, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -244,6 +249,11 @@ static struct rdma_cm_id *caller(struct rdma_event_channel *on, uint16_t port)
     EXPECT(rdma_get_dst_port(id) == htons(port));
     EXPECT(rdma_create_qp(id, NULL, &attr) == 0);
     return id;
+}
+
+static struct rdma_cm_id *caller(struct rdma_event_channel *on, uint16_t port)
+{
+    return caller_of(on, host, port);
 }
 
 static void call(struct rdma_cm_id *id, const char *words)
@@ -308,6 +318,21 @@ static void refusals(void)
     rdma_destroy_qp(id);
     EXPECT(rdma_destroy_id(id) == 0);
     EXPECT(rdma_destroy_id(passive) == 0);
+    rdma_destroy_event_channel(own);
+}
+
+/* A host where no RDMA program runs, and whose kernel says so. */
+static void deserted_host(void)
+{
+    struct rdma_event_channel *own = rdma_create_event_channel();
+    /* This host as well, by an address that no device has; IPv6 has no such one. */
+    struct rdma_cm_id *id = caller_of(own, "127.0.0.2", next_port++);
+    call(id, "anybody?");
+    struct rdma_cm_event *event = next(own, over_iwarp() ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_UNREACHABLE);
+    EXPECT(event->status == -ECONNREFUSED);
+    EXPECT(rdma_ack_cm_event(event) == 0);
+    rdma_destroy_qp(id);
+    EXPECT(rdma_destroy_id(id) == 0);
     rdma_destroy_event_channel(own);
 }
 
@@ -664,6 +689,7 @@ int main(int argc, char **argv)
     options();
     ports();
     refusals();
+    deserted_host();
     migration();
     endpoints();
     hints_only();

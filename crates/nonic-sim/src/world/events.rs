@@ -9,6 +9,7 @@ impl World {
     /// Takes everything a NIC has to say after its turn.
     pub(super) fn after_drive(&mut self, station: usize) -> Check {
         let host = self.current[station];
+        self.note_network();
         if self.fabric.nic(station).has_unpublished() {
             return Err(format!("NIC {station}: completions are left after publishing"));
         }
@@ -50,6 +51,7 @@ impl World {
         let (mut wakes, mut certain) = (false, true);
         for completion in &polled {
             self.tell(|| describe(cq, completion));
+            self.note_completed(host, completion);
             let solicited = if completion.wr_id & RECEIVE == 0 {
                 self.sent(completion)?;
                 Some(completion.status != Status::Success)

@@ -21,8 +21,10 @@ pub(crate) mod memory;
 pub(crate) mod model;
 mod ops;
 mod patience;
+mod placement;
 mod plan;
 pub(crate) mod post;
+mod recorder;
 mod scenario;
 mod setup;
 
@@ -34,6 +36,7 @@ use model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Word};
 use nonic_core::link::Prng;
 use nonic_core::{QpAttributes, QpState};
 use plan::Plan;
+use recorder::Recorder;
 use scenario::Scenario;
 use std::collections::{BTreeMap, HashMap};
 
@@ -72,6 +75,7 @@ pub(crate) struct World {
     pub(crate) retries_exceeded: u64,
     pub(crate) steps: u64,
     narrating: bool,
+    recorder: Option<Recorder>,
 }
 
 impl World {
@@ -114,6 +118,7 @@ impl World {
             retries_exceeded: 0,
             steps: 0,
             narrating: false,
+            recorder: None,
         };
         for (at_ns, mark) in plan.timeline {
             world.fabric.mark(at_ns, mark);
@@ -131,27 +136,8 @@ impl World {
         self.narrating = narrate;
         self.fabric.set_narrating(narrate);
         if narrate {
-            eprintln!("{:#?}", self.scenario);
-            for (number, qp) in self.qps.iter().enumerate() {
-                eprintln!(
-                    "QP {number}: {:?} at host {}, peer {:?}, CQs {}/{}, SRQ {:?}, depths {}/{}, signal_all {}, {:?}",
-                    qp.service,
-                    qp.host,
-                    qp.peer,
-                    qp.send_cq,
-                    qp.recv_cq,
-                    qp.srq,
-                    qp.send_depth,
-                    qp.recv_depth,
-                    qp.signal_all,
-                    qp.terms
-                );
-                for (index, op) in qp.ops.iter().enumerate() {
-                    eprintln!(
-                        "    {index}: {:?} {} {:?} {:?}",
-                        op.kind, op.length, op.flags, op.expect
-                    );
-                }
+            for line in self.introduction() {
+                eprintln!("{line}");
             }
         }
     }
@@ -219,6 +205,7 @@ impl World {
             return Ok(());
         }
         self.tell(|| format!("{mark:?}"));
+        self.note_mark(mark);
         match mark {
             Mark::Start(qp) => self.start(qp),
             Mark::Post(qp) => self.post_some(qp),

@@ -139,6 +139,7 @@ impl World {
 
     /// A request was taken: note what follows from it.
     fn posted(&mut self, number: usize, index: usize) {
+        self.note_posted(number, index);
         self.operations += 1;
         let now_ns = self.fabric.now().as_ns();
         let qp = &mut self.qps[number];

@@ -74,6 +74,36 @@ impl Scenario {
         self.direct.map_or(mtu, |direct| mtu.min(direct.piece as usize))
     }
 
+    /// What the network is like, in a sentence.
+    pub(crate) fn introduction(&self) -> String {
+        let link = &self.fabric.link;
+        let faults = &self.fabric.faults;
+        let percent = |ppm: u32| f64::from(ppm) / 1e4;
+        let mut sentence = format!(
+            "{} NICs over IPv{}, links of {:.1} µs",
+            self.stations,
+            if self.v6 { 6 } else { 4 },
+            link.latency_ns as f64 / 1e3
+        );
+        if link.jitter_ns > 0 {
+            sentence += &format!(" and up to {:.1} µs more", link.jitter_ns as f64 / 1e3);
+        }
+        let troubles = [
+            ("lost", faults.loss_ppm),
+            ("lost in bursts", faults.burst_begin_ppm),
+            ("duplicated", faults.duplicate_ppm),
+            ("overtaken", faults.reorder_ppm),
+            ("damaged", faults.corrupt_ppm),
+        ];
+        for (what, ppm) in troubles.into_iter().filter(|(_, ppm)| *ppm > 0) {
+            sentence += &format!(", {:.2} % {what}", percent(ppm));
+        }
+        if self.direct.is_some() {
+            sentence += ", memory of peers within reach";
+        }
+        sentence
+    }
+
     /// The address of a station.
     pub(crate) fn ip(&self, station: usize) -> IpAddr {
         let number = station as u16 + 1;

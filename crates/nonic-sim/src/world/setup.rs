@@ -3,6 +3,7 @@
 use super::content::PoolRegion;
 use super::model::{Half, Life, Mark};
 use super::ops::{MAX_INLINE, MAX_SGE};
+use super::placement::WatchedRegion;
 use super::{Check, World};
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Endpoint, KeySpec, KeyTable, Nic, NicConfig, Path,
@@ -113,9 +114,17 @@ impl World {
             .region
             .clone()
             .ok_or("the arena is not built")?;
+        let region: Arc<dyn Region> = match &self.recorder {
+            Some(recorder) => Arc::new(WatchedRegion {
+                inner: region,
+                arena,
+                log: recorder.placements.clone(),
+            }),
+            None => region,
+        };
         let spec = KeySpec {
             pd: self.hosts[host].pd.ok_or("the host is not up")?,
-            region: region as Arc<dyn Region>,
+            region,
             offset,
             length: u64::from(length),
             iova,

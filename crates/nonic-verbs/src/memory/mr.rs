@@ -10,7 +10,7 @@ use crate::pd::Pd;
 use libc::{c_int, c_void, size_t};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
-use nonic_core::{Access, KeySpec, Region};
+use nonic_core::{Access, KeyError, KeySpec, Region};
 use nonic_engine::memory::RawRegion;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -51,7 +51,7 @@ pub(super) fn rights(access: u32) -> Result<Access, Errno> {
     }
     let writes_remotely = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0;
     if writes_remotely && access & IBV_ACCESS_LOCAL_WRITE == 0 {
-        return Err(libc::EINVAL);
+        return Err(errors::of_key(KeyError::InvalidRights));
     }
     Ok(Access::from_bits_truncate(access))
 }

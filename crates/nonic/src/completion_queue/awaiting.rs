@@ -60,6 +60,24 @@ impl CompletionQueue {
 }
 
 /// The future of a [`CompletionQueue`]'s next completion. Dropping it loses nothing.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let (domain, queue) = (device.domain(), device.completion_queue(16)?);
+/// # let pair = domain.queue_pair::<nonic::Rc>(&queue)?;
+/// # let here = pair.endpoint();
+/// # let mut pair = pair.connect(&here)?;
+/// pair.rq.recv(1, domain.lease(64)?)?;
+/// pair.sq.send(2, domain.lease_from(b"to itself")?)?;
+/// for _ in 0..2 {
+///     let done = queue.completion().await?;
+///     println!("request {}: {:?}", done.id, done.result);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct NextCompletion<'a> {

@@ -19,6 +19,21 @@ use std::time::Duration;
 /// Asks the listener at `peer` for a connection. At most 56 bytes of private data reach its program.
 ///
 /// It is asked from the address that the kernel would send from, or from the one with the builder's `gid_index`.
+///
+/// ```
+/// use nonic::{Rc, connect};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// let asked = connect(domain.pair_builder::<Rc>(), listener.local_addr(), b"hello")?;
+/// # let incoming = listener.accept_within(patience).ok_or("nobody came")?;
+/// # let server = incoming.accept(domain.pair_builder::<Rc>(), b"")?;
+/// let connection = asked.wait()?; // or `asked.await?`
+/// # Ok(()) }
+/// ```
 pub fn connect<T: Connected>(
     builder: QueuePairBuilder<T>,
     peer: SocketAddr,
@@ -103,6 +118,22 @@ pub fn connect_with<T: Connected>(
 }
 
 /// A connection that the peer has not answered yet. Wait for it or await it; dropped, it is given up.
+///
+/// ```
+/// use nonic::{Rc, connect};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// let connecting = connect(domain.pair_builder::<Rc>(), listener.local_addr(), b"")?;
+/// # let incoming = listener.accept_within(patience).ok_or("nobody came")?;
+/// # let server = incoming.accept(domain.pair_builder::<Rc>(), b"")?;
+/// let connection = connecting.wait_within(patience)?; // or `connecting.await?`
+/// println!("connected to {}", connection.peer_addr());
+/// # Ok(()) }
+/// ```
 #[must_use = "the connection is not there yet"]
 pub struct Connecting<T: Connected> {
     /// Both are there until the connection is.
@@ -131,7 +162,7 @@ impl<T: Connected> Connecting<T> {
     pub fn wait_within(mut self, timeout: Duration) -> Result<Connection<T>, ConnectError> {
         let handle = self.handle.take().expect("not awaited to the end before");
         let answer = handle.channel.wait(Some(timeout), answer);
-        self.finish(handle, answer.unwrap_or(Answer::Unreachable))
+        self.finish(handle, answer.unwrap_or(Answer::Silence))
     }
 
     fn finish(&mut self, handle: ConnectionHandle, answer: Answer) -> Result<Connection<T>, ConnectError> {
@@ -146,7 +177,8 @@ impl<T: Connected> Connecting<T> {
                     private_data,
                 });
             }
-            Answer::Unreachable => return Err(ConnectError::Unreachable(peer)),
+            Answer::Silence => return Err(ConnectError::Unreachable(peer)),
+            Answer::PortUnreachable => return Err(ConnectError::PortUnreachable(peer)),
         };
         let prepared = self.prepared.take().expect("taken only here");
         let endpoint = Endpoint {
@@ -203,7 +235,9 @@ impl<T: Connected> std::fmt::Debug for Connecting<T> {
 enum Answer {
     Accepted(Box<ConnectResponse>),
     Rejected(RejectReason, Vec<u8>),
-    Unreachable,
+    /// From the peer's host: nobody holds the port.
+    PortUnreachable,
+    Silence,
 }
 
 /// What an event means to somebody who waits for an answer.
@@ -213,7 +247,8 @@ fn answer(event: CmEvent) -> Option<Answer> {
         CmEvent::Rejected {
             reason, private_data, ..
         } => Some(Answer::Rejected(reason, private_data)),
-        CmEvent::Unreachable { .. } | CmEvent::Disconnected { .. } => Some(Answer::Unreachable),
+        CmEvent::Unreachable { refused: true, .. } => Some(Answer::PortUnreachable),
+        CmEvent::Unreachable { .. } | CmEvent::Disconnected { .. } => Some(Answer::Silence),
         _ => None,
     }
 }

@@ -115,6 +115,24 @@ fn question(event: CmEvent) -> Option<Box<SidrRequest>> {
 }
 
 /// A peer that wants to know where to send. Answer or reject; dropped, it is rejected.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let service = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let client = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let listener = nonic::DatagramListener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let question = nonic::resolve(&client, listener.local_addr(), b"the clock")?;
+/// let inquiry = listener.accept_within(patience).ok_or("nobody asked")?;
+/// match inquiry.private_data().trimmed() {
+///     b"the clock" => inquiry.answer(&service, b"")?,
+///     _ => inquiry.reject(b"no such service")?,
+/// }
+/// # question.wait_within(patience)?;
+/// # Ok(()) }
+/// ```
 pub struct Inquiry {
     request: Box<SidrRequest>,
     private_data: PrivateData,
@@ -172,6 +190,20 @@ impl std::fmt::Debug for Inquiry {
 
 /// Asks where the datagram service at `service` is, from the address that `pair` sends from. At most 180 bytes of
 /// private data reach its program.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let service = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let client = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let listener = nonic::DatagramListener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// let question = nonic::resolve(&client, listener.local_addr(), b"who is there?")?;
+/// # listener.accept_within(patience).ok_or("nobody asked")?.answer(&service, b"")?;
+/// let found = question.wait()?; // or `question.await?`
+/// # Ok(()) }
+/// ```
 pub fn resolve<T: Datagram>(
     pair: &QueuePair<T>,
     service: SocketAddr,
@@ -203,6 +235,20 @@ pub fn resolve<T: Datagram>(
 }
 
 /// A question that is not answered yet. Wait for it or await it; dropped, it is given up.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let service = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let client = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let listener = nonic::DatagramListener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// let question = nonic::resolve(&client, listener.local_addr(), b"")?;
+/// # listener.accept_within(patience).ok_or("nobody asked")?.answer(&service, b"")?;
+/// let found = question.wait_within(patience)?; // or `question.await?`
+/// # Ok(()) }
+/// ```
 #[must_use = "the answer is not there yet"]
 pub struct Resolving {
     handle: ConnectionHandle,
@@ -219,11 +265,15 @@ impl Resolving {
     /// The same, for at most `timeout`: a peer that has not answered then is given up as unreachable.
     pub fn wait_within(self, timeout: Duration) -> Result<DatagramService, ConnectError> {
         let answer = self.handle.channel.wait(Some(timeout), answer);
-        self.finish(answer.unwrap_or(None))
+        self.finish(answer.unwrap_or(Answer::Silence))
     }
 
     fn finish(&self, answer: Answer) -> Result<DatagramService, ConnectError> {
-        let response = answer.ok_or(ConnectError::Unreachable(self.service))?;
+        let response = match answer {
+            Answer::Response(response) => response,
+            Answer::PortUnreachable => return Err(ConnectError::PortUnreachable(self.service)),
+            Answer::Silence => return Err(ConnectError::Unreachable(self.service)),
+        };
         let private_data = PrivateData::new(response.private_data);
         if response.status != SidrStatus::VALID {
             return Err(ConnectError::Rejected {
@@ -257,6 +307,22 @@ impl std::fmt::Debug for Resolving {
 }
 
 /// A datagram service that was found.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let service = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let client = domain.pair::<nonic::Ud>()?.activate()?;
+/// # let listener = nonic::DatagramListener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let question = nonic::resolve(&client, listener.local_addr(), b"")?;
+/// # listener.accept_within(patience).ok_or("nobody asked")?.answer(&service, b"version 1")?;
+/// let found = question.wait()?;
+/// assert_eq!(found.private_data.trimmed(), b"version 1");
+/// client.send_to(domain.lease_from(b"a datagram")?, found.peer).wait()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DatagramService {
@@ -266,13 +332,19 @@ pub struct DatagramService {
     pub private_data: PrivateData,
 }
 
-/// None from whom nothing was heard.
-type Answer = Option<Box<SidrResponse>>;
+/// What became of a question.
+enum Answer {
+    Response(Box<SidrResponse>),
+    /// From the peer's host: nobody holds the port.
+    PortUnreachable,
+    Silence,
+}
 
 fn answer(event: CmEvent) -> Option<Answer> {
     match event {
-        CmEvent::SidrResponse(response) => Some(Some(response)),
-        CmEvent::Unreachable { .. } => Some(None),
+        CmEvent::SidrResponse(response) => Some(Answer::Response(response)),
+        CmEvent::Unreachable { refused: true, .. } => Some(Answer::PortUnreachable),
+        CmEvent::Unreachable { .. } => Some(Answer::Silence),
         _ => None,
     }
 }

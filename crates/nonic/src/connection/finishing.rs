@@ -42,6 +42,26 @@ impl<T: Connected> Connection<T> {
 }
 
 /// A connection that ends when nothing is under way any more. Dropped before, it ends at once.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"")?;
+/// # let incoming = listener.accept_within(patience).ok_or("nobody came")?;
+/// # let server = incoming.accept(domain.pair_builder::<nonic::Rc>(), b"")?;
+/// # let client = connecting.wait()?;
+/// # let receive = server.recv(domain.lease(64)?);
+/// drop(client.send_bytes(b"the last word"));
+/// match client.finish().wait_within(patience) {
+///     Ok(ended) => ended?,
+///     Err(finishing) => drop(finishing), // something is under way still; it is given up
+/// }
+/// # assert_eq!(receive.wait()?.bytes(), b"the last word");
+/// # Ok(()) }
+/// ```
 #[must_use = "dropped, it ends the connection at once"]
 pub struct Finishing<T: Connected> {
     /// There until it has ended.

@@ -127,6 +127,24 @@ fn request(event: CmEvent) -> Option<Box<ConnectRequest>> {
 }
 
 /// A peer that wants to connect. Accept it or reject it; dropped, it is rejected.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let domain = device.domain();
+/// # let listener = nonic::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+/// # let patience = std::time::Duration::from_secs(10);
+/// # let connecting = nonic::connect(domain.pair_builder::<nonic::Rc>(), listener.local_addr(), b"password")?;
+/// let incoming = listener.accept_within(patience).ok_or("nobody came")?;
+/// println!("{} knocks", incoming.peer_addr());
+/// if incoming.private_data().trimmed() == b"password" {
+///     let connection = incoming.accept(domain.pair_builder::<nonic::Rc>(), b"welcome")?;
+///     # assert_eq!(connecting.wait()?.private_data().trimmed(), b"welcome");
+/// } else {
+///     incoming.reject(b"wrong password")?;
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Incoming {
     request: Box<ConnectRequest>,
     private_data: PrivateData,

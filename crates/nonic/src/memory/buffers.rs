@@ -172,6 +172,29 @@ impl From<()> for Buffers {
 
 /// What a request can be posted with, and what comes back in the same form when it is done: one [`Lease`] or [`ExposedRange`], or
 /// several.
+///
+/// ```
+/// use nonic::{BufferSet, QueuePair, Rc, RequestFailed};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// fn send_twice<B: BufferSet>(pair: &QueuePair<Rc>, message: B) -> Result<B, RequestFailed> {
+///     let message = pair.send(message).wait()?;
+///     pair.send(message).wait()
+/// }
+/// # let receives = [right.recv(domain.lease(64)?), right.recv(domain.lease(64)?), right.recv(domain.lease(64)?),
+/// #     right.recv(domain.lease(64)?)];
+/// let one = send_twice(&left, domain.lease_from(b"whole")?)?;
+/// let two = send_twice(&left, vec![domain.lease_from(b"in two ")?, domain.lease_from(b"parts")?])?;
+/// assert_eq!((one.len(), two.len()), (5, 2));
+/// # for (receive, text) in receives.into_iter().zip(["whole", "whole", "in two parts", "in two parts"]) {
+/// #     assert_eq!(receive.wait()?.bytes(), text.as_bytes());
+/// # }
+/// # Ok(()) }
+/// ```
 pub trait BufferSet: Into<Buffers> + Send + 'static {
     /// The same again.
     fn from_buffers(buffers: Buffers) -> Self;

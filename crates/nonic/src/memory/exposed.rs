@@ -203,6 +203,23 @@ fn copy_of(lease: &Lease) -> Result<Lease, MemoryError> {
 /// A part of exposed memory, for requests: see [`Exposed::range`].
 ///
 /// It keeps the memory, but not what peers may do to it: that ends with the [`Exposed`].
+///
+/// ```
+/// use nonic::Access;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let table = domain.lease(4096)?.expose(Access::REMOTE_READ)?;
+/// let receive = right.recv(table.range(1024..1029)); // straight to where peers can read it
+/// left.send_bytes(b"hello").wait()?;
+/// let mut copy = [0; 5];
+/// receive.wait()?.buffers.copy_to(&mut copy);
+/// assert_eq!(&copy, b"hello");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ExposedRange {
     lease: Arc<Lease>,

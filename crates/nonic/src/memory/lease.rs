@@ -47,6 +47,30 @@ pub struct Lease {
 }
 
 /// Takes buffers back that nobody uses any more, to give them out again: see [`Lease::recycled_by`].
+///
+/// ```
+/// use nonic::{Lease, Recycler};
+/// use std::sync::{Arc, Mutex};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #[derive(Default)]
+/// struct Spare(Mutex<Vec<Lease>>);
+///
+/// impl Recycler for Spare {
+///     fn recycle(&self, lease: Lease) {
+///         self.0.lock().expect("nobody panics").push(lease);
+///     }
+/// }
+///
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// let spare = Arc::new(Spare::default());
+/// let message = domain.lease(4096)?.recycled_by(spare.clone(), 100);
+/// assert_eq!(message.len(), 100);
+/// drop(message);
+/// let again = spare.0.lock().expect("nobody panics").pop().expect("it came back");
+/// assert_eq!(again.len(), 4096);
+/// # Ok(()) }
+/// ```
 pub trait Recycler: Send + Sync {
     /// Here is one again, as it was given out, with whatever is in it.
     fn recycle(&self, lease: Lease);

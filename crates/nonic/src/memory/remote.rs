@@ -81,6 +81,13 @@ where
 }
 
 /// The text is not a remote slice.
+///
+/// ```
+/// use nonic::{ParseRemoteSliceError, RemoteSlice};
+///
+/// let wrong: Result<RemoteSlice, ParseRemoteSliceError> = "0x0,0x12345678".parse();
+/// println!("{}", wrong.unwrap_err()); // not a remote slice (`va,rkey,len`): 0x0,0x12345678
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a remote slice (`va,rkey,len`): {0}")]
 pub struct ParseRemoteSliceError(String);

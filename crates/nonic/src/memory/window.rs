@@ -58,6 +58,22 @@ impl Window {
 
 /// A memory window that is bound: a peer may use it. Dropped, it ends; so it does with the memory that it is bound to, and when the
 /// peer revokes it with a message ([`Received::invalidated`](crate::Received::invalidated)).
+///
+/// ```
+/// use nonic::Access;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let table = domain.lease(4096)?.expose(Access::MW_BIND)?;
+/// let bound = left.bind(domain.window()?, &table, ..64, Access::REMOTE_WRITE)?.wait()?;
+/// let told = bound.remote().to_string(); // for the peer
+/// # let receive = right.write(domain.lease_from(b"hello")?, told.parse::<nonic::RemoteSlice>()?.slice(..5)).wait()?;
+/// left.invalidate(bound).wait()?; // the peer cannot use it any more
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct BoundWindow {
     pub(crate) window: Window,

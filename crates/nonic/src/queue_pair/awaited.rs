@@ -2,7 +2,7 @@
 
 use super::QueuePair;
 use super::handle::QpHandle;
-use super::send::Peer;
+use super::send::{Peer, beyond};
 use crate::memory::{BufferSet, Buffers, Lease, MemoryError, RemoteSlice};
 use crate::outstanding::Work;
 use crate::request::{Pending, Receive, Request, RequestFailed};
@@ -71,8 +71,8 @@ impl<T: Transport> QueuePair<T> {
     }
 
     fn submit_checked(&self, op: SendOp, remote: &RemoteSlice, buffers: Buffers) -> Pending {
-        if buffers.bytes() > remote.len {
-            return Pending::refused(&self.sq.handle.send_queue, PostError::Length, buffers);
+        if let Some(error) = beyond(remote, &buffers) {
+            return Pending::refused(&self.sq.handle.send_queue, error, buffers);
         }
         self.submit(op, SendFlags::empty(), None, buffers)
     }

@@ -96,6 +96,25 @@ impl<T: Reliable> QueuePair<T> {
 /// A memory window that is being bound or taken back. Await it or wait for it: it answers the window.
 ///
 /// Dropping it does not take it back, but gives the window up.
+///
+/// ```
+/// use nonic::Access;
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// # let (left, right) = (domain.pair::<nonic::Rc>()?, domain.pair::<nonic::Rc>()?);
+/// # let (here, there) = (left.endpoint(), right.endpoint());
+/// # let (left, right) = (left.connect(&there)?, right.connect(&here)?);
+/// let table = domain.lease(4096)?.expose(Access::MW_BIND)?;
+/// let request = left.bind(domain.window()?, &table, 1024.., Access::REMOTE_READ)?;
+/// let bound = match request.wait_within(Duration::from_secs(10)) {
+///     Ok(done) => done?, // or `request.await?`
+///     Err(request) => request.wait()?, // it is still under way
+/// };
+/// assert_eq!(bound.remote().len, 3072);
+/// # Ok(()) }
+/// ```
 #[must_use = "the window comes from it"]
 pub struct WindowRequest<W> {
     pending: Pending,

@@ -5,6 +5,22 @@ use nonic_core::{Access, AckTimeout, ModifyError, Path, PathMtu, Psn, QpAttribut
 use std::time::Duration;
 
 /// How to connect. The defaults suit a local network.
+///
+/// ```
+/// use nonic::{Access, ConnectOptions, PathMtu, Rc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let domain = nonic::Device::open("roce_lo")?.domain();
+/// let options = ConnectOptions {
+///     mtu: Some(PathMtu::Mtu1024),
+///     access: Access::REMOTE_READ, // and nothing else
+///     ..ConnectOptions::default()
+/// };
+/// let (left, right) = (domain.pair::<Rc>()?, domain.pair::<Rc>()?);
+/// let (here, there) = (left.endpoint(), right.endpoint());
+/// let (left, right) = (left.connect_with(&there, &options)?, right.connect_with(&here, &options)?);
+/// # Ok(()) }
+/// ```
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// The largest packet; the smaller of the two ends' if not given.

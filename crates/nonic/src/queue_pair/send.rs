@@ -85,6 +85,26 @@ impl<T: Transport> Drop for Batching<'_, T> {
 }
 
 /// Requests of a batch that were not taken: the one the NIC refused and those after it, which it never saw.
+///
+/// ```
+/// use nonic::{PostError, QpCapacity, Rc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = nonic::Device::open("roce_lo")?;
+/// # let (domain, queue) = (device.domain(), device.completion_queue(16)?);
+/// let capacity = QpCapacity { max_send_wr: 2, ..QpCapacity::default() };
+/// let pair = domain.queue_pair_builder::<Rc>(&queue).capacity(capacity).build()?;
+/// # let here = pair.endpoint();
+/// # let mut pair = pair.connect(&here)?;
+/// let messages = [domain.lease(8)?, domain.lease(8)?, domain.lease(8)?];
+/// let refused = pair.sq.batch(|sq| {
+///     for (id, message) in (0..).zip(messages) {
+///         sq.send(id, message).expect("within a batch, refusals come at its end");
+///     }
+/// }).expect_err("there is room for two");
+/// assert_eq!((refused.error, refused.requests.len()), (PostError::SendQueueFull, 1));
+/// # Ok(()) }
+/// ```
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct RefusedBatch {
@@ -310,14 +330,17 @@ impl<T: Transport> SendQueue<T> {
         remote: &RemoteSlice,
         buffers: Buffers,
     ) -> Result<(), Refused> {
-        if buffers.bytes() > remote.len {
-            return Err(Refused {
-                error: PostError::Length,
-                buffers,
-            });
+        if let Some(error) = beyond(remote, &buffers) {
+            return Err(Refused { error, buffers });
         }
         self.post(id, op, SendFlags::empty(), None, buffers)
     }
+}
+
+/// Why buffers do not fit the remote memory that they are for, if they do not.
+pub(super) fn beyond(remote: &RemoteSlice, buffers: &Buffers) -> Option<PostError> {
+    let (asked, there) = (buffers.bytes(), remote.len);
+    (asked > there).then_some(PostError::BeyondRemote { asked, there })
 }
 
 impl<T: Connected> SendQueue<T> {

@@ -6,6 +6,7 @@ mod block_on;
 
 pub(crate) use block_on::block_on;
 use nonic::{CompletionQueue, Connection, Device, Domain, Listener, Rc, connect};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long anything may take.
@@ -28,6 +29,12 @@ impl Bench {
             queue,
         }
     }
+}
+
+/// An address of this host that is this process's alone, so that nobody holds the RoCE port there.
+pub(crate) fn deserted() -> IpAddr {
+    let id = std::process::id().to_be_bytes();
+    IpAddr::from([127, 99 ^ id[1], id[2], id[3] | 1])
 }
 
 /// Loopback's devices, one for each wire.

@@ -7,6 +7,7 @@
 use super::recovery::{KeptAnswer, Recovery};
 use super::requester::{RcRequest, Requester};
 use crate::qp::RnrTimer;
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
@@ -78,6 +79,7 @@ impl Requester {
             return self.handle_ack(roce, nic, packet);
         }
         let Some(psn) = self.find(packet.headers.bth.psn) else {
+            self.note_other_psn(roce, nic, packet.headers.bth.psn);
             return Ok(());
         };
         if psn < self.executed {
@@ -89,14 +91,16 @@ impl Requester {
         match kind {
             AethKind::RnrNak { timer } => self.receiver_not_ready(roce, nic, psn, timer),
             AethKind::Nak(NakCode::PsnSequenceError) => {
-                nic.counters.naks_received += 1;
+                self.count_nak(nic);
+                nic.record(roce.common.qpn, QpEvent::PeerMissesPacket(psn.psn()));
                 self.rewind_once(roce, nic, psn);
                 Ok(())
             }
             // The answers to what is before it may be on their way. Then it comes again, or the peer is waited for in vain.
             AethKind::Nak(_) if self.una != psn => Ok(()),
             AethKind::Nak(code) => {
-                nic.counters.naks_received += 1;
+                self.count_nak(nic);
+                nic.record(roce.common.qpn, QpEvent::PeerRefused(code));
                 let status = match code {
                     NakCode::RemoteAccessError => Status::RemoteAccess,
                     NakCode::RemoteOperationalError => Status::RemoteOperation,
@@ -109,6 +113,25 @@ impl Requester {
         }
     }
 
+    /// Whether the peer still waits for a packet from before the first. What it says it holds is then as good as lost: it will never execute it.
+    fn is_before_the_first(&self, roce: &RoceContext, up_to: ExtendedPsn) -> bool {
+        up_to < self.una && self.una == ExtendedPsn::starting_at(roce.sq_psn)
+    }
+
+    /// The peer speaks of a packet that was never sent. If it has never executed one of ours, the two do not agree on the first.
+    #[cold]
+    fn note_other_psn(&self, roce: &RoceContext, nic: &mut NicResources<'_>, expected: Psn) {
+        if self.una == ExtendedPsn::starting_at(roce.sq_psn) {
+            let first = roce.sq_psn;
+            nic.record(roce.common.qpn, QpEvent::PeerExpectsOther { expected, first });
+        }
+    }
+
+    fn count_nak(&mut self, nic: &mut NicResources<'_>) {
+        nic.counters.naks_received += 1;
+        self.troubles.naks_received = self.troubles.naks_received.wrapping_add(1);
+    }
+
     fn handle_ack(
         &mut self,
         roce: &RoceContext,
@@ -119,7 +142,8 @@ impl Requester {
             return Ok(());
         };
         let up_to = last.next();
-        if up_to > self.sent {
+        if up_to > self.sent || self.is_before_the_first(roce, up_to) {
+            self.note_other_psn(roce, nic, up_to.psn());
             return Ok(());
         }
         if up_to > self.una {
@@ -142,10 +166,13 @@ impl Requester {
         timer: u8,
     ) -> Result<(), Fatal> {
         nic.counters.rnr_naks_received += 1;
+        self.troubles.rnr_naks_received = self.troubles.rnr_naks_received.wrapping_add(1);
         if self.timers.quiet_until.is_some() {
             // A duplicate of the one being waited out.
             return Ok(());
         }
+        let retries_left = (roce.rnr_retry != RNR_RETRY_INFINITE).then_some(self.rnr_left);
+        nic.record(roce.common.qpn, QpEvent::PeerNotReady { retries_left });
         // Answers to what is before it may be on their way: then it is not this request's turn to fail.
         if roce.rnr_retry != RNR_RETRY_INFINITE && self.una == psn {
             if self.rnr_left == 0 {

@@ -29,6 +29,7 @@ use super::requester::{RcRequest, Requester};
 use super::responder::{Inbound, Responder};
 use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
 use crate::qp::QpState;
+use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Emit, Fatal};
@@ -127,6 +128,7 @@ impl Requester {
         }
         if !atomic {
             nic.counters.direct_bytes += u64::from(piece);
+            self.direct_bytes += u64::from(piece);
         }
         if !last {
             self.direct.add(piece);
@@ -231,6 +233,8 @@ impl Responder {
             let code = NakCode::InvalidRequest;
             self.replies
                 .refuse(self.expected.psn(), self.msn, Syndrome::nak(code));
+            let dropped = QpEvent::Dropped(RequestKind::Other, RefusalReason::Sequence);
+            nic.record(roce.common.qpn, dropped);
             self.report_refusal(roce, nic, code, Status::LocalQpOperation);
             return Err(Fatal);
         }

@@ -19,6 +19,7 @@ mod requester;
 mod responder;
 mod round_trip;
 mod scoreboard;
+mod view;
 
 pub use reorder::ReorderConfig;
 pub(crate) use reorder::ReorderMemory;

@@ -20,6 +20,7 @@
 use super::answers::Answer;
 use super::requester::{Requester, ack_interval, no_room};
 use super::scoreboard::Scoreboard;
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal};
@@ -221,6 +222,7 @@ impl Requester {
             }
         }
         nic.counters.retransmitted_packets += 1;
+        self.troubles.retransmitted_packets = self.troubles.retransmitted_packets.wrapping_add(1);
         self.last_sent = nic.now;
         if ack_request {
             self.since_ack_request = 0;
@@ -370,6 +372,12 @@ impl Requester {
     fn time_out(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
         self.timers.stop_waiting();
         nic.counters.timeouts += 1;
+        let timed_out = QpEvent::TimedOut {
+            retries_left: self.retry_left,
+            answered: self.round_trip.is_known() || self.una != ExtendedPsn::starting_at(roce.sq_psn),
+        };
+        nic.record(roce.common.qpn, timed_out);
+        self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
         if self.retry_left == 0 {
             self.fail_front(roce, nic, Status::RetryExceeded);
             return Err(Fatal);
@@ -392,6 +400,7 @@ impl Requester {
         }
         let wait = self.round_trip.retransmit_after(self.silences);
         self.silences = self.silences.saturating_add(1);
+        nic.record(roce.common.qpn, QpEvent::Silence);
         if self.silences == 1 || !self.round_trip.is_known() {
             self.provoke(nic.now);
         } else {

@@ -5,11 +5,13 @@
 
 use super::reorder::Reorder;
 use crate::placement::OutboundRead;
+use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit};
 use crate::roce::segment::packets_for;
 use crate::verbs::event::Event;
+use crate::verbs::memory::KeyError;
 use nonic_wire::{
     Aeth, AethKind, Bth, Headers, HeldRange, ICRC_LEN, NakCode, Opcode, Operation, Packet, Psn, SelectiveAck,
     Syndrome, pad_len,
@@ -22,6 +24,14 @@ pub(crate) struct Replies {
     queue: VecDeque<Reply>,
     /// READs in the queue that were asked for the first time.
     reads: u32,
+    refusals: Refusals,
+}
+
+/// How often the peer was refused since the connection was made, for those who look at one among many.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Refusals {
+    pub(crate) naks: u32,
+    pub(crate) rnr_naks: u32,
 }
 
 /// Above this, acknowledgements are dropped rather than queued; the peer asks again. Only a peer that floods
@@ -116,8 +126,16 @@ impl Replies {
         self.reads
     }
 
+    /// How often the peer was refused.
+    pub(crate) fn refusals(&self) -> Refusals {
+        self.refusals
+    }
+
     pub(crate) fn clear(&mut self) {
-        *self = Replies::default();
+        *self = Replies {
+            refusals: self.refusals,
+            ..Replies::default()
+        };
     }
 
     /// Acknowledges everything up to `psn`.
@@ -264,7 +282,7 @@ impl Replies {
         }
         let finished = match reply {
             Reply::Aeth { psn, aeth, .. } => {
-                count_refusal(nic, aeth.syndrome);
+                count_refusal(nic, &mut self.refusals, aeth.syndrome);
                 let mut headers = Headers::new(roce.bth(operation, *psn));
                 headers.aeth = *aeth;
                 if let (Some(held), true) = (held, payload > 0) {
@@ -300,6 +318,8 @@ impl Replies {
                 Some(finished) => finished,
                 None if read.repeated => return None,
                 None => {
+                    let revoked = RefusalReason::Key(KeyError::Revoked);
+                    nic.record(roce.common.qpn, QpEvent::Dropped(RequestKind::Read, revoked));
                     nic.events.push_back(Event::QpAccessError(roce.common.qpn));
                     return Some(self.abandon_read());
                 }
@@ -355,10 +375,16 @@ fn held_len(held: Option<&Reorder>, syndrome: Syndrome) -> usize {
     }
 }
 
-fn count_refusal(nic: &mut NicResources<'_>, syndrome: Syndrome) {
+fn count_refusal(nic: &mut NicResources<'_>, refusals: &mut Refusals, syndrome: Syndrome) {
     match syndrome.kind() {
-        AethKind::Nak(_) => nic.counters.naks_sent += 1,
-        AethKind::RnrNak { .. } => nic.counters.rnr_naks_sent += 1,
+        AethKind::Nak(_) => {
+            nic.counters.naks_sent += 1;
+            refusals.naks = refusals.naks.wrapping_add(1);
+        }
+        AethKind::RnrNak { .. } => {
+            nic.counters.rnr_naks_sent += 1;
+            refusals.rnr_naks = refusals.rnr_naks.wrapping_add(1);
+        }
         _ => {}
     }
 }

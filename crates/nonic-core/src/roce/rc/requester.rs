@@ -83,6 +83,19 @@ pub(crate) struct Requester {
     pub(super) direct: DirectProgress,
     /// Whether the latest attempt to do without packets went well.
     pub(super) direct_works: bool,
+    /// Bytes that were moved without packets, ever.
+    pub(super) direct_bytes: u64,
+    /// What went wrong since it was started.
+    pub(super) troubles: RequesterTroubles,
+}
+
+/// What goes wrong with requests, for those who look at one queue pair among many.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RequesterTroubles {
+    pub(crate) timeouts: u32,
+    pub(crate) retransmitted_packets: u32,
+    pub(crate) naks_received: u32,
+    pub(crate) rnr_naks_received: u32,
 }
 
 /// A request with the packets it takes.
@@ -155,6 +168,7 @@ impl Requester {
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
         (self.asked, self.written_off, self.cautious_until) = (start, start, start);
         self.executed = start;
+        self.troubles = RequesterTroubles::default();
         self.reset_retries(roce);
     }
 
@@ -387,6 +401,7 @@ impl Requester {
     fn sent_packet(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packet: &RequestPacket) {
         if self.next < self.sent {
             nic.counters.retransmitted_packets += 1;
+            self.troubles.retransmitted_packets = self.troubles.retransmitted_packets.wrapping_add(1);
         }
         let request = &self.queue[self.cursor];
         self.fetches += u32::from(request.wqe.op.is_answered());

@@ -13,13 +13,14 @@ use super::gap::Gap;
 use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
 use crate::placement::{InboundWrite, MAX_MESSAGE, WordOperation};
+use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Fatal};
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::refusal::Refusal;
 use crate::roce::segment::{length_fits, packets_for};
-use crate::roce::served::{Served, range_of};
+use crate::roce::served::{Served, named_range, range_of};
 use crate::roce::xrc::XrcSrq;
 use crate::verbs::event::Event;
 use crate::verbs::memory::Access;
@@ -184,15 +185,52 @@ impl Responder {
                 // processor: it is asked to stay away longer each time.
                 let wait = roce.min_rnr_timer.lengthened(self.not_ready);
                 self.not_ready = self.not_ready.saturating_add(1);
+                nic.record(roce.common.qpn, QpEvent::NoReceive);
                 self.replies.defer(psn, self.msn, Syndrome::rnr(wait.code()));
                 Ok(())
             }
-            Err(Refusal::Nak(code, status)) => {
+            Err(Refusal::Nak(code, status, reason)) => {
                 self.replies.refuse(psn, self.msn, Syndrome::nak(code));
+                self.record_refusal(roce, nic, packet, reason);
                 self.report_refusal(roce, nic, code, status);
                 Err(Fatal)
             }
         }
+    }
+
+    /// Writes down what was refused and why.
+    #[cold]
+    fn record_refusal(
+        &self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+        reason: RefusalReason,
+    ) {
+        let kind = RequestKind::of(packet.headers.bth.opcode.operation());
+        let reason = match (&self.inbound, reason) {
+            (Inbound::Send { wqe, received }, RefusalReason::ReceiveTooShort { .. }) => {
+                RefusalReason::ReceiveTooShort {
+                    message: received.saturating_add(packet.payload.len() as u32),
+                    receive: u32::try_from(wqe.target.length()).unwrap_or(u32::MAX),
+                }
+            }
+            (Inbound::Send { wqe, .. }, RefusalReason::ReceiveKey) => {
+                roce.common.record_receive_fault(nic, wqe);
+                reason
+            }
+            _ => reason,
+        };
+        // Of a message in progress, the first packet named the memory.
+        let range = match &self.inbound {
+            Inbound::Write(write) => write.range(),
+            _ => named_range(packet, kind),
+        };
+        let refused = self
+            .served(roce)
+            .rights(nic)
+            .describe(kind, range.as_ref(), reason);
+        nic.record(roce.common.qpn, QpEvent::Refused(Box::new(refused)));
     }
 
     pub(super) fn report_refusal(
@@ -232,9 +270,10 @@ impl Responder {
         };
         let number = packet.headers.xrc_srqn;
         if let Inbound::None = self.inbound {
-            self.srq = Some(nic.xrc.find(number, domain).ok_or(Refusal::INVALID)?);
+            let missing = Refusal::invalid(RefusalReason::NoSharedReceiveQueue);
+            self.srq = Some(nic.xrc.find(number, domain).ok_or(missing)?);
         } else if self.srq.as_ref().is_none_or(|srq| srq.number != number) {
-            return Err(Refusal::INVALID);
+            return Err(Refusal::invalid(RefusalReason::Sequence));
         }
         Ok(())
     }
@@ -248,7 +287,10 @@ impl Responder {
         let operation = packet.headers.bth.opcode.operation();
         self.check_sequence(operation)?;
         if !length_fits(operation, packet.payload.len(), roce.mtu) {
-            return Err(Refusal::INVALID);
+            return Err(Refusal::invalid(RefusalReason::PacketLength {
+                payload: packet.payload.len() as u32,
+                mtu: roce.mtu,
+            }));
         }
         match operation {
             Operation::ReadRequest => self.read(roce, nic, packet)?,
@@ -287,7 +329,11 @@ impl Responder {
             Inbound::Send { .. } => continues && operation.is_send(),
             Inbound::Write(_) => continues && operation.is_write(),
         };
-        if fits { Ok(()) } else { Err(Refusal::INVALID) }
+        if fits {
+            Ok(())
+        } else {
+            Err(Refusal::invalid(RefusalReason::Sequence))
+        }
     }
 
     fn send(
@@ -310,7 +356,7 @@ impl Responder {
         };
         let total = u64::from(*received) + packet.payload.len() as u64;
         if total > u64::from(MAX_MESSAGE) {
-            return Err(Refusal::INVALID);
+            return Err(Refusal::invalid(RefusalReason::Length));
         }
         wqe.place(*received, packet.payload)?;
         *received = total as u32;
@@ -400,7 +446,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth;
         if self.replies.reads() >= u32::from(roce.common.max_dest_rd_atomic) {
-            return Err(Refusal::INVALID);
+            return Err(too_many_fetches(roce));
         }
         let rights = self.served(roce).rights(nic);
         rights.permit(Access::REMOTE_READ)?;
@@ -430,7 +476,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let request = packet.headers.atomic;
         if roce.common.max_dest_rd_atomic == 0 || self.replies.is_full(roce) {
-            return Err(Refusal::INVALID);
+            return Err(too_many_fetches(roce));
         }
         let operation = match packet.headers.bth.opcode.operation() {
             Operation::CompareSwap => WordOperation::CompareSwap {
@@ -462,7 +508,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let value = packet.payload.try_into().map_err(|_| Refusal::INVALID)?;
         if roce.common.max_dest_rd_atomic == 0 || self.replies.is_full(roce) {
-            return Err(Refusal::INVALID);
+            return Err(too_many_fetches(roce));
         }
         self.served(roce).rights(nic).store(&range_of(packet), value)?;
         self.done();
@@ -487,7 +533,7 @@ impl Responder {
             _ => return Err(Refusal::INVALID),
         };
         if roce.common.max_dest_rd_atomic == 0 {
-            return Err(Refusal::INVALID);
+            return Err(too_many_fetches(roce));
         }
         let rights = self.served(roce).rights(nic);
         rights.flush(&range_of(packet), extent, placement)?;
@@ -579,6 +625,11 @@ impl Responder {
         self.history = VecDeque::new();
         self.replies.clear();
     }
+}
+
+/// The peer asks for more answers at a time than it was told it may.
+fn too_many_fetches(roce: &RoceContext) -> Refusal {
+    Refusal::invalid(RefusalReason::TooManyFetches(roce.common.max_dest_rd_atomic))
 }
 
 impl Executed {

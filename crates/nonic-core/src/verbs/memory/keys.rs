@@ -22,8 +22,8 @@ use crate::entropy::Entropy;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use nonic_wire::Qpn;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -32,6 +32,9 @@ use std::sync::{Arc, OnceLock, PoisonError};
 /// with it, which devices that have no such key refuse. It is never given to memory, and a READ of it is answered with
 /// zeros ([`crate::placement`]).
 pub(crate) const FENCE_KEY: u32 = 0xff;
+
+/// How many revoked keys are remembered, so that a peer that still uses one can be told from one that made its key up.
+const REMEMBERED: usize = 64;
 
 /// What to register.
 #[derive(Clone)]
@@ -219,6 +222,8 @@ impl fmt::Debug for Publisher {
 pub(super) struct Tables {
     pub(super) keys: HashMap<u32, Arc<Key>, BuildHasherDefault<KeyHasher>>,
     pub(super) windows: WindowTable,
+    /// The last keys that were revoked, the oldest first.
+    revoked: VecDeque<u32>,
 }
 
 impl Tables {
@@ -235,6 +240,10 @@ impl Tables {
     pub(super) fn remove(&mut self, value: u32) -> Option<Arc<Key>> {
         let key = self.keys.remove(&value)?;
         key.live.store(false, Ordering::Release);
+        if self.revoked.len() == REMEMBERED {
+            self.revoked.pop_front();
+        }
+        self.revoked.push_back(value);
         if let Some(parent) = &key.parent {
             parent.windows.fetch_sub(1, Ordering::AcqRel);
             self.windows.set_bound(value >> 8, None);
@@ -323,6 +332,19 @@ impl KeyTable {
         self.read().find(value, pd, qpn).map(Arc::clone)
     }
 
+    /// What is registered under a key, whoever may use it.
+    pub(crate) fn look_up(&self, value: u32) -> Option<Arc<Key>> {
+        self.read().keys.get(&value).map(Arc::clone)
+    }
+
+    /// The same error, or that an unknown key was revoked lately: so somebody had it.
+    pub(crate) fn refine(&self, value: u32, error: KeyError) -> KeyError {
+        match error {
+            KeyError::Unknown if self.read().revoked.contains(&value) => KeyError::Revoked,
+            error => error,
+        }
+    }
+
     /// Revokes a key. Answers whether it was there. Windows bound to it die with it. For those who show their keys to nobody:
     /// others ask [`KeyTable::try_revoke`], which also tells whether peers have let go of it.
     pub fn revoke(&self, value: u32) -> bool {
@@ -370,6 +392,21 @@ impl KeyTable {
             Some(Publisher(publisher)) if !key.withdraw(&**publisher) => Err(KeyError::Busy),
             _ => Ok(()),
         }
+    }
+
+    /// The numbers of all keys, in no order. Whoever shows the keys of a running process goes through them a few at a time
+    /// ([`KeyTable::view`]): nobody can register memory meanwhile.
+    pub fn values(&self) -> Vec<u32> {
+        self.read().keys.keys().copied().collect()
+    }
+
+    /// Shows those of these keys that are there.
+    pub fn view(&self, values: &[u32], show: &mut dyn FnMut(&Key)) {
+        let tables = self.read();
+        values
+            .iter()
+            .filter_map(|value| tables.keys.get(value))
+            .for_each(|key| show(key));
     }
 
     /// How many keys are registered, those of bound windows among them.

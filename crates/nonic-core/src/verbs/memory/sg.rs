@@ -4,7 +4,7 @@
 //! posting and use is seen. A key that is wrong at posting time is an error *completion*, not a refused
 //! post: the list remembers it.
 
-use super::{Access, Key, KeyTable, PdId};
+use super::{Access, Key, KeyError, KeyTable, PdId};
 use crate::verbs::work::Status;
 use nonic_wire::Qpn;
 use smallvec::SmallVec;
@@ -26,8 +26,15 @@ pub struct Sge {
 pub struct SgList {
     parts: SmallVec<[Part; 2]>,
     length: u64,
-    /// Some key was unknown or of another domain when the list was posted.
-    broken: bool,
+    /// The last key that was unknown or of another domain when the list was posted.
+    broken: Option<Broken>,
+}
+
+/// An element whose key was wrong. Small: every queued request has room for one.
+#[derive(Copy, Clone, Debug)]
+struct Broken {
+    lkey: u32,
+    error: KeyError,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +63,13 @@ impl SgFault {
     }
 }
 
+impl Broken {
+    fn of(sge: &Sge, error: KeyError) -> Option<Self> {
+        let lkey = sge.lkey;
+        Some(Broken { lkey, error })
+    }
+}
+
 impl SgList {
     /// Looks up the keys of `sges`. Elements of length zero need no key.
     pub fn resolve(sges: &[Sge], keys: &KeyTable, pd: PdId, qpn: Qpn) -> Self {
@@ -67,13 +81,13 @@ impl SgList {
             }
             match keys.find(sge.lkey, pd, qpn) {
                 // A window's key is for peers.
-                Ok(key) if key.is_window() => list.broken = true,
+                Ok(key) if key.is_window() => list.broken = Broken::of(sge, KeyError::Rights),
                 Ok(key) => list.parts.push(Part {
                     key,
                     addr: sge.addr,
                     length: sge.length,
                 }),
-                Err(_) => list.broken = true,
+                Err(error) => list.broken = Broken::of(sge, error),
             }
         }
         list
@@ -86,7 +100,7 @@ impl SgList {
 
     /// Whether every element may be accessed with `needed` rights at this moment.
     pub(crate) fn check(&self, needed: Access) -> Result<(), SgFault> {
-        if self.broken {
+        if self.broken.is_some() {
             return Err(SgFault::Protection);
         }
         for part in &self.parts {
@@ -95,6 +109,20 @@ impl SgList {
                 .map_err(|_| SgFault::Protection)?;
         }
         Ok(())
+    }
+
+    /// The first key that does not permit an access with `needed` rights at this moment: it, the address and the bytes it was named with,
+    /// and what is wrong with it.
+    #[cold]
+    pub(crate) fn fault(&self, needed: Access) -> Option<((u32, u64, u64), KeyError)> {
+        if let Some(Broken { lkey, error }) = self.broken {
+            return Some(((lkey, 0, 0), error));
+        }
+        self.parts.iter().find_map(|part| {
+            let length = u64::from(part.length);
+            let error = part.key.check(part.addr, length, needed).err()?;
+            Some(((part.key.value(), part.addr, length), error))
+        })
     }
 
     /// Copies `out.len()` bytes that begin `offset` bytes into the list.
@@ -125,7 +153,7 @@ impl SgList {
         needed: Access,
         mut visit: impl FnMut(&'a Key, usize, usize) -> Result<(), SgFault>,
     ) -> Result<(), SgFault> {
-        if self.broken {
+        if self.broken.is_some() {
             return Err(SgFault::Protection);
         }
         let mut skip = offset;

@@ -16,6 +16,8 @@ pub(crate) struct OutgoingLanes {
     lanes: Vec<OutgoingLane>,
     /// The one that was used last: most batches go where the one before went.
     latest: usize,
+    /// Something was sent on a lane that leads to ourselves, and may wait there.
+    sent_to_ourselves: bool,
     /// Whether lanes are wanted at all.
     enabled: bool,
 }
@@ -27,6 +29,8 @@ pub(crate) struct LaneSource {
     pub(crate) address: SocketAddr,
     /// The block that its queue pairs are in.
     pub(crate) block: u16,
+    /// It is offered to the link that it comes from.
+    pub(crate) ourselves: bool,
 }
 
 #[derive(Debug)]
@@ -36,6 +40,8 @@ struct OutgoingLane {
     /// What wakes the reader; it comes with its answer.
     bell: Option<BellRinger>,
     state: State,
+    /// We read it ourselves: both queue pairs are ours.
+    ourselves: bool,
     /// The ring is full, and its reader where it was.
     full: Option<Standstill>,
 }
@@ -67,6 +73,7 @@ impl OutgoingLanes {
         OutgoingLanes {
             lanes: Vec::new(),
             latest: 0,
+            sent_to_ourselves: false,
             enabled,
         }
     }
@@ -84,20 +91,24 @@ impl OutgoingLanes {
         &mut self,
         now: Time,
         to: BlockName,
-        LaneSource { address: from, block }: LaneSource,
+        source: LaneSource,
         outbox: &mut Outbox,
     ) -> io::Result<()> {
         if !outbox.is_of_our_user(to) {
             return Ok(());
         }
         let (ring, memory) = RingWriter::create()?;
-        let offer = Message::OfferLane { from, block };
+        let offer = Message::OfferLane {
+            from: source.address,
+            block: source.block,
+        };
         if outbox.post_with(to, &offer, &[memory.as_fd()])? == Delivery::Sent {
             self.lanes.push(OutgoingLane {
                 to,
                 ring,
                 bell: None,
                 state: State::Offered(now),
+                ourselves: source.ourselves,
                 full: None,
             });
         }
@@ -129,6 +140,13 @@ impl OutgoingLanes {
     pub(crate) fn is_settled(&self, now: Time, to: BlockName) -> bool {
         let state = self.find(to).map(|at| self.lanes[at].state);
         !matches!(state, Some(State::Offered(at)) if now.since(at) < CONSIDERATION)
+    }
+
+    /// Whether an open lane leads to a block at an address.
+    pub(crate) fn leads_to(&self, ip: IpAddr, block: u16) -> bool {
+        self.lanes.iter().any(|lane| {
+            lane.state == State::Open && lane.to.block.number() == block && lane.to.address.ip == ip
+        })
     }
 
     fn find(&self, to: BlockName) -> Option<usize> {
@@ -169,11 +187,22 @@ impl OutgoingLanes {
     #[inline]
     pub(crate) fn publish(&mut self, length: usize, stride: usize) {
         let lane = &mut self.lanes[self.latest];
-        if lane.ring.publish(length, stride)
-            && let Some(bell) = &lane.bell
-        {
+        let asleep = lane.ring.publish(length, stride);
+        if lane.ourselves {
+            self.sent_to_ourselves = true;
+        } else if asleep && let Some(bell) = &lane.bell {
             bell.ring();
         }
+    }
+
+    /// Whether what we sent to ourselves waits for us to read it.
+    #[inline]
+    pub(crate) fn has_unread_of_our_own(&mut self) -> bool {
+        if self.sent_to_ourselves {
+            let mut ours = self.lanes.iter().filter(|lane| lane.ourselves);
+            self.sent_to_ourselves = ours.any(|lane| !lane.ring.is_read());
+        }
+        self.sent_to_ourselves
     }
 
     /// The descriptors that must stay ours.

@@ -112,6 +112,12 @@ impl RingWriter {
         self.memory.0.word(READ).load(Ordering::Acquire)
     }
 
+    /// Whether the reader has read all that was published.
+    #[inline]
+    pub(crate) fn is_read(&self) -> bool {
+        self.memory.0.word(WRITTEN).load(Ordering::Relaxed) == self.position_of_reader()
+    }
+
     /// Whether there is room for a batch.
     #[inline]
     pub(crate) fn has_room(&mut self) -> Result<bool, Broken> {

@@ -384,6 +384,11 @@ impl Link for UdpLink {
     }
 
     #[inline]
+    fn has_packets_for_itself(&mut self) -> bool {
+        self.outgoing.has_unread_of_our_own()
+    }
+
+    #[inline]
     fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) {
         self.counters.lane_receives += self.incoming.receive(deliver);
     }
@@ -511,6 +516,10 @@ impl Presence for UdpLink {
     fn poll_notice(&mut self) -> Option<Notice> {
         let refused = self.own.poll_refusal().map(Notice::Refused);
         refused.or_else(|| self.notices.pop_front())
+    }
+
+    fn has_lane(&self, remote: IpAddr, qpn: u32) -> bool {
+        Block::of_qpn(qpn).is_some_and(|block| self.outgoing.leads_to(remote, block.number()))
     }
 
     fn lane_descriptors(&self) -> usize {

@@ -68,9 +68,11 @@ impl UdpLink {
                     udp_port,
                 } => {
                     self.routes.answered(now, who, udp_port);
+                    let ours = |block| self.claims.iter().any(|claim| claim.block() == block);
                     let from = LaneSource {
                         address: self.own.local_addr(),
                         block: self.claims.first().map_or(0, |claim| claim.block().number()),
+                        ourselves: who.address == self.address && ours(who.block),
                     };
                     self.outgoing.offer(now, who, from, &mut self.outbox);
                 }

@@ -4,9 +4,9 @@
 //! IPv6; peers are known by what they are.
 
 use super::super::protocol::datagram::Lookup;
-use crate::convert::{canonical, mapped, storage};
+use crate::convert::{canonical, len_of, mapped, storage};
 use crate::descriptor::{Audience, Descriptor};
-use libc::{c_int, socklen_t};
+use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -120,14 +120,6 @@ impl AsRawFd for Udp {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
-}
-
-fn len_of(address: SocketAddr) -> socklen_t {
-    let len = match address {
-        SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
-        SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
-    };
-    len as socklen_t
 }
 
 fn check(code: c_int) -> Result<(), Errno> {

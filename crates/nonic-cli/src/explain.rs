@@ -1,0 +1,107 @@
+//! `nonic explain`: what a status, an event, a reason or an errno means, what leads to it and what to try.
+
+use crate::output;
+use anyhow::{Result, bail};
+use nonic::explain::topics::{self, Kind, Topic};
+use serde_json::{Value, json};
+
+/// Say what a completion status, an event, a rejection or an errno means
+///
+/// Without a word, lists all there is to explain. Of a failure of your own program, NONIC_LOG=warn says more: which key, which range, which
+/// side.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A name, whole or in part (`IBV_WC_REM_ACCESS_ERR`, `rnr`, `ibv_post_send`), or a number
+    word: Option<String>,
+    /// The syndrome of a NAK, as a capture shows it (the AETH's, 0x60 to 0x7f)
+    #[arg(long, value_parser = number)]
+    syndrome: Option<u8>,
+}
+
+fn number(text: &str) -> Result<u8, std::num::ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
+    if let Some(syndrome) = arguments.syndrome {
+        let known = topics::SYNDROMES.iter().find(|(code, ..)| *code == syndrome);
+        let Some((_, meaning, status)) = known else {
+            bail!(
+                "0x{syndrome:02x} is no syndrome of a NAK; those are 0x60 (packet missing) to 0x63 (remote operational error)"
+            );
+        };
+        if !json {
+            output::line(format_args!("syndrome 0x{syndrome:02x}: {meaning}\n"))?;
+        }
+        return print(&topics::find(status), json);
+    }
+    match &arguments.word {
+        None => list(json),
+        Some(word) => {
+            let found = topics::find(word);
+            if found.is_empty() {
+                bail!("nothing is called {word}; `nonic explain` lists everything that can be explained");
+            }
+            print(&found, json)
+        }
+    }
+}
+
+fn list(json: bool) -> Result<()> {
+    if json {
+        return output::json(&topics::all().map(as_json).collect::<Vec<_>>());
+    }
+    let mut table = output::table(["KIND", "NUMBER", "NAME", "MEANING"]);
+    for topic in topics::all() {
+        let number = topic.number.map_or(String::new(), |number| number.to_string());
+        table.add_row([kind(topic.kind), &number, topic.name, topic.meaning]);
+    }
+    output::print_table(&table)
+}
+
+fn print(found: &[&Topic], json: bool) -> Result<()> {
+    if json {
+        return output::json(&found.iter().map(|topic| as_json(topic)).collect::<Vec<_>>());
+    }
+    for (index, topic) in found.iter().enumerate() {
+        if index > 0 {
+            output::line("")?;
+        }
+        let number = topic.number.map_or(String::new(), |number| {
+            format!(" ({} {number})", kind(topic.kind))
+        });
+        output::line(format_args!("{}{number}: {}", topic.name, topic.meaning))?;
+        for (title, phrases) in [("likely", topic.causes), ("try", topic.steps)] {
+            if !phrases.is_empty() {
+                output::line(format_args!("{title}:"))?;
+            }
+            phrases
+                .iter()
+                .try_for_each(|phrase| output::line(format_args!("  - {phrase}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Status => "status",
+        Kind::Event => "event",
+        Kind::Rejection => "reject",
+        Kind::Errno => "errno",
+    }
+}
+
+fn as_json(topic: &Topic) -> Value {
+    json!({
+        "kind": kind(topic.kind),
+        "name": topic.name,
+        "number": topic.number,
+        "meaning": topic.meaning,
+        "causes": topic.causes,
+        "steps": topic.steps,
+    })
+}

@@ -1,0 +1,122 @@
+//! Looking into running processes: `nonic ps`, `nonic show`, `nonic metrics`, and what `nonic top` shows live.
+//!
+//! What a process tells is a list of records ([`nonic::inspect`]); here they are asked for ([`gather`]) and written as tables, JSON
+//! or metrics. A process that is stopped, or of another user, keeps nobody waiting for the others.
+
+pub(crate) mod metrics;
+pub(crate) mod ps;
+pub(crate) mod show;
+
+use anyhow::{Context, Result, bail};
+use nonic::inspect::{Answer, InspectError, Process, Record, Request, Value};
+use serde_json::{Map, Value as Json};
+use std::time::Duration;
+
+/// Processes that are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// What processes answered.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) answers: Vec<Answer>,
+    /// Those that are there and did not answer.
+    pub(crate) silent: Vec<InspectError>,
+    /// How many are of other users.
+    pub(crate) others: usize,
+}
+
+/// Asks the processes of this user, or one of them, and waits for each no longer than `patience`.
+pub(crate) fn gather(request: Request, pid: Option<u32>, patience: Duration) -> Result<Gathered> {
+    let mut processes = nonic::inspect::processes().context("cannot read /proc/net/unix")?;
+    if let Some(pid) = pid {
+        processes.retain(|process| process.pid() == pid);
+        if processes.is_empty() {
+            bail!(
+                "no process {pid} has a device open that can be looked into; `nonic ps` lists those that have, and \
+                 NONIC_INSPECT=off hides one"
+            );
+        }
+    }
+    let mut gathered = Gathered::default();
+    for some in processes.chunks(AT_ONCE) {
+        for outcome in ask_all(some, request, patience) {
+            gathered.add(outcome);
+        }
+    }
+    gathered.answers.sort_by_key(|answer| answer.pid);
+    match pid {
+        Some(pid) if gathered.answers.is_empty() => Err(gathered.why_not(pid)),
+        _ => Ok(gathered),
+    }
+}
+
+fn ask_all(processes: &[Process], request: Request, patience: Duration) -> Vec<Result<Answer, InspectError>> {
+    std::thread::scope(|scope| {
+        let ask = |process| scope.spawn(move || Process::ask(process, request, patience));
+        let asked: Vec<_> = processes.iter().map(ask).collect();
+        // A thread that panicked has said so.
+        asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
+    })
+}
+
+impl Gathered {
+    fn add(&mut self, outcome: Result<Answer, InspectError>) {
+        match outcome {
+            Ok(answer) => self.answers.push(answer),
+            // It ended while the others were asked.
+            Err(InspectError::Gone { .. }) => {}
+            Err(InspectError::OtherUser { .. }) => self.others += 1,
+            Err(error) => self.silent.push(error),
+        }
+    }
+
+    /// Why the only process that was asked did not answer.
+    fn why_not(mut self, pid: u32) -> anyhow::Error {
+        match self.silent.pop() {
+            Some(error) => error.into(),
+            None if self.others > 0 => InspectError::OtherUser { pid }.into(),
+            None => InspectError::Gone { pid }.into(),
+        }
+    }
+
+    /// The records of a kind, each with the process it is of.
+    pub(crate) fn records<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (u32, &'a str, &'a Record)> {
+        self.answers.iter().flat_map(move |answer| {
+            let command = command_of(answer);
+            let records = answer.records.iter().filter(move |record| record.kind() == kind);
+            records.map(move |record| (answer.pid, command, record))
+        })
+    }
+
+    /// Says on standard error who did not answer, and that there are others.
+    pub(crate) fn complain(&self) {
+        use std::io::Write;
+        let mut stderr = std::io::stderr().lock();
+        for error in &self.silent {
+            // Nobody may read it.
+            let _ = writeln!(stderr, "nonic: {error}");
+        }
+    }
+}
+
+/// The name of the program that answered.
+pub(crate) fn command_of(answer: &Answer) -> &str {
+    let process = answer.records.iter().find(|record| record.kind() == "process");
+    process.map_or("", |process| process.text("command"))
+}
+
+/// A record as JSON, with the process it is of.
+fn as_json(pid: u32, command: &str, record: &Record) -> Json {
+    let mut object = Map::new();
+    object.insert("pid".to_owned(), pid.into());
+    object.insert("command".to_owned(), command.into());
+    for (name, value) in record.fields() {
+        let value = match value {
+            Value::Number(number) => Json::from(*number),
+            Value::Flag(flag) => Json::from(*flag),
+            Value::Text(text) => Json::from(text.as_str()),
+        };
+        object.insert(name.to_owned(), value);
+    }
+    Json::Object(object)
+}

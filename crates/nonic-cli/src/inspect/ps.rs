@@ -1,0 +1,101 @@
+//! `nonic ps`: the processes that have a device open, and what they hold.
+
+use super::{Gathered, as_json, gather};
+use crate::output;
+use anyhow::Result;
+use nonic::inspect::{InspectError, Request};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A process that does not answer in this time is listed as silent.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// List your processes that have a device open
+///
+/// Columns: the process and its devices, and how many queue pairs, memory keys, completion queues, connections and listeners each
+/// has. Only processes of the same user and network namespace are asked; one that is stopped is listed as silent.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
+    let gathered = gather(Request::Devices, None, PATIENCE)?;
+    if json {
+        return output::json(&document(&gathered));
+    }
+    let mut table = output::table([
+        "PID",
+        "COMMAND",
+        "DEVICE",
+        "QPS",
+        "MRS",
+        "CQS",
+        "CONNECTIONS",
+        "LISTENERS",
+        "STATE",
+    ]);
+    for (pid, command, device) in gathered.records("device") {
+        let count = |name| device.number(name).to_string();
+        let state = if device.flag("failed") { "failed" } else { "open" };
+        table.add_row([
+            pid.to_string(),
+            command.to_owned(),
+            device.text("device").to_owned(),
+            count("queue_pairs"),
+            count("memory_keys"),
+            count("completion_queues"),
+            count("connections"),
+            count("listeners"),
+            state.to_owned(),
+        ]);
+    }
+    for error in &gathered.silent {
+        let dash = || "-".to_owned();
+        table.add_row([
+            pid_of(error).to_string(),
+            command_name(pid_of(error)),
+            dash(),
+            dash(),
+            dash(),
+            dash(),
+            dash(),
+            dash(),
+            "silent".to_owned(),
+        ]);
+    }
+    output::print_table(&table)?;
+    if gathered.others > 0 {
+        output::line(format_args!("\nand {} of other users", gathered.others))?;
+    }
+    Ok(())
+}
+
+fn document(gathered: &Gathered) -> Value {
+    let devices: Vec<Value> = gathered
+        .records("device")
+        .map(|(pid, command, device)| as_json(pid, command, device))
+        .collect();
+    let silent: Vec<Value> = gathered
+        .silent
+        .iter()
+        .map(|error| json!({ "pid": pid_of(error), "why": error.to_string() }))
+        .collect();
+    json!({ "devices": devices, "silent": silent, "other_users": gathered.others })
+}
+
+fn pid_of(error: &InspectError) -> u32 {
+    match error {
+        InspectError::OtherUser { pid }
+        | InspectError::Gone { pid }
+        | InspectError::Silent { pid }
+        | InspectError::Refused { pid, .. }
+        | InspectError::Nonsense { pid }
+        | InspectError::Io { pid, .. } => *pid,
+        _ => 0,
+    }
+}
+
+/// What the kernel calls a process that does not say it itself.
+fn command_name(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}

@@ -1,0 +1,358 @@
+//! The screen: devices above, queue pairs below, or all of one queue pair.
+
+use super::model::{DeviceRow, Mode, Model, Rates, Row};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Table};
+
+/// Devices that are shown at most: queue pairs need the room.
+const MAX_DEVICES: usize = 8;
+
+const DEVICE_COLUMNS: [(&str, u16); 10] = [
+    ("PID", 8),
+    ("COMMAND", 16),
+    ("DEVICE", 12),
+    ("QPS", 7),
+    ("MRS", 6),
+    ("CQS", 6),
+    ("CONNS", 6),
+    ("TX/S", 9),
+    ("RX/S", 9),
+    ("AGAIN/S", 8),
+];
+
+const COLUMNS: [(&str, u16); 14] = [
+    ("PID", 8),
+    ("DEVICE", 10),
+    ("QPN", 8),
+    ("TYPE", 4),
+    ("STATE", 5),
+    ("ROAD", 6),
+    ("PEER", 22),
+    ("PEER QPN", 8),
+    ("SENDS", 6),
+    ("FLIGHT", 8),
+    ("TX/S", 9),
+    ("RX/S", 9),
+    ("AGAIN", 7),
+    ("RNR", 5),
+];
+
+pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
+    let devices = model.devices.len().min(MAX_DEVICES) as u16;
+    let notes = u16::from(!model.silent.is_empty() || model.others > 0);
+    let areas = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(devices + 1),
+        Constraint::Length(notes),
+        Constraint::Length(1),
+        Constraint::Min(2),
+        Constraint::Length(1),
+    ]);
+    let [head, above, note, _, below, foot] = areas.areas(frame.area());
+    frame.render_widget(Paragraph::new(headline(model)).style(bold()), head);
+    draw_devices(frame, model, above);
+    frame.render_widget(Paragraph::new(notes_of(model)), note);
+    match model.mode {
+        Mode::Details => draw_details(frame, model, below),
+        Mode::Table | Mode::Filter => draw_rows(frame, model, below),
+    }
+    frame.render_widget(Paragraph::new(footline(model)), foot);
+}
+
+fn bold() -> Style {
+    Style::default().add_modifier(Modifier::BOLD)
+}
+
+fn headline(model: &Model) -> String {
+    if !model.sampled {
+        return "nonic top: asking the processes".to_owned();
+    }
+    let (all, shown) = model.counts();
+    let mut pids: Vec<u32> = model.devices.iter().map(|device| device.pid).collect();
+    pids.dedup();
+    let arrow = if model.reversed { " reversed" } else { "" };
+    let mut text = format!(
+        "nonic top: {} {}, {all} queue pairs, by {}{arrow}",
+        pids.len(),
+        if pids.len() == 1 { "process" } else { "processes" },
+        model.sort.name()
+    );
+    if !model.filter.is_empty() {
+        text.push_str(&format!(", {shown} with `{}`", model.filter));
+    }
+    text
+}
+
+fn notes_of(model: &Model) -> String {
+    let others = match model.others {
+        0 => None,
+        others => Some(format!("{others} processes of other users are not shown")),
+    };
+    let notes: Vec<String> = model.silent.iter().cloned().chain(others).collect();
+    notes.join("; ")
+}
+
+fn footline(model: &Model) -> String {
+    match model.mode {
+        Mode::Filter => format!("filter: {}_  (Enter keeps it, Esc drops it)", model.filter),
+        Mode::Details => "Enter or Esc back, q quit".to_owned(),
+        Mode::Table => "arrows move, Enter details, s sort, r reverse, / filter, q quit".to_owned(),
+    }
+}
+
+fn draw_devices(frame: &mut Frame<'_>, model: &Model, area: Rect) {
+    let rows = model.devices.iter().take(MAX_DEVICES).map(device_cells);
+    let table = table(rows.map(ratatui::widgets::Row::new), &DEVICE_COLUMNS);
+    frame.render_widget(table, area);
+}
+
+fn device_cells(row: &DeviceRow) -> Vec<Cell<'static>> {
+    let count = |name| Cell::from(row.record.number(name).to_string());
+    let device = match row.record.flag("failed") {
+        true => format!("{} FAILED", row.record.text("device")),
+        false => row.record.text("device").to_owned(),
+    };
+    vec![
+        Cell::from(row.pid.to_string()),
+        Cell::from(row.command.clone()),
+        Cell::from(device),
+        count("queue_pairs"),
+        count("memory_keys"),
+        count("completion_queues"),
+        count("connections"),
+        Cell::from(amount(row.rates.tx_bytes)),
+        Cell::from(amount(row.rates.rx_bytes)),
+        Cell::from(amount(row.rates.retransmitted)),
+    ]
+}
+
+fn draw_rows(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
+    // One line is the header.
+    let height = usize::from(area.height.saturating_sub(1));
+    let (rows, selected) = model.window(height);
+    let rows: Vec<_> = rows
+        .enumerate()
+        .map(|(place, row)| {
+            let style = match place == selected {
+                true => Style::default().add_modifier(Modifier::REVERSED),
+                false => Style::default(),
+            };
+            ratatui::widgets::Row::new(cells(row)).style(style)
+        })
+        .collect();
+    frame.render_widget(table(rows, &COLUMNS), area);
+}
+
+fn cells(row: &Row) -> Vec<Cell<'static>> {
+    let text = |name: &str| Cell::from(dash(row.record.text(name).to_owned()));
+    let number = |name: &str| {
+        let number = row.record.get(name).map(ToString::to_string);
+        Cell::from(dash(number.unwrap_or_default()))
+    };
+    vec![
+        Cell::from(row.pid.to_string()),
+        text("device"),
+        number("qpn"),
+        text("service"),
+        text("state"),
+        text("road"),
+        text("peer"),
+        number("peer_qpn"),
+        number("send_requests"),
+        Cell::from(amount(row.record.number("in_flight_bytes") as f64)),
+        Cell::from(amount(row.rates.tx_bytes)),
+        Cell::from(amount(row.rates.rx_bytes)),
+        number("retransmitted_packets"),
+        number("rnr_naks_received"),
+    ]
+}
+
+fn table<'a>(
+    rows: impl IntoIterator<Item = ratatui::widgets::Row<'a>>,
+    columns: &[(&'static str, u16)],
+) -> Table<'a> {
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
+    let header = columns.iter().map(|(name, _)| Cell::from(*name));
+    Table::new(rows, widths)
+        .header(ratatui::widgets::Row::new(header).style(bold()))
+        .column_spacing(1)
+}
+
+fn draw_details(frame: &mut Frame<'_>, model: &Model, area: Rect) {
+    let Some(row) = model.selected_row() else {
+        frame.render_widget(Paragraph::new("it is gone"), area);
+        return;
+    };
+    let title = format!(
+        "queue pair {} of {} ({})",
+        row.record.number("qpn"),
+        row.pid,
+        row.command
+    );
+    let Rates {
+        tx_bytes,
+        rx_bytes,
+        packets,
+        retransmitted,
+    } = row.rates;
+    let rates = [
+        ("tx_bytes_per_second", tx_bytes),
+        ("rx_bytes_per_second", rx_bytes),
+        ("packets_per_second", packets),
+        ("sent_again_per_second", retransmitted),
+    ];
+    let rates = rates.map(|(name, rate)| (name.to_owned(), amount(rate)));
+    let fields = row.record.fields();
+    let fields = fields.map(|(name, value)| (name.to_owned(), dash(value.to_string())));
+    let fields: Vec<_> = fields.chain(rates).collect();
+    // As many columns as the screen needs for all of them.
+    let height = usize::from(area.height.saturating_sub(1)).max(1);
+    let mut lines = vec![Line::styled(title, bold())];
+    for line in 0..height.min(fields.len()) {
+        let columns = fields.iter().skip(line).step_by(height);
+        let columns = columns.map(|(name, value)| format!("{name:<22} {value:<20}"));
+        lines.push(Line::from(columns.collect::<Vec<_>>().join(" ")));
+    }
+    frame.render_widget(Paragraph::new(Text::from(lines)), area);
+}
+
+fn dash(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
+}
+
+/// A number with three digits or so and a letter for its size: powers of ten, as network rates are given.
+fn amount(number: f64) -> String {
+    let (scaled, letter) = match number {
+        ..1e3 => return format!("{number:.0}"),
+        1e3..1e6 => (number / 1e3, 'k'),
+        1e6..1e9 => (number / 1e6, 'M'),
+        _ => (number / 1e9, 'G'),
+    };
+    format!("{scaled:.1}{letter}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::tests::{line, sample};
+    use super::super::model::{Action, Model};
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use std::time::{Duration, Instant};
+
+    /// What is on a screen of this size, line by line, without blanks at their ends.
+    fn screen(model: &mut Model, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
+        terminal.draw(|frame| draw(frame, model)).expect("memory");
+        let buffer = terminal.backend().buffer();
+        let lines = buffer.content().chunks(usize::from(width));
+        let text =
+            |cells: &[ratatui::buffer::Cell]| cells.iter().map(|cell| cell.symbol()).collect::<String>();
+        lines.map(|cells| text(cells).trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_screen_shows_devices_queue_pairs_and_keys() {
+        let mut model = Model::default();
+        assert_eq!(screen(&mut model, 80, 10)[0], "nonic top: asking the processes");
+        let began = Instant::now();
+        model.update(sample(began, 7, &[line(17, "RTS", 0), line(18, "ERR", 0)]));
+        let later = began + Duration::from_secs(1);
+        model.update(sample(
+            later,
+            7,
+            &[line(17, "RTS", 2_500_000), line(18, "ERR", 0)],
+        ));
+        let expected = [
+            "nonic top: 1 process, 2 queue pairs, by rate",
+            "PID      COMMAND          DEVICE       QPS     MRS    CQS    CONNS  TX/S      RX/S      AGAIN/S",
+            "7        ib_write_bw      roce_lo      2       3      0      0      0         0         0",
+            "",
+            "PID      DEVICE     QPN      TYPE STATE ROAD   PEER                   PEER QPN SENDS  FLIGHT   TX/S      RX/S      AGAIN   RNR",
+            "7        roce_lo    17       rc   RTS   lane   127.0.0.1              18       3      4.1k     2.5M      0         2       1",
+            "7        roce_lo    18       rc   ERR   lane   127.0.0.1              19       4      4.1k     0         0         2       1",
+            "",
+            "arrows move, Enter details, s sort, r reverse, / filter, q quit",
+        ];
+        assert_eq!(screen(&mut model, 140, 9), expected);
+    }
+
+    #[test]
+    fn details_are_every_field_of_one_queue_pair() {
+        let mut model = Model::default();
+        model.update(sample(Instant::now(), 7, &[line(17, "RTS", 0)]));
+        model.act(Action::Enter);
+        let screen = screen(&mut model, 140, 24).join("\n");
+        for expected in [
+            "queue pair 17 of 7 (ib_write_bw)",
+            "peer_qpn               18",
+            "rnr_naks_received      1",
+            "Esc back",
+        ] {
+            assert!(screen.contains(expected), "{expected} in\n{screen}");
+        }
+    }
+
+    #[test]
+    fn who_does_not_answer_is_named() {
+        let mut model = Model::default();
+        let mut sample = sample(Instant::now(), 7, &[]);
+        sample.devices.others = 2;
+        let silent = nonic::inspect::InspectError::Silent { pid: 99 };
+        sample.devices.silent.push(silent);
+        model.update(sample);
+        let screen = screen(&mut model, 200, 10).join("\n");
+        assert!(screen.contains("process 99 does not answer"), "{screen}");
+        assert!(screen.contains("2 processes of other users"), "{screen}");
+    }
+
+    #[test]
+    fn screens_of_any_size_are_drawn() {
+        let mut model = Model::default();
+        let lines: Vec<String> = (0..50).map(|qpn| line(qpn, "RTS", 0)).collect();
+        model.update(sample(Instant::now(), 7, &lines));
+        for (width, height) in [(1, 1), (3, 2), (10, 4), (500, 3), (80, 200)] {
+            screen(&mut model, width, height);
+            model.act(Action::Enter);
+            screen(&mut model, width, height);
+        }
+    }
+
+    /// A key is answered, and a sample taken up, while a person does not notice: unoptimised, on a busy machine.
+    #[test]
+    fn ten_thousand_queue_pairs_are_sorted_and_drawn_in_a_moment() {
+        let mut model = Model::default();
+        let lines: Vec<String> = (0..10_000).map(|qpn| line(qpn, "RTS", qpn * 31 % 997)).collect();
+        let began = Instant::now();
+        model.update(sample(began, 7, &lines));
+        let next = sample(began + Duration::from_secs(1), 7, &lines);
+        let timed = |name: &str, limit: Duration, work: &mut dyn FnMut()| {
+            let began = Instant::now();
+            work();
+            let took = began.elapsed();
+            println!("{name}: {took:?}");
+            assert!(took < limit, "{name} took {took:?}");
+        };
+        let mut next = Some(next);
+        timed("taking up a sample", Duration::from_secs(1), &mut || {
+            next.take().into_iter().for_each(|sample| model.update(sample));
+        });
+        timed("sorting by another column", Duration::from_secs(1), &mut || {
+            model.act(Action::NextSort);
+        });
+        timed("drawing", Duration::from_millis(250), &mut || {
+            assert_eq!(screen(&mut model, 140, 50).len(), 50);
+        });
+    }
+
+    #[test]
+    fn amounts_are_short() {
+        let amounts = [(0.0, "0"), (999.0, "999"), (1500.0, "1.5k"), (2.5e9, "2.5G")];
+        for (number, text) in amounts {
+            assert_eq!(amount(number), text);
+        }
+    }
+}

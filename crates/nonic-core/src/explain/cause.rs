@@ -1,0 +1,135 @@
+//! Which of the events of a queue pair is the cause of its failure: those of the same moment belong together.
+
+use super::{Explanation, is_cause, requester, responder};
+use crate::qp::QpState;
+use crate::record::{FailedRequest, QpEvent, Recorded, RefusalReason};
+use crate::verbs::work::Status;
+
+/// Events of one moment, in order.
+pub(super) type Moment<'a> = &'a [Recorded];
+
+/// Why a request ended with a status of its own.
+pub(super) fn of_status(events: &[Recorded], status: Status) -> Explanation {
+    let failed =
+        |recorded: &Recorded| matches!(&recorded.event, QpEvent::Failed(failed) if failed.status == status);
+    match events.iter().rposition(failed) {
+        Some(at) => of_moment(events, at).unwrap_or_else(|| Explanation::of_status(status)),
+        None => Explanation::of_status(status),
+    }
+}
+
+/// Why a request was flushed: because the queue pair failed, for a reason of which the first failure tells.
+pub(super) fn of_flush(events: &[Recorded]) -> Explanation {
+    const FLUSHED: &str =
+        "The request was flushed: the queue pair went to the error state before it was done.";
+    match of_failure(events) {
+        Some(mut cause) => {
+            cause.happened = format!("{FLUSHED} What came first: {}", cause.happened);
+            cause
+        }
+        None => Explanation::known(
+            FLUSHED,
+            &[
+                "the program, or the end of its connection, moved the queue pair to the error state",
+                "it was posted to a queue pair that had failed before",
+            ],
+            &[
+                "look at the first completion with another status: it has the cause",
+                "if the connection was to end, expect this for every request that is still posted",
+            ],
+        ),
+    }
+}
+
+/// Why the queue pair is in error, or refused or dropped something.
+pub(super) fn of_failure(events: &[Recorded]) -> Option<Explanation> {
+    let moved = |recorded: &Recorded| matches!(recorded.event, QpEvent::Moved(QpState::Error | QpState::Sqe));
+    let at = match events.iter().rposition(moved) {
+        Some(at) => at,
+        None => events.iter().rposition(|recorded| is_cause(&recorded.event))?,
+    };
+    of_moment(events, at)
+}
+
+/// Explains what happened at the moment of this event.
+fn of_moment(events: &[Recorded], at: usize) -> Option<Explanation> {
+    let same = |recorded: &&Recorded| recorded.at == events[at].at;
+    let before = events[..at].iter().rev().take_while(same).count();
+    let after = events[at..].iter().take_while(same).count();
+    let moment = &events[at - before..at + after];
+    of_refusal(moment)
+        .or_else(|| of_failed(events, moment))
+        .or_else(|| of_device(moment))
+}
+
+/// A request of the peer was refused or dropped.
+fn of_refusal(moment: Moment<'_>) -> Option<Explanation> {
+    moment.iter().rev().find_map(|recorded| match &recorded.event {
+        QpEvent::Refused(refused) if refused.reason == RefusalReason::ReceiveKey => {
+            Some(responder::receive_key(local_fault(moment)))
+        }
+        QpEvent::Refused(refused) => Some(responder::refused(refused)),
+        QpEvent::Dropped(kind, reason) => Some(responder::dropped(*kind, *reason)),
+        _ => None,
+    })
+}
+
+/// A request of this side failed.
+fn of_failed(events: &[Recorded], moment: Moment<'_>) -> Option<Explanation> {
+    let failed = moment.iter().rev().find_map(|recorded| match &recorded.event {
+        QpEvent::Failed(failed) => Some(&**failed),
+        _ => None,
+    })?;
+    let is_receive = failed.remote.is_none() && failed.opcode as u8 >= 128;
+    Some(match failed.status {
+        Status::LocalProtection if is_receive => responder::receive_key(local_fault(moment)),
+        Status::RetryExceeded => no_answer(events, failed, moment),
+        _ => requester::failed(failed, local_fault(moment)),
+    })
+}
+
+/// The peer did not answer; but perhaps it had said before that it waits for another packet.
+fn no_answer(events: &[Recorded], failed: &FailedRequest, moment: Moment<'_>) -> Explanation {
+    let request = named(failed);
+    let other = events.iter().rev().find_map(|recorded| match recorded.event {
+        QpEvent::PeerExpectsOther { expected, first } => Some((expected, first)),
+        _ => None,
+    });
+    let answered = moment.iter().rev().find_map(|recorded| match recorded.event {
+        QpEvent::TimedOut { answered, .. } => Some(answered),
+        _ => None,
+    });
+    match other {
+        Some((expected, first)) => requester::other_psn(&request, expected, first),
+        None => requester::no_answer(&request, answered.unwrap_or(false)),
+    }
+}
+
+fn of_device(moment: Moment<'_>) -> Option<Explanation> {
+    moment.iter().rev().find_map(|recorded| match recorded.event {
+        QpEvent::QueueOverflow => Some(requester::queue_overflow()),
+        QpEvent::DeviceFailed => Some(requester::device_failed()),
+        QpEvent::Terminated(code) => Some(requester::terminated(code, false)),
+        QpEvent::PeerTerminated(code) => Some(requester::terminated(code, true)),
+        _ => None,
+    })
+}
+
+fn local_fault(moment: Moment<'_>) -> Option<&crate::record::LocalFault> {
+    moment.iter().rev().find_map(|recorded| match &recorded.event {
+        QpEvent::LocalFault(fault) => Some(&**fault),
+        _ => None,
+    })
+}
+
+/// What a request of this side was, for a sentence: `the WRITE of 64 bytes to 0x1000 with rkey 0x7`.
+pub(super) fn named(failed: &FailedRequest) -> String {
+    let opcode = super::event::opcode_name(failed.opcode);
+    match failed.remote {
+        Some((va, rkey)) => format!(
+            "the {opcode} of {} bytes, wr_id {}, at the peer's address {va:#x} with rkey {rkey:#x}",
+            failed.length, failed.wr_id
+        ),
+        None => format!("the {opcode} of {} bytes, wr_id {}", failed.length, failed.wr_id),
+    }
+}

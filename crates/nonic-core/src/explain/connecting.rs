@@ -1,0 +1,52 @@
+//! Why two ends did not come together.
+
+use super::{Explanation, topics};
+use nonic_wire::cm::RejectReason;
+
+impl Explanation {
+    /// The peer rejected a connection for the reason of this number.
+    pub fn of_rejection(reason: u16) -> Self {
+        let text = RejectReason(reason).text();
+        let happened = format!("The peer rejected the connection: {text} (reason {reason}).");
+        match topics::of_rejection(reason) {
+            Some(topic) => Explanation::known(happened, topic.causes, topic.steps),
+            None => Explanation::known(
+                happened,
+                &["the two sides do not offer the same"],
+                &["look at what the peer's program and its device offer"],
+            ),
+        }
+    }
+
+    /// The peer did not answer a request to connect.
+    pub fn of_unreachable() -> Self {
+        Explanation::known(
+            "The peer did not answer the request to connect.",
+            &[
+                "no RDMA program runs there, or its device has another address",
+                "a firewall drops UDP port 4791 (iWARP: the TCP port), in either direction",
+                "its program neither accepts nor rejects",
+            ],
+            &[
+                "try `nonic ping` between the two addresses, and `nonic doctor` on both hosts",
+                "open UDP port 4791 in both directions",
+            ],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_named_with_what_to_do_about_it() {
+        let said = Explanation::of_rejection(8).to_string();
+        assert!(
+            said.contains("nobody listens there (reason 8)") && said.contains("start the listener"),
+            "{said}"
+        );
+        let said = Explanation::of_rejection(33).to_string();
+        assert!(said.contains("flow label") && said.contains("Try:"), "{said}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Events of a queue pair as phrases.
+
+use crate::record::QpEvent;
+use crate::verbs::work::CompletionOpcode;
+use std::fmt;
+
+/// What a work request is called.
+pub(super) fn opcode_name(opcode: CompletionOpcode) -> &'static str {
+    match opcode {
+        CompletionOpcode::Send => "SEND",
+        CompletionOpcode::Write => "WRITE",
+        CompletionOpcode::Read => "READ",
+        CompletionOpcode::CompareSwap => "compare-and-swap",
+        CompletionOpcode::FetchAdd => "fetch-and-add",
+        CompletionOpcode::BindWindow => "binding of a memory window",
+        CompletionOpcode::LocalInvalidate => "LOCAL_INV",
+        CompletionOpcode::Flush => "FLUSH",
+        CompletionOpcode::AtomicWrite => "ATOMIC_WRITE",
+        CompletionOpcode::Recv | CompletionOpcode::RecvWriteWithImmediate => "receive",
+    }
+}
+
+impl fmt::Display for QpEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QpEvent::Moved(state) => write!(f, "went to {state}"),
+            QpEvent::NoReceive => f.write_str("a message found no receive; the peer is to come again"),
+            QpEvent::PeerNotReady { retries_left: None } => f.write_str("the peer has no receive"),
+            QpEvent::PeerNotReady {
+                retries_left: Some(left),
+            } => write!(f, "the peer has no receive; {left} retries left"),
+            QpEvent::PeerMissesPacket(psn) => {
+                write!(f, "the peer misses packet {}: sent again from there", psn.value())
+            }
+            QpEvent::PeerExpectsOther { expected, first } => write!(
+                f,
+                "the peer expects packet {}, the first one sent was {}",
+                expected.value(),
+                first.value()
+            ),
+            QpEvent::Silence => f.write_str("no answer for longer than usual: sending again"),
+            QpEvent::TimedOut { retries_left, .. } => {
+                write!(f, "no answer within the timeout; {retries_left} retries left")
+            }
+            QpEvent::PeerRefused(code) => write!(f, "the peer refused a request: {code:?}"),
+            QpEvent::PeerTerminated(code) => write!(f, "the peer ended the stream: {code}"),
+            QpEvent::Terminated(code) => write!(f, "ended the stream: {code}"),
+            QpEvent::Refused(refused) => {
+                write!(f, "refused the peer's {}: {:?}", refused.kind, refused.reason)
+            }
+            QpEvent::Dropped(kind, reason) => write!(f, "dropped the peer's {kind}: {reason:?}"),
+            QpEvent::LocalFault(fault) => write!(f, "{}", super::requester::local_fault(fault)),
+            QpEvent::Failed(failed) => write!(
+                f,
+                "{} {} failed: {}",
+                opcode_name(failed.opcode),
+                failed.wr_id,
+                failed.status
+            ),
+            QpEvent::QueueOverflow => f.write_str("the completion queue overflowed"),
+            QpEvent::DeviceFailed => f.write_str("the device failed"),
+        }
+    }
+}

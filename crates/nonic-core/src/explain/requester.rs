@@ -1,0 +1,167 @@
+//! Why a request of this side failed: what the peer said of it, or that it said nothing.
+
+use super::cause::named;
+use super::{Explanation, topics};
+use crate::record::{FailedRequest, LocalFault};
+use crate::verbs::memory::KeyError;
+use crate::verbs::work::Status;
+use nonic_wire::Psn;
+use nonic_wire::iwarp::TerminateCode;
+
+/// A request failed, for what a NAK said or for what a key of this side does not permit.
+pub(super) fn failed(failed: &FailedRequest, fault: Option<&LocalFault>) -> Explanation {
+    let request = named(failed);
+    let topic = topics::of_status(failed.status);
+    let mut explanation = Explanation::known(String::new(), topic.causes, topic.steps);
+    explanation.happened = match failed.status {
+        Status::RemoteAccess => format!(
+            "The peer refused {request}: its key does not cover or permit the access (remote access error)."
+        ),
+        Status::RemoteInvalidRequest => {
+            format!("The peer refused {request} as malformed or not allowed (remote invalid request).")
+        }
+        Status::RemoteOperation => {
+            format!("The peer could not carry out {request} (remote operation error).")
+        }
+        Status::RnrRetryExceeded => {
+            format!(
+                "The peer had no receive posted for {request}, however often it was tried (RNR retries exceeded)."
+            )
+        }
+        Status::LocalProtection | Status::WindowBind | Status::LocalQpOperation => match fault {
+            Some(fault) => return local(&request, fault),
+            None => format!("This side could not carry out {request}: {}.", topic.meaning),
+        },
+        _ => format!("It was {request}: {}.", topic.meaning),
+    };
+    explanation
+}
+
+/// A key of this side does not permit what a request needs.
+fn local(request: &str, fault: &LocalFault) -> Explanation {
+    let steps: &[&str] = match fault.error {
+        KeyError::Rights => &[
+            "register the memory with LOCAL_WRITE if a READ, an atomic or a receive fills it, with MW_BIND if windows are bound to it",
+        ],
+        KeyError::Domain => {
+            &["register the memory in the protection domain that the queue pair was created in"]
+        }
+        KeyError::Bounds => {
+            &["check address and length of the scatter/gather element against what was registered"]
+        }
+        KeyError::Revoked => &["deregister memory only after the completions of all requests that use it"],
+        KeyError::Unknown => &["use the lkey that registration returned, of the same device"],
+        KeyError::NotInvalidatable => &["only memory windows of type 2 can be invalidated"],
+        _ => &["look at the window and the region it is bound to"],
+    };
+    let happened = format!("This side could not carry out {request}: {}.", local_fault(fault));
+    Explanation::known(happened, &[], steps)
+}
+
+/// What is wrong with a key of this side, as a phrase.
+pub(super) fn local_fault(fault: &LocalFault) -> String {
+    let lkey = fault.lkey;
+    match (fault.error, &fault.key) {
+        (KeyError::Unknown, _) => format!("there is no key {lkey:#x} here"),
+        (KeyError::Revoked, _) => format!("the key {lkey:#x} was valid and has been revoked"),
+        (KeyError::Domain, _) => {
+            format!("the key {lkey:#x} belongs to another protection domain than the queue pair")
+        }
+        (KeyError::Rights, Some(key)) => format!(
+            "the key {lkey:#x} does not permit the local NIC to do that; it permits {:?}",
+            key.access
+        ),
+        (KeyError::Bounds, Some(key)) => format!(
+            "{} bytes at {:#x} are out of bounds of the key {lkey:#x}, which covers {} bytes from {:#x}",
+            fault.length, fault.addr, key.length, key.iova
+        ),
+        (error, _) => format!("the key {lkey:#x}: {error}"),
+    }
+}
+
+/// What is known of a peer that did not answer.
+pub(super) fn no_answer(request: &str, answered: bool) -> Explanation {
+    let (what, causes, steps): (_, &[&str], &[&str]) = match answered {
+        true => (
+            "it had answered before and fell silent",
+            &[
+                "the peer's process has ended, was killed or is stopped",
+                "its queue pair was destroyed or is in error, which makes it deaf",
+                "the network loses nearly everything, or the way to the peer is gone",
+            ],
+            &[
+                "see whether the peer's process lives, and what it says of its queue pair",
+                "if it only was slow, raise the timeout or `retry_cnt`",
+                "look for loss: `nonic ping`, the counter `retransmitted_packets`, NONIC_PCAP",
+            ],
+        ),
+        false => (
+            "it has never answered",
+            &[
+                "a firewall drops UDP port 4791 on the way, in either direction",
+                "the address, GID index or queue pair number of the peer is wrong",
+                "the peer's queue pair is not in RTR yet, or is connected to another queue pair or address",
+                "the first packet sequence numbers do not agree: this side's `sq_psn` must be the peer's `rq_psn`",
+            ],
+            &[
+                "try `nonic ping` between the two addresses, and `nonic doctor` on both hosts",
+                "open UDP port 4791 in both directions",
+                "print what both sides set for GID, QPN and PSN, and compare",
+            ],
+        ),
+    };
+    Explanation::known(
+        format!("The peer did not answer {request} within all retries (transport retries exceeded): {what}."),
+        causes,
+        steps,
+    )
+}
+
+/// The peer waits for another packet than was sent first.
+pub(super) fn other_psn(request: &str, expected: Psn, first: Psn) -> Explanation {
+    Explanation::known(
+        format!(
+            "The peer did not execute {request} within all retries (transport retries exceeded): it is there, but expects packet \
+             sequence number {} while this side began with {} (PSN mismatch).",
+            expected.value(),
+            first.value()
+        ),
+        &[],
+        &["set this side's `sq_psn` to the peer's `rq_psn`, and the other way round"],
+    )
+}
+
+pub(super) fn queue_overflow() -> Explanation {
+    Explanation::known(
+        "A completion queue was full and a completion was lost (CQ overrun): every queue pair that reports there is in error.",
+        &["more requests were outstanding than the completion queue has room for"],
+        &[
+            "create the completion queue for all sends and receives that may be outstanding on all its queue pairs",
+            "poll more often",
+        ],
+    )
+}
+
+pub(super) fn device_failed() -> Explanation {
+    Explanation::known(
+        "The device has failed: it can neither send nor receive any more.",
+        &["the process closed descriptors that are not its own, as daemons do when they start"],
+        &[
+            "open the device after closing inherited descriptors",
+            "open the device again",
+        ],
+    )
+}
+
+/// An iWARP stream was ended by one of the two.
+pub(super) fn terminated(code: TerminateCode, by_peer: bool) -> Explanation {
+    let happened = match by_peer {
+        true => format!("The peer ended the stream with a Terminate: {code}."),
+        false => format!("This side ended the stream with a Terminate: {code}."),
+    };
+    Explanation::known(
+        happened,
+        &[],
+        &["look at the side that sent it: what it refused is in its own explanation"],
+    )
+}

@@ -1,0 +1,14 @@
+//! What people see of an iWARP queue pair who look into a running process.
+
+use super::queue_pair::IwarpQueuePair;
+use crate::qp::QueuePairView;
+
+impl IwarpQueuePair {
+    /// What it is at.
+    pub(crate) fn view(&self) -> QueuePairView {
+        QueuePairView {
+            iwarp: true,
+            ..QueuePairView::of_common(&self.common, self.send_queue_len())
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What happened to queue pairs lately, for whoever wants to know or to explain it.
+
+use super::Nic;
+use crate::explain::Explanation;
+use crate::record::Recorded;
+use crate::verbs::work::Status;
+use nonic_wire::Qpn;
+
+impl Nic {
+    /// The last events of a queue pair, the oldest first; none if there is no such queue pair.
+    pub fn recorded(&self, qpn: Qpn) -> impl DoubleEndedIterator<Item = &Recorded> {
+        self.recorder.of(qpn)
+    }
+
+    /// Why a request of the queue pair ended with this status; without one, why the queue pair failed. `None` if neither has anything to
+    /// explain: the status is success, or nothing went wrong.
+    pub fn explain(&self, qpn: Qpn, status: Option<Status>) -> Option<Explanation> {
+        Explanation::of(status, self.recorder.of(qpn))
+    }
+
+    /// From now on, [`Nic::poll_recorded`] tells of every event of every queue pair.
+    pub fn tell_recorded(&mut self) {
+        self.recorder.tell();
+    }
+
+    /// The next event that nobody was told of, if [`Nic::tell_recorded`] was called.
+    pub fn poll_recorded(&mut self) -> Option<(Qpn, Recorded)> {
+        self.recorder.poll()
+    }
+
+    /// Whether there is one.
+    pub fn has_recorded(&self) -> bool {
+        self.recorder.has_untold()
+    }
+}

@@ -1,0 +1,43 @@
+//! What a NIC shows to people who look into a running process: its queue pairs, a portion at a time.
+//!
+//! Whoever has the NIC keeps others from it meanwhile, and a NIC may have a million queue pairs. So nobody is shown all of
+//! them in one call; what changes between two calls is seen in part or not at all.
+
+use super::Nic;
+use crate::qp::QueuePairView;
+
+impl Nic {
+    /// Shows the queue pairs in the `slots` slots from `from` on. Answers where to go on, `None` at the end: a slot may be
+    /// empty, so fewer than `slots` queue pairs need not be the end.
+    pub fn view_queue_pairs(
+        &self,
+        from: usize,
+        slots: usize,
+        show: &mut dyn FnMut(QueuePairView),
+    ) -> Option<usize> {
+        // Slots of RoCE's come first, those of iWARP's behind them.
+        let roce = self.qps.capacity();
+        let all = roce + self.streams.slots();
+        let end = from.saturating_add(slots.max(1)).min(all);
+        for slot in from..end {
+            match slot.checked_sub(roce) {
+                None => {
+                    if let Some(qp) = self.qps.get(slot) {
+                        show(qp.view(&self.peers));
+                    }
+                }
+                Some(slot) => {
+                    if let Some(qp) = self.streams.get(slot) {
+                        show(qp.view());
+                    }
+                }
+            }
+        }
+        (end < all).then_some(end)
+    }
+
+    /// How many queue pairs there are.
+    pub fn queue_pair_count(&self) -> usize {
+        self.queue_pairs()
+    }
+}

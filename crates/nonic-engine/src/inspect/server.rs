@@ -1,0 +1,232 @@
+//! The thread that answers: it sleeps until somebody of this user asks, and never touches the data path but to look.
+//!
+//! One conversation at a time, each with an end: a request is short and must come soon, an answer that nobody reads is given
+//! up. Who is of another user is hung up on without a word, and not so fast that it keeps a processor busy.
+
+use super::answer;
+use super::gate::Gate;
+use super::name::ProcessName;
+use super::record::Line;
+use super::request::{END, GREETING, MAX_REQUEST, REFUSAL, Request};
+use crate::eventfd::EventFd;
+use crate::host::abstract_name;
+use crate::os::descriptors::InternalFd;
+use crate::os::poller::timespec;
+use crate::os::signals::with_signals_blocked;
+use crate::socket::peer_credentials;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Conversations that may wait to be taken.
+const BACKLOG: i32 = 16;
+/// A request must be whole after this.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(1);
+/// Who reads nothing of an answer for so long is given up.
+const READER_PATIENCE: Duration = Duration::from_secs(2);
+/// No answer takes longer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait after somebody was hung up on, or could not be taken.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Answers are formatted and sent; the deepest call writes a line of text.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Lists the devices that are open.
+pub(super) type Devices = fn() -> Vec<Arc<Gate>>;
+
+/// A thread that answers, until it is stopped.
+pub(super) struct Server {
+    stop: Arc<EventFd>,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    pub(super) fn start(name: &ProcessName, devices: Devices) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let listener = InternalFd::from(listener);
+        rustix::net::bind(&listener, &abstract_name(name)?)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        let stop = Arc::new(EventFd::internal()?);
+        let answering = Answering {
+            listener,
+            stop: Arc::clone(&stop),
+            devices,
+        };
+        let builder = std::thread::Builder::new()
+            .name("nonic-inspect".to_owned())
+            .stack_size(STACK_BYTES);
+        let thread = with_signals_blocked(|| builder.spawn(move || answering.run()))?;
+        Ok(Server { stop, thread })
+    }
+
+    /// Ends the thread and waits for its end, which does not take long: whatever it waits for, it waits for this as well.
+    pub(super) fn stop(self) {
+        // A program that has closed the descriptor has a thread that sleeps for ever.
+        if self.stop.signal().is_ok() {
+            // If it panicked it has said so.
+            let _ = self.thread.join();
+        }
+    }
+
+    /// Forgets a thread that is not of this process: a child of `fork` has none of its parent's.
+    pub(super) fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+/// What the thread has.
+struct Answering {
+    listener: InternalFd,
+    stop: Arc<EventFd>,
+    devices: Devices,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        // A child of `fork` may have the socket too: whoever asks is to be refused, not to wait for an answer.
+        if !self.listener.is_lost() {
+            // It listens; there is no other reason to fail.
+            let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        }
+    }
+}
+
+/// Why the thread goes on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Woken {
+    Ready,
+    TimedOut,
+    /// The process has no device any more, or the program closed our descriptors.
+    Stopped,
+}
+
+impl Answering {
+    fn run(&self) {
+        loop {
+            match self.wait(&self.listener, PollFlags::IN, None) {
+                Woken::Ready => {}
+                Woken::TimedOut => continue,
+                Woken::Stopped => return,
+            }
+            if self.listener.is_lost() {
+                // The number is the program's by now, and so are those who connect there.
+                return;
+            }
+            match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(line) => {
+                    let line = InternalFd::from(line);
+                    if !is_of_our_user(&line) || self.converse(&line).is_err() {
+                        drop(line);
+                        self.pause();
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.pause(),
+                // It is no socket of ours any more.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn pause(&self) {
+        self.wait(&self.stop, PollFlags::IN, Some(PAUSE));
+    }
+
+    /// Sleeps until the descriptor is ready, the thread is to end, or the time is over.
+    fn wait(&self, fd: &impl AsFd, wanted: PollFlags, timeout: Option<Duration>) -> Woken {
+        let timeout = timeout.map(timespec);
+        let mut fds = [PollFd::new(fd, wanted), PollFd::new(&*self.stop, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => Woken::TimedOut,
+            // Whoever goes on finds out that nothing is there.
+            Err(Errno::INTR) => Woken::Ready,
+            Err(_) => Woken::Stopped,
+            Ok(_) if !fds[1].revents().is_empty() => Woken::Stopped,
+            Ok(_) if fds[0].revents().contains(PollFlags::NVAL) => Woken::Stopped,
+            Ok(_) => Woken::Ready,
+        }
+    }
+
+    fn converse(&self, line: &InternalFd) -> io::Result<()> {
+        let deadline = Instant::now() + ANSWER_PATIENCE;
+        let request = match Request::parse(&self.read_request(line)?) {
+            Ok(request) => request,
+            Err(reason) => return self.refuse(line, reason, deadline),
+        };
+        self.write(line, &format!("{GREETING}\n"), deadline)?;
+        let mut sink = |text: &str| self.write(line, text, deadline);
+        match answer::answer(request, &(self.devices)(), &mut sink) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.refuse(
+                line,
+                "a thread of the program keeps the device; ask again",
+                deadline,
+            ),
+            Err(error) => Err(error),
+            Ok(()) => self.write(line, &format!("{END}\n"), deadline),
+        }
+    }
+
+    fn refuse(&self, line: &InternalFd, reason: &str, deadline: Instant) -> io::Result<()> {
+        let mut out = String::new();
+        Line::new(&mut out, REFUSAL).text("reason", reason).end();
+        self.write(line, &out, deadline)
+    }
+
+    /// The first line, without its end.
+    fn read_request(&self, line: &InternalFd) -> io::Result<Vec<u8>> {
+        let deadline = Instant::now() + REQUEST_PATIENCE;
+        let mut request = Vec::with_capacity(MAX_REQUEST);
+        loop {
+            let mut bytes = [0; MAX_REQUEST];
+            let room = MAX_REQUEST - request.len();
+            match rustix::net::recv(line, &mut bytes[..room], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((length, _)) => request.extend_from_slice(&bytes[..length]),
+                Err(Errno::AGAIN | Errno::INTR) => self.wait_until(line, PollFlags::IN, deadline)?,
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(end) = request.iter().position(|byte| *byte == b'\n') {
+                request.truncate(end);
+                return Ok(request);
+            }
+            if request.len() == MAX_REQUEST {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
+
+    fn write(&self, line: &InternalFd, text: &str, deadline: Instant) -> io::Result<()> {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            match rustix::net::send(line, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(length) => rest = &rest[length..],
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    let patience = deadline.min(Instant::now() + READER_PATIENCE);
+                    self.wait_until(line, PollFlags::OUT, patience)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_until(&self, line: &InternalFd, wanted: PollFlags, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.wait(line, wanted, Some(left)) {
+            Woken::Ready => Ok(()),
+            Woken::TimedOut => Err(io::ErrorKind::TimedOut.into()),
+            Woken::Stopped => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+}
+
+fn is_of_our_user(line: &InternalFd) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    peer_credentials(line).is_ok_and(|peer| peer.uid == own)
+}

@@ -1,0 +1,154 @@
+//! What is told of what happens: to the subscriber of `tracing` that the program has, or on standard error if `NONIC_LOG` says so.
+//!
+//! Nobody is told anything by default, and then a place that tells costs one relaxed load. Nothing is told of a packet that is as it should
+//! be: what the core finds worth writing down ([`nonic_core::record`]) is what is told of queue pairs. Without the feature `tracing` all of
+//! this is nothing.
+//!
+//! Targets are `nonic::` and a part: `device`, `qp`, `cm`, `memory`, `direct`, `verbs`. `warn` is a failure with its explanation, `info` a change of
+//! state or a connection, `debug` a packet out of the ordinary.
+
+#[cfg(feature = "tracing")]
+mod filter;
+#[cfg(feature = "tracing")]
+mod standard_error;
+
+use nonic_core::cm::CmEvent;
+use nonic_core::record::{QpEvent, Recorded};
+use nonic_core::{Explanation, Nic, PostError, QpState, Qpn};
+use nonic_settings::{Environment, SettingError};
+use std::fmt::Display;
+
+/// Tells something: `tell!(WARN, "nonic::qp", "queue pair {qpn}: …")`.
+macro_rules! tell {
+    ($level:ident, $target:literal, $($message:tt)+) => {{
+        #[cfg(feature = "tracing")]
+        tracing::event!(target: $target, tracing::Level::$level, $($message)+);
+        #[cfg(not(feature = "tracing"))]
+        let _ = || { let _ = format_args!($($message)+); };
+    }};
+}
+pub(crate) use tell;
+
+/// Does as `NONIC_LOG` says, once for the process: standard error is told what the filter lets through. A program that has a subscriber of its
+/// own keeps it.
+pub(crate) fn install(environment: &Environment) -> Result<(), SettingError> {
+    #[cfg(feature = "tracing")]
+    if let Some(setting) = environment.text(&nonic_settings::LOG) {
+        let filter = filter::Filter::from_setting(setting)?;
+        // Only the first can be set, which may be the program's.
+        let _ = tracing::subscriber::set_global_default(standard_error::StandardError::new(filter));
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = environment;
+    Ok(())
+}
+
+/// Tells what the NIC has written down since it was asked last.
+#[cold]
+pub(crate) fn tell_recorded(nic: &mut Nic) {
+    while let Some((qpn, recorded)) = nic.poll_recorded() {
+        if anybody_listens() {
+            tell_event(nic, qpn, &recorded);
+        }
+    }
+}
+
+/// Whether anything at all is told to anybody: one relaxed load.
+fn anybody_listens() -> bool {
+    #[cfg(feature = "tracing")]
+    return tracing::level_filters::LevelFilter::current() != tracing::level_filters::LevelFilter::OFF;
+    #[cfg(not(feature = "tracing"))]
+    false
+}
+
+fn tell_event(nic: &Nic, qpn: Qpn, recorded: &Recorded) {
+    let Recorded { event, times, .. } = recorded;
+    let qpn = qpn.value();
+    match event {
+        QpEvent::Moved(QpState::Error | QpState::Sqe) => {
+            tell!(INFO, "nonic::qp", "queue pair {qpn:#08x} {event}");
+            if let Some(explanation) = nic.explain(Qpn::new(qpn), None) {
+                tell!(WARN, "nonic::qp", "queue pair {qpn:#08x} failed. {explanation}");
+            }
+        }
+        QpEvent::Moved(_) => tell!(INFO, "nonic::qp", "queue pair {qpn:#08x} {event}"),
+        // A sender that does not know better may go on for long.
+        QpEvent::Dropped(..) if times.is_power_of_two() => {
+            if let Some(explanation) = nic.explain(Qpn::new(qpn), None) {
+                tell!(
+                    WARN,
+                    "nonic::qp",
+                    "queue pair {qpn:#08x}, {times} times. {explanation}"
+                );
+            }
+        }
+        _ => tell!(DEBUG, "nonic::qp", "queue pair {qpn:#08x}: {event}"),
+    }
+}
+
+/// Tells what became of a connection.
+pub(crate) fn tell_connection(event: &CmEvent) {
+    match event {
+        CmEvent::Request(request) => {
+            let peer = request.route.remote;
+            tell!(INFO, "nonic::cm", "{peer} wants to connect");
+        }
+        CmEvent::Response(response) => {
+            let id = response.connection.0;
+            tell!(INFO, "nonic::cm", "connection {id:#010x}: accepted by the peer");
+        }
+        CmEvent::Established { connection, .. } => {
+            tell!(
+                INFO,
+                "nonic::cm",
+                "connection {:#010x}: established",
+                connection.0
+            );
+        }
+        CmEvent::Rejected {
+            connection, reason, ..
+        } => {
+            let explanation = Explanation::of_rejection(reason.0);
+            tell!(
+                WARN,
+                "nonic::cm",
+                "connection {:#010x}: {explanation}",
+                connection.0
+            );
+        }
+        CmEvent::Unreachable { connection, .. } => {
+            let explanation = Explanation::of_unreachable();
+            tell!(
+                WARN,
+                "nonic::cm",
+                "connection {:#010x}: {explanation}",
+                connection.0
+            );
+        }
+        CmEvent::Disconnected {
+            connection, cause, ..
+        } => tell!(
+            INFO,
+            "nonic::cm",
+            "connection {:#010x}: over ({cause:?})",
+            connection.0
+        ),
+        _ => {}
+    }
+}
+
+/// Tells why a verb refused a call, of which the program sees an errno.
+pub fn refused_call(error: &dyn Display) {
+    tell!(WARN, "nonic::verbs", "a call was refused: {error}");
+}
+
+/// The same of a request that was not taken. That a queue is full is how programs find out when to take completions: that alone is no news,
+/// and it may happen often.
+pub fn refused_post(error: PostError) {
+    match error {
+        PostError::SendQueueFull | PostError::Receive(_) => {
+            tell!(DEBUG, "nonic::verbs", "{}", Explanation::of_post(error));
+        }
+        _ => tell!(WARN, "nonic::verbs", "{}", Explanation::of_post(error)),
+    }
+}

@@ -1,0 +1,26 @@
+//! Ladder diagrams: what several ends did and sent each other, from the top down in time.
+//!
+//! A [`Ladder`] is the value: ends, and [`Event`]s in the order of time. Two renderers show it, [`terminal`] and [`svg`];
+//! [`Selection`] chooses what of it is shown. [`CaptureDrawer`] makes one of a capture: RoCEv2 packets with what they repeat,
+//! leave out and refuse, and iWARP's messages on their TCP connections. Whoever knows more than a capture does, as the
+//! simulator does, makes one itself, with the words of [`describe`] and the judgement of [`Sequences`].
+//!
+//! No file is opened and no clock is read here. Nothing panics on what a capture holds.
+
+#![forbid(unsafe_code)]
+
+mod capture;
+mod ends;
+mod iwarp;
+mod model;
+mod packet;
+mod selection;
+mod sequence;
+pub mod svg;
+pub mod terminal;
+
+pub use capture::CaptureDrawer;
+pub use model::{Arrival, Event, EventKind, Ladder, Tone};
+pub use packet::{Description, describe};
+pub use selection::{Keep, Selection};
+pub use sequence::{Sequences, Verdict};

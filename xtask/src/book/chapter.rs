@@ -1,0 +1,127 @@
+//! A chapter as text: which commands it has, which pictures, and where its links lead.
+
+/// What of a chapter can be checked.
+#[derive(Debug, Default)]
+pub(super) struct Chapter {
+    pub(super) examples: Vec<Example>,
+    pub(super) pictures: Vec<Picture>,
+    /// Files that it links to, relative to it.
+    pub(super) links: Vec<String>,
+}
+
+/// A command to be pasted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Example {
+    /// Where it stands.
+    pub(super) line: usize,
+    pub(super) command: String,
+    /// What it answers, if it is meant to fail.
+    pub(super) refusal: Option<String>,
+}
+
+/// A picture, and how it is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Picture {
+    pub(super) file: String,
+    pub(super) command: String,
+}
+
+impl Chapter {
+    pub(super) fn parse(text: &str) -> Self {
+        let mut chapter = Chapter::default();
+        let mut fence: Option<String> = None;
+        for (index, line) in text.lines().enumerate() {
+            match (&fence, line.trim_start().strip_prefix("```")) {
+                (None, Some(language)) => fence = Some(language.trim().to_owned()),
+                (Some(_), Some(_)) => fence = None,
+                (Some(language), None) if language == "console" => chapter.read_console(index + 1, line),
+                (Some(_), None) => {}
+                (None, None) => chapter.read_prose(line),
+            }
+        }
+        chapter
+    }
+
+    fn read_console(&mut self, line: usize, text: &str) {
+        if let Some(command) = text.strip_prefix("$ ") {
+            self.examples.push(Example {
+                line,
+                command: command.to_owned(),
+                refusal: None,
+            });
+        } else if let Some(example) = self.examples.last_mut()
+            && example.refusal.is_none()
+            && text.starts_with("nonic: ")
+        {
+            // Complaints of the command begin like this, and end it.
+            example.refusal = Some(text.trim_end_matches('…').trim_end().to_owned());
+        }
+    }
+
+    fn read_prose(&mut self, line: &str) {
+        if let Some(comment) = line.trim().strip_prefix("<!-- picture ")
+            && let Some((file, command)) = comment.trim_end_matches("-->").split_once(": ")
+        {
+            self.pictures.push(Picture {
+                file: file.to_owned(),
+                command: command.trim().to_owned(),
+            });
+            return;
+        }
+        for link in line.split("](").skip(1) {
+            let Some((target, _)) = link.split_once(')') else {
+                continue;
+            };
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                self.links.push(file.to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+See [errors](reference/errors.md#memory), [RFC](https://example.org) and [above](#here).
+
+<!-- picture lost.svg: nonic sim --draw=lost.svg -->
+![a lost packet](pictures/lost.svg)
+
+```console
+$ nonic devices
+a table
+$ nonic ping nowhere
+nonic: there is no such host…
+```
+
+```rust
+let text = \"$ nonic is not run here\";
+```
+";
+
+    #[test]
+    fn commands_pictures_and_links_are_found() {
+        let chapter = Chapter::parse(TEXT);
+        let example = |line, command: &str, refusal: Option<&str>| Example {
+            line,
+            command: command.to_owned(),
+            refusal: refusal.map(str::to_owned),
+        };
+        assert_eq!(
+            chapter.examples,
+            [
+                example(7, "nonic devices", None),
+                example(9, "nonic ping nowhere", Some("nonic: there is no such host"))
+            ]
+        );
+        let picture = Picture {
+            file: "lost.svg".to_owned(),
+            command: "nonic sim --draw=lost.svg".to_owned(),
+        };
+        assert_eq!(chapter.pictures, [picture]);
+        assert_eq!(chapter.links, ["reference/errors.md", "pictures/lost.svg"]);
+    }
+}
