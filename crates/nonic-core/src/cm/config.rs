@@ -15,6 +15,10 @@ pub struct CmConfig {
     pub response_timeout: u8,
     /// How often a message is repeated before the peer is given up.
     pub max_cm_retries: u8,
+    /// How often, besides, it is sent again before the first answer is overdue: a lost message should not cost seconds.
+    pub early_repeats: u8,
+    /// How long to wait for the first of these; each that follows takes twice as long.
+    pub early_pause: Duration,
     /// How long a peer at whose port nobody listens is asked again, from its first refusal on, before the program is told.
     /// Programs exist that agree to connect and then begin to listen; with a slower stack the other side never noticed.
     pub unserved_grace: Duration,
@@ -58,6 +62,8 @@ impl Default for CmConfig {
             id_block: None,
             response_timeout: 20,
             max_cm_retries: 15,
+            early_repeats: 3,
+            early_pause: Duration::from_millis(250),
             unserved_grace: Duration::ZERO,
             unserved_pause: Duration::from_millis(10),
             max_refused_retries: 10,

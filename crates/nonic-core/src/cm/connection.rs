@@ -2,6 +2,7 @@
 
 use super::config::CmConfig;
 use super::params::{AcceptParams, CmError, ConnectParams, ListenerId, RejectParams};
+use super::repetition::Repetition;
 use super::state::CmState;
 use crate::roce::qp1::Route;
 use crate::time::Time;
@@ -54,6 +55,7 @@ pub(super) struct Connection {
     pub(super) unserved_grace: Duration,
     /// Until when it is asked again where nobody listens; known from the first refusal on.
     pub(super) unserved_until: Option<Time>,
+    pub(super) repetition: Repetition,
     /// How often it is asked again of a host that refuses messages; `None` while it does not.
     pub(super) refused_retries_left: Option<u8>,
     pub(super) timewait: Duration,
@@ -88,7 +90,8 @@ impl Connection {
         (asking + waiting).max(config.linger)
     }
 
-    pub(super) fn mra(&self, config: &CmConfig) -> Mra {
+    /// An MRA in answer to a message that came again at this time.
+    pub(super) fn mra(&self, now: Time, config: &CmConfig) -> Mra {
         Mra {
             local_comm_id: self.local_id,
             remote_comm_id: self.remote_id,
@@ -96,7 +99,11 @@ impl Connection {
                 Role::Active => Subject::Rep,
                 Role::Passive => Subject::Req,
             },
-            service_timeout: config.service_timeout,
+            service_timeout: if self.is_early(now) {
+                config.response_timeout
+            } else {
+                config.service_timeout
+            },
             private_data: PrivateData::default(),
         }
     }

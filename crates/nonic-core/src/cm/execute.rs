@@ -4,6 +4,7 @@ use super::config::CmConfig;
 use super::connection::{Connection, Role};
 use super::event::{CmEvent, ConnectResponse, Disconnect, SidrResponse};
 use super::params::ConnectionId;
+use super::repetition::Repetition;
 use super::state::{CmNotice, CmReply, CmState, CmTransition, Input, cm_transition};
 use super::{Cm, RemoteId};
 use crate::roce::qp1::{ManagementDatagram, Route};
@@ -22,7 +23,9 @@ impl Cm {
             transaction_id: connection.transaction_id,
             message,
         };
-        let deadline = now + connection.patience;
+        let deadline = connection
+            .repetition
+            .first(now, connection.patience, &self.config);
         let route = connection.route;
         connection.last = Some(Box::new(mad));
         self.connections.insert(id, connection);
@@ -44,15 +47,16 @@ impl Cm {
         }
         let (state, address) = (connection.state, connection.route.remote);
         let refused = connection.refused_retries_left.is_some();
+        let free = !refused && connection.repetition.free;
         let left = connection
             .refused_retries_left
             .as_mut()
             .unwrap_or(&mut connection.retries_left);
         let input = match state {
             CmState::TimeWait | CmState::Answered => Input::Expired,
-            _ if *left == 0 => Input::Exhausted,
+            _ if *left == 0 && !free => Input::Exhausted,
             _ => {
-                *left -= 1;
+                *left -= u8::from(!free);
                 self.counters.retries += 1;
                 Input::Timeout
             }
@@ -79,7 +83,7 @@ impl Cm {
         else {
             return false;
         };
-        let outgoing = self.outgoing(id, row.send, incoming, given);
+        let outgoing = self.outgoing(now, id, row.send, incoming, given);
         let event = self.event(id, row.tell, input, incoming);
         self.remember(id, row, outgoing);
         let wait = self.hold(id, row);
@@ -118,7 +122,10 @@ impl Cm {
             return false;
         };
         connection.held = false;
-        let (route, deadline) = (connection.route, now + connection.patience);
+        let deadline = connection
+            .repetition
+            .first(now, connection.patience, &self.config);
+        let route = connection.route;
         let request = connection.last.as_deref().copied();
         self.pace.goes(route.remote);
         self.set_deadline(id, Some(deadline));
@@ -143,6 +150,7 @@ impl Cm {
     /// The message to send, whole.
     fn outgoing(
         &mut self,
+        now: Time,
         id: u32,
         send: CmReply,
         incoming: Option<&CmMad>,
@@ -153,7 +161,7 @@ impl Cm {
             CmReply::Nothing => return None,
             CmReply::Again => return connection.last.as_deref().copied(),
             CmReply::Given => given?,
-            CmReply::Mra => Message::Mra(connection.mra(&self.config)),
+            CmReply::Mra => Message::Mra(connection.mra(now, &self.config)),
             CmReply::RejConsumer => Message::Rej(connection.rej(RejectReason::CONSUMER_DEFINED)),
             CmReply::RejStale => Message::Rej(connection.rej(RejectReason::STALE_CONN)),
             CmReply::RejUnknown => Message::Rej(connection.rej(RejectReason::INVALID_COMM_ID)),
@@ -308,6 +316,9 @@ impl Cm {
         } else {
             self.unanswered.remove(&(connection.route.remote, id));
         }
+        if changed {
+            connection.repetition = Repetition::new(now);
+        }
         if changed && before == CmState::Answered {
             self.lingering -= 1;
         }
@@ -396,21 +407,21 @@ fn deadline(
             if input == Input::Timeout && connection.refused_retries_left.is_some() {
                 Some(now + config.refused_pause)
             } else if input == Input::Timeout {
-                Some(now + connection.patience)
+                Some(connection.repetition.next(now, connection.patience, config))
             } else if input == Input::Unserved {
-                // Asking again is not for want of an answer: it costs none of those attempts.
                 connection.unserved_until = Some(connection.unserved_until(now));
-                connection.retries_left = connection.retries_left.saturating_add(1);
+                connection.repetition.again(now);
                 Some(now + config.unserved_pause)
             } else if changed {
                 connection.retries_left = connection.max_retries;
-                Some(now + connection.patience)
+                Some(connection.repetition.first(now, connection.patience, config))
             } else {
                 connection.deadline
             }
         }
         CmState::MraReqReceived | CmState::MraRepReceived => {
             // Each costs an attempt: nobody is kept waiting for ever.
+            connection.repetition.free = false;
             connection.retries_left = connection.retries_left.saturating_sub(1);
             let exponent = match incoming.map(|mad| mad.message) {
                 Some(Message::Mra(mra)) => mra.service_timeout,

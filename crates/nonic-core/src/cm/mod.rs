@@ -57,6 +57,7 @@ mod listeners;
 mod pace;
 mod params;
 mod refusing;
+mod repetition;
 mod request;
 mod state;
 mod unreachable;
@@ -80,6 +81,7 @@ use nonic_wire::cm::{CmMad, Message, ServiceId, SidrRep, SidrReq};
 use nonic_wire::{Qpn, Service};
 use pace::Pace;
 use refusing::RefusingHosts;
+use repetition::Repetition;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -167,7 +169,7 @@ impl Cm {
     pub fn connect(&mut self, now: Time, params: &ConnectParams<'_>) -> Result<ConnectionId, CmError> {
         let local_id = self.fresh_id()?;
         let message = req(local_id, &self.config, params)?;
-        let mut connection = self.connection(CmState::ReqSent, Role::Active, params.route, local_id);
+        let mut connection = self.connection(now, CmState::ReqSent, Role::Active, params.route, local_id);
         connection.service = params.service;
         connection.service_id = params.service_id;
         connection.local_qpn = params.qpn;
@@ -276,7 +278,7 @@ impl Cm {
             service_id: params.service_id,
             private_data: behind_header(params.ip, params.private_data)?,
         });
-        let mut connection = self.connection(CmState::SidrReqSent, Role::Active, params.route, local_id);
+        let mut connection = self.connection(now, CmState::SidrReqSent, Role::Active, params.route, local_id);
         connection.datagram = true;
         connection.service = Service::Ud;
         connection.service_id = params.service_id;
@@ -418,7 +420,7 @@ impl Cm {
         u64::from(self.entropy.next_u32()) << 32 | u64::from(self.entropy.next_u32())
     }
 
-    fn connection(&self, state: CmState, role: Role, route: Route, local_id: u32) -> Connection {
+    fn connection(&self, now: Time, state: CmState, role: Role, route: Route, local_id: u32) -> Connection {
         Connection {
             state,
             role,
@@ -441,6 +443,7 @@ impl Cm {
             retries_left: self.config.max_cm_retries,
             unserved_grace: self.config.unserved_grace,
             unserved_until: None,
+            repetition: Repetition::new(now),
             refused_retries_left: None,
             timewait: self.config.timewait_min,
             deadline: None,

@@ -64,7 +64,7 @@ impl Cm {
             return Ok(());
         }
         let id = self.fresh_id().map_err(|_| RejectReason::NO_RESOURCES)?;
-        let mut connection = self.connection(CmState::ReqReceived, Role::Passive, route, id);
+        let mut connection = self.connection(now, CmState::ReqReceived, Role::Passive, route, id);
         connection.remote_id = req.local_comm_id;
         connection.transaction_id = mad.transaction_id;
         connection.service_id = req.service_id;
@@ -98,7 +98,7 @@ impl Cm {
             self.deliver(now, Some(id), Input::SidrReq, mad);
             return;
         }
-        if let Err(status) = self.try_sidr_request(route, mad, req, remote) {
+        if let Err(status) = self.try_sidr_request(now, route, mad, req, remote) {
             self.counters.refused += 1;
             let rep = SidrRep {
                 request_id: req.request_id,
@@ -116,6 +116,7 @@ impl Cm {
 
     fn try_sidr_request(
         &mut self,
+        now: Time,
         route: Route,
         mad: &CmMad,
         req: &SidrReq,
@@ -130,7 +131,7 @@ impl Cm {
             return Ok(());
         }
         let id = self.fresh_id().map_err(|_| SidrStatus::NO_QP)?;
-        let mut connection = self.connection(CmState::SidrReqReceived, Role::Passive, route, id);
+        let mut connection = self.connection(now, CmState::SidrReqReceived, Role::Passive, route, id);
         connection.remote_id = req.request_id;
         connection.transaction_id = mad.transaction_id;
         connection.service_id = req.service_id;

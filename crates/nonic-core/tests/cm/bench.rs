@@ -24,6 +24,7 @@ pub(crate) fn config() -> CmConfig {
         packet_lifetime: 5,
         service_timeout: 14,
         max_cm_retries: 3,
+        early_repeats: 0,
         timewait_min: Duration::from_millis(20),
         linger: Duration::from_millis(50),
         ..CmConfig::default()

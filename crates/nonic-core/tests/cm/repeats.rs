@@ -13,6 +13,7 @@ fn a_repeated_request_does_not_reach_the_program_again_but_asks_for_time() {
     pair.server.receive(&req);
     let theirs = pair.server.request().connection;
     for _ in 0..3 {
+        pair.server.pass(PATIENCE);
         pair.server.receive(&req);
         assert_eq!(pair.server.events(), []);
         let mra = expect_message!(pair.server.sent_one(), Mra);
@@ -101,6 +102,7 @@ fn a_request_that_comes_late_is_rejected_while_its_connection_is_remembered() {
 fn waiting_for_a_slow_program_takes_as_long_as_it_said() {
     let (mut pair, ours, _) = Pair::requested();
     pair.client.pass(PATIENCE);
+    pair.server.pass(PATIENCE);
     let req = pair.client.sent_one();
     pair.server.receive(&req);
     let mra = pair.server.sent_one();

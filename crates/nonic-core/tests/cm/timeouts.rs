@@ -28,6 +28,105 @@ fn a_request_is_repeated_as_often_as_configured_and_then_given_up() {
     client.expect_empty();
 }
 
+/// As [`config`], and a lost message is sent again soon.
+fn eager() -> CmConfig {
+    CmConfig {
+        early_repeats: 2,
+        early_pause: EARLY,
+        ..config()
+    }
+}
+
+const EARLY: Duration = Duration::from_micros(500);
+
+#[test]
+fn a_lost_request_is_sent_again_soon_and_the_peer_given_up_no_sooner() {
+    let mut client = Side::with(CLIENT, 1, eager());
+    client.connect(SERVER);
+    let req = client.sent_one();
+    for pause in [EARLY, 2 * EARLY, PATIENCE - 3 * EARLY, PATIENCE, PATIENCE] {
+        client.pass(pause - Duration::from_nanos(1));
+        client.silent();
+        client.pass(Duration::from_nanos(1));
+        assert_eq!(client.sent_one(), req);
+        assert_eq!(client.events(), []);
+    }
+    client.pass(PATIENCE);
+    assert!(matches!(client.event(), CmEvent::Unreachable { .. }));
+}
+
+#[test]
+fn early_repetitions_end_with_the_first_wait() {
+    let config = CmConfig {
+        early_repeats: 200,
+        ..eager()
+    };
+    let mut client = Side::with(CLIENT, 1, config);
+    client.connect(SERVER);
+    client.sent_one();
+    client.pass(PATIENCE - Duration::from_nanos(1));
+    client.sent();
+    for _ in 0..3 {
+        client.pass(Duration::from_nanos(1));
+        client.sent_one();
+        client.pass(PATIENCE - Duration::from_nanos(1));
+        client.silent();
+    }
+}
+
+#[test]
+fn a_lost_reply_and_a_lost_goodbye_are_sent_again_soon() {
+    let mut client = Side::with(CLIENT, 1, eager());
+    let mut server = Side::with(SERVER, 2, eager());
+    server.listen();
+    let ours = client.connect(SERVER);
+    server.receive(&client.sent_one());
+    let theirs = server.request().connection;
+    server.accept(theirs);
+    let rep = server.sent_one();
+    server.pass(EARLY);
+    assert_eq!(server.sent_one(), rep);
+    client.receive(&rep);
+    client.events();
+    client.establish(ours);
+    server.receive(&client.sent_one());
+    server.events();
+    client.cm.disconnect(client.now, ours, &[]).expect("connected");
+    let dreq = client.sent_one();
+    client.pass(EARLY);
+    assert_eq!(client.sent_one(), dreq);
+    server.receive(&dreq);
+    client.receive(&server.sent_one());
+    client.expect_state(ours, CmState::TimeWait);
+}
+
+#[test]
+fn whoever_repeats_a_request_early_is_asked_for_little_time() {
+    let mut client = Side::with(CLIENT, 1, eager());
+    let mut server = Side::new(SERVER, 2);
+    server.listen();
+    client.connect(SERVER);
+    let req = client.sent_one();
+    server.receive(&req);
+    server.request();
+    server.pass(EARLY);
+    server.receive(&req);
+    let early = server.sent_one();
+    assert_eq!(
+        expect_message!(early, Mra).service_timeout,
+        config().response_timeout
+    );
+    // Nothing is sent early to somebody who has asked for time.
+    client.pass(EARLY / 2);
+    client.receive(&early);
+    client.pass(PATIENCE);
+    client.silent();
+    server.pass(PATIENCE);
+    server.receive(&req);
+    let late = expect_message!(server.sent_one(), Mra);
+    assert_eq!(late.service_timeout, config().service_timeout);
+}
+
 #[test]
 fn a_program_with_little_patience_gives_up_sooner_and_never_later() {
     for (patience, repeated) in [

@@ -125,6 +125,8 @@ impl Plan {
         let pauses = prng.pick(&[0, 0, 1, 3]);
         plan.cm.unserved_pause = Duration::from_micros(prng.range(10, 3_000));
         plan.cm.unserved_grace = pauses * plan.cm.unserved_pause;
+        plan.cm.early_repeats = prng.pick(&[0, 1, 3]);
+        plan.cm.early_pause = Duration::from_micros(prng.range(50, 1_000));
         plan
     }
 

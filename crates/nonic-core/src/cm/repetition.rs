@@ -1,0 +1,69 @@
+//! When a message that gets no answer is sent again.
+//!
+//! Both sides agree on how long an answer may take: as Linux has it, 4.4 s. For so long a single lost message would hold
+//! up a connection. So during the first of these waits a message is sent a few times more, each time after twice the
+//! pause. To a peer that is merely slow this is a message it knows already, which costs it an MRA at most. None of these
+//! counts as an attempt: a peer is given up no sooner and no later than without them.
+
+use super::config::CmConfig;
+use super::connection::Connection;
+use super::state::CmState;
+use crate::time::Time;
+use std::time::Duration;
+
+/// Where a connection stands with the message it has sent last.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Repetition {
+    /// When its state began: for one that waits for an answer, when the message was first sent.
+    pub(super) since: Time,
+    /// Early ones made, or about to be.
+    early: u8,
+    /// The next one costs no attempt.
+    pub(super) free: bool,
+}
+
+impl Repetition {
+    pub(super) fn new(since: Time) -> Self {
+        Repetition {
+            since,
+            early: 0,
+            free: false,
+        }
+    }
+
+    /// The message is sent now; when it is sent again.
+    pub(super) fn first(&mut self, now: Time, patience: Duration, config: &CmConfig) -> Time {
+        *self = Repetition::new(now);
+        self.next(now, patience, config)
+    }
+
+    /// It is sent again now; when it is the next time.
+    pub(super) fn next(&mut self, now: Time, patience: Duration, config: &CmConfig) -> Time {
+        let whole = self.since + patience;
+        let early = now + config.early_pause * (1 << self.early.min(16));
+        self.free = self.early < config.early_repeats && early < whole;
+        if self.free {
+            self.early += 1;
+            early
+        } else if now < whole {
+            whole
+        } else {
+            now + patience
+        }
+    }
+
+    /// The peer was there and nobody listened: asking it again is not for want of an answer, and all begins anew.
+    pub(super) fn again(&mut self, now: Time) {
+        *self = Repetition::new(now);
+        self.free = true;
+    }
+}
+
+impl Connection {
+    /// Whether a repeated message comes sooner than its sender promised to wait, as the early ones do. It is answered, since
+    /// its sender may have reason to doubt that anybody is here; but there is no need to ask it for much time.
+    pub(super) fn is_early(&self, now: Time) -> bool {
+        matches!(self.state, CmState::ReqReceived | CmState::RepReceived)
+            && now.since(self.repetition.since) < self.patience / 2
+    }
+}
