@@ -69,9 +69,15 @@ fn one(
     let Shape::Connected(connected) = &case.shape else {
         bail!("it does not connect");
     };
-    let capture = Capture::start(veth_pair)?;
+    let mut capture = Capture::start(veth_pair, case.program)?;
     connected::run(topology, nonic, connected)?;
     let text = capture.dissect()?;
+    check(&text, messages).inspect_err(|_| capture.keep = true)?;
+    Ok(text.matches("Good CRC32").count())
+}
+
+/// Whether all is there and nothing is wrong.
+fn check(text: &str, messages: &[&str]) -> Result<()> {
     for complaint in COMPLAINTS {
         let line = text.lines().find(|line| line.contains(complaint));
         ensure!(line.is_none(), "tshark says: {}", line.unwrap_or_default().trim());
@@ -83,18 +89,20 @@ fn one(
             "tshark sees no {message}"
         );
     }
-    Ok(text.matches("Good CRC32").count())
+    Ok(())
 }
 
 /// Writes down what passes between the namespaces.
 struct Capture {
     tcpdump: Child,
     file: PathBuf,
+    /// For somebody to look at.
+    keep: bool,
 }
 
 impl Capture {
-    fn start(veth_pair: &VethPair) -> Result<Self> {
-        let file = std::env::temp_dir().join(format!("nonic-dissect-{}.pcap", std::process::id()));
+    fn start(veth_pair: &VethPair, program: &str) -> Result<Self> {
+        let file = std::env::temp_dir().join(format!("nonic-dissect-{program}-{}.pcap", std::process::id()));
         let _ = std::fs::remove_file(&file);
         let here = RunAs {
             namespace: Some(&veth_pair.left),
@@ -119,7 +127,11 @@ impl Capture {
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start tcpdump")?;
-        let capture = Self { tcpdump, file };
+        let capture = Self {
+            tcpdump,
+            file,
+            keep: false,
+        };
         // The file's own header is written when the interface is open.
         let deadline = Instant::now() + PATIENCE;
         while std::fs::metadata(&capture.file).map_or(0, |file| file.len()) < 24 {
@@ -130,7 +142,7 @@ impl Capture {
     }
 
     /// What tshark makes of it.
-    fn dissect(mut self) -> Result<String> {
+    fn dissect(&mut self) -> Result<String> {
         // Asked to end, it writes the rest.
         let process = self.tcpdump.id().to_string();
         Command::new("kill")
@@ -145,6 +157,9 @@ impl Capture {
                 "--disable-heuristic",
                 "smb_direct_iwarp",
             ])
+            // Segments may overtake each other between two processors. Without this, what follows one that was overtaken is
+            // taken for the beginning of an FPDU.
+            .args(["-o", "tcp.reassemble_out_of_order:TRUE"])
             .args(["-O", "iwarp_mpa,iwarp_ddp_rdmap", "-r"])
             .arg(&self.file)
             .output()
@@ -162,6 +177,10 @@ impl Drop for Capture {
     fn drop(&mut self) {
         let _ = self.tcpdump.kill();
         let _ = self.tcpdump.wait();
-        let _ = std::fs::remove_file(&self.file);
+        if self.keep {
+            eprintln!("the capture is kept: {}", self.file.display());
+        } else {
+            let _ = std::fs::remove_file(&self.file);
+        }
     }
 }
