@@ -22,21 +22,12 @@ const ARRIVAL_ROW: f64 = 9.0;
 const SLOPE: f64 = 6.0;
 
 const STYLES: [LineStyle; 5] = [
-    style("request", Hue::BLUE, 1.6),
-    style("answer", Hue::GREY, 1.3),
-    style("program", Hue::VIOLET, 1.3),
-    style("trouble", Hue::RED, 1.8),
-    style("bar", Hue::GREY, 1.0),
+    LineStyle::new("request", Hue::BLUE, 1.6),
+    LineStyle::new("answer", Hue::GREY, 1.3),
+    LineStyle::new("program", Hue::VIOLET, 1.3),
+    LineStyle::new("trouble", Hue::RED, 1.8),
+    LineStyle::new("bar", Hue::GREY, 1.0),
 ];
-
-const fn style(class: &'static str, hue: Hue, width: f64) -> LineStyle {
-    LineStyle {
-        class,
-        hue,
-        width,
-        is_bold: false,
-    }
-}
 
 /// The picture, as the text of an SVG file.
 #[must_use]

@@ -51,6 +51,18 @@ pub struct LineStyle {
     pub is_bold: bool,
 }
 
+impl LineStyle {
+    /// Lines whose names are in ordinary type.
+    pub const fn new(class: &'static str, hue: Hue, width: f64) -> Self {
+        LineStyle {
+            class,
+            hue,
+            width,
+            is_bold: false,
+        }
+    }
+}
+
 /// Which end of a text is where it is put.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Anchor {

@@ -40,8 +40,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) one_host: Topology<'a>,
     /// Missing without root.
     pub(crate) two_hosts: Option<Topology<'a>>,
-    /// Less of everything.
-    pub(crate) quick: bool,
+    /// How long to measure, as a multiple of what gives a steady figure.
+    pub(crate) scale: f64,
 }
 
 impl Bench<'_> {
@@ -80,7 +80,7 @@ impl Bench<'_> {
     }
 
     fn bare(&self, which: bare::Loop, probe: &Probe, topology: &Topology<'_>) -> Result<Raw> {
-        let duration = Duration::from_millis(if self.quick { 50 } else { 250 });
+        let duration = Duration::from_millis(250).mul_f64(self.scale);
         let (server, client) = (&topology.server, &topology.client);
         let value = bare::measure(which, probe.size, duration, server, client, topology.address)?;
         Ok(match which {
@@ -142,7 +142,7 @@ impl Bench<'_> {
         if test == "lat" {
             client.args(["--iterations", &self.trips(probe.size).to_string()]);
         } else {
-            client.args(["--duration", if self.quick { "100ms" } else { "500ms" }]);
+            client.args(["--duration", &format!("{}ms", self.scaled(500))]);
         }
         let printed = pair(server, client, ready(port), topology)?;
         let line = printed.lines().find(|line| line.starts_with('{'));
@@ -260,8 +260,7 @@ impl Bench<'_> {
         {
             return Err(Absence::NotInstalled(package));
         }
-        let turns = if self.quick { 50 } else { 200 };
-        self.pingpong(transport, "all", turns, topology)
+        self.pingpong(transport, "all", self.scaled(200), topology)
             .map_err(|error| Absence::Failed(format!("{error:#}")))
     }
 
@@ -272,13 +271,17 @@ impl Bench<'_> {
             8193..=65536 => 3_000,
             _ => 500,
         };
-        if self.quick { trips / 10 } else { trips }
+        self.scaled(trips)
     }
 
     /// Messages of a bandwidth test: at most a gigabyte.
     fn messages(&self, size: usize) -> usize {
         let messages = ((1 << 30) / size).clamp(200, 60_000);
-        if self.quick { messages / 10 } else { messages }
+        self.scaled(messages)
+    }
+
+    fn scaled(&self, count: usize) -> usize {
+        (count as f64 * self.scale) as usize
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod stats;
 pub(crate) mod svg;
 mod table;
 mod verdict;
+mod watched;
 
 use crate::dist::{self, Dist};
 use crate::host::{Sysctl, VethPair, is_root};
@@ -60,6 +61,9 @@ pub(crate) struct Options {
     /// Write performance.md and its plots to this folder
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "docs", conflicts_with = "only")]
     report: Option<PathBuf>,
+    /// What it costs to be watched: only perftest, with `nonic top` running and without it
+    #[arg(long, conflicts_with_all = ["report", "guest", "only", "json"])]
+    watched: bool,
     /// Also beside Linux's rxe, in a guest: minutes more
     #[arg(long)]
     guest: bool,
@@ -86,8 +90,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         nonic: dist.nonic(),
         one_host: topologies.as_ref().map_or_else(|| topology::here(), |all| all[0]),
         two_hosts: topologies.as_ref().map(|all| all[1]),
-        quick: options.quick,
+        scale: if options.quick { 0.1 } else { 1.0 },
     };
+    if options.watched {
+        return watched::run(bench, if options.quick { 1 } else { options.rounds });
+    }
     let machine = Machine::here(&dist.root, options.folder.is_none().then(commit).flatten());
     let whole = Duration::try_from_secs_f64(options.minutes * 60.0).context("not a number of minutes")?;
     // Plots take longer for a round, and less depends on them.

@@ -53,18 +53,8 @@ const FRAME: Frame = Frame {
 };
 
 const STYLES: [LineStyle; 2] = [
-    LineStyle {
-        class: "samples",
-        hue: Hue::BLUE,
-        width: 2.0,
-        is_bold: false,
-    },
-    LineStyle {
-        class: "percentile",
-        hue: Hue::RED,
-        width: 1.2,
-        is_bold: false,
-    },
+    LineStyle::new("samples", Hue::BLUE, 2.0),
+    LineStyle::new("percentile", Hue::RED, 1.2),
 ];
 
 /// The plot, as the text of an SVG file: the share of samples by latency, and where the percentiles are.

@@ -22,20 +22,11 @@ const NAME_HEIGHT: f64 = 20.0;
 
 /// By the place of a run; those behind look like the last.
 const STYLES: [LineStyle; 4] = [
-    style("s0", Hue::RED, 2.4),
-    style("s1", Hue::BLUE, 1.6),
-    style("s2", Hue::VIOLET, 1.6),
-    style("s3", Hue::GREY, 1.6),
+    LineStyle::new("s0", Hue::RED, 2.4),
+    LineStyle::new("s1", Hue::BLUE, 1.6),
+    LineStyle::new("s2", Hue::VIOLET, 1.6),
+    LineStyle::new("s3", Hue::GREY, 1.6),
 ];
-
-const fn style(class: &'static str, hue: Hue, width: f64) -> LineStyle {
-    LineStyle {
-        class,
-        hue,
-        width,
-        is_bold: false,
-    }
-}
 
 fn class_of(run: usize) -> &'static str {
     STYLES[run.min(STYLES.len() - 1)].class

@@ -1,0 +1,134 @@
+//! What it costs to be watched: perftest alone, and with `nonic top` running beside it.
+//!
+//! Each round measures alone, watched and alone again, in changing order. The two figures alone differ by chance only, so their
+//! ratio shows what a difference has to exceed to mean something. `top` asks ten times as often as by default, on a terminal of its
+//! own. It is one more process on the machine, and where two processes that poll have all the processors, that shows too.
+
+use super::measure::{Absence, Bench};
+use super::probe::{Place, Probe, Quantity, Subject};
+use super::stats::{Summary, ratios};
+use crate::host::install;
+use anyhow::{Context, Result, bail};
+use std::process::{Child, Stdio};
+
+/// Long enough that each run is asked many times.
+const SCALE: f64 = 25.0;
+const INTERVAL: &str = "100ms";
+
+const PROBES: [Probe; 2] = [
+    Probe {
+        subject: Subject::Perftest {
+            program: "ib_write_bw",
+            events: false,
+        },
+        size: 65536,
+        quantity: Quantity::Bandwidth,
+        place: Place::OneHost,
+    },
+    Probe {
+        subject: Subject::Perftest {
+            program: "ib_send_lat",
+            events: false,
+        },
+        size: 64,
+        quantity: Quantity::Time,
+        place: Place::OneHost,
+    },
+];
+
+/// The ways, in the order of the first round.
+const ALONE: usize = 0;
+const WATCHED: usize = 1;
+const ALONE_AGAIN: usize = 2;
+
+/// Measures and tells.
+pub(super) fn run(bench: Bench<'_>, rounds: u32) -> Result<()> {
+    install(&[
+        ("/usr/bin/ib_write_bw", "perftest"),
+        ("/usr/bin/script", "bsdutils"),
+    ])?;
+    let bench = Bench {
+        scale: bench.scale * SCALE,
+        ..bench
+    };
+    println!(
+        "medians of {rounds} rounds (least to most); ratios are watched : alone, and alone again : alone"
+    );
+    for probe in PROBES {
+        let mut found = [const { Vec::new() }; 3];
+        for round in 0..rounds as usize {
+            for step in 0..found.len() {
+                let way = (round + step) % found.len();
+                let watcher = (way == WATCHED).then(|| Watcher::start(&bench)).transpose()?;
+                found[way].push(Some(figure(&bench, &probe)?));
+                watcher.map_or(Ok(()), Watcher::end)?;
+            }
+        }
+        let shown = |values: &[f64], show: &dyn Fn(f64) -> String| {
+            Summary::of(values).map_or_else(
+                || "–".to_owned(),
+                |all| format!("{} ({} to {})", show(all.median), show(all.least), show(all.most)),
+            )
+        };
+        let times = |value: f64| format!("{value:.3} ×");
+        let alone: Vec<f64> = found[ALONE].iter().flatten().copied().collect();
+        println!("{}", probe.name());
+        println!(
+            "  alone        {}",
+            shown(&alone, &|value| probe.quantity.show(value))
+        );
+        println!(
+            "  watched      {}",
+            shown(&ratios(&found[WATCHED], &found[ALONE]), &times)
+        );
+        println!(
+            "  alone again  {}",
+            shown(&ratios(&found[ALONE_AGAIN], &found[ALONE]), &times)
+        );
+    }
+    Ok(())
+}
+
+fn figure(bench: &Bench<'_>, probe: &Probe) -> Result<f64> {
+    match bench.measure(probe) {
+        Ok(figure) => Ok(figure.value),
+        Err(Absence::NotInstalled(package)) => bail!("{} is missing: install {package}", probe.name()),
+        Err(Absence::NeedsRoot) => bail!("needs root"),
+        Err(Absence::Failed(complaint)) => bail!("{}: {complaint}", probe.name()),
+    }
+}
+
+/// `nonic top` on a terminal of its own.
+struct Watcher(Child);
+
+impl Watcher {
+    fn start(bench: &Bench<'_>) -> Result<Self> {
+        let line = format!("{} top --interval {INTERVAL}", bench.nonic.display());
+        let mut script = bench.one_host.client.command("script".as_ref());
+        script.args(["--quiet", "--flush", "--return", "--command", &line, "/dev/null"]);
+        script
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        Ok(Self(script.spawn().context("cannot start script")?))
+    }
+
+    /// Presses the key that leaves; whether it was well until then.
+    fn end(mut self) -> Result<()> {
+        use std::io::Write as _;
+        if let Some(mut keys) = self.0.stdin.take() {
+            keys.write_all(b"q").context("`nonic top` had ended")?;
+            keys.flush()?;
+            let status = self.0.wait()?;
+            anyhow::ensure!(status.success(), "`nonic top` ended with {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
