@@ -5,6 +5,20 @@
 //! leave out and refuse, and iWARP's messages on their TCP connections. Whoever knows more than a capture does, as the
 //! simulator does, makes one itself, with the words of [`describe`] and the judgement of [`Sequences`].
 //!
+//! ```
+//! use nonic_ladder::{CaptureDrawer, svg, terminal};
+//!
+//! # let capture = nonic_wire::pcapng::PcapngWriter::new(Vec::new()).unwrap().into_inner();
+//! let mut drawer = CaptureDrawer::new();
+//! drawer.handle(&capture)?; // pcap or pcapng, in pieces of any size
+//! let ladder = drawer.finish();
+//! for line in terminal::render(&ladder, terminal::Screen { width: 80, colour: false }) {
+//!     println!("{line}");
+//! }
+//! assert!(svg::render(&ladder).starts_with("<svg"));
+//! # Ok::<(), nonic_wire::pcap::PcapError>(())
+//! ```
+//!
 //! No file is opened and no clock is read here. Nothing panics on what a capture holds.
 
 #![forbid(unsafe_code)]

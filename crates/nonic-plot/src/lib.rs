@@ -3,6 +3,14 @@
 //! A [`Drawing`] is a file in the making, an [`Axis`] says where a value is on it, and a [`Frame`] is the rectangle between two
 //! axes. What is drawn, and where, is up to whoever draws: this is no charting library and knows nothing of what is plotted.
 //!
+//! ```
+//! use nonic_plot::{Anchor, Drawing};
+//!
+//! let mut drawing = Drawing::new("Half a round trip", (400.0, 100.0), 16.0, &[]);
+//! drawing.text((16.0, 60.0), Anchor::Start, "1.53 µs");
+//! assert!(drawing.finish().starts_with("<svg"));
+//! ```
+//!
 //! A drawing has its own background, light or dark as the reader's system is, so it is readable on any page.
 
 #![forbid(unsafe_code)]

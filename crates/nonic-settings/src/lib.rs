@@ -4,6 +4,14 @@
 //! [`Environment::read`] is the only reader, and refuses a variable or a value it does not know: a misspelt one must not
 //! pass in silence. What a value means is decided where it is used.
 //!
+//! ```
+//! use nonic_settings::Environment;
+//!
+//! let misspelt = [("NONIC_PACP".into(), "ping.pcapng".into())];
+//! let refusal = Environment::of(misspelt).unwrap_err();
+//! assert!(refusal.to_string().contains("NONIC_PCAP"), "it says what was meant: {refusal}");
+//! ```
+//!
 //! Variables that begin with `NONIC_TEST_` belong to tests and are left alone.
 
 #![forbid(unsafe_code)]

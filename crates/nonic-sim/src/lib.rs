@@ -10,6 +10,21 @@
 //!   iWARP queue pairs move data over byte streams; or, with [`Workload::Messages`], two machines of `nonic-message` talk over a
 //!   connection that breaks. [`run_many`] does so for a range of seeds, on several threads; [`record_seed`] makes a ladder diagram of one.
 //!
+//! ```
+//! use nonic_sim::{Options, record_seed, run_seed};
+//!
+//! // A fabric, its faults and a workload, drawn from a number; every completion and byte is checked.
+//! let report = run_seed(5, &Options::default()).expect("a seed that fails names the command that repeats it");
+//! assert_eq!(run_seed(5, &Options::default()).unwrap(), report); // to the nanosecond, on any machine
+//!
+//! let (_, ladder) = record_seed(5); // the same run, as `nonic sim --seed 5 --draw` shows it
+//! assert!(!ladder.events.is_empty());
+//! ```
+//!
+//! It refuses to know the rules of the protocol: a checker compares with a model of memory and of queues, so that a wrong rule in
+//! `nonic-core` cannot be wrong here in the same way. How to read a seed that fails is in
+//! [docs/debugging.md](https://github.com/nonic-rdma/nonic/blob/main/docs/debugging.md).
+//!
 //! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with
 //! other runs. What a seed means may change between versions; what it means within one never does.
 

@@ -26,6 +26,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! What differs from TCP, and how fast it is: [docs/streams.md](https://github.com/nonic-rdma/nonic/blob/main/docs/streams.md).
 
 #![forbid(unsafe_code)]
 

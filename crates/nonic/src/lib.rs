@@ -36,6 +36,10 @@
 //! - [`Listener`] and [`connect`]: queue pairs connected by address and port; [`DatagramListener`] and [`resolve`]
 //!   for datagrams.
 //!
+//! Two pages tell more: [docs/rust.md](https://github.com/nonic-rdma/nonic/blob/main/docs/rust.md) has requests as futures and connections by
+//! address, [docs/connections.md](https://github.com/nonic-rdma/nonic/blob/main/docs/connections.md) every step of connecting, in C and in Rust.
+//! For messages of any size there is `nonic-message`, for byte streams `nonic-stream`.
+//!
 //! Whoever knows verbs can search this documentation for their names, such as `ibv_reg_mr` or `rdma_connect`.
 //!
 //! # What cannot happen
@@ -282,3 +286,8 @@ pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those of the page about Rust.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+struct RustPage;

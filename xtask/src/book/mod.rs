@@ -1,9 +1,12 @@
-//! The book (`docs/book`): its commands are run as they stand, its pictures made anew, its links followed.
+//! The book (`docs/book`) and the README: their commands are run as they stand, their pictures made anew, their links followed. Of the
+//! other pages of the repository only the links are.
 //!
-//! Rust programs of the book are not its business: they are doc tests of the package `nonic-book`. What a command prints is compared with
-//! the text only where it fails on purpose: figures differ from machine to machine.
+//! Rust programs are not its business: they are doc tests, of the package `nonic-book` and of `nonic`. What a command prints is compared
+//! with the text only where it fails on purpose: figures differ from machine to machine. Blocks marked `sh` are not run: they install
+//! something, or need another host.
 
 mod chapter;
+mod server;
 
 use crate::dist::{self, Dist};
 use crate::programs::scratch::Scratch;
@@ -35,37 +38,38 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(root) => Dist { root: root.clone() },
         None => Dist::build(&options.build)?,
     };
-    let source = &dist::workspace().join("docs/book/src");
+    let root = dist::workspace();
     let mut failed = Vec::new();
-    for path in chapters(source)? {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if !name.contains(&options.only) {
-            continue;
-        }
-        let text =
-            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let chapter = Chapter::parse(&text);
-        failed.extend(broken_links(&chapter, source, &name));
+    let with_commands = pages(&root.join("docs/book/src"))?
+        .into_iter()
+        .chain([root.join("README.md")]);
+    for path in with_commands.filter(|path| name(path).contains(&options.only)) {
+        let (name, chapter) = (name(&path), read(&path)?);
+        failed.extend(broken_links(&chapter, &path));
         let before = failed.len();
         failed.extend(run_examples(&chapter, &dist, &name)?);
         let (examples, pictures) = (chapter.examples.len(), chapter.pictures.len());
         let fine = examples - (failed.len() - before).min(examples);
         println!("{name}: {fine} of {examples} commands as the text says, {pictures} pictures");
     }
+    let others = pages(&root)?.into_iter().chain(pages(&root.join("docs"))?);
+    for path in others.filter(|path| name(path).contains(&options.only)) {
+        failed.extend(broken_links(&read(&path)?, &path));
+    }
     for failure in &failed {
         eprintln!("{failure}");
     }
-    ensure!(failed.is_empty(), "the book is wrong in {} places", failed.len());
+    ensure!(
+        failed.is_empty(),
+        "the pages are wrong in {} places",
+        failed.len()
+    );
     Ok(())
 }
 
-/// The chapters, in their order.
-fn chapters(source: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
+/// The pages of a folder, in their order.
+fn pages(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut paths = entries
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<PathBuf>>>()?;
@@ -74,10 +78,23 @@ fn chapters(source: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn broken_links(chapter: &Chapter, source: &Path, name: &str) -> Vec<String> {
-    let broken = chapter.links.iter().filter(|link| !source.join(link).exists());
+fn read(path: &Path) -> Result<Chapter> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Chapter::parse(&text))
+}
+
+fn name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn broken_links(chapter: &Chapter, path: &Path) -> Vec<String> {
+    let folder = path.parent().unwrap_or(path);
+    let broken = chapter.links.iter().filter(|link| !folder.join(link).exists());
     broken
-        .map(|link| format!("{name}: nothing is at {link}"))
+        .map(|link| format!("{}: nothing is at {link}", path.display()))
         .collect()
 }
 
@@ -90,6 +107,9 @@ fn run_examples(chapter: &Chapter, dist: &Dist, name: &str) -> Result<Vec<String
     for example in &chapter.examples {
         let (status, printed, group) = run_one(&example.command, folder, dist)?;
         groups.push(group);
+        if example.command.ends_with('&') {
+            server::wait_until_open(group, dist)?;
+        }
         if let Some(why) = differs(example, status, &printed) {
             failed.push(format!(
                 "{name}:{}: $ {}\n  {why}; it printed:\n{printed}",
