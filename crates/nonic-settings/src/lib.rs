@@ -343,8 +343,8 @@ fn nearest(name: &str) -> &'static str {
     distances.min().map_or(PREFIX, |(_, nearest)| nearest)
 }
 
-/// How many letters must be changed, added or left out to make one of the other.
-fn distance(from: &str, to: &str) -> usize {
+/// How many letters must be changed, added or left out to make one of the other. `nonic explain` suggests names by it, too.
+pub fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (index, letter) in from.chars().enumerate() {
