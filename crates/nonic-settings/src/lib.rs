@@ -77,7 +77,8 @@ pub static LOG: Setting = Setting {
 pub static PCAP: Setting = Setting {
     name: "NONIC_PCAP",
     form: Form::File,
-    about: "Writes every packet that the process sends and receives to the file, as pcapng, which `nonic draw`, Wireshark and tshark read.",
+    about: "Writes every packet that the process sends and receives to the file, as pcapng, which `nonic draw`, Wireshark and tshark read. \
+            Devices that are open at the same time write to one file, each as an interface of its own.",
 };
 
 /// Disturbs what is received.
