@@ -11,8 +11,8 @@ use crate::exchange::{Message, PEER_TIMEOUT, expected};
 use crate::local_gid::LocalGid;
 use anyhow::{Context, Result, anyhow, bail};
 use nonic::{
-    AckTimeout, CompletionQueue, ConnectError, ConnectOptions, Connection, Domain, Incoming, QpCapacity,
-    QueuePairBuilder, Rc, RejectReason, connect_with,
+    AckTimeout, CompletionQueue, ConnectError, ConnectOptions, Connection, Domain, Incoming, Lease,
+    QpCapacity, QueuePairBuilder, Rc, RejectReason, connect_with,
 };
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -23,6 +23,8 @@ use std::time::Duration;
 pub(crate) const GREETING: &[u8] = b"nonic conversation";
 
 const MAX_LINE_BYTES: usize = 4096;
+/// What a refusal can say: private data of a REJ.
+const MAX_REFUSAL_BYTES: usize = 148;
 /// Lines that may come before they are read.
 const RECEIVES: usize = 32;
 /// Lines read ahead of whoever asks for them.
@@ -75,6 +77,12 @@ impl Conversation {
                          through"
                     )
                 }
+                ConnectError::Rejected {
+                    ref private_data, ..
+                } if !private_data.trimmed().is_empty() => {
+                    let said = String::from_utf8_lossy(private_data.trimmed()).into_owned();
+                    format!("{server} said: {said}")
+                }
                 _ => format!("cannot connect to {server}"),
             };
             anyhow::Error::new(error).context(advice)
@@ -84,7 +92,16 @@ impl Conversation {
 
     /// Takes a client that connects to us.
     pub(crate) fn accept(local: &LocalGid, incoming: Incoming) -> Result<Self> {
-        let parts = Parts::new(local)?;
+        let parts = match Parts::new(local) {
+            Ok(parts) => parts,
+            Err(error) => {
+                let why = format!("{error:#}");
+                let why = &why.as_bytes()[..why.len().min(MAX_REFUSAL_BYTES)];
+                // It may have given up already.
+                let _ = incoming.reject_with(RejectReason::NO_RESOURCES, why);
+                return Err(error);
+            }
+        };
         let connection = incoming.accept_with(parts.builder(local), &options(), &[])?;
         parts.converse(connection, Role::Server)
     }
@@ -161,14 +178,22 @@ struct Parts {
     domain: Domain,
     sent: CompletionQueue,
     received: CompletionQueue,
+    /// The memory of all receives. Before there is a connection, so that for want of it nobody is left with half of one.
+    room: Lease,
 }
 
 impl Parts {
     fn new(local: &LocalGid) -> Result<Self> {
+        let domain = local.device.domain();
+        let room = domain.lease(RECEIVES * MAX_LINE_BYTES);
         Ok(Parts {
-            domain: local.device.domain(),
             sent: local.device.completion_queue(1)?,
             received: local.device.completion_queue(RECEIVES)?,
+            room: room.context(
+                "cannot register memory for messages; if NONIC_FAULTS=registration is not set, look at the limits of the device (`nonic devices \
+                 --verbose`)",
+            )?,
+            domain,
         })
     }
 
@@ -186,7 +211,7 @@ impl Parts {
     }
 
     fn converse(self, mut connection: Connection<Rc>, role: Role) -> Result<Conversation> {
-        let mut room = self.domain.lease(RECEIVES * MAX_LINE_BYTES)?;
+        let mut room = self.room;
         for _ in 0..RECEIVES {
             let (piece, rest) = room.split_at(MAX_LINE_BYTES);
             connection.pair.rq.recv(0, piece)?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// side.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A name, whole or in part (`IBV_WC_REM_ACCESS_ERR`, `rnr`, `ibv_post_send`), or a number
+    /// A name, whole or in part and in any case (`IBV_WC_REM_ACCESS_ERR`, `unreachable`, `ibv_post_send`), or a number
     word: Option<String>,
     /// The syndrome of a NAK, as a capture shows it (the AETH's, 0x60 to 0x7f)
     #[arg(long, value_parser = number)]
@@ -43,10 +43,35 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
         Some(word) => {
             let found = topics::find(word);
             if found.is_empty() {
-                bail!("nothing is called {word}; `nonic explain` lists everything that can be explained");
+                bail!(
+                    "nothing is called {word}; {}`nonic explain` lists everything that can be explained",
+                    suggestion(word)
+                );
             }
             print(&found, json)
         }
+    }
+}
+
+/// The names that a misspelt word may have meant: those that the fewest letters make of it, if they are few.
+fn suggestion(word: &str) -> String {
+    let word = topics::bare_word(word);
+    let distance = |topic: &'static Topic| {
+        let name = topics::bare(topic);
+        (nonic_settings::distance(&word, &name), topic.name)
+    };
+    let mut near: Vec<_> = topics::all().map(distance).collect();
+    near.sort_unstable();
+    let few = 1 + word.chars().count() / 4;
+    let nearest = near.first().map_or(0, |(distance, _)| *distance);
+    let names: Vec<&str> = near
+        .iter()
+        .take_while(|(distance, _)| *distance == nearest && nearest <= few)
+        .map(|(_, name)| *name)
+        .collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("did you mean {}? ", names.join(" or ")),
     }
 }
 
@@ -90,6 +115,7 @@ fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Status => "status",
         Kind::Event => "event",
+        Kind::CmEvent => "cm event",
         Kind::Rejection => "reject",
         Kind::Errno => "errno",
     }

@@ -51,6 +51,10 @@ const NOTES: &str = "\
 JSON (--json): {\"peer\", \"device\", \"runs\": [{service, op, size, sent, received, lost, loss_ratio,
   rtt_ns: {min, p50, p90, p99, p99_9, max, mean}, pings: [nanoseconds or null for a lost one]}]}";
 
+/// What is to be said of contents that are wrong although no checksum was.
+const CHANGED_UNNOTICED: &str = ", though every checksum was right; if neither side has NONIC_FAULTS=garble set, something changes the \
+                                 memory of one of the two, or nonic has a bug: capture both sides with NONIC_PCAP to see where it changes";
+
 #[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum)]
 enum PingOp {
     /// SEND, answered by the server's program
@@ -142,7 +146,7 @@ impl Arguments {
             let round_trip = client.once()?;
             ensure!(
                 client.corrupt == 0,
-                "the answer to {what} {sequence} has wrong contents"
+                "the answer to {what} {sequence} has wrong contents{CHANGED_UNNOTICED}"
             );
             outcome.note(round_trip, json);
             if json {
@@ -166,7 +170,7 @@ impl Arguments {
         let corrupt: u64 = result.field("corrupt")?;
         ensure!(
             corrupt == 0,
-            "{corrupt} of our messages reached the server with wrong contents"
+            "{corrupt} of our messages reached the server with wrong contents{CHANGED_UNNOTICED}"
         );
         Ok(outcome)
     }

@@ -59,7 +59,28 @@ fn statuses_events_reasons_errnos_and_syndromes_are_explained() {
     );
     let found = run(&Place::here(), &["--json", "explain", "12"]).json();
     assert_eq!(found[0]["name"], "IBV_WC_RETRY_EXC_ERR", "{found}");
+    let event = explain(&["RDMA_CM_EVENT_UNREACHABLE"]);
+    assert!(
+        event.contains("(cm event 7)") && event.contains("UDP port 4791"),
+        "{event}"
+    );
+    assert_eq!(explain(&["unreachable"]), event);
+    assert_eq!(explain(&["7"]).matches("RDMA_CM_EVENT_UNREACHABLE").count(), 1);
+    for (typo, meant) in [
+        ("RDMA_CM_EVENT_UNREACHEABLE", "RDMA_CM_EVENT_UNREACHABLE"),
+        ("ibv_wc_rem_acces_err", "IBV_WC_REM_ACCESS_ERR"),
+        ("port_eror", "IBV_EVENT_PORT_ERR"),
+    ] {
+        let unknown = run(&Place::here(), &["explain", typo]);
+        let expected = format!("did you mean {meant}?");
+        assert!(
+            !unknown.success && unknown.stderr.contains(&expected),
+            "{}",
+            unknown.stderr
+        );
+    }
     let unknown = run(&Place::here(), &["explain", "nonsense"]);
+    assert!(!unknown.stderr.contains("did you mean"), "{}", unknown.stderr);
     assert!(
         !unknown.success && unknown.stderr.contains("nonic explain"),
         "{}",

@@ -85,7 +85,8 @@ pub static LOG: Setting = Setting {
 pub static PCAP: Setting = Setting {
     name: "NONIC_PCAP",
     form: Form::File,
-    about: "Writes every packet that the process sends and receives to the file, as pcapng, which `nonic draw`, Wireshark and tshark read.",
+    about: "Writes every packet that the process sends and receives to the file, as pcapng, which `nonic draw`, Wireshark and tshark read. \
+            Devices that are open at the same time write to one file, each as an interface of its own.",
 };
 
 /// Disturbs what is received.
@@ -351,8 +352,8 @@ fn nearest(name: &str) -> &'static str {
     distances.min().map_or(PREFIX, |(_, nearest)| nearest)
 }
 
-/// How many letters must be changed, added or left out to make one of the other.
-fn distance(from: &str, to: &str) -> usize {
+/// How many letters must be changed, added or left out to make one of the other. `nonic explain` suggests names by it, too.
+pub fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (index, letter) in from.chars().enumerate() {

@@ -48,6 +48,7 @@ fn connect_kind(error: &ConnectError) -> ErrorKind {
     match error {
         ConnectError::Rejected { .. } | ConnectError::PortUnreachable(_) => ErrorKind::ConnectionRefused,
         ConnectError::Unreachable(_) => ErrorKind::TimedOut,
+        ConnectError::Ended(_) => ErrorKind::ConnectionReset,
         ConnectError::NoRoute(_) => ErrorKind::NetworkUnreachable,
         ConnectError::Io(error) => error.kind(),
         _ => ErrorKind::Other,

@@ -24,13 +24,14 @@ use crate::Flow;
 use crate::icrc::to_ipv6;
 use crate::pcap::Direction;
 
-/// Writes a capture with one raw-IP interface.
+/// Writes a capture with one raw-IP interface, or several.
 #[derive(Debug)]
 pub struct PcapngWriter<W> {
     inner: W,
     /// The block under construction: each block goes out in one `write_all`, so that writers that share a
     /// file opened for appending do not interleave.
     block: Vec<u8>,
+    interfaces: u32,
 }
 
 impl<W: Write> PcapngWriter<W> {
@@ -44,6 +45,7 @@ impl<W: Write> PcapngWriter<W> {
         let mut writer = Self {
             inner,
             block: Vec::new(),
+            interfaces: 0,
         };
         writer.begin(SECTION_HEADER);
         writer.block.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
@@ -52,26 +54,32 @@ impl<W: Write> PcapngWriter<W> {
         // Section length: not known in advance.
         writer.block.extend_from_slice(&u64::MAX.to_le_bytes());
         writer.finish()?;
-
-        writer.begin(INTERFACE_DESCRIPTION);
-        writer.block.extend_from_slice(&LINK_RAW_IP.to_le_bytes());
-        writer.block.extend_from_slice(&0u16.to_le_bytes());
-        // Snapshot length: unlimited.
-        writer.block.extend_from_slice(&0u32.to_le_bytes());
-        if !interface.is_empty() {
-            writer.option(OPTION_INTERFACE_NAME, interface.as_bytes());
-        }
-        // Time stamps count 10^-9 s.
-        writer.option(OPTION_TIME_RESOLUTION, &[9]);
-        writer.end_options();
-        writer.finish()?;
+        writer.add_interface(interface)?;
         Ok(writer)
     }
 
-    /// Appends one packet, `packet` being the UDP payload including the ICRC, with the way it went if that is known.
+    /// Writes the header of one more interface; answers its number. The first one is 0.
+    pub fn add_interface(&mut self, name: &str) -> io::Result<u32> {
+        self.begin(INTERFACE_DESCRIPTION);
+        self.block.extend_from_slice(&LINK_RAW_IP.to_le_bytes());
+        self.block.extend_from_slice(&0u16.to_le_bytes());
+        // Snapshot length: unlimited.
+        self.block.extend_from_slice(&0u32.to_le_bytes());
+        if !name.is_empty() {
+            self.option(OPTION_INTERFACE_NAME, name.as_bytes());
+        }
+        // Time stamps count 10^-9 s.
+        self.option(OPTION_TIME_RESOLUTION, &[9]);
+        self.end_options();
+        self.finish()?;
+        self.interfaces += 1;
+        Ok(self.interfaces - 1)
+    }
+
+    /// Appends one packet of the first interface: see [`write_packet_of`](Self::write_packet_of).
     ///
     /// # Errors
-    /// Those of the writer underneath; `InvalidInput` if the packet does not fit a datagram.
+    /// The same.
     pub fn write_packet(
         &mut self,
         timestamp_ns: u64,
@@ -80,10 +88,26 @@ impl<W: Write> PcapngWriter<W> {
         identification: u16,
         packet: &[u8],
     ) -> io::Result<()> {
+        self.write_packet_of(0, timestamp_ns, direction, flow, identification, packet)
+    }
+
+    /// Appends one packet of an interface, `packet` being the UDP payload including the ICRC, with the way it went if that is known.
+    ///
+    /// # Errors
+    /// Those of the writer underneath; `InvalidInput` if the packet does not fit a datagram.
+    pub fn write_packet_of(
+        &mut self,
+        interface: u32,
+        timestamp_ns: u64,
+        direction: Option<Direction>,
+        flow: &Flow,
+        identification: u16,
+        packet: &[u8],
+    ) -> io::Result<()> {
         self.begin(ENHANCED_PACKET);
-        // Interface 0, stamp (high half first), then the captured and the original length.
+        // The interface, the stamp (high half first), then the captured and the original length.
         let [low, high] = [timestamp_ns as u32, (timestamp_ns >> 32) as u32];
-        for field in [0, high, low, 0, 0] {
+        for field in [interface, high, low, 0, 0] {
             self.block.extend_from_slice(&field.to_le_bytes());
         }
         let start = self.block.len();

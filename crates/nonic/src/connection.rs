@@ -103,6 +103,10 @@ pub enum ConnectError {
         .0.ip()
     )]
     PortUnreachable(SocketAddr),
+    /// The peer accepted, and ended the connection before this side was ready: it hung up, failed, or its process ended.
+    #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
+    #[error("{0} accepted the connection and ended it again at once; see what its program says")]
+    Ended(SocketAddr),
     /// The device has no address from which the peer can be reached.
     #[doc(alias("RDMA_CM_EVENT_ADDR_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR"))]
     #[error("{0} cannot be reached from an address of this device; open the device of the right interface")]
@@ -130,6 +134,7 @@ impl ConnectError {
         match self {
             ConnectError::Rejected { reason, .. } => Some(Explanation::of_rejection(reason.0)),
             ConnectError::Unreachable(_) => Some(Explanation::of_unreachable()),
+            ConnectError::Ended(_) => Some(Explanation::of_early_end()),
             _ => None,
         }
     }

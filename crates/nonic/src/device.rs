@@ -136,7 +136,11 @@ impl Device {
         self.engine.config().port_mtu
     }
 
-    /// A new protection domain.
+    /// A new protection domain, another one with each call: make one, and clone it.
+    ///
+    /// Memory and queue pairs of different domains do not go together. A lease of another domain than the queue pair's is not refused
+    /// when it is posted, since that would be one more comparison for each request: it completes with [`Status::LocalProtection`], and its
+    /// explanation says that the domains differ.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn domain(&self) -> Domain {
         Domain {

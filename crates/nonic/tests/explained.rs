@@ -3,6 +3,8 @@
 //! The table is `docs/errors.md`: every row that has something in its column for Rust has a test here, and what the row quotes must be said.
 
 mod bench;
+#[path = "explained/iwarp.rs"]
+mod iwarp;
 
 use bench::{Bench, Ends, PATIENCE};
 use nonic::{
@@ -58,7 +60,7 @@ fn check(case: &str, rust: &str, said: &str) {
 }
 
 /// Every test here that is about a row.
-const CASES: [&str; 21] = [
+const CASES: [&str; 26] = [
     "wrong_key",
     "revoked_key",
     "out_of_bounds",
@@ -80,6 +82,11 @@ const CASES: [&str; 21] = [
     "program_refuses",
     "peer_disconnects",
     "port_in_use",
+    "iwarp_read_wrong_key",
+    "iwarp_write_wrong_key",
+    "iwarp_no_receive",
+    "iwarp_receive_too_short",
+    "iwarp_crc",
 ];
 
 /// Those of one line, in one test.
@@ -92,7 +99,7 @@ fn the_page_and_the_tests_have_the_same_cases() {
     assert!(rows.len() >= 25, "{} rows", rows.len());
     let mut listed: Vec<&str> = rows
         .iter()
-        .filter(|row| row.rust != "—")
+        .filter(|row| !row.rust.starts_with('—'))
         .map(|row| &*row.case)
         .collect();
     tested.sort_unstable();
@@ -459,6 +466,26 @@ fn connections_that_are_refused() {
     let connecting = connect(bench.domain.pair_builder::<Rc>(), there, b"").expect("asked");
     let error = connecting.wait_within(PATIENCE).expect_err("nobody listens");
     check("nobody_listens", "Rejected", &explained(&error));
+}
+
+#[test]
+fn a_peer_that_hangs_up_before_this_side_is_ready_is_named() {
+    let bench = Bench::new();
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let listener = Listener::bind(&bench.device, address).expect("a port");
+    let builder = || bench.domain.pair_builder::<Rc>();
+    let connecting = connect(builder(), listener.local_addr(), b"").expect("asked");
+    let incoming = listener.accept_within(PATIENCE).expect("a request");
+    let server = incoming.accept(builder(), b"").expect("accepted");
+    server.shutdown().expect("it is connected");
+    assert!(
+        server.wait_disconnected(Some(PATIENCE)),
+        "the other side has answered"
+    );
+    let error = connecting.wait_within(PATIENCE).expect_err("it has ended");
+    assert!(matches!(error, ConnectError::Ended(_)), "{error}");
+    let said = explained(&error);
+    assert!(said.contains("look at what the peer's program says"), "{said}");
 }
 
 fn explained(error: &ConnectError) -> String {

@@ -202,7 +202,8 @@ fn open_files(limit: Option<Option<u64>>) -> Finding {
     }
 }
 
-/// Never a problem: nonic copies, and pins nothing.
+/// Never a problem: processors copy, not a device, so pages need not stay where they are. Memory that a program brings is not locked;
+/// that of leases, which nonic maps itself, is as far as the limit goes, and beyond it registration succeeds all the same.
 fn locked_memory(limit: Option<Option<u64>>) -> Finding {
     let limit = match limit {
         Some(Some(bytes)) => format!("limit {} KiB", bytes >> 10),
@@ -211,7 +212,7 @@ fn locked_memory(limit: Option<Option<u64>>) -> Finding {
     };
     Finding::ok(
         "locked memory",
-        format!("{limit}; not needed, nonic pins no memory"),
+        format!("{limit}; registration does not depend on it, leases are locked as far as it goes"),
     )
 }
 

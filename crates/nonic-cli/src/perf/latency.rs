@@ -6,13 +6,15 @@
 //! sleeps, the WRITE carries an immediate instead, because nothing else would wake it.
 //!
 //! An answer that does not come in time on an unreliable service is a loss. On a reliable one it is the
-//! queue pair's business to repeat or to fail.
+//! queue pair's business to repeat or to fail; but a server that does not answer at all, because what came was not what
+//! was sent or because it is stopped, is not waited for without end.
 
 use super::bandwidth::{closest, seed};
 use super::bandwidth_target::{expected_length, is_arrival};
 use super::resources::{RunResources, posting, slot, target};
 use super::run::{Op, Run, Service};
 use crate::conversation::Conversation;
+use crate::exchange::PEER_TIMEOUT;
 use crate::pattern;
 use anyhow::{Context, Result, bail};
 use nonic::{Completion, Lease};
@@ -79,7 +81,16 @@ impl<'a> LatencyClient<'a> {
             rounds += 1;
             if taken.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.resources.run.events) {
                 self.check_peer()?;
-                if self.resources.run.service != Service::Rc && start.elapsed() > self.timeout {
+                let reliable = self.resources.run.service == Service::Rc;
+                if reliable && start.elapsed() > self.timeout.max(PEER_TIMEOUT) {
+                    bail!(
+                        "no answer to message {sequence} within {:?}, and the queue pair has not failed: the server's NIC is there, but its \
+                         program is stopped, or does not find in its memory what was sent; see what the server says, and capture both \
+                         sides with NONIC_PCAP",
+                        self.timeout.max(PEER_TIMEOUT)
+                    );
+                }
+                if !reliable && start.elapsed() > self.timeout {
                     // A peer that polls its memory for a WRITE waits for this very number.
                     if self.resources.run.polls_memory() {
                         self.next = sequence;
@@ -147,7 +158,7 @@ impl<'a> LatencyClient<'a> {
             let before = self.next - 1;
             if self.reap(before)?.is_none() {
                 self.check_peer()?;
-                if start.elapsed() > self.timeout.max(crate::exchange::PEER_TIMEOUT) {
+                if start.elapsed() > self.timeout.max(PEER_TIMEOUT) {
                     bail!("the NIC keeps all {} buffers", self.resources.run.sends());
                 }
             }

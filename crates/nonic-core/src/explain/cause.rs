@@ -1,9 +1,10 @@
 //! Which of the events of a queue pair is the cause of its failure: those of the same moment belong together.
 
-use super::{Explanation, is_cause, requester, responder};
+use super::{Explanation, is_cause, requester, responder, stream};
 use crate::qp::QpState;
-use crate::record::{FailedRequest, QpEvent, Recorded, RefusalReason};
+use crate::record::{FailedRequest, QpEvent, Recorded, RefusalReason, StreamLoss};
 use crate::verbs::work::Status;
+use nonic_wire::iwarp::TerminateCode;
 
 /// Events of one moment, in order.
 pub(super) type Moment<'a> = &'a [Recorded];
@@ -22,7 +23,7 @@ pub(super) fn of_status(events: &[Recorded], status: Status) -> Explanation {
 pub(super) fn of_flush(events: &[Recorded]) -> Explanation {
     const FLUSHED: &str =
         "The request was flushed: the queue pair went to the error state before it was done.";
-    match of_failure(events) {
+    match of_failure(events).or_else(|| of_peer_closing(events)) {
         Some(mut cause) => {
             cause.happened = format!("{FLUSHED} What came first: {}", cause.happened);
             cause
@@ -44,11 +45,24 @@ pub(super) fn of_flush(events: &[Recorded]) -> Explanation {
 /// Why the queue pair is in error, or refused or dropped something.
 pub(super) fn of_failure(events: &[Recorded]) -> Option<Explanation> {
     let moved = |recorded: &Recorded| matches!(recorded.event, QpEvent::Moved(QpState::Error | QpState::Sqe));
-    let at = match events.iter().rposition(moved) {
-        Some(at) => at,
-        None => events.iter().rposition(|recorded| is_cause(&recorded.event))?,
-    };
-    of_moment(events, at)
+    if !events.iter().any(moved) {
+        let at = events.iter().rposition(|recorded| is_cause(&recorded.event))?;
+        return of_moment(events, at);
+    }
+    // An iWARP queue pair is in SQE while its Terminate is on its way, and goes to ERR later: the cause is at the first of the two.
+    let worked = events
+        .iter()
+        .rposition(|recorded| recorded.event == QpEvent::Moved(QpState::Rts));
+    let since = worked.unwrap_or(0)..events.len();
+    let mut failures = since.rev().filter(|&at| moved(&events[at]));
+    failures.find_map(|at| of_moment(events, at))
+}
+
+/// The peer closed an iWARP stream: no failure, but the reason for which what is posted is flushed.
+fn of_peer_closing(events: &[Recorded]) -> Option<Explanation> {
+    let closing = QpEvent::StreamLost(StreamLoss::PeerClosed);
+    let closed = events.iter().any(|recorded| recorded.event == closing);
+    closed.then(|| stream::lost(StreamLoss::PeerClosed))
 }
 
 /// Explains what happened at the moment of this event.
@@ -57,9 +71,23 @@ fn of_moment(events: &[Recorded], at: usize) -> Option<Explanation> {
     let before = events[..at].iter().rev().take_while(same).count();
     let after = events[at..].iter().take_while(same).count();
     let moment = &events[at - before..at + after];
-    of_refusal(moment)
-        .or_else(|| of_failed(events, moment))
-        .or_else(|| of_device(moment))
+    let found = of_refusal(moment).or_else(|| of_failed(events, moment));
+    let found = found.map(|mut explanation| {
+        if let Some((code, by_peer)) = terminate(moment) {
+            explanation.happened.push_str(&stream::beside(code, by_peer));
+        }
+        explanation
+    });
+    found.or_else(|| of_device(moment))
+}
+
+/// The Terminate that ended an iWARP stream, and whether the peer sent it.
+fn terminate(moment: Moment<'_>) -> Option<(TerminateCode, bool)> {
+    moment.iter().rev().find_map(|recorded| match recorded.event {
+        QpEvent::Terminated(code) => Some((code, false)),
+        QpEvent::PeerTerminated(code) => Some((code, true)),
+        _ => None,
+    })
 }
 
 /// A request of the peer was refused or dropped.
@@ -109,8 +137,9 @@ fn of_device(moment: Moment<'_>) -> Option<Explanation> {
     moment.iter().rev().find_map(|recorded| match recorded.event {
         QpEvent::QueueOverflow => Some(requester::queue_overflow()),
         QpEvent::DeviceFailed => Some(requester::device_failed()),
-        QpEvent::Terminated(code) => Some(requester::terminated(code, false)),
-        QpEvent::PeerTerminated(code) => Some(requester::terminated(code, true)),
+        QpEvent::Terminated(code) => Some(stream::terminated(code, false)),
+        QpEvent::PeerTerminated(code) => Some(stream::terminated(code, true)),
+        QpEvent::StreamLost(loss @ (StreamLoss::Broken | StreamLoss::NotReady)) => Some(stream::lost(loss)),
         _ => None,
     })
 }

@@ -18,6 +18,18 @@ impl Explanation {
         }
     }
 
+    /// The peer accepted, and ended the connection before this side was ready.
+    pub fn of_early_end() -> Self {
+        Explanation::known(
+            "The peer accepted the connection and ended it again before this side had its queue pair ready.",
+            &[
+                "the peer's program failed after it accepted: memory that could not be registered, a limit, a version it does not speak",
+                "its process ended",
+            ],
+            &["look at what the peer's program says, and at NONIC_LOG=warn there"],
+        )
+    }
+
     /// The peer did not answer a request to connect.
     pub fn of_unreachable() -> Self {
         Explanation::known(

@@ -1,6 +1,6 @@
 //! Events of a queue pair as phrases.
 
-use crate::record::QpEvent;
+use crate::record::{QpEvent, StreamLoss};
 use crate::verbs::work::CompletionOpcode;
 use std::fmt;
 
@@ -45,6 +45,11 @@ impl fmt::Display for QpEvent {
             QpEvent::PeerRefused(code) => write!(f, "the peer refused a request: {code:?}"),
             QpEvent::PeerTerminated(code) => write!(f, "the peer ended the stream: {code}"),
             QpEvent::Terminated(code) => write!(f, "ended the stream: {code}"),
+            QpEvent::StreamLost(StreamLoss::PeerClosed) => f.write_str("the peer closed the connection"),
+            QpEvent::StreamLost(StreamLoss::Broken) => f.write_str("the TCP connection broke"),
+            QpEvent::StreamLost(StreamLoss::NotReady) => {
+                f.write_str("the peer did not send the first message that it had promised")
+            }
             QpEvent::Refused(refused) => {
                 write!(f, "refused the peer's {}: {:?}", refused.kind, refused.reason)
             }

@@ -10,10 +10,11 @@ mod connecting;
 mod event;
 mod requester;
 mod responder;
+mod stream;
 pub mod topics;
 
 use crate::qp::QpState;
-use crate::record::{QpEvent, Recorded};
+use crate::record::{QpEvent, Recorded, StreamLoss};
 use crate::verbs::work::Status;
 use std::borrow::Cow;
 use std::fmt;
@@ -135,5 +136,6 @@ fn is_cause(event: &QpEvent) -> bool {
             | QpEvent::DeviceFailed
             | QpEvent::Terminated(_)
             | QpEvent::PeerTerminated(_)
+            | QpEvent::StreamLost(StreamLoss::Broken | StreamLoss::NotReady)
     )
 }

@@ -6,7 +6,6 @@ use crate::record::{FailedRequest, LocalFault};
 use crate::verbs::memory::KeyError;
 use crate::verbs::work::Status;
 use nonic_wire::Psn;
-use nonic_wire::iwarp::TerminateCode;
 
 /// A request failed, for what a NAK said or for what a key of this side does not permit.
 pub(super) fn failed(failed: &FailedRequest, fault: Option<&LocalFault>) -> Explanation {
@@ -150,18 +149,5 @@ pub(super) fn device_failed() -> Explanation {
             "open the device after closing inherited descriptors",
             "open the device again",
         ],
-    )
-}
-
-/// An iWARP stream was ended by one of the two.
-pub(super) fn terminated(code: TerminateCode, by_peer: bool) -> Explanation {
-    let happened = match by_peer {
-        true => format!("The peer ended the stream with a Terminate: {code}."),
-        false => format!("This side ended the stream with a Terminate: {code}."),
-    };
-    Explanation::known(
-        happened,
-        &[],
-        &["look at the side that sent it: what it refused is in its own explanation"],
     )
 }

@@ -1,5 +1,6 @@
 //! What a queue pair wants from whoever carries its stream.
 
+use crate::record::StreamLoss;
 use nonic_wire::Qpn;
 use nonic_wire::iwarp::TerminateCode;
 
@@ -53,6 +54,18 @@ pub enum StreamEnd {
     Lost,
     /// The message that the initiator promised did not come.
     NotReady,
+}
+
+impl StreamEnd {
+    /// How it ended, if nobody said why.
+    pub(super) fn loss(self) -> Option<StreamLoss> {
+        match self {
+            StreamEnd::PeerClosed => Some(StreamLoss::PeerClosed),
+            StreamEnd::Lost => Some(StreamLoss::Broken),
+            StreamEnd::NotReady => Some(StreamLoss::NotReady),
+            _ => None,
+        }
+    }
 }
 
 /// Whether a stream is to be read.

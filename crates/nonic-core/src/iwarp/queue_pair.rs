@@ -165,6 +165,9 @@ impl IwarpQueuePair {
             return;
         };
         let connected = self.phase != StreamPhase::Idle;
+        if let (true, Some(loss)) = (step.ends && connected, end.loss()) {
+            nic.record(self.common.qpn, QpEvent::StreamLost(loss));
+        }
         self.phase = step.next;
         self.show_state(nic, step.next.shown());
         if step.ends {

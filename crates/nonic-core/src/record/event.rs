@@ -56,6 +56,8 @@ pub enum QpEvent {
     PeerTerminated(TerminateCode),
     /// We ended an iWARP stream.
     Terminated(TerminateCode),
+    /// An iWARP stream ended, and no Terminate says why.
+    StreamLost(StreamLoss),
     /// A request of the peer was refused.
     Refused(Box<RefusedRequest>),
     /// A request of the peer was dropped, and the service has no way to tell it.
@@ -68,6 +70,17 @@ pub enum QpEvent {
     QueueOverflow,
     /// The device has failed.
     DeviceFailed,
+}
+
+/// How an iWARP stream ended without a Terminate.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum StreamLoss {
+    /// The peer closed it.
+    PeerClosed,
+    /// The TCP connection broke, or ended in the middle of an FPDU.
+    Broken,
+    /// The message that the initiator promised did not come.
+    NotReady,
 }
 
 /// What a peer asked for.

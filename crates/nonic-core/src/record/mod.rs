@@ -9,6 +9,7 @@ mod event;
 
 pub use event::{
     FailedRequest, KeyExtent, LocalFault, QpEvent, Recorded, RefusalReason, RefusedRequest, RequestKind,
+    StreamLoss,
 };
 
 use crate::time::Time;

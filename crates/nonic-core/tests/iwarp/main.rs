@@ -11,6 +11,7 @@ mod bench;
 mod destroying;
 mod ending;
 mod errors;
+mod explanations;
 mod extensions;
 mod gather;
 mod operations;

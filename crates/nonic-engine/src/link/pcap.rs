@@ -1,10 +1,11 @@
 //! A link that writes down every packet: `NONIC_PCAP`.
 //!
 //! [`Pcap`] decorates any link. What is written is what the ICRC was made for: port 4791, whatever port a same-host
-//! shortcut used. All links of a device, of whatever shard, write to one file ([`Capture`]), which any analyser reads. It is
-//! the outermost decorator, so what is received is written as the NIC sees it, faults included.
+//! shortcut used. All links of a device, of whatever shard, write to one file ([`Capture`]), which any analyser reads, and so do the
+//! other devices that the process has open with the same file, each as an interface of its own. It is the outermost decorator, so what
+//! is received is written as the NIC sees it, faults included.
 //!
-//! A packet between two ends of one device is written once, when it is sent. Only where faults are injected is it
+//! A packet between two ends of one process is written once, when it is sent. Only where faults are injected is it
 //! written a second time when it arrives, because what became of it cannot be told otherwise; each entry says which way
 //! the packet went.
 
@@ -18,8 +19,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
 /// The decorator.
@@ -90,16 +91,21 @@ impl Link for Pcap {
     }
 }
 
-/// A capture file being written.
+/// The files that devices of this process write to.
+static OPEN: Mutex<Vec<(PathBuf, Weak<Mutex<State>>)>> = Mutex::new(Vec::new());
+
+/// What a device writes down, in a file that it may share with others.
 pub(crate) struct Capture {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// Which interface of the file it is.
+    interface: u32,
     /// Whether packets that were written when they were sent are written again when they arrive.
     writes_own_arrivals: bool,
 }
 
 struct State {
     writer: PcapngWriter<BufWriter<CaptureFile>>,
-    /// Where packets of this device were sent from: an address and port for each link, of which there are few.
+    /// Where packets of the devices that write to it were sent from: an address and port for each link, of which there are few.
     sources: Vec<(IpAddr, u16)>,
 }
 
@@ -120,15 +126,29 @@ impl Write for CaptureFile {
 }
 
 impl Capture {
-    /// Begins a file, for a device of this name.
+    /// Begins a file, for a device of this name; or adds the device to the file, if another one of this process writes to it.
     pub(crate) fn create(name: &Path, device: &str, writes_own_arrivals: bool) -> io::Result<Self> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, state)| state.strong_count() > 0);
+        let found = open.iter().find(|(path, _)| path == name);
+        if let Some(state) = found.and_then(|(_, state)| state.upgrade()) {
+            let interface = lock(&state).writer.add_interface(device)?;
+            return Ok(Capture {
+                state,
+                interface,
+                writes_own_arrivals,
+            });
+        }
         let file = CaptureFile(OwnedFd::from(File::create(name)?).into());
         let writer = PcapngWriter::named(BufWriter::with_capacity(MAX_BATCH_LEN, file), device)?;
+        let state = Arc::new(Mutex::new(State {
+            writer,
+            sources: Vec::new(),
+        }));
+        open.push((name.to_owned(), Arc::downgrade(&state)));
         Ok(Capture {
-            state: Mutex::new(State {
-                writer,
-                sources: Vec::new(),
-            }),
+            state,
+            interface: 0,
             writes_own_arrivals,
         })
     }
@@ -140,7 +160,7 @@ impl Capture {
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
         let timestamp_ns = now.as_nanos() as u64;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let source = (flow.src, flow.src_port);
         let is_own = state.sources.contains(&source);
         match direction {
@@ -150,17 +170,25 @@ impl Capture {
         }
         for (index, packet) in bytes.chunks(stride.max(1)).enumerate() {
             // A full disk must not stop the NIC; the file then ends early.
-            let _ = state
-                .writer
-                .write_packet(timestamp_ns, Some(direction), flow, index as u16, packet);
+            let _ = state.writer.write_packet_of(
+                self.interface,
+                timestamp_ns,
+                Some(direction),
+                flow,
+                index as u16,
+                packet,
+            );
         }
     }
 
     /// Makes what was captured visible to readers of the file.
     fn flush(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = state.writer.flush();
+        let _ = lock(&self.state).writer.flush();
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -186,7 +214,11 @@ mod tests {
         capture.write(Direction::Inbound, &flow(5), 16, &[7; 16]);
         capture.write(Direction::Inbound, &flow(6), 16, &[7; 16]);
         capture.flush();
-        let bytes = std::fs::read(file.path()).expect("our own file");
+        ways_in(file.path())
+    }
+
+    fn ways_in(file: &Path) -> Vec<Option<Direction>> {
+        let bytes = std::fs::read(file).expect("our own file");
         let mut reader = CaptureReader::new();
         reader.handle(&bytes);
         let mut ways = Vec::new();
@@ -194,6 +226,32 @@ mod tests {
             ways.push(frame.direction);
         }
         ways
+    }
+
+    #[test]
+    fn two_devices_write_to_one_file_without_harm() {
+        use Direction::{Inbound, Outbound};
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let create = |device| Capture::create(file.path(), device, false).expect("it can be written");
+        let first = create("roce_lo");
+        first.write(Direction::Outbound, &flow(5), 16, &[7; 16]);
+        let second = create("roce_eth0");
+        second.write(Direction::Outbound, &flow(6), 16, &[7; 16]);
+        // From one to the other: written already.
+        first.write(Direction::Inbound, &flow(6), 16, &[7; 16]);
+        second.write(Direction::Inbound, &flow(7), 16, &[7; 16]);
+        assert_eq!((first.interface, second.interface), (0, 1));
+        drop(first);
+        second.flush();
+        assert_eq!(
+            ways_in(file.path()),
+            [Some(Outbound), Some(Outbound), Some(Inbound)]
+        );
+        // Whoever opens a device when all are closed begins anew.
+        drop(second);
+        let third = create("roce_lo");
+        third.flush();
+        assert_eq!(ways_in(file.path()), []);
     }
 
     #[test]

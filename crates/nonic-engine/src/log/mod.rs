@@ -67,7 +67,8 @@ fn tell_event(nic: &Nic, qpn: Qpn, recorded: &Recorded) {
     match event {
         QpEvent::Moved(QpState::Error | QpState::Sqe) => {
             tell!(INFO, "nonic::qp", "queue pair {qpn:#08x} {event}");
-            if let Some(explanation) = nic.explain(Qpn::new(qpn), None) {
+            let explanation = nic.explain(Qpn::new(qpn), None);
+            if let Some(explanation) = explanation.filter(|_| is_first_failure(nic, Qpn::new(qpn), event)) {
                 tell!(WARN, "nonic::qp", "queue pair {qpn:#08x} failed. {explanation}");
             }
         }
@@ -84,6 +85,16 @@ fn tell_event(nic: &Nic, qpn: Qpn, recorded: &Recorded) {
         }
         _ => tell!(DEBUG, "nonic::qp", "queue pair {qpn:#08x}: {event}"),
     }
+}
+
+/// Whether a queue pair that goes to the error state has not been told of before. One of iWARP passes SQE on its way there, while its
+/// Terminate is sent.
+fn is_first_failure(nic: &Nic, qpn: Qpn, event: &QpEvent) -> bool {
+    let recorded = nic.recorded(qpn).map(|recorded| &recorded.event);
+    let mut lately = recorded
+        .rev()
+        .take_while(|event| **event != QpEvent::Moved(QpState::Rts));
+    *event == QpEvent::Moved(QpState::Sqe) || !lately.any(|event| *event == QpEvent::Moved(QpState::Sqe))
 }
 
 /// Tells what became of a connection.

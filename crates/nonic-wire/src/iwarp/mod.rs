@@ -39,6 +39,7 @@ pub mod mpa;
 pub mod rdmap;
 pub mod terminate;
 
+pub use code::Layer;
 pub use crc::Crc32c;
 pub use ddp::DdpHeader;
 pub use deframer::{Deframer, FramingError};

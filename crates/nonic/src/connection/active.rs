@@ -7,8 +7,8 @@ use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, FetchLimits, Prepared, QueuePairBuilder};
 use crate::route::source_of;
 use crate::transport::Connected;
-use nonic_core::Service;
 use nonic_core::cm::{CmError, CmEvent, ConnectParams, ConnectResponse, Route};
+use nonic_core::{ModifyError, QpState, Service};
 use nonic_wire::cm::{IpHeader, PortSpace, RejectReason, ServiceId};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -200,7 +200,14 @@ impl<T: Connected> Connecting<T> {
             begun: response.initiator_depth.min(fetches),
             answered: response.responder_resources.min(fetches),
         };
-        let pair = prepared.connect_by_cm(&endpoint, &options, fetches)?;
+        let pair = prepared.connect_by_cm(&endpoint, &options, fetches);
+        let pair = pair.map_err(|error| match error {
+            // A connection that the peer ends takes its queue pair to the error state, however far that had come.
+            ModifyError::NoTransition {
+                from: QpState::Error, ..
+            } => ConnectError::Ended(peer),
+            error => error.into(),
+        })?;
         handle.device.engine.establish(handle.id, &[])?;
         let said = PrivateData::new(response.private_data);
         Ok(Connection::new(pair, &options, said, self.peer, handle))

@@ -58,10 +58,14 @@ pub(super) static ALL: [Topic; 22] = [
         number: None,
         meaning: "the memory cannot be registered",
         causes: &[
-            "pinning was asked for and the limit of locked memory is too low",
             "no key is free",
+            "NONIC_FAULTS=registration asks for it",
+            "on hardware: the limit of locked memory is too low, of which nonic needs none",
         ],
-        steps: &["raise `ulimit -l`; nonic itself needs no locked memory unless it is asked for"],
+        steps: &[
+            "deregister memory that is not used",
+            "on hardware: raise `ulimit -l`",
+        ],
     },
     Topic {
         kind: Kind::Errno,

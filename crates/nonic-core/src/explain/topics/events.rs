@@ -3,7 +3,7 @@
 use super::{Kind, Topic};
 
 /// In the order of their numbers.
-pub(super) static ALL: [Topic; 14] = [
+pub(super) static ALL: [Topic; 20] = [
     Topic {
         kind: Kind::Event,
         name: "IBV_EVENT_CQ_ERR",
@@ -106,6 +106,30 @@ pub(super) static ALL: [Topic; 14] = [
     },
     Topic {
         kind: Kind::Event,
+        name: "IBV_EVENT_LID_CHANGE",
+        number: Some(11),
+        meaning: "a port of InfiniBand got another LID; Ethernet has none and nonic never says this",
+        causes: &[],
+        steps: &["nothing"],
+    },
+    Topic {
+        kind: Kind::Event,
+        name: "IBV_EVENT_PKEY_CHANGE",
+        number: Some(12),
+        meaning: "the table of P_Keys changed; nonic has one P_Key and never says this",
+        causes: &[],
+        steps: &["nothing"],
+    },
+    Topic {
+        kind: Kind::Event,
+        name: "IBV_EVENT_SM_CHANGE",
+        number: Some(13),
+        meaning: "another subnet manager took over; Ethernet has none and nonic never says this",
+        causes: &[],
+        steps: &["nothing"],
+    },
+    Topic {
+        kind: Kind::Event,
         name: "IBV_EVENT_SRQ_ERR",
         number: Some(14),
         meaning: "a shared receive queue failed; nonic never says this",
@@ -127,5 +151,29 @@ pub(super) static ALL: [Topic; 14] = [
         meaning: "a queue pair in error takes no more receives from its shared receive queue",
         causes: &["the queue pair failed, or was moved to the error state"],
         steps: &["destroy the queue pair when its completions have been taken"],
+    },
+    Topic {
+        kind: Kind::Event,
+        name: "IBV_EVENT_CLIENT_REREGISTER",
+        number: Some(17),
+        meaning: "the subnet manager wants everybody to register again; Ethernet has none and nonic never says this",
+        causes: &[],
+        steps: &["nothing"],
+    },
+    Topic {
+        kind: Kind::Event,
+        name: "IBV_EVENT_GID_CHANGE",
+        number: Some(18),
+        meaning: "the table of GIDs changed; nonic does not tell of it",
+        causes: &["an address of the interface was added or removed"],
+        steps: &["open the device again to see the addresses of now"],
+    },
+    Topic {
+        kind: Kind::Event,
+        name: "IBV_EVENT_WQ_FATAL",
+        number: Some(19),
+        meaning: "a work queue (ibv_wq) failed; nonic has none and never says this",
+        causes: &[],
+        steps: &["nothing"],
     },
 ];

@@ -1,8 +1,9 @@
-//! Everything that can be looked up by name or number: completion statuses, asynchronous events, reasons for which connections are
-//! refused, and what the errno of each verb means. `nonic explain` prints it, and explanations fall back on it.
+//! Everything that can be looked up by name or number: completion statuses, asynchronous events, events of the connection
+//! manager, reasons for which connections are refused, and what the errno of each verb means. `nonic explain` prints it, and explanations fall back on it.
 //!
 //! General words only: what is known of one failure is in [`Explanation`](crate::Explanation).
 
+mod cm_events;
 mod errnos;
 mod events;
 mod rejections;
@@ -17,6 +18,8 @@ pub enum Kind {
     Status,
     /// An asynchronous event: `ibv_event_type`.
     Event,
+    /// An event of the connection manager: `rdma_cm_event_type`.
+    CmEvent,
     /// Why a connection was refused: the reason in a REJ, `rdma_cm_event.status` of `RDMA_CM_EVENT_REJECTED`.
     Rejection,
     /// What a verb answers.
@@ -69,6 +72,7 @@ pub fn all() -> impl Iterator<Item = &'static Topic> {
     statuses::ALL
         .iter()
         .chain(&events::ALL)
+        .chain(&cm_events::ALL)
         .chain(&rejections::ALL)
         .chain(&errnos::ALL)
 }
@@ -87,18 +91,48 @@ pub fn of_rejection(reason: u16) -> Option<&'static Topic> {
         .find(|topic| topic.number == Some(u32::from(reason)))
 }
 
-/// Those that a word names: a name in C, whole or in part and in any case, or a number (of a status first, then of others).
+/// What names in C begin with; they are found without it.
+const PREFIXES: [&str; 4] = ["ibv_wc_", "ibv_event_", "rdma_cm_event_", "ib_cm_rej_"];
+
+/// Those that a word names: a name in C in any case, with or without what it begins with, or a part of one; or a number, decimal or with
+/// `0x` (of a status first, then of others).
 pub fn find(word: &str) -> Vec<&'static Topic> {
-    if let Ok(number) = word.parse() {
+    if let Some(number) = number(word) {
         return all().filter(|topic| topic.number == Some(number)).collect();
     }
-    let plain = |text: &str| text.to_lowercase().replace(['-', ' '], "_");
     let word = plain(word);
-    let exact: Vec<_> = all().filter(|topic| plain(topic.name) == word).collect();
-    if !exact.is_empty() {
-        return exact;
+    let is_whole = |topic: &&Topic| plain(topic.name) == word || bare(topic) == bare_name(&word);
+    let whole: Vec<_> = all().filter(is_whole).collect();
+    if !whole.is_empty() {
+        return whole;
     }
     all().filter(|topic| plain(topic.name).contains(&word)).collect()
+}
+
+/// The name of a topic in small letters, without what all names of its kind begin with: what a misspelt word is compared with.
+pub fn bare(topic: &Topic) -> String {
+    bare_name(&plain(topic.name)).to_owned()
+}
+
+/// The same of any word.
+pub fn bare_word(word: &str) -> String {
+    bare_name(&plain(word)).to_owned()
+}
+
+fn bare_name(name: &str) -> &str {
+    let without = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+    without.unwrap_or(name)
+}
+
+fn plain(text: &str) -> String {
+    text.trim().to_lowercase().replace(['-', ' '], "_")
+}
+
+fn number(word: &str) -> Option<u32> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
 }
 
 #[cfg(test)]
@@ -155,13 +189,42 @@ mod tests {
         }
     }
 
+    fn names(word: &str) -> Vec<&'static str> {
+        find(word).iter().map(|topic| topic.name).collect()
+    }
+
     #[test]
     fn topics_are_found_by_name_by_part_of_it_and_by_number() {
-        let names = |word| find(word).iter().map(|topic| topic.name).collect::<Vec<_>>();
         assert_eq!(names("IBV_WC_REM_ACCESS_ERR"), ["IBV_WC_REM_ACCESS_ERR"]);
         assert_eq!(names("rnr_retry_exc"), ["IBV_WC_RNR_RETRY_EXC_ERR"]);
         assert!(names("12").contains(&"IBV_WC_RETRY_EXC_ERR"));
         assert!(names("ibv_reg_mr").contains(&"ibv_reg_mr: ENOMEM"));
         assert!(names("nothing of that kind").is_empty());
+    }
+
+    #[test]
+    fn names_are_found_in_any_case_and_without_what_they_begin_with() {
+        for topic in all().filter(|topic| topic.kind != Kind::Errno) {
+            for word in [topic.name.to_owned(), topic.name.to_lowercase(), bare(topic)] {
+                assert!(names(&word).contains(&topic.name), "{word}");
+            }
+            assert_eq!(names(topic.name), [topic.name]);
+        }
+        assert_eq!(names("unreachable"), ["RDMA_CM_EVENT_UNREACHABLE"]);
+        assert_eq!(names("Rdma_Cm_Event-Rejected"), ["RDMA_CM_EVENT_REJECTED"]);
+        assert_eq!(names("cq_err"), ["IBV_EVENT_CQ_ERR"]);
+        assert_eq!(names("0x7"), names("7"));
+        assert!(names("7").contains(&"RDMA_CM_EVENT_UNREACHABLE"));
+    }
+
+    #[test]
+    fn no_number_is_left_out() {
+        let numbers = |kind| -> Vec<u32> {
+            let of_kind = all().filter(move |topic| topic.kind == kind);
+            of_kind.filter_map(|topic| topic.number).collect()
+        };
+        assert_eq!(numbers(Kind::Status), (0..24).collect::<Vec<_>>());
+        assert_eq!(numbers(Kind::Event), (0..20).collect::<Vec<_>>());
+        assert_eq!(numbers(Kind::CmEvent), (0..16).collect::<Vec<_>>());
     }
 }

@@ -3,7 +3,7 @@
 use super::{Kind, Topic};
 
 /// In the order of their numbers.
-pub(super) static ALL: [Topic; 22] = [
+pub(super) static ALL: [Topic; 24] = [
     Topic {
         kind: Kind::Status,
         name: "IBV_WC_SUCCESS",
@@ -265,5 +265,21 @@ pub(super) static ALL: [Topic; 22] = [
         meaning: "another error; nonic never says this",
         causes: &[],
         steps: &["look at vendor_err and the peer's device"],
+    },
+    Topic {
+        kind: Kind::Status,
+        name: "IBV_WC_TM_ERR",
+        number: Some(22),
+        meaning: "tag matching failed; nonic has no tag matching and never says this",
+        causes: &[],
+        steps: &["look at the peer's device, it is not nonic"],
+    },
+    Topic {
+        kind: Kind::Status,
+        name: "IBV_WC_TM_RNDV_INCOMPLETE",
+        number: Some(23),
+        meaning: "a rendezvous of tag matching is left to software; nonic has no tag matching and never says this",
+        causes: &[],
+        steps: &["look at the peer's device, it is not nonic"],
     },
 ];
