@@ -35,7 +35,7 @@ struct Arguments {
 enum Chore {
     /// Measure nonic beside the bare machine and those one would use instead, taking turns.
     Bench(bench::Options),
-    /// Run the commands of the book, make its pictures and follow its links.
+    /// Build the book and follow its links; run its commands and make its pictures.
     Book(book::Options),
     /// Run rdma-core's own tests on our library.
     Conformance(conformance::Options),

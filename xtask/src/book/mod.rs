@@ -1,9 +1,13 @@
-//! The book (`docs/book`): its commands are run as they stand, its pictures made anew, its links followed.
+//! The book (`docs/book`): built by mdBook ([`build`]), its links and those of the repository's other Markdown files followed ([`links`]), its
+//! commands run as they stand and its pictures made anew.
 //!
 //! Rust programs of the book are not its business: they are doc tests of the package `nonic-book`. What a command prints is compared with
 //! the text only where it fails on purpose: figures differ from machine to machine.
 
+mod build;
 mod chapter;
+mod links;
+mod markdown;
 
 use crate::dist::{self, Dist};
 use crate::programs::scratch::Scratch;
@@ -28,9 +32,39 @@ pub(crate) struct Options {
     /// Do not build; use this folder, as made by `dist`.
     #[arg(long = "dist", value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Build the book into `target/book/html` and follow its links, and run nothing of it.
+    #[arg(long = "build")]
+    is_build_only: bool,
+    /// Keep the pictures that were made, in `docs/book/src/pictures`.
+    #[arg(long = "write")]
+    keeps_pictures: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    check_links()?;
+    build::build()?;
+    match options.is_build_only {
+        true => Ok(()),
+        false => run_chapters(options),
+    }
+}
+
+/// Follows the links of all Markdown files, the chapters' among them.
+fn check_links() -> Result<()> {
+    let (count, dead) = links::check_repository(&dist::workspace())?;
+    for link in &dead {
+        eprintln!("{link}");
+    }
+    ensure!(
+        dead.is_empty(),
+        "{} of {count} links in Markdown files are dead",
+        dead.len()
+    );
+    println!("{count} links in Markdown files lead somewhere");
+    Ok(())
+}
+
+fn run_chapters(options: &Options) -> Result<()> {
     let dist = match &options.folder {
         Some(root) => Dist { root: root.clone() },
         None => Dist::build(&options.build)?,
@@ -49,9 +83,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let chapter = Chapter::parse(&text);
-        failed.extend(broken_links(&chapter, source, &name));
         let before = failed.len();
-        failed.extend(run_examples(&chapter, &dist, &name)?);
+        let pictures = options.keeps_pictures.then(|| source.join("pictures"));
+        failed.extend(run_examples(&chapter, &dist, &name, pictures.as_deref())?);
         let (examples, pictures) = (chapter.examples.len(), chapter.pictures.len());
         let fine = examples - (failed.len() - before).min(examples);
         println!("{name}: {fine} of {examples} commands as the text says, {pictures} pictures");
@@ -74,15 +108,8 @@ fn chapters(source: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn broken_links(chapter: &Chapter, source: &Path, name: &str) -> Vec<String> {
-    let broken = chapter.links.iter().filter(|link| !source.join(link).exists());
-    broken
-        .map(|link| format!("{name}: nothing is at {link}"))
-        .collect()
-}
-
 /// Runs the commands of a chapter one after the other in a folder of its own; what differed.
-fn run_examples(chapter: &Chapter, dist: &Dist, name: &str) -> Result<Vec<String>> {
+fn run_examples(chapter: &Chapter, dist: &Dist, name: &str, keep_in: Option<&Path>) -> Result<Vec<String>> {
     let scratch = Scratch::new()?;
     let folder = scratch.folder();
     let mut failed = Vec::new();
@@ -106,6 +133,8 @@ fn run_examples(chapter: &Chapter, dist: &Dist, name: &str) -> Result<Vec<String
                 "{name}: {} was not made by `{}`: {printed}",
                 picture.file, picture.command
             ));
+        } else if let Some(kept) = keep_in {
+            std::fs::copy(&made, kept.join(&picture.file))?;
         }
     }
     // What was started in the background and has not ended by itself.
@@ -128,6 +157,8 @@ fn run_one(command: &str, folder: &Path, dist: &Dist) -> Result<(ExitStatus, Str
         .args([PATIENCE, "bash", "-c", command])
         .current_dir(folder)
         .env("PATH", std::env::join_paths(paths)?)
+        // For pictures of captures that are kept.
+        .env("REPOSITORY", dist::workspace())
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
