@@ -35,7 +35,7 @@ struct Arguments {
 enum Chore {
     /// Measure nonic beside the bare machine and those one would use instead, taking turns.
     Bench(bench::Options),
-    /// Run the commands of the book and the README, make their pictures and follow all pages' links.
+    /// Build the book, follow the links of all pages, run the commands of the book and the README, and make their pictures.
     Book(book::Options),
     /// Run rdma-core's own tests on our library.
     Conformance(conformance::Options),

@@ -7,9 +7,12 @@ use nonic_plot::{Anchor, Drawing, Hue, LineStyle};
 
 /// From the left edge to the right end of the times.
 const TIMES: f64 = 74.0;
-/// Room for what happens at the outer ends; if nothing does but packets.
-const NOTES: f64 = 290.0;
-const NO_NOTES: f64 = 96.0;
+/// Room beside the outer ends at least; more if words need it.
+const MARGIN: f64 = 96.0;
+/// Between words and what is beside them.
+const SPACE: f64 = 16.0;
+/// How wide a letter is, about: which font is there is not known here.
+const LETTER: f64 = 7.4;
 /// Between two ends, if there are two; if there are more.
 const WIDE_GAP: f64 = 460.0;
 const GAP: f64 = 330.0;
@@ -109,24 +112,24 @@ struct Picture<'a> {
     rows: &'a Rows,
     headings: Headings,
     clock: Clock,
-    margin: f64,
+    /// Where the first end is.
+    first_x: f64,
     width: f64,
 }
 
 impl<'a> Picture<'a> {
     fn new(ladder: &'a Ladder, rows: &'a Rows) -> Self {
+        let headings = Headings::of(ladder);
+        let (left, right) = margins(ladder, &headings);
         let mut picture = Picture {
             ladder,
             rows,
-            headings: Headings::of(ladder),
+            headings,
             clock: Clock::of(ladder, ladder.start_ns()),
-            margin: match ladder.events.iter().any(|event| event.kind == EventKind::Local) {
-                true => NOTES,
-                false => NO_NOTES,
-            },
+            first_x: TIMES + left,
             width: 0.0,
         };
-        picture.width = picture.x(ladder.ends.len().saturating_sub(1)) + picture.margin;
+        picture.width = picture.x(ladder.ends.len().saturating_sub(1)) + right;
         picture
     }
 
@@ -136,7 +139,7 @@ impl<'a> Picture<'a> {
         } else {
             GAP
         };
-        TIMES + self.margin + gap * end as f64
+        self.first_x + gap * end as f64
     }
 
     fn draw_bars(&self, drawing: &mut Drawing, bottom: f64) {
@@ -200,6 +203,25 @@ impl<'a> Picture<'a> {
     }
 }
 
+/// How much room the words at the first and at the last end need, to the left and to the right: their names, and what happens there.
+fn margins(ladder: &Ladder, headings: &Headings) -> (f64, f64) {
+    let width = |text: &str| text.chars().count() as f64 * LETTER;
+    let half_name = |name: Option<&String>| name.map_or(0.0, |name| width(name) / 2.0) + SPACE;
+    let last = ladder.ends.len().saturating_sub(1);
+    let mut left = half_name(headings.names.first()).max(MARGIN);
+    let mut right = half_name(headings.names.last()).max(MARGIN);
+    for event in &ladder.events {
+        let words = width(&headings.label(ladder, event)) + SPACE;
+        match event.kind {
+            EventKind::Local if event.end == 0 => left = left.max(words + 12.0),
+            EventKind::Local if event.end == last => right = right.max(words + 12.0),
+            EventKind::Packet { to, .. } if to == event.end && to == last => right = right.max(words + 32.0),
+            _ => {}
+        }
+    }
+    (left, right)
+}
+
 fn class(tone: Tone) -> &'static str {
     match tone {
         Tone::Request => "request",
@@ -249,6 +271,26 @@ mod tests {
             "the lost one has no head"
         );
         assert_eq!(svg.matches("class=\"line trouble\"").count(), 2, "but a cross");
+    }
+
+    #[test]
+    fn long_names_and_words_have_room() {
+        let mut shown = ladder(vec![
+            Event::local(0, 0, None, "a".repeat(60)),
+            Event::local(1, 1, None, "b".repeat(30)),
+        ]);
+        shown.ends[1] = "c".repeat(50);
+        let rows = Rows::of(&shown);
+        let picture = Picture::new(&shown, &rows);
+        assert!(
+            picture.x(0) - 12.0 - 60.0 * LETTER > TIMES,
+            "the words at the left do not cover the times"
+        );
+        assert!(
+            picture.width - picture.x(1) > 12.0 + 30.0 * LETTER,
+            "the words at the right are on the paper"
+        );
+        assert!(picture.width - picture.x(1) > 25.0 * LETTER, "and so is the name");
     }
 
     #[test]

@@ -1,12 +1,10 @@
-//! A chapter as text: which commands it has, which pictures, and where its links lead.
+//! A chapter as text: which commands it has, and which pictures.
 
 /// What of a chapter can be checked.
 #[derive(Debug, Default)]
 pub(super) struct Chapter {
     pub(super) examples: Vec<Example>,
     pub(super) pictures: Vec<Picture>,
-    /// Files that it links to, relative to it.
-    pub(super) links: Vec<String>,
 }
 
 /// A command to be pasted.
@@ -66,16 +64,6 @@ impl Chapter {
                 file: file.to_owned(),
                 command: command.trim().to_owned(),
             });
-            return;
-        }
-        for link in line.split("](").skip(1) {
-            let Some((target, _)) = link.split_once(')') else {
-                continue;
-            };
-            let file = target.split('#').next().unwrap_or_default();
-            if !file.is_empty() && !file.contains("://") {
-                self.links.push(file.to_owned());
-            }
         }
     }
 }
@@ -85,7 +73,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "\
-See [errors](reference/errors.md#memory), [RFC](https://example.org) and [above](#here).
+Some words.
 
 <!-- picture lost.svg: nonic sim --draw=lost.svg -->
 ![a lost packet](pictures/lost.svg)
@@ -103,7 +91,7 @@ let text = \"$ nonic is not run here\";
 ";
 
     #[test]
-    fn commands_pictures_and_links_are_found() {
+    fn commands_and_pictures_are_found() {
         let chapter = Chapter::parse(TEXT);
         let example = |line, command: &str, refusal: Option<&str>| Example {
             line,
@@ -122,6 +110,5 @@ let text = \"$ nonic is not run here\";
             command: "nonic sim --draw=lost.svg".to_owned(),
         };
         assert_eq!(chapter.pictures, [picture]);
-        assert_eq!(chapter.links, ["reference/errors.md", "pictures/lost.svg"]);
     }
 }

@@ -1,11 +1,14 @@
-//! The book (`docs/book`) and the README: their commands are run as they stand, their pictures made anew, their links followed. Of the
-//! other pages of the repository only the links are.
+//! The book (`docs/book`): built by mdBook ([`build`]). The links of all Markdown files of the repository are followed ([`links`]); the commands
+//! of the book and of the README are run as they stand, and their pictures made anew.
 //!
 //! Rust programs are not its business: they are doc tests, of the package `nonic-book` and of `nonic`. What a command prints is compared
 //! with the text only where it fails on purpose: figures differ from machine to machine. Blocks marked `sh` are not run: they install
 //! something, or need another host.
 
+mod build;
 mod chapter;
+mod links;
+mod markdown;
 mod server;
 
 use crate::dist::{self, Dist};
@@ -25,36 +28,72 @@ const PATIENCE: &str = "60";
 pub(crate) struct Options {
     #[command(flatten)]
     build: dist::Options,
-    /// Only chapters whose file name contains this.
+    /// Only pages whose file name contains this.
     #[arg(long, default_value = "")]
     only: String,
     /// Do not build; use this folder, as made by `dist`.
     #[arg(long = "dist", value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Build the book into `target/book/html` and follow its links, and run nothing of it.
+    #[arg(long = "build")]
+    is_build_only: bool,
+    /// Keep the pictures that were made, in `docs/book/src/pictures` and `docs/pictures`.
+    #[arg(long = "write")]
+    keeps_pictures: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    check_links()?;
+    build::build()?;
+    match options.is_build_only {
+        true => Ok(()),
+        false => run_chapters(options),
+    }
+}
+
+/// Follows the links of all Markdown files, the chapters' among them.
+fn check_links() -> Result<()> {
+    let (count, dead) = links::check_repository(&dist::workspace())?;
+    for link in &dead {
+        eprintln!("{link}");
+    }
+    ensure!(
+        dead.is_empty(),
+        "{} of {count} links in Markdown files are dead",
+        dead.len()
+    );
+    println!("{count} links in Markdown files lead somewhere");
+    Ok(())
+}
+
+fn run_chapters(options: &Options) -> Result<()> {
     let dist = match &options.folder {
         Some(root) => Dist { root: root.clone() },
         None => Dist::build(&options.build)?,
     };
-    let root = dist::workspace();
+    let docs = &dist::workspace().join("docs");
     let mut failed = Vec::new();
-    let with_commands = pages(&root.join("docs/book/src"))?
-        .into_iter()
-        .chain([root.join("README.md")]);
-    for path in with_commands.filter(|path| name(path).contains(&options.only)) {
-        let (name, chapter) = (name(&path), read(&path)?);
-        failed.extend(broken_links(&chapter, &path));
+    let book = chapters(&docs.join("book/src"))?.into_iter();
+    let pages = book.map(|path| (path, docs.join("book/src/pictures")));
+    let readme = (dist::workspace().join("README.md"), docs.join("pictures"));
+    for (path, pictures) in pages.chain([readme]) {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !name.contains(&options.only) {
+            continue;
+        }
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let chapter = Chapter::parse(&text);
         let before = failed.len();
-        failed.extend(run_examples(&chapter, &dist, &name)?);
+        let keep_in = options.keeps_pictures.then_some(&*pictures);
+        failed.extend(run_examples(&chapter, &dist, &name, keep_in)?);
         let (examples, pictures) = (chapter.examples.len(), chapter.pictures.len());
         let fine = examples - (failed.len() - before).min(examples);
         println!("{name}: {fine} of {examples} commands as the text says, {pictures} pictures");
-    }
-    let others = pages(&root)?.into_iter().chain(pages(&root.join("docs"))?);
-    for path in others.filter(|path| name(path).contains(&options.only)) {
-        failed.extend(broken_links(&read(&path)?, &path));
     }
     for failure in &failed {
         eprintln!("{failure}");
@@ -67,9 +106,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The pages of a folder, in their order.
-fn pages(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+/// The chapters, in their order.
+fn chapters(source: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
     let mut paths = entries
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<PathBuf>>>()?;
@@ -78,28 +117,8 @@ fn pages(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn read(path: &Path) -> Result<Chapter> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(Chapter::parse(&text))
-}
-
-fn name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
-}
-
-fn broken_links(chapter: &Chapter, path: &Path) -> Vec<String> {
-    let folder = path.parent().unwrap_or(path);
-    let broken = chapter.links.iter().filter(|link| !folder.join(link).exists());
-    broken
-        .map(|link| format!("{}: nothing is at {link}", path.display()))
-        .collect()
-}
-
 /// Runs the commands of a chapter one after the other in a folder of its own; what differed.
-fn run_examples(chapter: &Chapter, dist: &Dist, name: &str) -> Result<Vec<String>> {
+fn run_examples(chapter: &Chapter, dist: &Dist, name: &str, keep_in: Option<&Path>) -> Result<Vec<String>> {
     let scratch = Scratch::new()?;
     let folder = scratch.folder();
     let mut failed = Vec::new();
@@ -126,6 +145,8 @@ fn run_examples(chapter: &Chapter, dist: &Dist, name: &str) -> Result<Vec<String
                 "{name}: {} was not made by `{}`: {printed}",
                 picture.file, picture.command
             ));
+        } else if let Some(kept) = keep_in {
+            std::fs::copy(&made, kept.join(&picture.file))?;
         }
     }
     // What was started in the background and has not ended by itself.
@@ -148,6 +169,8 @@ fn run_one(command: &str, folder: &Path, dist: &Dist) -> Result<(ExitStatus, Str
         .args([PATIENCE, "bash", "-c", command])
         .current_dir(folder)
         .env("PATH", std::env::join_paths(paths)?)
+        // For pictures of captures that are kept.
+        .env("REPOSITORY", dist::workspace())
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)

@@ -46,3 +46,50 @@ nonic_core::counters! {
         faults_overflow,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::LinkCounters;
+    use nonic_core::Counters;
+
+    /// `docs/counters.md`, with what is written above its tables kept as it is.
+    fn page(written: &str) -> String {
+        let above = written.split("| counter |").collect::<Vec<_>>();
+        let heads = above
+            .iter()
+            .map(|part| part.rsplit_once("|\n").map_or(*part, |(_, head)| head));
+        let tables = [
+            table(Counters::descriptions()),
+            table(LinkCounters::descriptions()),
+            String::new(),
+        ];
+        heads
+            .zip(tables)
+            .map(|(head, table)| format!("{head}{table}"))
+            .collect()
+    }
+
+    fn table(counters: impl Iterator<Item = (&'static str, &'static str)>) -> String {
+        let rows = counters.map(|(name, about)| format!("| `{name}` | {about} |\n"));
+        format!(
+            "| counter | what it counts |\n|---|---|\n{}",
+            rows.collect::<String>()
+        )
+    }
+
+    /// With `NONIC_TEST_WRITE` set it writes the page instead.
+    #[test]
+    fn the_page_of_counters_is_made_from_the_lists() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/counters.md");
+        let written = std::fs::read_to_string(file).expect("it is there");
+        let made = page(&written);
+        if std::env::var_os("NONIC_TEST_WRITE").is_some() {
+            std::fs::write(file, &made).expect("written");
+        } else {
+            assert_eq!(
+                written, made,
+                "NONIC_TEST_WRITE=1 cargo test -p nonic-engine page_of_counters"
+            );
+        }
+    }
+}
