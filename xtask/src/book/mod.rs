@@ -16,7 +16,6 @@ use crate::programs::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use chapter::{Chapter, Example};
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -164,17 +163,17 @@ fn run_one(command: &str, folder: &Path, dist: &Dist) -> Result<(ExitStatus, Str
     let nonic = std::path::absolute(dist.nonic())?;
     let bin = nonic.parent().map(Path::to_path_buf);
     let paths = bin.into_iter().chain(std::env::split_paths(&path));
-    let mut shell = Command::new("timeout");
+    // A session of its own: what it leaves behind is known by that, even if a program such as `timeout` makes groups of its own.
+    let mut shell = Command::new("setsid");
     shell
-        .args([PATIENCE, "bash", "-c", command])
+        .args(["timeout", PATIENCE, "bash", "-c", command])
         .current_dir(folder)
         .env("PATH", std::env::join_paths(paths)?)
         // For pictures of captures that are kept.
         .env("REPOSITORY", dist::workspace())
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
-        .stderr(file)
-        .process_group(0);
+        .stderr(file);
     let mut child = shell.spawn().context("cannot start bash")?;
     let group = i32::try_from(child.id()).context("a process id")?;
     let status = child.wait()?;

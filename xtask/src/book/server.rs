@@ -12,13 +12,16 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Waits until a process of this group has a device open.
-pub(super) fn wait_until_open(group: i32, dist: &Dist) -> Result<()> {
+/// Waits until a process of this session has a device open.
+pub(super) fn wait_until_open(session: i32, dist: &Dist) -> Result<()> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         let asked = Command::new(dist.nonic()).args(["ps", "--json"]).output();
         let answer = asked.context("cannot start nonic")?.stdout;
-        if processes(&answer)?.into_iter().any(|pid| group_of(pid) == group) {
+        if processes(&answer)?
+            .into_iter()
+            .any(|pid| session_of(pid) == session)
+        {
             return Ok(());
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -34,9 +37,9 @@ fn processes(answer: &[u8]) -> Result<Vec<i32>> {
     Ok(numbers.filter_map(|pid| i32::try_from(pid).ok()).collect())
 }
 
-fn group_of(pid: i32) -> i32 {
-    // SAFETY: no memory is involved. If the process is gone the answer is -1, which is no group.
-    unsafe { libc::getpgid(pid) }
+fn session_of(pid: i32) -> i32 {
+    // SAFETY: no memory is involved. If the process is gone the answer is -1, which is no session.
+    unsafe { libc::getsid(pid) }
 }
 
 #[cfg(test)]
