@@ -243,13 +243,14 @@ fn emulator(kernel: &Kernel, folder: &Path, control: &Path, hardware: &Hardware)
     let offloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,\
         host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";
     let share = "security_model=none,multidevs=remap";
+    // Without `event_idx`: with it, the card now and then stops sending for good, as if a wake-up had been lost.
     let line = format!(
         "qemu-system-x86_64 -nodefaults -no-user-config -machine pc,vmport=off,hpet=off -display none -no-reboot \
          -accel tcg,thread=multi -cpu Nehalem -smp {processors} -m {memory_mib} -kernel {image} -initrd {initramfs} \
          -serial file:{folder}/console -chardev socket,id=control,path={control},server=on,wait=off \
          -serial chardev:control -device virtio-rng-pci \
          -netdev tap,id=wire,ifname=tap{number},script=no,downscript=no \
-         -device virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:77:00:{number:02x},{offloads} \
+         -device virtio-net-pci,netdev=wire,romfile=,event_idx=off,mac=52:54:00:77:00:{number:02x},{offloads} \
          -virtfs local,path=/,mount_tag=host,readonly=on,{share} \
          -virtfs local,path={folder},mount_tag=mailbox,{share} -append"
     );
