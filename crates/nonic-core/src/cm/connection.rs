@@ -90,6 +90,13 @@ impl Connection {
         (asking + waiting).max(config.linger)
     }
 
+    /// Whether a repeated message comes sooner than its sender promised to wait, as the early ones do. It is answered, since
+    /// its sender may have reason to doubt that anybody is here; but there is no need to ask it for much time.
+    fn is_early(&self, now: Time) -> bool {
+        matches!(self.state, CmState::ReqReceived | CmState::RepReceived)
+            && now.since(self.repetition.since) < self.patience / 2
+    }
+
     /// An MRA in answer to a message that came again at this time.
     pub(super) fn mra(&self, now: Time, config: &CmConfig) -> Mra {
         Mra {

@@ -6,8 +6,6 @@
 //! counts as an attempt: a peer is given up no sooner and no later than without them.
 
 use super::config::CmConfig;
-use super::connection::Connection;
-use super::state::CmState;
 use crate::time::Time;
 use std::time::Duration;
 
@@ -56,14 +54,5 @@ impl Repetition {
     pub(super) fn again(&mut self, now: Time) {
         *self = Repetition::new(now);
         self.free = true;
-    }
-}
-
-impl Connection {
-    /// Whether a repeated message comes sooner than its sender promised to wait, as the early ones do. It is answered, since
-    /// its sender may have reason to doubt that anybody is here; but there is no need to ask it for much time.
-    pub(super) fn is_early(&self, now: Time) -> bool {
-        matches!(self.state, CmState::ReqReceived | CmState::RepReceived)
-            && now.since(self.repetition.since) < self.patience / 2
     }
 }

@@ -1,5 +1,6 @@
 //! Which of the events of a queue pair is the cause of its failure: those of the same moment belong together.
 
+use super::phrases::named;
 use super::{Explanation, is_cause, requester, responder, stream};
 use crate::qp::QpState;
 use crate::record::{FailedRequest, QpEvent, Recorded, RefusalReason, StreamLoss};
@@ -149,16 +150,4 @@ fn local_fault(moment: Moment<'_>) -> Option<&crate::record::LocalFault> {
         QpEvent::LocalFault(fault) => Some(&**fault),
         _ => None,
     })
-}
-
-/// What a request of this side was, for a sentence: `the WRITE of 64 bytes to 0x1000 with rkey 0x7`.
-pub(super) fn named(failed: &FailedRequest) -> String {
-    let opcode = super::event::opcode_name(failed.opcode);
-    match failed.remote {
-        Some((va, rkey)) => format!(
-            "the {opcode} of {} bytes, wr_id {}, at the peer's address {va:#x} with rkey {rkey:#x}",
-            failed.length, failed.wr_id
-        ),
-        None => format!("the {opcode} of {} bytes, wr_id {}", failed.length, failed.wr_id),
-    }
 }

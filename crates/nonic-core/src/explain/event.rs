@@ -1,24 +1,8 @@
 //! Events of a queue pair as phrases.
 
+use super::phrases::{local_fault, opcode_name};
 use crate::record::{QpEvent, StreamLoss};
-use crate::verbs::work::CompletionOpcode;
 use std::fmt;
-
-/// What a work request is called.
-pub(super) fn opcode_name(opcode: CompletionOpcode) -> &'static str {
-    match opcode {
-        CompletionOpcode::Send => "SEND",
-        CompletionOpcode::Write => "WRITE",
-        CompletionOpcode::Read => "READ",
-        CompletionOpcode::CompareSwap => "compare-and-swap",
-        CompletionOpcode::FetchAdd => "fetch-and-add",
-        CompletionOpcode::BindWindow => "binding of a memory window",
-        CompletionOpcode::LocalInvalidate => "LOCAL_INV",
-        CompletionOpcode::Flush => "FLUSH",
-        CompletionOpcode::AtomicWrite => "ATOMIC_WRITE",
-        CompletionOpcode::Recv | CompletionOpcode::RecvWriteWithImmediate => "receive",
-    }
-}
 
 impl fmt::Display for QpEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +38,7 @@ impl fmt::Display for QpEvent {
                 write!(f, "refused the peer's {}: {:?}", refused.kind, refused.reason)
             }
             QpEvent::Dropped(kind, reason) => write!(f, "dropped the peer's {kind}: {reason:?}"),
-            QpEvent::LocalFault(fault) => write!(f, "{}", super::requester::local_fault(fault)),
+            QpEvent::LocalFault(fault) => write!(f, "{}", local_fault(fault)),
             QpEvent::Failed(failed) => write!(
                 f,
                 "{} {} failed: {}",

@@ -8,6 +8,7 @@ mod calls;
 mod cause;
 mod connecting;
 mod event;
+mod phrases;
 mod requester;
 mod responder;
 mod stream;

@@ -1,6 +1,6 @@
 //! Why a request of this side failed: what the peer said of it, or that it said nothing.
 
-use super::cause::named;
+use super::phrases::{local_fault, named};
 use super::{Explanation, topics};
 use crate::record::{FailedRequest, LocalFault};
 use crate::verbs::memory::KeyError;
@@ -55,27 +55,6 @@ fn local(request: &str, fault: &LocalFault) -> Explanation {
     };
     let happened = format!("This side could not carry out {request}: {}.", local_fault(fault));
     Explanation::known(happened, &[], steps)
-}
-
-/// What is wrong with a key of this side, as a phrase.
-pub(super) fn local_fault(fault: &LocalFault) -> String {
-    let lkey = fault.lkey;
-    match (fault.error, &fault.key) {
-        (KeyError::Unknown, _) => format!("there is no key {lkey:#x} here"),
-        (KeyError::Revoked, _) => format!("the key {lkey:#x} was valid and has been revoked"),
-        (KeyError::Domain, _) => {
-            format!("the key {lkey:#x} belongs to another protection domain than the queue pair")
-        }
-        (KeyError::Rights, Some(key)) => format!(
-            "the key {lkey:#x} does not permit the local NIC to do that; it permits {:?}",
-            key.access
-        ),
-        (KeyError::Bounds, Some(key)) => format!(
-            "{} bytes at {:#x} are out of bounds of the key {lkey:#x}, which covers {} bytes from {:#x}",
-            fault.length, fault.addr, key.length, key.iova
-        ),
-        (error, _) => format!("the key {lkey:#x}: {error}"),
-    }
 }
 
 /// What is known of a peer that did not answer.

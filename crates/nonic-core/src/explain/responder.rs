@@ -1,5 +1,6 @@
 //! Why this side did not execute a request of its peer: it knows exactly.
 
+use super::phrases::local_fault;
 use super::{Explanation, Words};
 use crate::record::{KeyExtent, LocalFault, RefusalReason, RefusedRequest, RequestKind};
 use crate::verbs::memory::{Access, KeyError};
@@ -38,7 +39,7 @@ pub(super) fn dropped(kind: RequestKind, reason: RefusalReason) -> Explanation {
 /// A receive names memory that this side's NIC may not write.
 pub(super) fn receive_key(fault: Option<&LocalFault>) -> Explanation {
     let why = match fault {
-        Some(fault) => super::requester::local_fault(fault),
+        Some(fault) => local_fault(fault),
         None => "a key of its scatter list does not permit it, or the memory under it is gone".into(),
     };
     told(

@@ -53,6 +53,7 @@ fn a_healthy_queue_pair_has_its_states_written_down_and_nothing_to_explain() {
 
 #[test]
 fn an_unknown_key_is_told_from_a_revoked_one() {
+    let status = Status::RemoteAccess;
     let pair = Pair::rc();
     let remote = RemoteAddress {
         rkey: pair.b.key.value() ^ 0x55,
@@ -68,14 +69,7 @@ fn an_unknown_key_is_told_from_a_revoked_one() {
         "refused the peer's WRITE of 64 bytes",
         "there is no such key here",
     ];
-    refused(
-        pair,
-        SendOp::Write(remote),
-        64,
-        Status::RemoteAccess,
-        &here,
-        &there,
-    );
+    refused(pair, SendOp::Write(remote), 64, status, &here, &there);
 
     let mut pair = Pair::rc();
     let key = pair.b.register(|_| ());
@@ -85,18 +79,12 @@ fn an_unknown_key_is_told_from_a_revoked_one() {
         ..pair.b.remote(0)
     };
     let there = ["has been revoked", "keep the memory registered"];
-    refused(
-        pair,
-        SendOp::Write(remote),
-        64,
-        Status::RemoteAccess,
-        &here,
-        &there,
-    );
+    refused(pair, SendOp::Write(remote), 64, status, &here, &there);
 }
 
 #[test]
 fn rights_bounds_and_domain_of_a_key_are_named() {
+    let status = Status::RemoteAccess;
     let mut pair = Pair::rc();
     let readable = pair
         .b
@@ -110,14 +98,7 @@ fn rights_bounds_and_domain_of_a_key_are_named() {
         "it allows LOCAL_WRITE, REMOTE_READ",
         "register the memory with remote write (REMOTE_WRITE) as well",
     ];
-    refused(
-        pair,
-        SendOp::Write(remote),
-        8,
-        Status::RemoteAccess,
-        &["key"],
-        &there,
-    );
+    refused(pair, SendOp::Write(remote), 8, status, &["key"], &there);
 
     let mut pair = Pair::rc();
     let short = pair.b.register(|spec| spec.length = 4096);
@@ -130,14 +111,7 @@ fn rights_bounds_and_domain_of_a_key_are_named() {
         "ends at 0x7f0000011020",
         "covers 4096 bytes, from 0x7f0000010000",
     ];
-    refused(
-        pair,
-        SendOp::Read(remote),
-        128,
-        Status::RemoteAccess,
-        &["READ of 128"],
-        &there,
-    );
+    refused(pair, SendOp::Read(remote), 128, status, &["READ of 128"], &there);
 
     let mut pair = Pair::rc();
     let foreign = pair.b.keys().alloc_pd();
@@ -147,14 +121,7 @@ fn rights_bounds_and_domain_of_a_key_are_named() {
         ..pair.b.remote(0)
     };
     let there = ["belongs to another protection domain", "created in"];
-    refused(
-        pair,
-        SendOp::Write(remote),
-        8,
-        Status::RemoteAccess,
-        &["key"],
-        &there,
-    );
+    refused(pair, SendOp::Write(remote), 8, status, &["key"], &there);
 }
 
 #[test]
@@ -195,6 +162,7 @@ fn what_the_queue_pair_does_not_permit_and_unaligned_words_are_named() {
 
 #[test]
 fn a_receive_that_is_too_short_is_named_with_both_lengths() {
+    let status = Status::RemoteInvalidRequest;
     let mut pair = Pair::rc();
     recv!(pair.b, 1, 0, 100);
     let here = ["SEND of 300 bytes", "longer than the receive"];
@@ -203,14 +171,7 @@ fn a_receive_that_is_too_short_is_named_with_both_lengths() {
         "300 bytes or more came, 100 fit",
         "post receives of the longest",
     ];
-    refused(
-        pair,
-        SendOp::Send,
-        300,
-        Status::RemoteInvalidRequest,
-        &here,
-        &there,
-    );
+    refused(pair, SendOp::Send, 300, status, &here, &there);
 }
 
 #[test]
@@ -234,20 +195,14 @@ fn the_status_of_a_receive_has_the_same_explanation_as_its_queue_pair() {
 
 #[test]
 fn a_receive_whose_memory_may_not_be_written_is_named_with_its_key() {
+    let status = Status::RemoteOperation;
     let mut pair = Pair::rc();
     let key = pair.b.register(|spec| spec.access = Access::REMOTE_READ);
     let mut sge = pair.b.sge(0, 64);
     sge.lkey = key.value();
     pair.b.post_recv(1, &[sge]).expect("the receive is posted");
     let there = ["its receive could not take it", "does not permit", "LOCAL_WRITE"];
-    refused(
-        pair,
-        SendOp::Send,
-        8,
-        Status::RemoteOperation,
-        &["receive"],
-        &there,
-    );
+    refused(pair, SendOp::Send, 8, status, &["receive"], &there);
 }
 
 #[test]

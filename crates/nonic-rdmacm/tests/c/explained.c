@@ -10,13 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define NEED(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("line %d: %s (%s)\n", __LINE__, #condition, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
+#include "../../../nonic-verbs/tests/c/need.h"
 
 enum { SIZE = 4096, PATIENCE_S = 30 };
 enum { ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };

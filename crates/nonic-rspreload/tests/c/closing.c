@@ -14,13 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define NEED(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("line %d: %s (errno: %s)\n", __LINE__, #condition, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
+#include "../../../nonic-verbs/tests/c/need.h"
 
 enum { LENGTH = 1 << 20, END = 8192 };
 

@@ -14,13 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NEED(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("line %d: %s (errno: %s)\n", __LINE__, #condition, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
+#include "need.h"
 
 enum { LENGTH = 4096, FILES = 700 };
 

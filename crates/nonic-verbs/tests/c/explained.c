@@ -11,13 +11,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define NEED(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("line %d: %s (%s)\n", __LINE__, #condition, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
+#include "need.h"
 
 enum { SIZE = 1 << 16, PATIENCE_S = 30 };
 enum { ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };

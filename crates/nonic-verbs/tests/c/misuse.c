@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "need.h"
+
 static int checks, failures;
 
 static void outcome(int line, const char *call, int got, int expected)
@@ -29,14 +31,6 @@ static void outcome(int line, const char *call, int got, int expected)
 #define NOTHING(call, expected) outcome(__LINE__, #call, (errno = 0, (call) == NULL ? errno : 0), (expected))
 /* A completion's status. */
 #define STATUS(cq, expected) outcome(__LINE__, #cq, next_status(cq), (expected))
-/* Preparation, which must succeed. */
-#define NEED(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("line %d: %s (%s)\n", __LINE__, #condition, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
