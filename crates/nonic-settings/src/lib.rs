@@ -77,8 +77,9 @@ pub static LOG: Setting = Setting {
     name: "NONIC_LOG",
     form: Form::Text("warn,qp=debug,cm=info"),
     about: "Says on standard error what goes wrong and why, one line each: `error`, `warn` (each first failure of a queue pair, and each \
-            refused call), `info` (state changes, connections) or `debug` (packets out of the ordinary); and the same for one part alone: \
-            `device`, `qp`, `cm`, `memory`, `link`, `direct`, `verbs`. `off` is silent, as without the variable.",
+            refused call), `info` (state changes, connections), `debug` (packets out of the ordinary, how long connecting took) or `trace` (how \
+            long each awaited request of the Rust API took); and the same for one part alone: `device`, `qp`, `cm`, `memory`, `link`, \
+            `direct`, `verbs`, `request`. `off` is silent, as without the variable.",
 };
 
 /// Where packets go.

@@ -66,6 +66,7 @@ mod route;
 #[cfg(feature = "tokio")]
 mod runtime;
 mod shared_receive_queue;
+mod span;
 mod ticket;
 mod transport;
 mod xrc;

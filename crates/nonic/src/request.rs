@@ -12,6 +12,7 @@ use crate::completion_queue::{CompletionQueue, WaitError};
 use crate::memory::{BufferSet, Buffers};
 use crate::outstanding::{Work, WorkQueueId};
 use crate::posting::Refused;
+use crate::span::Span;
 use crate::ticket::{Outcome, Ticket};
 use nonic_core::{CqOverflow, Explanation, PostError, Qpn, Status};
 use std::fmt;
@@ -173,10 +174,11 @@ impl Pending {
         work_queue: WorkQueueId,
         buffers: Buffers,
         work: Work,
+        span: Span,
     ) -> Self {
         Pending {
             queue: queue.clone(),
-            ticket: queue.submit(work_queue, buffers, work),
+            ticket: queue.submit(work_queue, buffers, work, span),
         }
     }
 

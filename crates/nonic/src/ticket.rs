@@ -4,7 +4,9 @@
 
 use crate::completion::Completion;
 use crate::posting::Refused;
+use crate::span::Span;
 use nonic_core::CqOverflow;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -24,6 +26,21 @@ pub(crate) enum Outcome {
     Overflow(CqOverflow),
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Completed(completion, _) => match completion.result {
+                Ok(_) => f.write_str("success"),
+                Err(status) => status.fmt(f),
+            },
+            Outcome::Refused(refused) => refused.error.fmt(f),
+            Outcome::Closed(_) => f.write_str("the queue pair was dropped"),
+            Outcome::Drained => f.write_str("drained"),
+            Outcome::Overflow(overflow) => overflow.fmt(f),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     state: Mutex<State>,
@@ -37,13 +54,27 @@ struct State {
     sleeper: bool,
     /// Whether the queue's doorbell wakes it.
     at_the_doorbell: bool,
+    /// Open until it is delivered.
+    span: Span,
 }
 
 impl Ticket {
+    /// For a request that is told of by `span`.
+    pub(crate) fn told_by(span: Span) -> Self {
+        let state = State {
+            span,
+            ..State::default()
+        };
+        Ticket {
+            state: Mutex::new(state),
+        }
+    }
+
     /// Here is what became of it. Whether a thread must be woken.
     pub(crate) fn deliver(&self, outcome: Outcome) -> bool {
         let (waker, sleeper) = {
             let mut state = self.lock();
+            state.span.end(&outcome);
             state.outcome = Some(outcome);
             (state.waker.take(), state.sleeper)
         };

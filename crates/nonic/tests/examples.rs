@@ -70,3 +70,30 @@ fn a_client_survives_a_network_that_is_gone_if_it_is_careful() {
     assert!(said.contains("50 messages, each taken once, over "), "{said}");
     assert!(said.contains("connecting again"), "{said}");
 }
+
+#[test]
+fn whoever_asks_is_told_on_standard_error_how_long_each_request_took() {
+    let run = |log: Option<&str>| {
+        let mut run = example("key_value");
+        run.arg("demo").env_remove("NONIC_LOG");
+        let run = run.envs(log.map(|log| ("NONIC_LOG", log))).output();
+        String::from_utf8_lossy(&run.expect("it was built").stderr).into_owned()
+    };
+    let told = run(Some("cm=debug,request=trace"));
+    let has = |parts: &[&str]| {
+        told.lines()
+            .any(|line| parts.iter().all(|part| line.contains(part)))
+    };
+    let request = [
+        " trace request: request{op=READ qpn=0x",
+        "bytes=64 outcome=success} took ",
+        " µs",
+    ];
+    assert!(has(&request), "{told}");
+    assert!(
+        has(&[" debug cm: connect{peer=127.0.0.1:", " outcome=connected} took "]),
+        "{told}"
+    );
+    assert!(!told.contains(" memory: "), "{told}");
+    assert_eq!(run(None), "");
+}

@@ -1,6 +1,6 @@
 //! Events of a queue pair as phrases.
 
-use super::phrases::{local_fault, opcode_name};
+use super::phrases::local_fault;
 use crate::record::{QpEvent, StreamLoss};
 use std::fmt;
 
@@ -39,13 +39,9 @@ impl fmt::Display for QpEvent {
             }
             QpEvent::Dropped(kind, reason) => write!(f, "dropped the peer's {kind}: {reason:?}"),
             QpEvent::LocalFault(fault) => write!(f, "{}", local_fault(fault)),
-            QpEvent::Failed(failed) => write!(
-                f,
-                "{} {} failed: {}",
-                opcode_name(failed.opcode),
-                failed.wr_id,
-                failed.status
-            ),
+            QpEvent::Failed(failed) => {
+                write!(f, "{} {} failed: {}", failed.opcode, failed.wr_id, failed.status)
+            }
             QpEvent::QueueOverflow => f.write_str("the completion queue overflowed"),
             QpEvent::DeviceFailed => f.write_str("the device failed"),
         }

@@ -2,33 +2,16 @@
 
 use crate::record::{FailedRequest, LocalFault};
 use crate::verbs::memory::KeyError;
-use crate::verbs::work::CompletionOpcode;
 
 /// What a request of this side was, for a sentence: `the WRITE of 64 bytes to 0x1000 with rkey 0x7`.
 pub(super) fn named(failed: &FailedRequest) -> String {
-    let opcode = opcode_name(failed.opcode);
+    let opcode = failed.opcode;
     match failed.remote {
         Some((va, rkey)) => format!(
             "the {opcode} of {} bytes, wr_id {}, at the peer's address {va:#x} with rkey {rkey:#x}",
             failed.length, failed.wr_id
         ),
         None => format!("the {opcode} of {} bytes, wr_id {}", failed.length, failed.wr_id),
-    }
-}
-
-/// What a work request is called.
-pub(super) fn opcode_name(opcode: CompletionOpcode) -> &'static str {
-    match opcode {
-        CompletionOpcode::Send => "SEND",
-        CompletionOpcode::Write => "WRITE",
-        CompletionOpcode::Read => "READ",
-        CompletionOpcode::CompareSwap => "compare-and-swap",
-        CompletionOpcode::FetchAdd => "fetch-and-add",
-        CompletionOpcode::BindWindow => "binding of a memory window",
-        CompletionOpcode::LocalInvalidate => "LOCAL_INV",
-        CompletionOpcode::Flush => "FLUSH",
-        CompletionOpcode::AtomicWrite => "ATOMIC_WRITE",
-        CompletionOpcode::Recv | CompletionOpcode::RecvWriteWithImmediate => "receive",
     }
 }
 

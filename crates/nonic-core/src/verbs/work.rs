@@ -6,6 +6,7 @@
 use crate::verbs::memory::{Sge, WindowBind};
 use bitflags::bitflags;
 use nonic_wire::Qpn;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A span of the peer's memory.
@@ -78,7 +79,8 @@ impl SendOp {
         matches!(self, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }
 
-    pub(crate) fn completion_opcode(self) -> CompletionOpcode {
+    /// What its completion says that it was.
+    pub fn completion_opcode(self) -> CompletionOpcode {
         match self {
             SendOp::Send | SendOp::SendWithImmediate(_) | SendOp::SendWithInvalidate(_) => {
                 CompletionOpcode::Send
@@ -285,6 +287,24 @@ pub enum CompletionOpcode {
     Recv = 128,
     /// A receive, by a WRITE_WITH_IMM.
     RecvWriteWithImmediate = 129,
+}
+
+/// As the specification calls it: `WRITE`, `compare-and-swap`.
+impl fmt::Display for CompletionOpcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CompletionOpcode::Send => "SEND",
+            CompletionOpcode::Write => "WRITE",
+            CompletionOpcode::Read => "READ",
+            CompletionOpcode::CompareSwap => "compare-and-swap",
+            CompletionOpcode::FetchAdd => "fetch-and-add",
+            CompletionOpcode::BindWindow => "binding of a memory window",
+            CompletionOpcode::LocalInvalidate => "LOCAL_INV",
+            CompletionOpcode::Flush => "FLUSH",
+            CompletionOpcode::AtomicWrite => "ATOMIC_WRITE",
+            CompletionOpcode::Recv | CompletionOpcode::RecvWriteWithImmediate => "receive",
+        })
+    }
 }
 
 /// The one completion of a work request.

@@ -4,7 +4,9 @@ use nonic_settings::SettingError;
 use tracing::{Level, Metadata, level_filters::LevelFilter};
 
 /// The parts that can be named.
-const PARTS: [&str; 7] = ["device", "qp", "cm", "memory", "link", "direct", "verbs"];
+const PARTS: [&str; 8] = [
+    "device", "qp", "cm", "memory", "link", "direct", "verbs", "request",
+];
 
 /// What every target of ours begins with.
 const PREFIX: &str = "nonic::";

@@ -4,11 +4,14 @@
 //! be: what the core finds worth writing down ([`nonic_core::record`]) is what is told of queue pairs. Without the feature `tracing` all of
 //! this is nothing.
 //!
-//! Targets are `nonic::` and a part: `device`, `qp`, `cm`, `memory`, `direct`, `verbs`. `warn` is a failure with its explanation, `info` a change of
-//! state or a connection, `debug` a packet out of the ordinary.
+//! Targets are `nonic::` and a part: `device`, `qp`, `cm`, `memory`, `direct`, `verbs`, `request`. `warn` is a failure with its explanation,
+//! `info` a change of state or a connection, `debug` a packet out of the ordinary and how long connecting took, `trace` how long each
+//! request of the Rust API took. The last two are spans, which the crate `nonic` has.
 
 #[cfg(feature = "tracing")]
 mod filter;
+#[cfg(feature = "tracing")]
+mod open_spans;
 #[cfg(feature = "tracing")]
 mod standard_error;
 

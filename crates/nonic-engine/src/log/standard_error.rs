@@ -1,9 +1,10 @@
-//! A subscriber of `tracing` that writes a line for each event to standard error.
+//! A subscriber of `tracing` that writes a line to standard error for each event, and for each span when it ends.
 //!
-//! It is small on purpose, since it is part of the C libraries: no spans, no colours, no formats to choose from. A program that wants more has a
-//! subscriber of its own.
+//! It is small on purpose, since it is part of the C libraries: no nesting of spans, no colours, no formats to choose from. A program that
+//! wants more has a subscriber of its own.
 
 use super::filter::Filter;
+use super::open_spans::OpenSpans;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use tracing::field::{Field, Visit};
@@ -14,17 +15,21 @@ use tracing::{Event, Metadata, Subscriber};
 /// Writes what the filter lets through.
 pub(super) struct StandardError {
     filter: Filter,
+    spans: OpenSpans,
 }
 
 impl StandardError {
     pub(super) fn new(filter: Filter) -> Self {
-        StandardError { filter }
+        StandardError {
+            filter,
+            spans: OpenSpans::default(),
+        }
     }
 }
 
 impl Subscriber for StandardError {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && self.filter.passes(metadata)
+        self.filter.passes(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -32,17 +37,33 @@ impl Subscriber for StandardError {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let line = line(event);
-        // In one piece, so that lines of several processes are not mixed. Whether anybody reads it is not our business.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        tell(event.metadata(), &fields.0);
     }
 
-    fn new_span(&self, _span: &Attributes<'_>) -> Id {
-        // None is enabled; and a number must not be 0.
-        Id::from_u64(1)
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.spans.open(span)
     }
 
-    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        self.spans.record(span, values);
+    }
+
+    fn clone_span(&self, span: &Id) -> Id {
+        self.spans.keep(span);
+        span.clone()
+    }
+
+    fn try_close(&self, span: Id) -> bool {
+        let ended = self.spans.let_go(&span);
+        if let Some((metadata, story)) = &ended {
+            tell(metadata, story);
+        }
+        ended.is_some()
+    }
+
+    // Which spans are within which is not told.
 
     fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
 
@@ -51,26 +72,28 @@ impl Subscriber for StandardError {
     fn exit(&self, _span: &Id) {}
 }
 
-/// `nonic[4711] warn qp: …`, and a newline.
-fn line(event: &Event<'_>) -> String {
-    let metadata = event.metadata();
+/// Writes `nonic[4711] warn qp: …`, and a newline.
+fn tell(metadata: &Metadata<'_>, what: &str) {
     let part = metadata.target().rsplit("::").next().unwrap_or_default();
     let level = metadata.level().as_str().to_lowercase();
-    let mut line = Line(format!("nonic[{}] {level} {part}:", std::process::id()));
-    event.record(&mut line);
-    line.0.push('\n');
-    line.0
+    let line = format!("nonic[{}] {level} {part}: {what}\n", std::process::id());
+    // In one piece, so that lines of several processes are not mixed. Whether anybody reads it is not our business.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// A line that fields are added to.
-struct Line(String);
+/// The message of an event and the fields that come with it, or those of a span.
+#[derive(Default)]
+pub(super) struct Fields(pub(super) String);
 
-impl Visit for Line {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if !self.0.is_empty() {
+            self.0.push(' ');
+        }
         // A string can always be written to.
         let _ = match field.name() {
-            "message" => write!(self.0, " {value:?}"),
-            name => write!(self.0, " {name}={value:?}"),
+            "message" => write!(self.0, "{value:?}"),
+            name => write!(self.0, "{name}={value:?}"),
         };
     }
 }

@@ -7,6 +7,7 @@ use crate::completion::Completion;
 use crate::memory::Buffers;
 use crate::outstanding::{Due, Work, WorkQueueId};
 use crate::posting::Refused;
+use crate::span::Span;
 use crate::ticket::{Outcome, Ticket};
 use nonic_core::{Arm, CqOverflow, Data, PostError, RecvRequest, SendRequest, Status};
 use smallvec::SmallVec;
@@ -16,8 +17,14 @@ use std::time::Instant;
 
 impl CompletionQueue {
     /// Posts a request that somebody will wait for, now or when there is room.
-    pub(crate) fn submit(&self, work_queue: WorkQueueId, buffers: Buffers, work: Work) -> Arc<Ticket> {
-        let ticket = Arc::new(Ticket::default());
+    pub(crate) fn submit(
+        &self,
+        work_queue: WorkQueueId,
+        buffers: Buffers,
+        work: Work,
+        span: Span,
+    ) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket::told_by(span));
         self.lock()
             .admit_awaited(work_queue, buffers, Arc::clone(&ticket), work);
         self.post_backlog(work_queue);

@@ -6,6 +6,7 @@ use crate::endpoint::Endpoint;
 use crate::private_data::PrivateData;
 use crate::queue_pair::{ConnectOptions, FetchLimits, Prepared, QueuePairBuilder};
 use crate::route::source_of;
+use crate::span::Span;
 use crate::transport::Connected;
 use nonic_core::cm::{CmError, CmEvent, ConnectParams, ConnectResponse, Route};
 use nonic_core::{ModifyError, QpState, Service};
@@ -114,6 +115,7 @@ pub fn connect_with<T: Connected>(
         options: *options,
         peer,
         handle: Some(ConnectionHandle { device, id, channel }),
+        span: Span::of_connecting(peer),
     })
 }
 
@@ -141,6 +143,7 @@ pub struct Connecting<T: Connected> {
     handle: Option<ConnectionHandle>,
     options: ConnectOptions,
     peer: SocketAddr,
+    span: Span,
 }
 
 impl<T: Connected> Connecting<T> {
@@ -166,6 +169,15 @@ impl<T: Connected> Connecting<T> {
     }
 
     fn finish(&mut self, handle: ConnectionHandle, answer: Answer) -> Result<Connection<T>, ConnectError> {
+        let connection = self.settle(handle, answer);
+        match &connection {
+            Ok(_) => self.span.end(&"connected"),
+            Err(error) => self.span.end(error),
+        }
+        connection
+    }
+
+    fn settle(&mut self, handle: ConnectionHandle, answer: Answer) -> Result<Connection<T>, ConnectError> {
         let peer = self.peer;
         let response = match answer {
             Answer::Accepted(response) => response,

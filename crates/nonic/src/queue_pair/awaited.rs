@@ -20,16 +20,11 @@ impl<T: Transport> QueuePair<T> {
     /// made. A datagram needs 40 bytes more than its payload: the network header comes first.
     #[doc(alias = "ibv_post_recv")]
     pub fn recv<B: BufferSet>(&self, buffers: B) -> Receive<B> {
-        let QpHandle {
-            recv_queue,
-            receive_work_queue,
-            srq,
-            ..
-        } = &*self.sq.handle;
+        let handle = &self.sq.handle;
         let buffers = buffers.into();
-        Receive::new(match srq {
-            Some(_) => Pending::refused(recv_queue, PostError::SharedReceiveQueue, buffers),
-            None => Pending::submit(recv_queue, *receive_work_queue, buffers, Work::Receive),
+        Receive::new(match handle.srq {
+            Some(_) => Pending::refused(&handle.recv_queue, PostError::SharedReceiveQueue, buffers),
+            None => handle.submit(buffers, Work::Receive),
         })
     }
 
@@ -40,34 +35,24 @@ impl<T: Transport> QueuePair<T> {
         destination: Option<Destination>,
         buffers: Buffers,
     ) -> Pending {
-        let QpHandle {
-            send_queue,
-            send_work_queue,
-            ..
-        } = &*self.sq.handle;
         let work = Work::Send {
             op,
             flags,
             destination: destination.or(self.sq.named),
             inline: None,
         };
-        Pending::submit(send_queue, *send_work_queue, buffers, work)
+        self.sq.handle.submit(buffers, work)
     }
 
     /// The same with data that is not in registered memory.
     fn submit_inline(&self, op: SendOp, bytes: &[u8]) -> Pending {
-        let QpHandle {
-            send_queue,
-            send_work_queue,
-            ..
-        } = &*self.sq.handle;
         let work = Work::Send {
             op,
             flags: SendFlags::empty(),
             destination: self.sq.named,
             inline: Some(bytes.into()),
         };
-        Pending::submit(send_queue, *send_work_queue, Buffers::default(), work)
+        self.sq.handle.submit(Buffers::default(), work)
     }
 
     fn submit_checked(&self, op: SendOp, remote: &RemoteSlice, buffers: Buffers) -> Pending {

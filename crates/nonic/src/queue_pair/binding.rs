@@ -1,7 +1,6 @@
 //! Binding memory windows, and taking them back.
 
 use super::QueuePair;
-use super::handle::QpHandle;
 use crate::memory::{BoundWindow, Buffers, Exposed, MemoryError, Window};
 use crate::outstanding::Work;
 use crate::request::{Pending, RequestFailed};
@@ -78,18 +77,13 @@ impl<T: Reliable> QueuePair<T> {
     }
 
     fn submit_for(&self, op: SendOp, window: &Window) -> Pending {
-        let QpHandle {
-            send_queue,
-            send_work_queue,
-            ..
-        } = &*self.sq.handle;
         let work = Work::Send {
             op,
             flags: SendFlags::empty(),
             destination: None,
             inline: None,
         };
-        Pending::submit(send_queue, *send_work_queue, Buffers::keeping(window), work)
+        self.sq.handle.submit(Buffers::keeping(window), work)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::keepalive::Probed;
 use crate::memory::{Buffers, Lease, MemoryError};
 use crate::outstanding::{Work, WorkQueueId};
 use crate::request::Pending;
+use crate::span::Span;
 use nonic_core::{ModifyError, QpAttributes, QpState, Qpn, RemoteAddress, SendFlags, SendOp};
 use nonic_engine::netdev::Wire;
 use std::fmt;
@@ -55,6 +56,16 @@ impl QpHandle {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Posts a request that somebody waits for, now or when there is room.
+    pub(super) fn submit(&self, buffers: Buffers, work: Work) -> Pending {
+        let (queue, work_queue) = match work {
+            Work::Send { .. } => (&self.send_queue, self.send_work_queue),
+            Work::Receive => (&self.recv_queue, self.receive_work_queue),
+        };
+        let span = Span::of_request(self.qpn, &work, &buffers);
+        Pending::submit(queue, work_queue, buffers, work, span)
+    }
+
     /// Brings it to the error state: what is posted completes as flushed.
     pub(super) fn fail(&self) -> Result<(), ModifyError> {
         let failed = QpAttributes {
@@ -83,7 +94,7 @@ impl Probed for QpHandle {
             destination: None,
             inline: None,
         };
-        Pending::submit(&self.send_queue, self.send_work_queue, Buffers::default(), work)
+        self.submit(Buffers::default(), work)
     }
 
     fn give_up(&self) {
