@@ -25,8 +25,14 @@ pub(crate) struct Machine {
 const QUIET_LOAD: f64 = 0.5;
 
 impl Machine {
-    /// This one, now.
-    pub(crate) fn here(dist: &Path, commit: Option<String>) -> Self {
+    /// This one, now, with the nonic of this folder, as made by `dist`.
+    pub(crate) fn with_dist(root: &Path, commit: Option<String>) -> Self {
+        let version = std::fs::read_to_string(root.join("lib/version")).unwrap_or_default();
+        Self::here(&version, commit)
+    }
+
+    /// This one, now, with this version of nonic.
+    pub(crate) fn here(version: &str, commit: Option<String>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| -> Option<String> {
             let line = text.lines().find(|line| line.starts_with(name))?;
@@ -39,7 +45,6 @@ impl Machine {
             "" => "no Yama: processes of one user may access each other's memory".to_owned(),
             scope => format!("Yama's ptrace_scope is {scope}"),
         };
-        let version = std::fs::read_to_string(dist.join("lib/version")).unwrap_or_default();
         let commit = commit.map_or(String::new(), |commit| format!(", commit {commit}"));
         Self {
             processor: field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_owned()),

@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.watched {
         return watched::run(bench, if options.quick { 1 } else { options.rounds });
     }
-    let machine = Machine::here(&dist.root, options.folder.is_none().then(commit).flatten());
+    let machine = Machine::with_dist(&dist.root, options.folder.is_none().then(commit).flatten());
     let whole = Duration::try_from_secs_f64(options.minutes * 60.0).context("not a number of minutes")?;
     // Plots take longer for a round, and less depends on them.
     let for_tables = if options.report.is_some() {

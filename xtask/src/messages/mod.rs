@@ -5,6 +5,7 @@
 
 mod sizes;
 
+use crate::bench::commit;
 use crate::bench::machine::Machine;
 use crate::bench::report::replace_between;
 use crate::dist;
@@ -42,6 +43,8 @@ pub(crate) struct Options {
 /// Measures and tells.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(is_root(), "only root can make network namespaces");
+    // Before anything runs that is not there without us.
+    let machine = Machine::here(env!("CARGO_PKG_VERSION"), commit());
     let examples = build()?;
     let mut found = Vec::new();
     for path in [Between::OneHost, Between::Veth, Between::Delay] {
@@ -58,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let web = String::from_utf8_lossy(&web.stdout);
     println!("{web}");
     match &options.report {
-        Some(docs) => write(docs, &examples, &found, &web),
+        Some(docs) => write(docs, &machine.markdown(), &found, &web),
         None => Ok(()),
     }
 }
@@ -158,8 +161,7 @@ fn between(left: &Namespace, right: &Namespace, address: &str, bench: &Path, rou
     said
 }
 
-fn write(docs: &Path, examples: &Path, found: &[(Between, String)], web: &str) -> Result<()> {
-    let machine = Machine::here(examples, None).markdown();
+fn write(docs: &Path, machine: &str, found: &[(Between, String)], web: &str) -> Result<()> {
     let mut page = format!("Measured on this machine, both programs on it:\n\n{machine}\n");
     for (path, said) in found {
         let (figures, _) = sizes::split(said);

@@ -47,7 +47,7 @@ impl Report<'_> {
     }
 
     fn markdown(&self, root: &Path) -> String {
-        let machine = Machine::here(root, commit());
+        let machine = Machine::with_dist(root, commit());
         format!(
             "Medians of {} rounds of {} s each, measured in {:.0} s on this machine:\n\n{}\n{}",
             self.rounds,
