@@ -31,6 +31,7 @@ use nonic_core::{Fault, Region};
 use std::any::Any;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What is in pages moves into a file in pieces of this size.
@@ -186,6 +187,8 @@ pub struct Pages {
     pinned: PinOutcome,
     /// The file that they are, if they are shared.
     backing: OnceLock<Arc<Backing>>,
+    /// Whether peers who READ them may keep them mapped, once they are.
+    stay_mapped: AtomicBool,
 }
 
 impl Pages {
@@ -216,6 +219,7 @@ impl Pages {
             mapped,
             pinned,
             backing: OnceLock::new(),
+            stay_mapped: AtomicBool::new(false),
         })
     }
 
@@ -230,7 +234,7 @@ impl Pages {
         if self.backing.get().is_some() {
             return Ok(());
         }
-        let backing = Backing::new(self.mapped)?;
+        let backing = Backing::new(self.mapped, self.stay_mapped.load(Ordering::Relaxed))?;
         let mut bytes = vec![0; MOVED_AT_ONCE.min(self.mapped)];
         for at in (0..self.mapped).step_by(MOVED_AT_ONCE) {
             let piece = &mut bytes[..MOVED_AT_ONCE.min(self.mapped - at)];
@@ -259,6 +263,25 @@ impl Pages {
         }
         let _ = self.backing.set(Arc::new(backing));
         Ok(())
+    }
+
+    /// Lets peers on this host that READ them keep them mapped when their key has been revoked, for as long as they exist: to be
+    /// said before they are [shared](Pages::share). Whoever was once let at them for reading may then see what is in them later. What
+    /// peers may write is taken back nevertheless.
+    pub fn stay_mapped(&self) {
+        self.stay_mapped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether peers who READ them keep them mapped.
+    pub fn do_stay_mapped(&self) -> bool {
+        let asked = self.stay_mapped.load(Ordering::Relaxed);
+        asked && self.backing.get().is_none_or(|backing| backing.stays())
+    }
+
+    /// From now on they are given to nobody who does not get a new key. Whether somebody was given them before: see
+    /// [`Pages::is_given`].
+    pub fn take_back(&self) -> bool {
+        self.backing.get().is_some_and(|backing| backing.take_back())
     }
 
     /// Whether a peer was given them to map. It may still have them when its key has been revoked, and see or write whatever

@@ -175,7 +175,17 @@ fn pair() -> (Side, Side) {
 
 /// Memory that peers may map.
 fn shared(len: usize) -> Arc<Pages> {
+    made_file(Pages::new(len).expect("memory"))
+}
+
+/// The same, which those who READ it may keep.
+fn staying(len: usize) -> Arc<Pages> {
     let pages = Pages::new(len).expect("memory");
+    pages.stay_mapped();
+    made_file(pages)
+}
+
+fn made_file(pages: Pages) -> Arc<Pages> {
     pages.write(0, &[0x77; 8]).expect("inside");
     // SAFETY: nobody else knows of them yet.
     unsafe { pages.share() }.expect("a file");
@@ -184,6 +194,12 @@ fn shared(len: usize) -> Arc<Pages> {
 
 fn at(rkey: u32, va: u64) -> RemoteAddress {
     RemoteAddress { va, rkey }
+}
+
+/// How often this process has mapped memory of ours that became a file: as its owner, and as a peer.
+fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
+    maps.matches("nonic-memory").count()
 }
 
 fn word(pages: &Pages, offset: usize) -> u64 {
@@ -406,10 +422,6 @@ fn atomics_by_mapping_by_packet_and_by_the_owner_are_atomic_together() {
 #[test]
 fn mappings_of_memory_that_is_gone_are_given_back() {
     let (a, b) = pair();
-    let mappings = || {
-        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
-        maps.matches("nonic-memory").count()
-    };
     let before = mappings();
     // More than are kept at a time.
     for _ in 0..100 {
@@ -423,6 +435,74 @@ fn mappings_of_memory_that_is_gone_are_given_back() {
     assert!(a.maps(rkey));
     let deadline = Instant::now() + SOON;
     while mappings() > before + 2 {
+        assert_eq!(a.execute(SendOp::Read(at(rkey, 0)), 8), Status::Success);
+        assert!(Instant::now() < deadline, "{} from {before}", mappings());
+    }
+}
+
+#[test]
+fn memory_that_stays_mapped_is_mapped_once_for_all_its_keys() {
+    let (a, b) = pair();
+    let before = mappings();
+    let pages = staying(LEN);
+    let deadline = Instant::now() + SOON;
+    let mut after = 0;
+    for round in (0..=u8::MAX).cycle() {
+        pages.write(0, &[round; LEN]).expect("inside");
+        // Parts of it, too: whoever has it mapped sees the rest anyway.
+        let rkey = b.register(&pages, 0..LEN - usize::from(round), Access::REMOTE_READ);
+        assert_eq!(a.execute(SendOp::Read(at(rkey, 0)), 4096), Status::Success);
+        let mut found = [0; 4096];
+        a.local.read(0, &mut found).expect("inside");
+        assert_eq!(found, [round; 4096]);
+        b.device.try_revoke(rkey).expect("nobody is stopped");
+        after += u32::from(a.mapped() == 1);
+        if after == 50 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it is not mapped");
+    }
+    assert_eq!(
+        (a.mapped(), mappings()),
+        (1, before + 2),
+        "the owner's and the peer's"
+    );
+    // It goes with its owner.
+    drop(pages);
+    let other = shared(4096);
+    let rkey = b.register(&other, 0..4096, ALL);
+    while mappings() > before + 2 || a.mapped() < 2 {
+        assert_eq!(a.execute(SendOp::Read(at(rkey, 0)), 8), Status::Success);
+        assert!(Instant::now() < deadline, "{} from {before}", mappings());
+    }
+}
+
+#[test]
+fn memory_that_stays_mapped_is_given_to_nobody_once_it_was_taken_back() {
+    let (a, b) = pair();
+    let pages = staying(LEN);
+    let rkey = b.register(&pages, 0..LEN, Access::REMOTE_READ);
+    b.device.try_revoke(rkey).expect("nobody is stopped");
+    assert!(!pages.take_back(), "nobody had it");
+    let rkey = b.register(&pages, 0..LEN, Access::REMOTE_READ);
+    assert!(a.maps(rkey), "a new key will do");
+    b.device.try_revoke(rkey).expect("nobody is stopped");
+    assert!(pages.take_back(), "it may be looked at still");
+}
+
+#[test]
+fn what_may_be_written_does_not_stay_mapped() {
+    let (a, b) = pair();
+    let before = mappings();
+    let pages = staying(LEN);
+    let rkey = b.register(&pages, 0..LEN, ALL);
+    assert!(!pages.do_stay_mapped());
+    assert!(a.maps(rkey));
+    b.device.try_revoke(rkey).expect("nobody is stopped");
+    let other = shared(4096);
+    let rkey = b.register(&other, 0..4096, ALL);
+    let deadline = Instant::now() + SOON;
+    while mappings() > before + 3 || a.mapped() < 2 {
         assert_eq!(a.execute(SendOp::Read(at(rkey, 0)), 8), Status::Success);
         assert!(Instant::now() < deadline, "{} from {before}", mappings());
     }

@@ -97,9 +97,16 @@ impl RegistrationCache {
         let found = self.shared.lock().take(size);
         let whole = match found {
             Some(whole) => whole,
-            None => self.shared.domain.lease(size)?,
+            None => self.fresh(size)?,
         };
         Ok(whole.recycled_by(Arc::clone(&self.shared) as Arc<dyn Recycler>, len))
+    }
+
+    fn fresh(&self, size: usize) -> Result<Lease, MemoryError> {
+        let lease = self.shared.domain.lease(size)?;
+        // Each message of a channel is exposed with a key of its own. A peer on this host would map the buffer anew each time.
+        lease.stay_mapped();
+        Ok(lease)
     }
 
     /// What it did so far.

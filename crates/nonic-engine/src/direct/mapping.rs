@@ -5,6 +5,7 @@
 //! lane hangs on, and goes another way until it has come ([`PeerMemory`]). Whether an access may be made is decided as for
 //! all others, by the published key, under the same announcement: a mapping alone permits nothing.
 
+use super::publication::PublishedView;
 use super::requester::Reached;
 use crate::memory::{self, RawRegion};
 use crate::os::shared_memory::{Others, SharedMemory};
@@ -153,7 +154,7 @@ pub(crate) struct Question {
 
 #[derive(Debug)]
 struct Mapped {
-    /// What was asked. When the key is gone, so is the memory.
+    /// What was asked.
     question: Question,
     /// `None`: it cannot be had.
     mapping: Option<Mapping>,
@@ -216,14 +217,18 @@ impl PeerMemory {
     }
 
     /// The peer has answered; with `None` if it does not give the memory, or it cannot be mapped. What was mapped before is
-    /// given back if `is_live` says that its key is gone.
-    fn answered(&self, number: u64, mapping: Option<Mapping>, is_live: impl Fn(Question) -> bool) {
+    /// given back if it is not published any more.
+    fn answered(&self, number: u64, mapping: Option<Mapping>, view: &PublishedView) {
         let mut state = self.state();
         let Some(question) = state.question.filter(|asked| asked.number == number) else {
             return;
         };
         (state.question, state.sent) = (None, false);
-        state.mapped.retain(|mapped| is_live(mapped.question));
+        state.tidy(view);
+        // It was refused because the key was gone by then: with another it may be had.
+        if mapping.is_none() && view.find_key(question.key).is_none() {
+            return;
+        }
         if state.mapped.len() >= MOST {
             let oldest = state
                 .mapped
@@ -241,11 +246,6 @@ impl PeerMemory {
         });
     }
 
-    /// Gives back what was mapped and is of no use any more.
-    fn tidy(&self, is_live: impl Fn(Question) -> bool) {
-        self.state().mapped.retain(|mapped| is_live(mapped.question));
-    }
-
     /// The lane has ended: gives back everything.
     pub(super) fn end(&self) {
         let mut state = self.state();
@@ -254,25 +254,24 @@ impl PeerMemory {
     }
 }
 
-impl Reached {
-    /// Whether its memory with this number is still published with this key.
-    fn has_published(&self, memory: Question) -> bool {
-        let view = self.view();
-        let index = view.find_key(memory.key);
-        index.is_some_and(|index| view.key(index).memory() == memory.number)
+impl State {
+    /// Gives back what was mapped and is of no use any more.
+    fn tidy(&mut self, view: &PublishedView) {
+        self.mapped.retain(|mapped| view.has_file(mapped.question.number));
     }
+}
 
+impl Reached {
     /// It has answered a question for memory, with a descriptor if it gives it. Whether it is mapped now.
     pub(crate) fn memory_answered(&self, number: u64, memory: Option<impl AsFd>) -> bool {
         let mapping = memory.and_then(|memory| Mapping::open(memory).ok());
         let mapped = mapping.is_some();
-        self.memory()
-            .answered(number, mapping, |memory| self.has_published(memory));
+        self.memory().answered(number, mapping, self.view());
         mapped
     }
 
-    /// Gives back memory whose keys are gone.
+    /// Gives back memory that is gone, or whose keys are.
     pub(crate) fn tidy(&self) {
-        self.memory().tidy(|memory| self.has_published(memory));
+        self.memory().state().tidy(self.view());
     }
 }

@@ -1,6 +1,6 @@
 //! What a device publishes: its live keys, and its queue pairs as far as peers on this host need to know them.
 //!
-//! Two tables of entries of 64 bytes in one memfd, which nobody but us can write. An entry is found by its number: it is
+//! Two tables of entries of 64 bytes, and a list of files, in one memfd, which nobody but us can write. An entry is found by its number: it is
 //! one of the [`PROBED`] entries from where the number hashes to, or it is not there and peers send packets. It lives while
 //! its first word, which is written last and cleared first, names it. Whoever reads the rest must have announced that
 //! first ([`super::revocation`]): an entry is used for something else only after everybody has ended who relied on it.
@@ -16,11 +16,11 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// "nonic", direct access and a version.
-pub(super) const MAGIC: u64 = 0x6e6f_6e69_6344_0001;
+pub(super) const MAGIC: u64 = 0x6e6f_6e69_6344_0002;
 const NONCE: usize = 8;
 const NONCE_ADDRESS: usize = 16;
 pub(super) const ENTRY: usize = 64;
@@ -28,7 +28,10 @@ pub(super) const QPS: usize = 4096;
 pub(super) const QP_COUNT: usize = 1 << 14;
 pub(super) const KEYS: usize = QPS + QP_COUNT * ENTRY;
 pub(super) const KEY_COUNT: usize = 1 << 16;
-pub(super) const LEN: usize = KEYS + KEY_COUNT * ENTRY;
+/// Numbers of files that exist and that peers may have mapped, each in a word that its number says.
+const FILES: usize = KEYS + KEY_COUNT * ENTRY;
+const FILE_COUNT: usize = 1 << 12;
+pub(super) const LEN: usize = FILES + FILE_COUNT * 8;
 /// How many entries are looked at for a number.
 const PROBED: usize = 8;
 /// In the first word of an entry, above the number that it is for.
@@ -40,15 +43,15 @@ const _: () = assert!(QP_COUNT == crate::link::lane::ring::NOTE_COUNT);
 /// What this device publishes.
 #[derive(Debug)]
 pub(crate) struct Publication {
-    memory: SharedMemory,
+    memory: Arc<SharedMemory>,
     fd: InternalFd,
     /// Entries that cannot be used again yet: somebody may still rely on them; and whether that was waited for in vain. Held
     /// while one is filled.
     retired: Mutex<HashMap<usize, bool>>,
     /// Keys that were taken back while a peer did not end an access; and where they are.
     busy: Mutex<HashMap<u32, usize>>,
-    /// Memory that those who have a key to it may map, by the key.
-    mappable: Mutex<HashMap<u32, Arc<Backing>>>,
+    /// Memory that those who have a key to it may map, by its number.
+    mappable: Mutex<HashMap<u64, Weak<Backing>>>,
     /// Who accesses us.
     pub(super) incoming: Incoming,
 }
@@ -64,7 +67,7 @@ impl Publication {
         memory.word(NONCE_ADDRESS).store(address, Ordering::Relaxed);
         memory.word(0).store(MAGIC, Ordering::Release);
         Ok(Publication {
-            memory,
+            memory: Arc::new(memory),
             fd: fd.into(),
             retired: Mutex::default(),
             busy: Mutex::default(),
@@ -159,16 +162,44 @@ impl Publication {
         Some(ended)
     }
 
-    /// Gives the memory that a published key covers to whoever asks for it by its number. It is not withdrawn meanwhile, so
-    /// nobody takes it back without knowing. `None` if there is no such memory.
+    /// Gives the memory that a key covers to whoever asks for it by its number. It counts as given before it is, so nobody takes it
+    /// back without knowing. `None` if there is no such memory.
     pub(crate) fn give_memory(&self, key: u32, number: u64, give: impl FnOnce(BorrowedFd<'_>)) -> Option<()> {
-        let mappable = self.mappable();
-        let memory = mappable.get(&key).filter(|memory| memory.number() == number)?;
-        give(memory.give());
+        let memory = self.mappable().get(&number).and_then(Weak::upgrade)?;
+        give(memory.give(key)?);
         Some(())
     }
 
-    fn mappable(&self) -> MutexGuard<'_, HashMap<u32, Arc<Backing>>> {
+    /// Enters memory that those who have the key may map; its number, or zero.
+    fn offer_memory(&self, key: &Key) -> u64 {
+        let Some(memory) = mappable(key) else {
+            return 0;
+        };
+        let number = memory.number();
+        let mut mappable = self.mappable();
+        if !mappable.contains_key(&number) {
+            mappable.retain(|_, memory| memory.strong_count() > 0);
+            mappable.insert(number, Arc::downgrade(&memory));
+        }
+        memory.list(&self.memory, file_word(number));
+        number
+    }
+
+    /// A key was revoked. Peers give the memory back that they mapped by it, unless that may stay.
+    fn withdraw_memory(&self, key: &Key) {
+        let pages = key
+            .region()
+            .as_any()
+            .and_then(|region| region.downcast_ref::<Pages>());
+        if let Some(memory) = pages.and_then(Pages::backing)
+            && memory.withdraw(key.value())
+        {
+            let word = self.memory.word(file_word(memory.number()));
+            let _ = word.compare_exchange(memory.number(), 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    fn mappable(&self) -> MutexGuard<'_, HashMap<u64, Weak<Backing>>> {
         self.mappable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,18 +237,14 @@ impl KeyPublisher for Publication {
         let Some(index) = self.free(&entries, |index| KEYS + index * ENTRY, &retired) else {
             return;
         };
-        let mappable = mappable(key);
-        let number = mappable.as_ref().map_or(0, |memory| memory.number());
-        if let Some(memory) = mappable {
-            self.mappable().insert(key.value(), memory);
-        }
+        let number = self.offer_memory(key);
         let entry = KeyEntry(self.word_at(KEYS + index * ENTRY));
         entry.fill(key, start + key.offset(), number);
         entry.live().store(live_key(key.value()), Ordering::Release);
     }
 
     fn withdraw(&self, key: &Key) -> bool {
-        self.mappable().remove(&key.value());
+        self.withdraw_memory(key);
         let published = key_entries(key.value()).into_iter().find(|index| {
             let word = self.memory.word(KEYS + index * ENTRY);
             word.load(Ordering::Relaxed) == live_key(key.value())
@@ -232,13 +259,16 @@ impl KeyPublisher for Publication {
     }
 }
 
-/// The memory that a key covers, if those who have the key may map it: memory of ours that became a file, all of it, and with
-/// rights that it was not published without before.
+/// The memory that a key covers, if those who have the key may map it: memory of ours that became a file, and with rights that it
+/// was not published without before. All of it, unless they may see the rest as well, at other times.
 fn mappable(key: &Key) -> Option<Arc<Backing>> {
     let pages = key.region().as_any()?.downcast_ref::<Pages>()?;
     let backing = pages.backing()?;
-    let whole = key.offset() == 0 && key.length() == key.region().len() as u64;
-    let published = whole.then(|| backing.publish(key.access())).flatten();
+    let whole = key.length() == key.region().len() as u64 || pages.do_stay_mapped();
+    if key.offset() != 0 || !whole {
+        return None;
+    }
+    let published = backing.publish(key.value(), key.access());
     published.map(|_| Arc::clone(backing))
 }
 
@@ -281,6 +311,11 @@ impl PublishedView {
         QpEntry(words(&self.memory, QPS + (index % QP_COUNT) * ENTRY))
     }
 
+    /// Whether a file exists that is asked for by this number, and whoever had a key to it need not give it back.
+    pub(super) fn has_file(&self, number: u64) -> bool {
+        self.memory.word(file_word(number)).load(Ordering::Acquire) == number
+    }
+
     /// Where a key is, if it is published.
     pub(super) fn find_key(&self, key: u32) -> Option<usize> {
         key_entries(key)
@@ -307,6 +342,11 @@ fn words(memory: &SharedMemory, offset: usize) -> &[AtomicU64; ENTRY / 8] {
     assert!(start.is_aligned());
     // SAFETY: inside the mapping and aligned, as just checked; atomics may be shared with other processes.
     unsafe { start.as_ref() }
+}
+
+/// Where the number of a file is, while it exists. Another one may take the place: then it is mapped anew.
+fn file_word(number: u64) -> usize {
+    FILES + number as usize % FILE_COUNT * 8
 }
 
 fn live_qp(qpn: Qpn) -> u64 {

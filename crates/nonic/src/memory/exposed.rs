@@ -125,7 +125,7 @@ impl Exposed {
             Ok(lease) => return copy_of(&lease).expect("memory for a copy"),
             Err(shared) => return copy_of(&shared).expect("memory for a copy"),
         };
-        match kept.memory.memory.is_given() {
+        match kept.memory.memory.take_back() {
             // Without memory for a copy, what is left is that whoever mapped it keeps to our rules.
             true => copy_of(&kept).unwrap_or(kept),
             false => kept,

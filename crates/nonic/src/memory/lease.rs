@@ -72,7 +72,8 @@ pub struct Lease {
 /// # Ok(()) }
 /// ```
 pub trait Recycler: Send + Sync {
-    /// Here is one again, as it was given out, with whatever is in it.
+    /// Here is one again, as it was given out, with whatever is in it. One that a process of this host has mapped
+    /// ([`Lease::expose`]) does not come back, unless it [stays mapped](Lease::stay_mapped).
     fn recycle(&self, lease: Lease);
 }
 
@@ -84,7 +85,11 @@ pub(super) struct Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let Some(whole) = self.whole.take() {
+        let Some(whole) = self.whole.take() else {
+            return;
+        };
+        let memory = &whole.memory.memory;
+        if memory.stays_mapped() || !memory.take_back() {
             self.recycler.recycle(whole);
         }
     }
@@ -227,6 +232,17 @@ impl Lease {
         })
     }
 
+    /// Lets processes of this host that READ it keep it mapped when their key has been revoked. To be said before it is exposed.
+    ///
+    /// A cache of buffers that are exposed for READs again and again, each time with another key, says this: otherwise each of them would
+    /// be mapped each time, or not at all. In return, a process of this user and host that was once let at the buffer may see what is in it
+    /// later. What peers may write is never left to them.
+    pub fn stay_mapped(&self) {
+        if let Memory::Pages(pages) = &self.memory.memory {
+            pages.stay_mapped();
+        }
+    }
+
     /// Lets peers at it, with the given rights. Local write is implied.
     ///
     /// A lease that was not cut, and is not memory that the program brought, becomes memory that processes of this host map: what
@@ -256,12 +272,23 @@ impl Lease {
             return;
         };
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let whole = self.len > 0 && self.len == pages.len();
-        if whole && access.intersects(remote) && self.memory.domain.device.engine.is_mapped_by_peers() {
+        let mapped = access.intersects(remote) && self.memory.domain.device.engine.is_mapped_by_peers();
+        let worth_it = self.len == pages.len() || pages.do_stay_mapped();
+        if mapped && worth_it && self.is_alone() {
             // SAFETY: we have the lease, and it is all there is of these pages: nobody else has a part of them, no request
             // uses them, and no peer has a key to them.
             let _ = unsafe { pages.share() };
         }
+    }
+
+    /// Whether nobody else has a part of its memory. What it came from, and goes back to, does not count: nobody has that.
+    fn is_alone(&self) -> bool {
+        let handles = match &self.home {
+            None => 1,
+            Some(home) if Arc::strong_count(home) == 1 => 2,
+            Some(_) => return false,
+        };
+        self.len > 0 && Arc::strong_count(&self.memory) == handles
     }
 
     /// As a scatter/gather element.

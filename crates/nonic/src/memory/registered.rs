@@ -88,10 +88,18 @@ impl Memory {
         }
     }
 
-    /// Whether a peer was given it to map.
-    pub(super) fn is_given(&self) -> bool {
+    /// From now on no peer is given it to map without a new key. Whether one was before, and may have it for as long as it likes.
+    pub(super) fn take_back(&self) -> bool {
         match self {
-            Memory::Pages(pages) => pages.is_given(),
+            Memory::Pages(pages) => pages.take_back(),
+            Memory::Owned(_) => false,
+        }
+    }
+
+    /// Whether peers who READ it keep it mapped.
+    pub(super) fn stays_mapped(&self) -> bool {
+        match self {
+            Memory::Pages(pages) => pages.do_stay_mapped(),
             Memory::Owned(_) => false,
         }
     }
