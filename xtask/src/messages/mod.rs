@@ -35,8 +35,14 @@ pub(crate) struct Options {
     /// Seconds for each line of the table of HTTP and gRPC
     #[arg(long, default_value_t = 2)]
     seconds: u32,
+    /// Only between these, and no HTTP and gRPC
+    #[arg(long, value_enum)]
+    between: Option<Between>,
+    /// Only this part of `message_bench`, and no HTTP and gRPC: latency, bandwidth, cutoffs, cache or sizes
+    #[arg(long)]
+    part: Option<String>,
     /// Write what was found to these pages and their plots
-    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "docs")]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "docs", conflicts_with_all = ["between", "part"])]
     report: Option<PathBuf>,
 }
 
@@ -45,13 +51,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(is_root(), "only root can make network namespaces");
     // Before anything runs that is not there without us.
     let machine = Machine::here(env!("CARGO_PKG_VERSION"), commit());
-    let examples = build()?;
+    let all = options.between.is_none() && options.part.is_none();
+    let examples = build(all)?;
     let mut found = Vec::new();
+    let mut arguments = vec![options.rounds.to_string()];
+    arguments.extend(options.part.clone());
     for path in [Between::OneHost, Between::Veth, Between::Delay] {
-        println!("{}", path.name());
-        let said = path.measure(&examples.join("message_bench"), options.rounds)?;
-        println!("{said}");
-        found.push((path, said));
+        if options.between.is_none_or(|asked| asked == path) {
+            println!("{}", path.name());
+            let said = path.measure(&examples.join("message_bench"), &arguments)?;
+            println!("{said}");
+            found.push((path, said));
+        }
+    }
+    if !all {
+        return Ok(());
     }
     let web = Command::new(examples.join("web_bench"))
         .arg(options.seconds.to_string())
@@ -66,12 +80,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// The folder with both examples in it.
-fn build() -> Result<PathBuf> {
-    for (package, example) in [
+/// The folder with both examples in it, or the first of them.
+fn build(both: bool) -> Result<PathBuf> {
+    let examples = [
         ("nonic-message", "message_bench"),
         ("nonic-web-examples", "web_bench"),
-    ] {
+    ];
+    for (package, example) in examples.into_iter().take(if both { 2 } else { 1 }) {
         let status = Command::new(env!("CARGO"))
             .args([
                 "build",
@@ -91,7 +106,7 @@ fn build() -> Result<PathBuf> {
 }
 
 /// What is between the two programs.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Between {
     OneHost,
     Veth,
@@ -107,16 +122,16 @@ impl Between {
         }
     }
 
-    fn measure(self, bench: &Path, rounds: u32) -> Result<String> {
+    fn measure(self, bench: &Path, arguments: &[String]) -> Result<String> {
         match self {
             Between::OneHost => {
                 let mut command = Command::new(bench);
-                command.args(["roce_lo", &rounds.to_string()]);
+                command.arg("roce_lo").args(arguments);
                 Process::start(&mut command)?.finish_within(PATIENCE)
             }
             Between::Veth => {
                 let pair = VethPair::new()?;
-                between(&pair.left, &pair.right, "10.77.0.2", bench, rounds)
+                between(&pair.left, &pair.right, "10.77.0.2", bench, arguments)
             }
             Between::Delay => {
                 let mut settings = Settings::default();
@@ -131,14 +146,20 @@ impl Between {
                 })?;
                 let (left, right) = (&network.left[0], &network.right[0]);
                 let address = right.address.to_string();
-                between(&left.namespace, &right.namespace, &address, bench, rounds)
+                between(&left.namespace, &right.namespace, &address, bench, arguments)
             }
         }
     }
 }
 
 /// Runs the peer on one host and measures on the other.
-fn between(left: &Namespace, right: &Namespace, address: &str, bench: &Path, rounds: u32) -> Result<String> {
+fn between(
+    left: &Namespace,
+    right: &Namespace,
+    address: &str,
+    bench: &Path,
+    arguments: &[String],
+) -> Result<String> {
     let on = |namespace| RunAs {
         namespace: Some(namespace),
         ..RunAs::default()
@@ -154,7 +175,7 @@ fn between(left: &Namespace, right: &Namespace, address: &str, bench: &Path, rou
     let mut line = String::new();
     BufReader::new(server.stdout.take().context("no output")?).read_line(&mut line)?;
     ensure!(line.trim() == address, "the peer listens at {line:?}");
-    let client = Process::start(on(left).command(bench).args([&address, &rounds.to_string()]))?;
+    let client = Process::start(on(left).command(bench).arg(&address).args(arguments))?;
     let said = client.finish_within(PATIENCE);
     let _ = server.kill();
     server.wait()?;
