@@ -43,6 +43,9 @@ const LONG_EPOCH_NS: u64 = 2_000_000_000;
 /// a few milliseconds has not gone.
 const SILENT_EPOCH: u64 = 2;
 
+/// A READ is not asked for in smaller parts than this for the sake of the window: each costs a request.
+const SMALL_READ: u64 = 64 << 10;
+
 /// Window limits, in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct WindowConfig {
@@ -250,10 +253,13 @@ impl PeerWindow {
         }
     }
 
-    /// How much a READ may ask for at once. Half the window, so that it finds room at all; no more than a fair
-    /// share if others wait, because a repetition that nobody answers is counted too.
-    pub(crate) fn largest_read(&self) -> u64 {
-        self.part().min(self.congestion.window() / 2)
+    /// How much a READ may ask for at once, if so many may be under way. A part of the window, since it is asked for only when the window
+    /// has room for all of it: with few large parts, much of the window would be empty most of the time. Half of the window at most, so
+    /// that it finds room at all; no more than a fair share if others wait, because a repetition that nobody answers is counted too.
+    pub(crate) fn largest_read(&self, at_once: u8) -> u64 {
+        let window = self.congestion.window();
+        let part = window / u64::from(at_once.max(1));
+        part.max(SMALL_READ).min(window / 2).min(self.part())
     }
 
     /// Whether a share is of this epoch or the one before, so that its bytes are in the sums.

@@ -175,15 +175,24 @@ fn a_read_of_two_gib_is_asked_for_in_pieces() {
     )
     .expect("two GiB is the limit, not beyond it");
     let requests = solo.transmit();
-    let asked: u32 = requests.iter().map(|wire| wire.headers().reth.dma_len).sum();
+    let lengths: Vec<u32> = requests.iter().map(|wire| wire.headers().reth.dma_len).collect();
+    let asked: u32 = lengths.iter().sum();
     assert!(asked <= solo.setup.window.initial, "{asked} bytes at once");
-    for place in 0..asked / 256 {
-        solo.respond(
-            Opcode::RC_RDMA_READ_RESPONSE_MIDDLE,
-            place,
-            Syndrome::ack(),
-            &[0; 256],
-        );
+    assert!(
+        lengths.len() > 1,
+        "in pieces: the next is asked for before all have come"
+    );
+    let mut place = 0;
+    for packets in lengths.iter().map(|length| length / 256) {
+        for index in 0..packets {
+            let opcode = match index {
+                0 => Opcode::RC_RDMA_READ_RESPONSE_FIRST,
+                last if last + 1 == packets => Opcode::RC_RDMA_READ_RESPONSE_LAST,
+                _ => Opcode::RC_RDMA_READ_RESPONSE_MIDDLE,
+            };
+            solo.respond(opcode, place, Syndrome::ack(), &[0; 256]);
+            place += 1;
+        }
     }
     assert!(!solo.transmit().is_empty());
     assert_eq!(solo.state(), QpState::Rts);

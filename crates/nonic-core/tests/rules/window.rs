@@ -342,6 +342,33 @@ fn read_requests_are_no_larger_than_the_window_allows() {
     assert_eq!(pair.a.bytes(64 << 10, 60_000), pattern(1, 60_000));
 }
 
+/// All but the part that is just being asked for is under way, not half of the window.
+#[test]
+fn a_long_read_is_asked_for_in_as_many_parts_as_may_be_under_way() {
+    const WINDOW: u32 = 1 << 20;
+    for (at_once, part) in [(1, WINDOW / 2), (4, WINDOW / 4), (16, 64 << 10)] {
+        let mut solo = Solo::new(&Setup {
+            window: WindowConfig {
+                initial: WINDOW,
+                max: WINDOW,
+            },
+            max_rd_atomic: at_once,
+            memory: 1 << 20,
+            ..Setup::rc()
+        });
+        let remote = solo.remote(0);
+        for id in 0..4 {
+            post!(solo, id, SendOp::Read(remote), 0, 512 << 10);
+        }
+        let requests = solo.transmit();
+        let lengths: Vec<u32> = requests.iter().map(|wire| wire.headers().reth.dma_len).collect();
+        assert_eq!(
+            lengths,
+            vec![part; usize::from(at_once).min((WINDOW / part) as usize)]
+        );
+    }
+}
+
 #[test]
 fn a_change_of_path_takes_the_bytes_under_way_along() {
     let mut pair = Pair::new(&narrow(4));

@@ -321,7 +321,7 @@ impl Requester {
         let request = &mut self.queue[self.cursor];
         let packet = if matches!(request.wqe.op, SendOp::Read(_)) {
             if request.chunk == 0 {
-                let largest = peer.largest_read() / u64::from(mtu);
+                let largest = peer.largest_read(roce.common.max_rd_atomic) / u64::from(mtu);
                 request.chunk = largest.clamp(1, u64::from(request.packets)) as u32;
             }
             RequestPacket::of_read(&request.wqe, index, request.left_in_chunk(index), mtu)
