@@ -120,6 +120,31 @@ fn memory_queues_and_devices_are_shown_and_keys_only_if_asked_for() {
 }
 
 #[test]
+fn queue_pairs_that_share_a_receive_queue_are_shown_with_it() {
+    let device = Device::open("roce_lo").expect("loopback");
+    let (domain, queue) = (device.domain(), device.completion_queue(8).expect("a queue"));
+    let shared = domain.shared_receive_queue(&queue, 8);
+    let build = |sharing: bool| {
+        let builder = domain.queue_pair_builder::<Rc>(&queue);
+        let builder = if sharing {
+            builder.shared_receives(&shared)
+        } else {
+            builder
+        };
+        builder.build().expect("a queue pair")
+    };
+    let pairs = [build(true), build(true), build(false)];
+    let shown = list("qp", "qp");
+    let srqs = pairs.each_ref().map(|pair| {
+        let qpn = u64::from(pair.endpoint().qpn.value());
+        let found = shown.iter().find(|pair| pair["qpn"] == qpn);
+        found.unwrap_or_else(|| panic!("{qpn}: {shown:?}"))["srq"].clone()
+    });
+    assert!(srqs[0].is_u64() && srqs[0] == srqs[1], "{srqs:?}");
+    assert!(srqs[2].is_null(), "{srqs:?}");
+}
+
+#[test]
 fn listeners_and_connections_are_shown_on_both_wires() {
     for wire in ["roce", "iwarp"] {
         let place = Place::here().with_environment("NONIC_WIRE", wire);
