@@ -71,6 +71,55 @@ fn the_capture_of_the_readme_shows_no_red_with_the_flag_of_the_readme() {
     }
 }
 
+/// The kernel's segments are not seen by a process: those in the file are made up around the bytes that it took and gave.
+#[test]
+fn the_streams_of_iwarp_are_captured_as_segments_that_wireshark_puts_together() {
+    if missing((!has_program("tshark", "--version")).then(|| "tshark is not installed".to_owned())) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let capture = directory
+        .path()
+        .join("iwarp.pcapng")
+        .to_string_lossy()
+        .into_owned();
+    let iwarp = Place::here().with_environment("NONIC_WIRE", "iwarp");
+    let server = Server::start(&iwarp, "perf", "[::1]:0", &[]);
+    let captured = iwarp.with_environment("NONIC_PCAP", capture.as_str());
+    let many = [
+        "--op",
+        "write",
+        "--size",
+        "300000",
+        "--iterations",
+        "20",
+        "--verify",
+    ];
+    let ping = vec!["ping", "--loopback", "--count", "2", "--interval", "1ms"];
+    let alone = [&["perf", "--loopback"], &many[..]].concat();
+    let two = [&["perf", &server.address], &many[..]].concat();
+    for arguments in [ping, alone, two] {
+        let ran = captured.command(&arguments).output().expect("it runs");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let read = |more: &[&str]| {
+            let mut tshark = Command::new("tshark");
+            tshark.args(["-r", &capture, "--disable-protocol", "rpcordma"]);
+            tshark.args(["-o", "tcp.check_checksum:TRUE"]).args(more);
+            let output = tshark.output().expect("tshark runs");
+            String::from_utf8(output.stdout).expect("tshark prints text")
+        };
+        let bad = "_ws.malformed || tcp.analysis.flags || tcp.checksum.status == \"Bad\"";
+        assert_eq!(read(&["-Y", bad]), "", "{arguments:?}");
+        let told = read(&["-V", "-Y", "iwarp_rdma"]);
+        assert!(
+            told.contains("Good CRC32") && !told.contains("Bad CRC"),
+            "{arguments:?}"
+        );
+        let messages = read(&["-Y", "iwarp_rdma"]).lines().count();
+        assert!(messages > 20, "{messages} messages of {arguments:?}");
+    }
+}
+
 fn wireshark_reads_everything(bind: &str) {
     if missing((!has_program("tshark", "--version")).then(|| "tshark is not installed".to_owned())) {
         return;

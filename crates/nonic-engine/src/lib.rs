@@ -24,6 +24,7 @@
 #[cfg(all(test, not(loom)))]
 extern crate self as nonic_engine;
 
+mod capture;
 mod config;
 mod device;
 mod direct;

@@ -28,6 +28,7 @@ pub use datagram::{Datagram, Fragmentation};
 use link::Link;
 pub use reader::CaptureReader;
 pub use segment::TcpSegment;
+pub(crate) use segment::{TCP, TCP_LEN};
 
 /// Walks over the frames of a classic capture.
 #[derive(Clone, Debug)]

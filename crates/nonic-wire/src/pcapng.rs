@@ -1,4 +1,4 @@
-//! Writes pcapng captures of RoCEv2 packets that Wireshark opens, with nanosecond stamps.
+//! Writes pcapng captures of RoCEv2 packets, and of TCP segments, that Wireshark opens, with nanosecond stamps.
 //!
 //! A socket does not show IP and UDP headers, so they are made up again from the [`Flow`] and the
 //! Identification; fields nobody can know (TOS, TTL, IPv6 flow label) get plain values. Nothing is buffered
@@ -19,10 +19,11 @@
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::TryFromIntError;
 
 use crate::Flow;
 use crate::icrc::to_ipv6;
-use crate::pcap::Direction;
+use crate::pcap::{Direction, TCP, TCP_LEN, TcpSegment};
 
 /// Writes a capture with one raw-IP interface, or several.
 #[derive(Debug)]
@@ -104,6 +105,34 @@ impl<W: Write> PcapngWriter<W> {
         identification: u16,
         packet: &[u8],
     ) -> io::Result<()> {
+        self.write_ip(interface, timestamp_ns, direction, |out| {
+            push_datagram(out, flow, identification, packet)
+        })
+    }
+
+    /// Appends one TCP segment of an interface, with the way it went.
+    ///
+    /// # Errors
+    /// Those of the writer underneath; `InvalidInput` if the segment does not fit an IP packet.
+    pub fn write_segment_of(
+        &mut self,
+        interface: u32,
+        timestamp_ns: u64,
+        direction: Direction,
+        segment: &TcpSegment<'_>,
+    ) -> io::Result<()> {
+        self.write_ip(interface, timestamp_ns, Some(direction), |out| {
+            push_segment(out, segment)
+        })
+    }
+
+    fn write_ip(
+        &mut self,
+        interface: u32,
+        timestamp_ns: u64,
+        direction: Option<Direction>,
+        push: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+    ) -> io::Result<()> {
         self.begin(ENHANCED_PACKET);
         // The interface, the stamp (high half first), then the captured and the original length.
         let [low, high] = [timestamp_ns as u32, (timestamp_ns >> 32) as u32];
@@ -111,7 +140,7 @@ impl<W: Write> PcapngWriter<W> {
             self.block.extend_from_slice(&field.to_le_bytes());
         }
         let start = self.block.len();
-        push_datagram(&mut self.block, flow, identification, packet)?;
+        push(&mut self.block)?;
         let len = ((self.block.len() - start) as u32).to_le_bytes();
         self.block[start - 8..start - 4].copy_from_slice(&len);
         self.block[start - 4..start].copy_from_slice(&len);
@@ -187,7 +216,6 @@ const HOP_LIMIT: u8 = 64;
 
 /// Appends IP header, UDP header and `packet`.
 fn push_datagram(out: &mut Vec<u8>, flow: &Flow, identification: u16, packet: &[u8]) -> io::Result<()> {
-    let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "packet does not fit a UDP datagram");
     let udp_len = u16::try_from(UDP_LEN + packet.len()).map_err(too_long)?;
     let mut udp = [0; UDP_LEN];
     udp[0..2].copy_from_slice(&flow.src_port.to_be_bytes());
@@ -195,10 +223,10 @@ fn push_datagram(out: &mut Vec<u8>, flow: &Flow, identification: u16, packet: &[
     udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
     if let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) {
         let total_len = u16::try_from(IPV4_LEN + UDP_LEN + packet.len()).map_err(too_long)?;
-        out.extend_from_slice(&ipv4_header(src, dst, total_len, identification));
+        out.extend_from_slice(&ipv4_header(src, dst, total_len, identification, UDP));
         // IPv4 allows a UDP checksum of zero, "none", and RoCEv2 senders make use of it.
     } else {
-        let header = ipv6_header(to_ipv6(flow.src), to_ipv6(flow.dst), udp_len);
+        let header = ipv6_header(to_ipv6(flow.src), to_ipv6(flow.dst), udp_len, UDP);
         // Linux rxe sends zero here too, but IPv6 forbids that and Wireshark says so. A UDP socket fills it in.
         let sum = one_complement_sum(&header[8..])
             + u64::from(udp_len)
@@ -217,7 +245,43 @@ fn push_datagram(out: &mut Vec<u8>, flow: &Flow, identification: u16, packet: &[
     Ok(())
 }
 
-fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, total_len: u16, identification: u16) -> [u8; IPV4_LEN] {
+/// Appends IP header, TCP header and payload.
+fn push_segment(out: &mut Vec<u8>, segment: &TcpSegment<'_>) -> io::Result<()> {
+    let tcp_len = u16::try_from(TCP_LEN + segment.payload.len()).map_err(too_long)?;
+    let (src, dst) = (segment.src.ip(), segment.dst.ip());
+    let addresses = if let (IpAddr::V4(src), IpAddr::V4(dst)) = (src, dst) {
+        let total_len = tcp_len.checked_add(IPV4_LEN as u16);
+        let total_len = total_len.ok_or(io::ErrorKind::InvalidInput)?;
+        out.extend_from_slice(&ipv4_header(src, dst, total_len, 0, TCP));
+        one_complement_sum(&src.octets()) + one_complement_sum(&dst.octets())
+    } else {
+        let header = ipv6_header(to_ipv6(src), to_ipv6(dst), tcp_len, TCP);
+        out.extend_from_slice(&header);
+        one_complement_sum(&header[8..])
+    };
+    let mut header = segment.header();
+    let sum = addresses
+        + u64::from(tcp_len)
+        + u64::from(TCP)
+        + one_complement_sum(&header)
+        + one_complement_sum(segment.payload);
+    header[16..18].copy_from_slice(&fold(sum).to_be_bytes());
+    out.extend_from_slice(&header);
+    out.extend_from_slice(segment.payload);
+    Ok(())
+}
+
+fn too_long(_: TryFromIntError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it does not fit an IP packet")
+}
+
+fn ipv4_header(
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    total_len: u16,
+    identification: u16,
+    protocol: u8,
+) -> [u8; IPV4_LEN] {
     let mut header = [0; IPV4_LEN];
     header[0] = 0x45;
     header[2..4].copy_from_slice(&total_len.to_be_bytes());
@@ -225,7 +289,7 @@ fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, total_len: u16, identification: u16
     // Don't fragment: the ICRC counts on it.
     header[6] = 0x40;
     header[8] = HOP_LIMIT;
-    header[9] = UDP;
+    header[9] = protocol;
     header[12..16].copy_from_slice(&src.octets());
     header[16..20].copy_from_slice(&dst.octets());
     let checksum = fold(one_complement_sum(&header));
@@ -233,11 +297,11 @@ fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, total_len: u16, identification: u16
     header
 }
 
-fn ipv6_header(src: Ipv6Addr, dst: Ipv6Addr, payload_len: u16) -> [u8; IPV6_LEN] {
+fn ipv6_header(src: Ipv6Addr, dst: Ipv6Addr, payload_len: u16, protocol: u8) -> [u8; IPV6_LEN] {
     let mut header = [0; IPV6_LEN];
     header[0] = 0x60;
     header[4..6].copy_from_slice(&payload_len.to_be_bytes());
-    header[6] = UDP;
+    header[6] = protocol;
     header[7] = HOP_LIMIT;
     header[8..24].copy_from_slice(&src.octets());
     header[24..40].copy_from_slice(&dst.octets());

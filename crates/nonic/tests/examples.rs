@@ -97,3 +97,25 @@ fn whoever_asks_is_told_on_standard_error_how_long_each_request_took() {
     assert!(!told.contains(" memory: "), "{told}");
     assert_eq!(run(None), "");
 }
+
+/// Both ends are in one process, and write to one file: each byte is there once.
+#[test]
+fn a_stream_between_two_ends_of_one_process_is_captured_once() {
+    let file = std::env::temp_dir().join(format!("nonic-streams-{}.pcapng", std::process::id()));
+    let mut run = example("key_value");
+    let run = run.args(["demo", "iwarp_lo"]).env("NONIC_PCAP", &file).output();
+    assert!(run.expect("it was built").status.success());
+    let bytes = std::fs::read(&file).expect("it was written");
+    std::fs::remove_file(&file).expect("it is ours");
+    let mut next = std::collections::HashMap::new();
+    let mut payload = 0;
+    for frame in nonic_wire::pcap::Reader::new(&bytes).expect("a capture") {
+        let frame = frame.expect("whole");
+        let segment = frame.tcp_segment().expect("of TCP");
+        let expected = next.entry((segment.src, segment.dst)).or_insert(0);
+        assert_eq!(segment.sequence, *expected, "{segment:?}");
+        *expected += u32::from(segment.syn) + u32::from(segment.fin) + segment.payload.len() as u32;
+        payload += segment.payload.len();
+    }
+    assert!(next.len() > 1 && payload > 100, "{next:?}");
+}

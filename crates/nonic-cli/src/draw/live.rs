@@ -67,10 +67,7 @@ fn follow_program(program: &OsString, arguments: &[OsString], view: &View) -> Re
         bail!("{} ended with {status}", program.to_string_lossy());
     }
     if shown == 0 {
-        bail!(
-            "{} sent nothing that could be drawn; iWARP is not captured by NONIC_PCAP",
-            program.to_string_lossy()
-        );
+        bail!("{} sent nothing that could be drawn", program.to_string_lossy());
     }
     Ok(())
 }

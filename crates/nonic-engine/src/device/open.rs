@@ -1,6 +1,7 @@
 //! Opening a device: an address at a time, a shard at a time.
 
 use super::{Device, Inner, listing};
+use crate::capture::Capture;
 use crate::config::{Config, Direction, FaultPlan, UNSERVED_GRACE};
 use crate::direct::{DirectLinks, Publication, ShardAccess};
 use crate::driver::waiters::Waiters;
@@ -10,7 +11,7 @@ use crate::inspect::queues::CompletionQueues;
 use crate::inspect::{Inspected, Inspection};
 use crate::link::Link;
 use crate::link::faults::Faults;
-use crate::link::pcap::{Capture, Pcap};
+use crate::link::pcap::Pcap;
 use crate::link::udp::{UdpLink, UdpOptions};
 use crate::log::tell;
 use crate::netdev::{GidEntry, NetDevice, Wire};
@@ -379,7 +380,7 @@ impl<'a> Opening<'a> {
             max_ord: u16::from(self.config.max_rd_atomic),
             ..StartupConfig::default()
         };
-        let streams = Streams::new(addresses, config, &undriven.poller)?;
+        let streams = Streams::new(addresses, config, &undriven.poller, self.capture.clone())?;
         undriven.shard.attach_streams(streams);
         Ok(self.netdev.gids.clone())
     }

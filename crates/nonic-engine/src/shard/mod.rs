@@ -284,6 +284,7 @@ impl Shard {
     /// Makes visible to others what the links wrote down.
     pub(crate) fn sync_links(&mut self) {
         self.links.iter_mut().for_each(|link| link.sync());
+        self.streams.iter().for_each(|streams| streams.sync());
     }
 
     /// What the links counted.

@@ -179,6 +179,7 @@ impl Streams {
         )?;
         self.readiness.watch(&socket, slot as u64)?;
         connection.socket = socket;
+        connection.transcribe(self.capture.as_ref());
         (connection.readable, connection.writable, connection.hung_up) = (false, false, false);
         self.set_deadline(slot, Some(deadline));
         self.enter(slot, Phase::Connecting(ask));
@@ -339,7 +340,8 @@ impl Streams {
     ) -> io::Result<usize> {
         let slot = self.connections.vacant_key();
         self.readiness.watch(&socket, slot as u64)?;
-        let connection = Connection::new(socket, id, phase, ends);
+        let mut connection = Connection::new(socket, id, phase, ends);
+        connection.transcribe(self.capture.as_ref());
         self.starting += usize::from(connection.is_starting());
         self.connections.insert(connection);
         self.by_id.insert(id, slot);

@@ -1,12 +1,15 @@
 //! One TCP connection: what it is at, and what it has not got rid of yet.
 
 use super::socket::{Read, StreamSocket};
+use super::transcript::Transcript;
+use crate::capture::Capture;
 use nonic_core::cm::{ConnectionId, ListenerId};
 use nonic_core::iwarp::startup::Startup;
 use nonic_core::{Qpn, Time};
 use nonic_wire::cm::ServiceId;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// A connection, from the moment it is opened or taken until it is closed.
 #[derive(Debug)]
@@ -108,7 +111,7 @@ impl Unsent {
     }
 
     /// Writes what there is room for; how much that was.
-    pub(super) fn write(&mut self, socket: &StreamSocket) -> io::Result<usize> {
+    pub(super) fn write(&mut self, socket: &mut StreamSocket) -> io::Result<usize> {
         let length = socket.write(&self.bytes[self.sent..])?;
         self.sent += length;
         if self.is_empty() {
@@ -150,6 +153,19 @@ impl Connection {
             segment: 0,
             believed: 0,
         }
+    }
+
+    /// Writes down what it carries, if there is something to write to.
+    pub(super) fn transcribe(&mut self, capture: Option<&Arc<Capture>>) {
+        let Some(capture) = capture else {
+            return;
+        };
+        let local = self.socket.local_addr().unwrap_or(self.local);
+        let mut transcript = Transcript::new(capture, local, self.remote);
+        if !matches!(self.phase, Phase::Connecting(_) | Phase::Refused(_)) {
+            transcript.accepted();
+        }
+        self.socket.transcript = Some(Box::new(transcript));
     }
 
     /// Reads once. Nothing and the end, or less than there was room for, mean that there is no more for now.

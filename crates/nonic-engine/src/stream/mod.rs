@@ -18,9 +18,11 @@ mod socket;
 mod starting;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod transcript;
 mod transfer;
 mod views;
 
+use crate::capture::Capture;
 use crate::link::LinkCounters;
 use crate::netdev::LocalAddress;
 use crate::os::poller::Poller;
@@ -35,6 +37,7 @@ use slab::Slab;
 use socket::ListeningSocket;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 pub(crate) use views::StreamView;
 
 /// Bytes read with one system call, and written with one, at most.
@@ -77,6 +80,7 @@ pub(crate) struct Streams {
     output: Box<[u8]>,
     gather: Gather,
     counters: LinkCounters,
+    capture: Option<Arc<Capture>>,
 }
 
 /// Somebody who takes connections.
@@ -90,11 +94,13 @@ struct Listener {
 }
 
 impl Streams {
-    /// None, on a device with these addresses. Whoever sleeps on the poller is woken by them.
+    /// None, on a device with these addresses. Whoever sleeps on the poller is woken by them; what they carry is written down if there is
+    /// something to write to.
     pub(crate) fn new(
         addresses: Vec<LocalAddress>,
         config: StartupConfig,
         poller: &Poller,
+        capture: Option<Arc<Capture>>,
     ) -> io::Result<Self> {
         let readiness = Readiness::new()?;
         poller.watch(&readiness)?;
@@ -120,6 +126,7 @@ impl Streams {
             output: vec![0; WRITE_SIZE].into(),
             gather: Gather::default(),
             counters: LinkCounters::default(),
+            capture,
         })
     }
 
@@ -283,6 +290,13 @@ impl Streams {
                 }
                 _ => self.unreachable(slot, &io::ErrorKind::TimedOut.into()),
             }
+        }
+    }
+
+    /// Makes visible to others what was written down.
+    pub(crate) fn sync(&self) {
+        if let Some(capture) = &self.capture {
+            capture.flush();
         }
     }
 

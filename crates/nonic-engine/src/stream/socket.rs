@@ -2,6 +2,7 @@
 //!
 //! Descriptors are ours alone and keep out of the program's way ([`InternalFd`]).
 
+use super::transcript::Transcript;
 use crate::netdev::LocalAddress;
 use crate::os::descriptors::InternalFd;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
@@ -24,6 +25,8 @@ const NOTSENT_LOWAT: u32 = 512 * 1024;
 #[derive(Debug)]
 pub(super) struct StreamSocket {
     fd: InternalFd,
+    /// What is written down of it, if it is.
+    pub(super) transcript: Option<Box<Transcript>>,
 }
 
 /// What came of reading.
@@ -70,7 +73,10 @@ impl StreamSocket {
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
-        Ok(StreamSocket { fd: fd.into() })
+        Ok(StreamSocket {
+            fd: fd.into(),
+            transcript: None,
+        })
     }
 
     /// Why connecting failed, if it did.
@@ -83,9 +89,13 @@ impl StreamSocket {
 
     /// The addresses of both ends, once it is connected.
     pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        let socket = SockRef::from(&self.fd);
-        let ip = |address: socket2::SockAddr| address.as_socket().ok_or(io::ErrorKind::InvalidData);
-        Ok((ip(socket.local_addr()?)?, ip(socket.peer_addr()?)?))
+        let remote = SockRef::from(&self.fd).peer_addr()?;
+        Ok((self.local_addr()?, with_port(&remote)?))
+    }
+
+    /// The address of this end.
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        with_port(&SockRef::from(&self.fd).local_addr()?)
     }
 
     /// The longest segment that TCP makes of what is sent, now.
@@ -94,26 +104,39 @@ impl StreamSocket {
         mss.map_or(DEFAULT_SEGMENT, |mss| mss as usize)
     }
 
-    pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        match rustix::net::recv(&self.fd, buffer, RecvFlags::empty()) {
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
+        match rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::empty()) {
             Ok((0, _)) => Ok(Read::End),
-            Ok((length, _)) => Ok(Read::Bytes(length)),
+            Ok((length, _)) => {
+                if let Some(transcript) = &mut self.transcript {
+                    transcript.received(&buffer[..length]);
+                }
+                Ok(Read::Bytes(length))
+            }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Read::Nothing),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Writes what there is room for; how much that was.
-    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
-            Ok(length) => Ok(length),
+            Ok(length) => {
+                if let Some(transcript) = &mut self.transcript {
+                    transcript.sent(&bytes[..length]);
+                }
+                Ok(length)
+            }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Tells the peer that nothing follows.
-    pub(super) fn finish(&self) {
+    pub(super) fn finish(&mut self) {
+        if let Some(transcript) = &mut self.transcript {
+            transcript.finished();
+        }
         // A connection that is over already has nobody to tell.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
@@ -122,6 +145,10 @@ impl StreamSocket {
     pub(super) fn is_lost(&self) -> bool {
         self.fd.is_lost()
     }
+}
+
+fn with_port(address: &socket2::SockAddr) -> io::Result<SocketAddr> {
+    Ok(address.as_socket().ok_or(io::ErrorKind::InvalidData)?)
 }
 
 impl AsFd for StreamSocket {

@@ -32,6 +32,9 @@ impl Streams {
         if let Ok((local, _)) = connection.socket.addresses() {
             connection.local = local;
         }
+        if let Some(transcript) = &mut connection.socket.transcript {
+            transcript.connected();
+        }
         let Phase::Connecting(ask) = &connection.phase else {
             return;
         };
@@ -285,7 +288,7 @@ impl Streams {
             return;
         }
         self.counters.sends += 1;
-        if connection.unsent.write(&connection.socket).is_err() {
+        if connection.unsent.write(&mut connection.socket).is_err() {
             if matches!(connection.phase, Phase::Ending) {
                 self.remove(slot);
             }

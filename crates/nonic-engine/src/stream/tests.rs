@@ -49,7 +49,7 @@ impl Client {
     /// A client that begins to connect at [`START`].
     fn asking(port: &Port, patience: Option<Duration>) -> Self {
         let poller = Poller::new().expect("a poller");
-        let streams = Streams::new(vec![LOCAL.into()], StartupConfig::default(), &poller);
+        let streams = Streams::new(vec![LOCAL.into()], StartupConfig::default(), &poller, None);
         let entropy = Box::new(SeededEntropy::new(1));
         let mut client = Client {
             streams: streams.expect("descriptors"),

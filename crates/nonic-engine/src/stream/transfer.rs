@@ -98,7 +98,7 @@ impl Streams {
             let connection = &mut self.connections[slot];
             if !connection.unsent.is_empty() {
                 self.counters.sends += 1;
-                let Ok(length) = connection.unsent.write(&connection.socket) else {
+                let Ok(length) = connection.unsent.write(&mut connection.socket) else {
                     nic.stream_closed(now, qpn, StreamClosed::Broken);
                     return;
                 };
@@ -117,7 +117,8 @@ impl Streams {
                 return;
             }
             let segment = connection.segment_size();
-            let gathers = connection.is_bulky && nic.can_gather_stream(qpn);
+            let is_seen = connection.socket.transcript.is_some();
+            let gathers = connection.is_bulky && !is_seen && nic.can_gather_stream(qpn);
             let sent = match gathers {
                 true => self.send_gathered(now, nic, slot, qpn, segment),
                 false => self.send_copied(now, nic, slot, qpn, segment),
