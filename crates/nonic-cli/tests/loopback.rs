@@ -149,3 +149,21 @@ fn a_thousand_connections_leave_nothing_behind() {
         }
     }
 }
+
+/// Each arrival is held back by what was asked for at least, also when the program has slept before it.
+#[test]
+fn a_delay_is_never_shorter_than_asked_for() {
+    let mut ping = Place::here().command(&[
+        "ping",
+        "--loopback",
+        "--op",
+        "send",
+        "--interval",
+        "5ms",
+        "--json",
+    ]);
+    let output = ping.env("NONIC_FAULTS", "delay=2ms").output().expect("it starts");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let shortest = found["runs"][0]["rtt_ns"]["min"].as_u64();
+    assert!(shortest >= Some(4_000_000), "{found}");
+}

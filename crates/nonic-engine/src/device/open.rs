@@ -414,7 +414,8 @@ impl<'a> Opening<'a> {
             let outgoing = plan
                 .disturbs_sending()
                 .then(|| plan.injector(number, Direction::Out));
-            link = Box::new(Faults::new(link, plan.injector(number, Direction::In), outgoing));
+            let incoming = plan.injector(number, Direction::In);
+            link = Box::new(Faults::new(link, incoming, outgoing, Some(self.clock)));
         }
         if let Some(capture) = &self.capture {
             link = Box::new(Pcap::new(link, Arc::clone(capture)));

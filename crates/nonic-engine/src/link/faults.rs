@@ -8,6 +8,7 @@
 //! them.
 
 use super::{Datagrams, Deliver, Link, LinkCounters, Presence, Sources};
+use crate::os::clock::Clock;
 use nonic_core::link::{Delivered, FaultInjector, Train};
 use nonic_core::{Time, Transmit};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub(crate) struct Faults {
     inner: Box<dyn Link>,
     incoming: FaultInjector,
     outgoing: Option<FaultInjector>,
+    /// Whoever only looks whether something has come tells a time that may be as old as its last look.
+    clock: Option<Clock>,
     /// When it began; known with the first packet.
     began: Option<Time>,
     /// Packets that are to be delivered or sent later; the number keeps those of one moment in order.
@@ -56,16 +59,18 @@ impl Held {
 }
 
 impl Faults {
-    /// With an injector for what leaves, the link is to be given packets one by one.
+    /// With an injector for what leaves, the link is to be given packets one by one. Without a clock, the time is what callers say.
     pub(crate) fn new(
         inner: Box<dyn Link>,
         incoming: FaultInjector,
         outgoing: Option<FaultInjector>,
+        clock: Option<Clock>,
     ) -> Self {
         Faults {
             inner,
             incoming,
             outgoing,
+            clock,
             began: None,
             held: BTreeMap::new(),
             held_bytes: 0,
@@ -112,6 +117,7 @@ impl Faults {
 
 impl Link for Faults {
     fn receive(&mut self, now: Time, source: usize, deliver: &mut Deliver<'_>) -> io::Result<usize> {
+        let now = self.clock.map_or(now, |clock| clock.now());
         let due = self.release_due(now, deliver);
         let elapsed_ns = self.elapsed_ns(now);
         let Faults { inner, incoming, .. } = self;
@@ -241,7 +247,7 @@ mod tests {
     fn disturbed(faults: nonic_core::link::Faults) -> (Faults, MemoryLink) {
         let link = MemoryLink::new("127.0.0.1".parse().expect("an address"));
         let injector = FaultInjector::new(faults, Prng::new(1));
-        (Faults::new(Box::new(link.clone()), injector, None), link)
+        (Faults::new(Box::new(link.clone()), injector, None, None), link)
     }
 
     fn received(link: &mut Faults, now: Time) -> Vec<Vec<u8>> {

@@ -86,9 +86,21 @@ fn tell_event(nic: &Nic, qpn: Qpn, recorded: &Recorded) {
                 );
             }
         }
+        // It goes on for ever, as it was asked to, and to the program looks like a hang.
+        QpEvent::PeerNotReady { retries_left: None } if *times >= PATIENT && times.is_power_of_two() => {
+            tell!(
+                WARN,
+                "nonic::qp",
+                "queue pair {qpn:#08x}: the peer has had no receive {times} times, and is asked for ever since rnr_retry is 7. \
+                 Have the peer post a receive for each message, before it comes; or set rnr_retry below 7, and the request fails instead"
+            );
+        }
         _ => tell!(DEBUG, "nonic::qp", "queue pair {qpn:#08x}: {event}"),
     }
 }
+
+/// So often a peer may have no receive before somebody is told: about a second, if it asks for as much time as connections of ours do.
+const PATIENT: u32 = 64;
 
 /// Whether a queue pair that goes to the error state has not been told of before. One of iWARP passes SQE on its way there, while its
 /// Terminate is sent.

@@ -51,7 +51,7 @@ impl Shard {
             return false;
         };
         let mut read = None;
-        // What a link does with the time may be so many looks late as well.
+        // A link does little with the time, and this one may be as old as the last look.
         let received = link.receive(self.clock_read, source, &mut |datagrams| {
             take(nic, *read.get_or_insert_with(&clock), datagrams);
         });
