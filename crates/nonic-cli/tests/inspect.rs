@@ -218,26 +218,38 @@ fn a_stopped_process_holds_nobody_up_and_is_named() {
 }
 
 #[test]
-fn processes_of_another_user_are_counted_and_tell_nothing() {
+fn processes_of_another_user_are_counted_and_tell_nothing_but_to_root() {
     if missing(unavailable()) {
         return;
     }
     let (_directory, program) = readable_copy();
     let nobody = Place::here().run_by_nobody(program);
-    let server = Server::start(&nobody, "ping", "127.0.0.1:0", &[]);
-    let pid = server.process.pid().to_string();
-    let refused = run(&Place::here(), &["show", "qp", "--pid", &pid]);
+    let own = Server::start(&Place::here(), "ping", "127.0.0.1:0", &[]);
+    let pid = own.process.pid().to_string();
+    let refused = run(&nobody, &["show", "qp", "--pid", &pid]);
     assert!(
         !refused.success && refused.stderr.contains("another user"),
         "{}",
         refused.stderr
     );
-    let listed = run(&Place::here(), &["ps", "--json"]).json();
+    let listed = run(&nobody, &["ps", "--json"]).json();
     assert!(listed["other_users"].as_u64() > Some(0), "{listed}");
-    let itself = run(&nobody, &["show", "device", "--json", "--pid", &pid]).json();
-    assert_eq!(
-        itself["device"][0]["device"], "roce_lo",
-        "its own user is told: {itself}"
+    let server = Server::start(&nobody, "ping", "127.0.0.1:0", &[]);
+    let pid = server.process.pid().to_string();
+    // Its own user is told, and root, who could look into the process without us.
+    for place in [&nobody, &Place::here()] {
+        let itself = run(place, &["show", "device", "--json", "--pid", &pid]).json();
+        let device = &itself["device"][0];
+        assert_eq!(
+            (&device["device"], &device["uid"]),
+            (&"roce_lo".into(), &65534.into())
+        );
+    }
+    let ps = run(&Place::here(), &["ps"]).stdout;
+    let is_it = |line: &&str| line.trim_start().starts_with(&pid);
+    assert!(
+        ps.lines().find(is_it).is_some_and(|line| line.contains("nobody")),
+        "{ps}"
     );
 }
 

@@ -6,7 +6,7 @@
 use super::{Gathered, gather};
 use crate::output;
 use anyhow::Result;
-use nonic::inspect::{Record, Request, Value};
+use nonic::inspect::{Answer, Record, Request, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -28,7 +28,8 @@ const GAUGES: [(&str, &str); 5] = [
 
 /// Print what your processes count, for Prometheus
 ///
-/// Counters and gauges of every device, with the labels pid, command and device. Serve it with node_exporter's textfile
+/// Counters and gauges of every device, with the labels pid, uid, command and device, of your processes, or of everybody's if you are
+/// root. Serve it with node_exporter's textfile
 /// collector, or with anything that runs a command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -49,12 +50,15 @@ fn exposition(gathered: &Gathered) -> String {
     for (name, about) in GAUGES {
         let samples = gathered
             .records("device")
-            .map(|(pid, command, device)| (labels(pid, command, device), device.number(name)));
+            .map(|(of, command, device)| (labels(gathered, of, command, device), device.number(name)));
         family(&mut out, &format!("nonic_{name}"), "gauge", about, samples);
     }
-    let failed = gathered
-        .records("device")
-        .map(|(pid, command, device)| (labels(pid, command, device), device.flag("failed").into()));
+    let failed = gathered.records("device").map(|(of, command, device)| {
+        (
+            labels(gathered, of, command, device),
+            device.flag("failed").into(),
+        )
+    });
     family(
         &mut out,
         "nonic_device_failed",
@@ -72,15 +76,25 @@ fn exposition(gathered: &Gathered) -> String {
             samples.into_iter(),
         );
     }
-    let silent = [(String::new(), gathered.silent.len() as u64)];
-    let about = "Processes that have a device open and did not answer.";
-    family(
-        &mut out,
-        "nonic_silent_processes",
-        "gauge",
-        about,
-        silent.into_iter(),
-    );
+    for (name, about, count) in [
+        (
+            "silent",
+            "Processes that have a device open and did not answer.",
+            gathered.silent.len(),
+        ),
+        (
+            "other_users",
+            "Processes of other users, who are not asked.",
+            gathered.others,
+        ),
+    ] {
+        let sample = [(String::new(), count as u64)];
+        let name = format!("nonic_{name}_processes");
+        family(&mut out, &name, "gauge", about, sample.into_iter());
+    }
+    let build = [(format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1)];
+    let about = "The version of the command that asked.";
+    family(&mut out, "nonic_build_info", "gauge", about, build.into_iter());
     out
 }
 
@@ -89,10 +103,10 @@ type Samples = Vec<(String, u64)>;
 /// The counters of all processes, by name.
 fn counters(gathered: &Gathered) -> BTreeMap<&str, Samples> {
     let mut families: BTreeMap<&str, Samples> = BTreeMap::new();
-    for (pid, command, record) in gathered.records("counters") {
+    for (of, command, record) in gathered.records("counters") {
         for (name, value) in record.fields() {
             if let Value::Number(number) = value {
-                let sample = (labels(pid, command, record), *number);
+                let sample = (labels(gathered, of, command, record), *number);
                 families.entry(name).or_default().push(sample);
             }
         }
@@ -128,9 +142,16 @@ fn family(
     }
 }
 
-fn labels(pid: u32, command: &str, record: &Record) -> String {
+fn labels(gathered: &Gathered, of: &Answer, command: &str, record: &Record) -> String {
     let (command, device) = (escape(command), escape(record.text("device")));
-    format!("{{pid=\"{pid}\",command=\"{command}\",device=\"{device}\"}}")
+    let Answer { pid, uid, nonce, .. } = of;
+    // Processes of PID namespaces that we do not see may have one number: no two samples may have the same labels.
+    let is_other = |other: &&Answer| other.pid == *pid && other.nonce != *nonce;
+    let process = match gathered.answers.iter().find(is_other) {
+        Some(_) => format!(",process=\"{nonce:016x}\""),
+        None => String::new(),
+    };
+    format!("{{pid=\"{pid}\",uid=\"{uid}\",command=\"{command}\",device=\"{device}\"{process}}}")
 }
 
 fn escape(text: &str) -> String {
@@ -142,12 +163,13 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nonic::inspect::Answer;
 
     #[test]
     fn every_family_is_described_once_and_has_a_sample_for_each_process() {
-        let answer = |pid, sent| Answer {
+        let answer = |pid, nonce, sent| Answer {
             pid,
+            uid: 1000,
+            nonce,
             records: [
                 "process command=\"a%22b\"".to_owned(),
                 "device device=\"roce_lo\" queue_pairs=2 failed=no".to_owned(),
@@ -157,17 +179,25 @@ mod tests {
             .into(),
         };
         let gathered = Gathered {
-            answers: vec![answer(7, 10), answer(8, 20)],
+            answers: vec![
+                answer(7, 1, 10),
+                answer(8, 2, 20),
+                answer(1, 0xa, 3),
+                answer(1, 0xb, 4),
+            ],
             ..Gathered::default()
         };
         let text = exposition(&gathered);
-        let labels = |pid| format!("{{pid=\"{pid}\",command=\"a\\\"b\",device=\"roce_lo\"}}");
+        let labels = |pid| format!("{{pid=\"{pid}\",uid=\"1000\",command=\"a\\\"b\",device=\"roce_lo\"}}");
+        let twins = |nonce| labels(1).replace('}', &format!(",process=\"{nonce:016x}\"}}"));
         for line in [
             "# HELP nonic_timeouts_total Acknowledgement timeouts.".to_owned(),
             "# TYPE nonic_timeouts_total counter".to_owned(),
             "# HELP nonic_tx_packets_total tx packets.".to_owned(),
             format!("nonic_tx_packets_total{} 10", labels(7)),
             format!("nonic_tx_packets_total{} 20", labels(8)),
+            format!("nonic_tx_packets_total{} 3", twins(0xa)),
+            format!("nonic_tx_packets_total{} 4", twins(0xb)),
             format!("nonic_queue_pairs{} 2", labels(8)),
             format!("nonic_device_failed{} 0", labels(8)),
             "nonic_silent_processes 0".to_owned(),

@@ -25,7 +25,7 @@ pub(crate) struct Gathered {
     pub(crate) others: usize,
 }
 
-/// Asks the processes of this user, or one of them, and waits for each no longer than `patience`.
+/// Asks the processes of this user, for root those of all users, or one of them, and waits for each no longer than `patience`.
 pub(crate) fn gather(request: Request, pid: Option<u32>, patience: Duration) -> Result<Gathered> {
     let mut processes = nonic::inspect::processes().context("cannot read /proc/net/unix")?;
     if let Some(pid) = pid {
@@ -80,11 +80,14 @@ impl Gathered {
     }
 
     /// The records of a kind, each with the process it is of.
-    pub(crate) fn records<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (u32, &'a str, &'a Record)> {
+    pub(crate) fn records<'a>(
+        &'a self,
+        kind: &'a str,
+    ) -> impl Iterator<Item = (&'a Answer, &'a str, &'a Record)> {
         self.answers.iter().flat_map(move |answer| {
             let command = command_of(answer);
             let records = answer.records.iter().filter(move |record| record.kind() == kind);
-            records.map(move |record| (answer.pid, command, record))
+            records.map(move |record| (answer, command, record))
         })
     }
 
@@ -106,9 +109,10 @@ pub(crate) fn command_of(answer: &Answer) -> &str {
 }
 
 /// A record as JSON, with the process it is of.
-fn as_json(pid: u32, command: &str, record: &Record) -> Json {
+fn as_json(of: &Answer, command: &str, record: &Record) -> Json {
     let mut object = Map::new();
-    object.insert("pid".to_owned(), pid.into());
+    object.insert("pid".to_owned(), of.pid.into());
+    object.insert("uid".to_owned(), of.uid.into());
     object.insert("command".to_owned(), command.into());
     for (name, value) in record.fields() {
         let value = match value {

@@ -13,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// List your processes that have a device open
 ///
 /// Columns: the process and its devices, and how many queue pairs, memory keys, completion queues, connections and listeners each
-/// has. Only processes of the same user and network namespace are asked; one that is stopped is listed as silent.
+/// has. Only processes of the same network namespace are asked, and only those of the same user, unless you are root; one that is
+/// stopped is listed as silent.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -24,6 +25,7 @@ pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
     }
     let mut table = output::table([
         "PID",
+        "USER",
         "COMMAND",
         "DEVICE",
         "QPS",
@@ -33,11 +35,12 @@ pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
         "LISTENERS",
         "STATE",
     ]);
-    for (pid, command, device) in gathered.records("device") {
+    for (of, command, device) in gathered.records("device") {
         let count = |name| device.number(name).to_string();
         let state = if device.flag("failed") { "failed" } else { "open" };
         table.add_row([
-            pid.to_string(),
+            of.pid.to_string(),
+            user_name(of.uid),
             command.to_owned(),
             device.text("device").to_owned(),
             count("queue_pairs"),
@@ -52,6 +55,7 @@ pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
         let dash = || "-".to_owned();
         table.add_row([
             pid_of(error).to_string(),
+            dash(),
             command_name(pid_of(error)),
             dash(),
             dash(),
@@ -72,7 +76,7 @@ pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
 fn document(gathered: &Gathered) -> Value {
     let devices: Vec<Value> = gathered
         .records("device")
-        .map(|(pid, command, device)| as_json(pid, command, device))
+        .map(|(of, command, device)| as_json(of, command, device))
         .collect();
     let silent: Vec<Value> = gathered
         .silent
@@ -92,6 +96,17 @@ fn pid_of(error: &InspectError) -> u32 {
         | InspectError::Io { pid, .. } => *pid,
         _ => 0,
     }
+}
+
+/// The name of a user, or the number of one that has none here.
+fn user_name(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| uid.to_string())
 }
 
 /// What the kernel calls a process that does not say it itself.

@@ -178,9 +178,9 @@ fn print_table(gathered: &Gathered, kind: &str, columns: &[(&str, &str)]) -> Res
     let headers = columns.iter().map(|(header, _)| *header);
     let mut table = output::table(["PID", "COMMAND"].into_iter().chain(headers));
     let mut rows = 0;
-    for (pid, command, record) in gathered.records(kind) {
+    for (of, command, record) in gathered.records(kind) {
         let fields = columns.iter().map(|(_, name)| cell(record, name));
-        table.add_row([pid.to_string(), command.to_owned()].into_iter().chain(fields));
+        table.add_row([of.pid.to_string(), command.to_owned()].into_iter().chain(fields));
         rows += 1;
     }
     if rows > 0 {
@@ -205,7 +205,7 @@ fn document(what: What, gathered: &Gathered) -> Value {
     for kind in kinds {
         let records = gathered.records(kind);
         let records: Vec<Value> = records
-            .map(|(pid, command, record)| as_json(pid, command, record))
+            .map(|(of, command, record)| as_json(of, command, record))
             .collect();
         document.insert(kind.to_owned(), records.into());
     }
@@ -223,6 +223,8 @@ mod tests {
             .map(|line| Record::parse(line.as_bytes()).expect("a record"));
         let answer = Answer {
             pid: 7,
+            uid: 0,
+            nonce: 0,
             records: records.collect(),
         };
         Gathered {
@@ -239,7 +241,7 @@ mod tests {
         ]);
         let document = document(What::Cq, &gathered);
         let expected = serde_json::json!({ "cq": [{
-            "pid": 7, "command": "ib_write_bw", "device": "roce_lo", "cq": 3, "entries": 0, "armed": "no", "overflowed": false,
+            "pid": 7, "uid": 0, "command": "ib_write_bw", "device": "roce_lo", "cq": 3, "entries": 0, "armed": "no", "overflowed": false,
         }] });
         assert_eq!(document, expected);
     }

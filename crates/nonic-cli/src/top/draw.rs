@@ -10,34 +10,37 @@ use ratatui::widgets::{Cell, Paragraph, Table};
 /// Devices that are shown at most: queue pairs need the room.
 const MAX_DEVICES: usize = 8;
 
-const DEVICE_COLUMNS: [(&str, u16); 10] = [
-    ("PID", 8),
-    ("COMMAND", 16),
-    ("DEVICE", 12),
-    ("QPS", 7),
-    ("MRS", 6),
-    ("CQS", 6),
-    ("CONNS", 6),
-    ("TX/S", 9),
-    ("RX/S", 9),
-    ("AGAIN/S", 8),
+/// A column: its name and width, and how soon it gives way to others where there is no room for all; the last ones first.
+type Column = (&'static str, u16, u8);
+
+const DEVICE_COLUMNS: [Column; 10] = [
+    ("PID", 8, 0),
+    ("COMMAND", 15, 3),
+    ("DEVICE", 12, 2),
+    ("QPS", 7, 4),
+    ("MRS", 6, 7),
+    ("CQS", 6, 8),
+    ("CONNS", 6, 6),
+    ("TX/S", 8, 1),
+    ("RX/S", 8, 1),
+    ("AGAIN/S", 8, 5),
 ];
 
-const COLUMNS: [(&str, u16); 14] = [
-    ("PID", 8),
-    ("DEVICE", 10),
-    ("QPN", 8),
-    ("TYPE", 4),
-    ("STATE", 5),
-    ("ROAD", 6),
-    ("PEER", 22),
-    ("PEER QPN", 8),
-    ("SENDS", 6),
-    ("FLIGHT", 8),
-    ("TX/S", 9),
-    ("RX/S", 9),
-    ("AGAIN", 7),
-    ("RNR", 5),
+const COLUMNS: [Column; 14] = [
+    ("PID", 8, 3),
+    ("DEVICE", 10, 6),
+    ("QPN", 8, 0),
+    ("TYPE", 4, 7),
+    ("STATE", 5, 2),
+    ("ROAD", 6, 2),
+    ("PEER", 22, 4),
+    ("PEER QPN", 8, 11),
+    ("SENDS", 6, 9),
+    ("FLIGHT", 7, 8),
+    ("TX/S", 8, 1),
+    ("RX/S", 8, 1),
+    ("AGAIN", 7, 5),
+    ("RNR", 5, 10),
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
@@ -104,9 +107,9 @@ fn footline(model: &Model) -> String {
 }
 
 fn draw_devices(frame: &mut Frame<'_>, model: &Model, area: Rect) {
-    let rows = model.devices.iter().take(MAX_DEVICES).map(device_cells);
-    let table = table(rows.map(ratatui::widgets::Row::new), &DEVICE_COLUMNS);
-    frame.render_widget(table, area);
+    let rows = model.devices.iter().take(MAX_DEVICES);
+    let rows = rows.map(|row| (device_cells(row), Style::default()));
+    frame.render_widget(table(rows, &DEVICE_COLUMNS, area.width), area);
 }
 
 fn device_cells(row: &DeviceRow) -> Vec<Cell<'static>> {
@@ -140,10 +143,10 @@ fn draw_rows(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
                 true => Style::default().add_modifier(Modifier::REVERSED),
                 false => Style::default(),
             };
-            ratatui::widgets::Row::new(cells(row)).style(style)
+            (cells(row), style)
         })
         .collect();
-    frame.render_widget(table(rows, &COLUMNS), area);
+    frame.render_widget(table(rows, &COLUMNS, area.width), area);
 }
 
 fn cells(row: &Row) -> Vec<Cell<'static>> {
@@ -170,15 +173,37 @@ fn cells(row: &Row) -> Vec<Cell<'static>> {
     ]
 }
 
+/// A table with as many of the columns as there is room for. A number is never cut: half of one is another one.
 fn table<'a>(
-    rows: impl IntoIterator<Item = ratatui::widgets::Row<'a>>,
-    columns: &[(&'static str, u16)],
+    rows: impl IntoIterator<Item = (Vec<Cell<'a>>, Style)>,
+    columns: &[Column],
+    width: u16,
 ) -> Table<'a> {
-    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
-    let header = columns.iter().map(|(name, _)| Cell::from(*name));
-    Table::new(rows, widths)
-        .header(ratatui::widgets::Row::new(header).style(bold()))
+    let shown = fitting(columns, width);
+    let widths = shown.iter().map(|place| Constraint::Length(columns[*place].1));
+    let header = shown.iter().map(|place| Cell::from(columns[*place].0));
+    let rows = rows.into_iter().map(|(mut cells, style)| {
+        let cells = shown.iter().map(|place| std::mem::take(&mut cells[*place]));
+        ratatui::widgets::Row::new(cells.collect::<Vec<_>>()).style(style)
+    });
+    Table::new(rows.collect::<Vec<_>>(), widths.collect::<Vec<_>>())
+        .header(ratatui::widgets::Row::new(header.collect::<Vec<_>>()).style(bold()))
         .column_spacing(1)
+}
+
+/// Which columns there is room for, from left to right.
+fn fitting(columns: &[Column], width: u16) -> Vec<usize> {
+    let mut by_worth: Vec<usize> = (0..columns.len()).collect();
+    by_worth.sort_by_key(|place| columns[*place].2);
+    let mut left = width + 1;
+    by_worth.retain(|place| {
+        let needed = columns[*place].1 + 1;
+        let fits = needed <= left;
+        left -= if fits { needed } else { 0 };
+        fits
+    });
+    by_worth.sort_unstable();
+    by_worth
 }
 
 fn draw_details(frame: &mut Frame<'_>, model: &Model, area: Rect) {
@@ -208,15 +233,43 @@ fn draw_details(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let fields = row.record.fields();
     let fields = fields.map(|(name, value)| (name.to_owned(), dash(value.to_string())));
     let fields: Vec<_> = fields.chain(rates).collect();
-    // As many columns as the screen needs for all of them.
+    // As many columns as the screen needs for all of them, each as wide as it must be.
     let height = usize::from(area.height.saturating_sub(1)).max(1);
+    let columns: Vec<_> = fields.chunks(height).map(DetailsColumn::new).collect();
     let mut lines = vec![Line::styled(title, bold())];
     for line in 0..height.min(fields.len()) {
-        let columns = fields.iter().skip(line).step_by(height);
-        let columns = columns.map(|(name, value)| format!("{name:<22} {value:<20}"));
-        lines.push(Line::from(columns.collect::<Vec<_>>().join(" ")));
+        let cells = columns.iter().filter_map(|column| column.line(line));
+        lines.push(Line::from(cells.collect::<Vec<_>>().join("  ")));
     }
     frame.render_widget(Paragraph::new(Text::from(lines)), area);
+}
+
+/// Fields below each other.
+struct DetailsColumn<'a> {
+    fields: &'a [(String, String)],
+    name: usize,
+    value: usize,
+}
+
+impl<'a> DetailsColumn<'a> {
+    fn new(fields: &'a [(String, String)]) -> Self {
+        let longest = |length: fn(&(String, String)) -> usize| fields.iter().map(length).max().unwrap_or(0);
+        DetailsColumn {
+            fields,
+            name: longest(|(name, _)| name.len()),
+            value: longest(|(_, value)| value.len()),
+        }
+    }
+
+    fn line(&self, line: usize) -> Option<String> {
+        let (name, value) = self.fields.get(line)?;
+        let DetailsColumn {
+            name: name_width,
+            value: value_width,
+            ..
+        } = self;
+        Some(format!("{name:<name_width$} {value:<value_width$}"))
+    }
 }
 
 fn dash(text: String) -> String {
@@ -268,16 +321,29 @@ mod tests {
         ));
         let expected = [
             "nonic top: 1 process, 2 queue pairs, by rate",
-            "PID      COMMAND          DEVICE       QPS     MRS    CQS    CONNS  TX/S      RX/S      AGAIN/S",
-            "7        ib_write_bw      roce_lo      2       3      0      0      0         0         0",
+            "PID      COMMAND         DEVICE       QPS     MRS    CQS    CONNS  TX/S     RX/S     AGAIN/S",
+            "7        ib_write_bw     roce_lo      2       3      0      0      0        0        0",
             "",
-            "PID      DEVICE     QPN      TYPE STATE ROAD   PEER                   PEER QPN SENDS  FLIGHT   TX/S      RX/S      AGAIN   RNR",
-            "7        roce_lo    17       rc   RTS   lane   127.0.0.1              18       3      4.1k     2.5M      0         2       1",
-            "7        roce_lo    18       rc   ERR   lane   127.0.0.1              19       4      4.1k     0         0         2       1",
+            "PID      DEVICE     QPN      TYPE STATE ROAD   PEER                   PEER QPN SENDS  FLIGHT  TX/S     RX/S     AGAIN   RNR",
+            "7        roce_lo    17       rc   RTS   lane   127.0.0.1              18       3      4.1k    2.5M     0        2       1",
+            "7        roce_lo    18       rc   ERR   lane   127.0.0.1              19       4      4.1k    0        0        2       1",
             "",
             "arrows move, Enter details, s sort, r reverse, / filter, q quit",
         ];
         assert_eq!(screen(&mut model, 140, 9), expected);
+        // Where there is less room there are fewer columns, and none is cut.
+        let narrow = [
+            "nonic top: 1 process, 2 queue pairs, by rate",
+            "PID      COMMAND         DEVICE       QPS     CONNS  TX/S     RX/S     AGAIN/S",
+            "7        ib_write_bw     roce_lo      2       0      0        0        0",
+            "",
+            "PID      QPN      STATE ROAD   PEER                   TX/S     RX/S     AGAIN",
+            "7        17       RTS   lane   127.0.0.1              2.5M     0        2",
+            "7        18       ERR   lane   127.0.0.1              0        0        2",
+            "",
+            "arrows move, Enter details, s sort, r reverse, / filter, q quit",
+        ];
+        assert_eq!(screen(&mut model, 80, 9), narrow);
     }
 
     #[test]
@@ -288,8 +354,8 @@ mod tests {
         let screen = screen(&mut model, 140, 24).join("\n");
         for expected in [
             "queue pair 17 of 7 (ib_write_bw)",
-            "peer_qpn               18",
-            "rnr_naks_received      1",
+            "peer_qpn ",
+            "rnr_naks_received ",
             "Esc back",
         ] {
             assert!(screen.contains(expected), "{expected} in\n{screen}");

@@ -17,12 +17,14 @@ pub(super) struct Sample {
 }
 
 /// A queue pair among all processes.
-type Key = (u32, String, u64);
+type Key = (u64, String, u64);
 
 /// A queue pair.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) pid: u32,
+    /// What tells its process from another with the same number.
+    nonce: u64,
     pub(super) command: String,
     pub(super) record: Record,
     pub(super) rates: Rates,
@@ -187,7 +189,7 @@ struct Before {
     at: Option<Instant>,
     devices_at: Option<Instant>,
     queue_pairs: HashMap<Key, Record>,
-    counters: HashMap<(u32, String), Record>,
+    counters: HashMap<(u64, String), Record>,
 }
 
 fn seconds_between(before: Option<Instant>, after: Instant) -> Option<f64> {
@@ -210,6 +212,7 @@ impl Model {
             for record in answer.records.into_iter().filter(|record| record.kind() == "qp") {
                 let mut row = Row {
                     pid: answer.pid,
+                    nonce: answer.nonce,
                     command: command.clone(),
                     record,
                     rates: Rates::default(),
@@ -237,19 +240,19 @@ impl Model {
 
     fn update_devices(&mut self, gathered: &Gathered, seconds: Option<f64>) {
         let mut known = std::mem::take(&mut self.before.counters);
-        for (pid, _, record) in gathered.records("counters") {
-            let key = (pid, record.text("device").to_owned());
+        for (of, _, record) in gathered.records("counters") {
+            let key = (of.nonce, record.text("device").to_owned());
             self.before.counters.insert(key, record.clone());
         }
-        let rows = gathered.records("device").map(|(pid, command, record)| {
-            let key = (pid, record.text("device").to_owned());
+        let rows = gathered.records("device").map(|(of, command, record)| {
+            let key = (of.nonce, record.text("device").to_owned());
             let counted = (known.remove(&key), self.before.counters.get(&key), seconds);
             let rates = match counted {
                 (Some(before), Some(after), Some(seconds)) => Rates::between(&before, after, seconds),
                 _ => Rates::default(),
             };
             DeviceRow {
-                pid,
+                pid: of.pid,
                 command: command.to_owned(),
                 record: record.clone(),
                 rates,
@@ -361,7 +364,7 @@ impl Model {
 impl Row {
     fn key(&self) -> Key {
         let device = self.record.text("device").to_owned();
-        (self.pid, device, self.record.number("qpn"))
+        (self.nonce, device, self.record.number("qpn"))
     }
 
     /// Whether a word is in what is shown of it.
@@ -389,6 +392,8 @@ pub(super) mod tests {
         let process = format!("process pid={pid} command=\"ib_write_bw\"");
         let answer = |lines: &[String]| Answer {
             pid,
+            uid: 0,
+            nonce: u64::from(pid),
             records: std::iter::once(&process)
                 .chain(lines)
                 .map(|line| record(line))
