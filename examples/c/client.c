@@ -2,7 +2,7 @@
  * The active side of a connection, step by step: greets a server, says something, prints the answer and leaves.
  *
  *   cc -o client client.c -lrdmacm -libverbs
- *   ./client 127.0.0.1 7471 hello ["a question"]
+ *   nonic run -- ./client 127.0.0.1 7471 hello ["a question"]
  */
 #include "common.h"
 

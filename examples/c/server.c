@@ -3,7 +3,7 @@
  * ends when the client leaves.
  *
  *   cc -o server server.c -lrdmacm -libverbs
- *   ./server 127.0.0.1 7471
+ *   nonic run -- ./server 127.0.0.1 7471
  */
 #include "common.h"
 
