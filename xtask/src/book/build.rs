@@ -149,9 +149,12 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// The file that a page consists of, if it does.
+/// The file that a page consists of, if it does. A line before it is for those who read the page as a file, and not in the book.
 fn included_file(text: &str) -> Option<&str> {
-    text.trim().strip_prefix("{{#include ")?.strip_suffix("}}")
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let last = lines.next_back()?;
+    let included = last.strip_prefix("{{#include ")?.strip_suffix("}}")?;
+    (lines.count() <= 1).then_some(included)
 }
 
 /// How one page of the book names another.
