@@ -1,5 +1,6 @@
 //! `nonic devices`: what there is to open, and under which addresses.
 
+use crate::local_gid::interfaces;
 use crate::output;
 use anyhow::{Context, Result};
 use nonic::{Config, Device, GidEntry, LinkState, NetDevice, NicConfig, PortOwner, Wire};
@@ -17,7 +18,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
-    let devices = Device::interfaces().context("cannot ask the kernel for its network interfaces")?;
+    let devices = interfaces()?;
     let listed = Device::list().context("cannot list the devices")?;
     let is_listed = |device: &NetDevice| listed.iter().any(|other| other.index == device.index);
     if json {

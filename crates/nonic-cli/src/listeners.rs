@@ -31,8 +31,7 @@ impl Listeners {
                 .to_vec(),
         };
         let one = bind.filter(|address| !address.ip().is_unspecified());
-        let local = one.map(|address| devices.find(choice, address)).transpose();
-        let local = local.with_context(|| no_listening(bind, default_port))?;
+        let local = one.map(|address| devices.find(choice, address)).transpose()?;
         let devices = match &local {
             Some(local) => vec![local.device.clone()],
             None => devices.open_all(choice)?,

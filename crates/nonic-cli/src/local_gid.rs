@@ -87,6 +87,15 @@ impl LocalGid {
     }
 }
 
+/// All network interfaces of this host.
+pub(crate) fn interfaces() -> Result<Vec<NetDevice>> {
+    match Device::interfaces() {
+        // What is wrong with a setting is said by itself.
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Err(error.into()),
+        found => found.context("cannot ask the kernel for its network interfaces"),
+    }
+}
+
 /// The devices this process has open. Each is opened once and stays open.
 #[derive(Debug, Default)]
 pub(crate) struct OpenDevices {
@@ -96,7 +105,7 @@ pub(crate) struct OpenDevices {
 impl OpenDevices {
     /// The device and the GID for a connection with this local address.
     pub(crate) fn find(&self, choice: &DeviceChoice, local: SocketAddr) -> Result<LocalGid> {
-        let devices = Device::interfaces().context("cannot ask the kernel for its network interfaces")?;
+        let devices = interfaces()?;
         let name = match &choice.device {
             Some(name) => name.clone(),
             None => device_of(&devices, local)?.device_name(),

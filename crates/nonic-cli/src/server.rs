@@ -16,6 +16,8 @@ use crate::perf::{bandwidth_target, connections_target, latency_target};
 use anyhow::{Context, Result, bail};
 use nonic::{Device, Incoming, Listener, PortState, RejectReason, RetryReason};
 use serde_json::json;
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +38,7 @@ pub(crate) fn run(arguments: &Serving, choice: &DeviceChoice, json: bool) -> Res
         json,
         clients: AtomicUsize::new(0),
     });
+    end_when_told()?;
     announce(&listeners, json)?;
     loop {
         let (device, incoming) = listeners.next();
@@ -65,6 +68,21 @@ pub(crate) fn run(arguments: &Serving, choice: &DeviceChoice, json: bool) -> Res
             })
             .context("cannot start a thread for a client")?;
     }
+}
+
+/// Ends the process on SIGTERM, as it does by default for all but the first process of a container, which has to ask for it.
+fn end_when_told() -> Result<()> {
+    let mut signals = Signals::new([SIGTERM]).context("cannot wait for signals")?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            if signals.forever().next().is_some() {
+                // As a shell tells it of a process that was ended by the signal. Peers are told.
+                std::process::exit(128 + SIGTERM);
+            }
+        })
+        .context("cannot start a thread for signals")?;
+    Ok(())
 }
 
 impl Server {

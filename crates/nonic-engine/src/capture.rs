@@ -12,6 +12,7 @@ use nonic_core::MAX_BATCH_LEN;
 use nonic_wire::Flow;
 use nonic_wire::pcap::{Direction, TcpSegment};
 use nonic_wire::pcapng::PcapngWriter;
+use rustix::fs::FlockOperation;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
@@ -76,7 +77,7 @@ impl Capture {
                 writes_own_arrivals,
             });
         }
-        let file = CaptureFile(OwnedFd::from(File::create(name)?).into());
+        let file = CaptureFile(OwnedFd::from(create_alone(name)?).into());
         let writer = PcapngWriter::named(BufWriter::with_capacity(MAX_BATCH_LEN, file), device)?;
         let state = Arc::new(Mutex::new(State {
             writer,
@@ -146,6 +147,28 @@ impl fmt::Debug for Capture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Capture({})", self.interface)
     }
+}
+
+/// Begins a file that no other process writes to: two would make nonsense of it.
+fn create_alone(name: &Path) -> io::Result<File> {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(name)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let busy = "another process writes to it; put %p into the name, which becomes the number of each process";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, busy));
+        }
+        // Some file systems have no locks.
+        Ok(()) | Err(_) => {}
+    }
+    // A pipe, or a terminal, has no length.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 fn nanoseconds() -> u64 {
@@ -226,5 +249,20 @@ mod tests {
         use Direction::{Inbound, Outbound};
         assert_eq!(ways(false), [Some(Outbound), Some(Inbound)]);
         assert_eq!(ways(true), [Some(Outbound), Some(Inbound), Some(Inbound)]);
+    }
+
+    /// As another process would: it knows nothing of the files that this one has open.
+    #[test]
+    fn a_file_that_somebody_else_writes_is_refused_and_left_alone() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let capture = Capture::create(file.path(), "roce_lo", false).expect("it can be written");
+        capture.write(Direction::Outbound, &flow(5), 16, &[7; 16]);
+        capture.flush();
+        let refused = create_alone(file.path()).expect_err("it is written to");
+        assert!(refused.to_string().contains("%p"), "{refused}");
+        assert_eq!(ways_in(file.path()), [Some(Direction::Outbound)]);
+        drop(capture);
+        create_alone(file.path()).expect("nobody writes to it");
+        assert_eq!(std::fs::read(file.path()).expect("our own file"), b"");
     }
 }

@@ -1,54 +1,35 @@
 //! Messages of any size between two programs, over RDMA with no NIC.
 //!
 //! ```
-//! use nonic_message::Node;
+//! use nonic_message::{Error, Node};
 //!
-//! # // The smallest runtime there is; any other will do.
-//! # fn run<F: Future>(future: F) -> F::Output {
-//! #     struct Unpark(std::thread::Thread);
-//! #     impl std::task::Wake for Unpark {
-//! #         fn wake(self: std::sync::Arc<Self>) { self.0.unpark() }
-//! #     }
-//! #     let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
-//! #     let mut future = std::pin::pin!(future);
-//! #     loop {
-//! #         match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-//! #             std::task::Poll::Ready(result) => return result,
-//! #             std::task::Poll::Pending => std::thread::park(),
-//! #         }
-//! #     }
-//! # }
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let node = Node::open("roce_lo")?;
-//! let listener = node.listen("127.0.0.1:0".parse()?)?;
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let node = Node::open("roce_lo")?;
+//!     let listener = node.listen("127.0.0.1:0".parse()?)?;
+//!     let address = listener.local_addr();
 //!
-//! let client = async {
-//!     let mut channel = node.connect(listener.local_addr()).await?;
-//!     channel.send(b"short: travels in a frame").await?;
+//!     let server = std::thread::spawn(move || {
+//!         let mut channel = listener.accept().wait()?; // or `.await?`, here and below, on any runtime
+//!         let mut lengths = Vec::new();
+//!         while let Some(message) = channel.recv().wait()? {
+//!             lengths.push(message.len());
+//!         }
+//!         Ok::<_, Error>(lengths)
+//!     });
+//!
+//!     let mut channel = node.connect(address).wait()?;
+//!     channel.send(b"short: travels in a frame").wait()?;
 //!     let mut picture = channel.buffer(1_000_000)?; // registered memory
 //!     picture.fill(7);
-//!     channel.send(picture).await?; // long: read by the receiver, without a copy
-//!     channel.close().await // all has arrived
-//! };
-//! let server = async {
-//!     let mut channel = listener.accept().await?;
-//!     let mut lengths = Vec::new();
-//!     while let Some(message) = channel.recv().await? {
-//!         lengths.push(message.len());
-//!     }
-//!     Ok::<_, nonic_message::Error>(lengths)
-//! };
-//! // Each in a task of its own.
-//! # let (sent, lengths) = std::thread::scope(|scope| {
-//! #     let server = scope.spawn(|| run(server));
-//! #     (run(client), server.join().expect("no panic"))
-//! # });
-//! # sent?;
-//! # assert_eq!(lengths?, [25, 1_000_000]);
-//! # Ok(()) }
+//!     channel.send(picture).wait()?; // long: read by the receiver, without a copy
+//!     channel.close().wait()?; // all has arrived
+//!     assert_eq!(server.join().expect("no panic")?, [25, 1_000_000]);
+//!     Ok(())
+//! }
 //! ```
 //!
-//! Everything that is awaited can be waited for by a thread instead: `.wait()`, `.wait_within(timeout)`.
+//! Everything that a thread waits for (`.wait()`, `.wait_within(timeout)`) is a future as well. The two ends are usually two programs: the one
+//! listens, the other one is given the address.
 //!
 //! # What to read first
 //!

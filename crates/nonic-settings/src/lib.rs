@@ -21,6 +21,7 @@ mod pages;
 pub use pages::{help, page};
 
 use std::ffi::OsString;
+use std::fmt;
 
 /// What every variable of ours begins with, and those of tests.
 const PREFIX: &str = "NONIC_";
@@ -218,7 +219,7 @@ pub static ALL: [&Setting; 18] = [
 ];
 
 /// Why an environment is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
     /// There is no such setting.
@@ -239,6 +240,13 @@ pub enum SettingError {
         /// What it may say.
         expected: String,
     },
+}
+
+/// As a sentence: it is what a program prints that ends with it.
+impl fmt::Debug for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Setting {

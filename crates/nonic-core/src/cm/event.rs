@@ -8,6 +8,7 @@ use crate::qp::{AckTimeout, PathMtu};
 use crate::roce::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};
+use std::fmt;
 
 /// Something happened to a connection.
 ///
@@ -82,6 +83,17 @@ pub enum Disconnect {
     TimedOut,
     /// The peer holds that there is no such connection, or has ended.
     Unknown,
+}
+
+impl fmt::Display for Disconnect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Disconnect::Remote => "the peer disconnected",
+            Disconnect::Local => "disconnected by this side",
+            Disconnect::TimedOut => "disconnected by this side, and the peer did not answer",
+            Disconnect::Unknown => "the peer's process has ended, or does not know of it",
+        })
+    }
 }
 
 /// A request to connect.

@@ -12,6 +12,7 @@ use nonic_core::cm::{
 };
 use nonic_core::{Nic, Time};
 use nonic_wire::cm::ServiceId;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 const STEERING_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Why listening failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// Somebody listens there already, in this process or another.
@@ -37,6 +38,13 @@ pub enum ListenError {
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// As a sentence: it is what a program prints that ends with it.
+impl fmt::Debug for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Device {

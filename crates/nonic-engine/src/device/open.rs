@@ -28,13 +28,14 @@ use nonic_core::cm::{Cm, CmConfig};
 use nonic_core::iwarp::startup::StartupConfig;
 use nonic_core::{KeyPublisher, KeyTable, Nic, NicConfig, PathMtu};
 use nonic_settings::SettingError;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Why a device could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// There is no such device.
@@ -72,6 +73,13 @@ pub enum OpenError {
         /// What it said.
         error: io::Error,
     },
+}
+
+/// As a sentence: it is what a program prints that ends with it.
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl OpenError {

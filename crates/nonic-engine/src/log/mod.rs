@@ -156,7 +156,7 @@ pub(crate) fn tell_connection(event: &CmEvent) {
         } => tell!(
             INFO,
             "nonic::cm",
-            "connection {:#010x}: over ({cause:?})",
+            "connection {:#010x} is over: {cause}",
             connection.0
         ),
         _ => {}

@@ -4,7 +4,9 @@ use crate::endpoint::Endpoint;
 use nonic_core::{Access, AckTimeout, ModifyError, Path, PathMtu, Psn, QpAttributes, QpState, RnrTimer};
 use std::time::Duration;
 
-/// How to connect. The defaults suit a local network.
+/// How to connect. The defaults suit a local network: the largest packets that both ends take, every right (a key limits what can be
+/// done with it further), an acknowledgement within 50 ms, 7 retries, a peer without a receive asked for ever, 16 READs and atomics under
+/// way, a silent peer given up after 10 seconds, no keepalive.
 ///
 /// ```
 /// use nonic::{Access, ConnectOptions, PathMtu, Rc};
@@ -34,7 +36,9 @@ pub struct ConnectOptions {
     /// How often to repeat, up to 7.
     #[doc(alias("retry_cnt", "retry_count"))]
     pub retries: u8,
-    /// How often to try a peer that has no receive ready; 7 is for ever.
+    /// How often to try a peer that has no receive ready; 7, the default, is for ever: a SEND to a peer that never posts a receive is
+    /// then never done, and `NONIC_LOG=warn` says so. With less it fails, as
+    /// [`Status::RnrRetryExceeded`](crate::Status::RnrRetryExceeded).
     #[doc(alias("rnr_retry", "rnr_retry_count"))]
     pub rnr_retries: u8,
     /// How long a peer should wait when we have no receive ready.
@@ -49,7 +53,8 @@ pub struct ConnectOptions {
     ))]
     pub fetches: u8,
     /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
-    /// again every four seconds. One that says that nobody is there is given up at once.
+    /// again every four seconds. Where nobody listens, it is asked again for a second, since its program may be about to start; then it is
+    /// given up.
     pub patience: Duration,
     /// How often the peer is asked whether it is still there, once connected by address and port; never, if not given. One that does
     /// not answer for as long again, at least two seconds, is given up: the connection has ended, as
