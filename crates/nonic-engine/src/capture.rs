@@ -156,13 +156,13 @@ fn create_alone(name: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .open(name)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let busy = "another process writes to it; put %p into the name, which becomes the number of each process";
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, busy));
-        }
-        // Some file systems have no locks.
-        Ok(()) | Err(_) => {}
+    // Some file systems have no locks.
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        == Err(rustix::io::Errno::WOULDBLOCK)
+    {
+        let busy =
+            "another process writes to it; put %p into the name, which becomes the number of each process";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, busy));
     }
     // A pipe, or a terminal, has no length.
     if file.metadata()?.is_file() {
