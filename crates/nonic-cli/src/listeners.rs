@@ -31,7 +31,12 @@ impl Listeners {
                 .to_vec(),
         };
         let one = bind.filter(|address| !address.ip().is_unspecified());
-        let local = one.map(|address| devices.find(choice, address)).transpose()?;
+        let local = one.map(|address| devices.find(choice, address)).transpose();
+        let local = match &choice.device {
+            // What is wrong is the device, then.
+            Some(_) => local?,
+            None => local.with_context(|| no_listening(bind, default_port))?,
+        };
         let devices = match &local {
             Some(local) => vec![local.device.clone()],
             None => devices.open_all(choice)?,

@@ -16,7 +16,7 @@ use crate::exchange::DEFAULT_PORT;
 pub(crate) struct DeviceChoice {
     /// Use this device (default: the one whose address the peer is reached from)
     #[arg(long, value_name = "DEVICE")]
-    device: Option<String>,
+    pub(crate) device: Option<String>,
     /// Use this address of the device (default: the one that the peer is reached from)
     #[arg(long, value_name = "INDEX", requires = "device")]
     gid_index: Option<u8>,

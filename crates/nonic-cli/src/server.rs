@@ -17,10 +17,9 @@ use anyhow::{Context, Result, bail};
 use nonic::{Device, Incoming, Listener, PortState, RejectReason, RetryReason};
 use serde_json::json;
 use signal_hook::consts::SIGTERM;
-use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// More clients at once are turned away.
 const MAX_CLIENTS: usize = 256;
@@ -72,16 +71,11 @@ pub(crate) fn run(arguments: &Serving, choice: &DeviceChoice, json: bool) -> Res
 
 /// Ends the process on SIGTERM, as it does by default for all but the first process of a container, which has to ask for it.
 fn end_when_told() -> Result<()> {
-    let mut signals = Signals::new([SIGTERM]).context("cannot wait for signals")?;
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            if signals.forever().next().is_some() {
-                // As a shell tells it of a process that was ended by the signal. Peers are told.
-                std::process::exit(128 + SIGTERM);
-            }
-        })
-        .context("cannot start a thread for signals")?;
+    // As a shell tells it of a process that was ended by the signal.
+    let status = 128 + SIGTERM;
+    let always = Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_shutdown(SIGTERM, status, always)
+        .context("cannot wait for signals")?;
     Ok(())
 }
 

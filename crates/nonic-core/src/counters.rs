@@ -19,7 +19,7 @@ macro_rules! counters {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
 
-            /// What each of them counts, by name, for those who show them to people; empty where the name says it.
+            /// What each of them counts, by name, for those who show them to people.
             pub fn descriptions() -> impl Iterator<Item = (&'static str, &'static str)> {
                 [$((stringify!($field), concat!($($field_about,)*).trim_ascii())),*].into_iter()
             }
@@ -36,9 +36,13 @@ macro_rules! counters {
 counters! {
     /// Counters of one NIC.
     pub struct Counters {
+        /// Packets sent, repetitions and those of the connection manager included. Those of iWARP are the kernel's, and not counted.
         tx_packets,
+        /// Bytes sent, with RDMA's headers and without those below.
         tx_bytes,
+        /// Packets that came, those that were dropped included. Those of iWARP are the kernel's, and not counted.
         rx_packets,
+        /// Bytes that came, with RDMA's headers and without those below.
         rx_bytes,
         /// Dropped because the ICRC was wrong.
         rx_icrc_errors,
@@ -62,13 +66,17 @@ counters! {
         rx_not_kept,
         /// Datagrams and unreliable messages dropped for want of a receive, or because of a gap.
         rx_dropped,
+        /// Requests that were refused, or came after a gap: NAKs, without those for want of a receive.
         naks_sent,
         /// NAKs for packets that were late, not lost.
         naks_unneeded,
         /// Acknowledgements that said what is kept.
         selective_acks_sent,
+        /// NAKs from peers, without those for want of a receive.
         naks_received,
+        /// Requests for which there was no receive: the peer was asked to come again.
         rnr_naks_sent,
+        /// Requests for which the peer had no receive: they are sent again.
         rnr_naks_received,
         /// Congestion notifications, provoked by packets that came with a mark.
         cnps_sent,
@@ -109,6 +117,6 @@ mod tests {
         let names: Vec<_> = Counters::default().named().map(|(name, _)| name).collect();
         assert!(descriptions.iter().map(|(name, _)| *name).eq(names));
         assert!(descriptions.contains(&("timeouts", "Acknowledgement timeouts.")));
-        assert!(descriptions.contains(&("tx_packets", "")));
+        assert!(descriptions.iter().all(|(_, about)| about.ends_with('.')));
     }
 }

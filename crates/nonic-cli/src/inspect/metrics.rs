@@ -173,7 +173,7 @@ mod tests {
             records: [
                 "process command=\"a%22b\"".to_owned(),
                 "device device=\"roce_lo\" queue_pairs=2 failed=no".to_owned(),
-                format!("counters device=\"roce_lo\" tx_packets={sent} timeouts=1"),
+                format!("counters device=\"roce_lo\" tx_packets={sent} timeouts=1 of_tomorrow=1"),
             ]
             .map(|line| Record::parse(line.as_bytes()).expect("a record"))
             .into(),
@@ -193,7 +193,7 @@ mod tests {
         for line in [
             "# HELP nonic_timeouts_total Acknowledgement timeouts.".to_owned(),
             "# TYPE nonic_timeouts_total counter".to_owned(),
-            "# HELP nonic_tx_packets_total tx packets.".to_owned(),
+            "# HELP nonic_of_tomorrow_total of tomorrow.".to_owned(),
             format!("nonic_tx_packets_total{} 10", labels(7)),
             format!("nonic_tx_packets_total{} 20", labels(8)),
             format!("nonic_tx_packets_total{} 3", twins(0xa)),

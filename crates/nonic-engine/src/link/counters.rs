@@ -3,8 +3,11 @@
 nonic_core::counters! {
     /// What those who carry packets saw.
     pub struct LinkCounters {
+        /// Calls that gave packets, or bytes of a stream, to the kernel.
         sends,
+        /// Calls that the kernel refused for another reason than want of room.
         send_errors,
+        /// Calls that brought packets, or bytes of a stream, from the kernel.
         receives,
         /// Batches that went through memory to another process of this host.
         lane_sends,
