@@ -83,6 +83,16 @@ fn sockets_are_carried_if_asked_for() {
 }
 
 #[test]
+fn what_is_told_is_asked_for_by_an_option() {
+    let folder = with_library();
+    let output = nonic(
+        folder.path(),
+        &["--log", "warn,qp=debug", "--", "sh", "-c", "echo $NONIC_LOG"],
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "warn,qp=debug\n");
+}
+
+#[test]
 fn files_are_shown_unless_they_are_not_wanted() {
     let folder = with_library();
     let words = ["--", "sh", "-c", "echo $LD_PRELOAD; echo $NONIC_FILES"];

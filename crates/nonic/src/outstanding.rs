@@ -9,7 +9,7 @@
 use crate::cm_dispatcher::EventChannel;
 use crate::memory::Buffers;
 use crate::ticket::Ticket;
-use nonic_core::{Destination, Qpn, SendFlags, SendOp, Sge};
+use nonic_core::{CompletionOpcode, Destination, Qpn, SendFlags, SendOp, Sge};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -78,6 +78,24 @@ pub(crate) enum Work {
         inline: Option<Box<[u8]>>,
     },
     Receive,
+}
+
+impl Work {
+    /// What its completion will say that it was.
+    pub(crate) fn opcode(&self) -> CompletionOpcode {
+        match self {
+            Work::Send { op, .. } => op.completion_opcode(),
+            Work::Receive => CompletionOpcode::Recv,
+        }
+    }
+
+    /// How many bytes are sent that are not in buffers.
+    pub(crate) fn inline_bytes(&self) -> u64 {
+        match self {
+            Work::Send { inline, .. } => inline.as_ref().map_or(0, |bytes| bytes.len() as u64),
+            Work::Receive => 0,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -8,9 +8,7 @@
 //! Requests of the explicit form have none: whoever polls for completions need not be told of them. Where nobody listens a span costs one
 //! relaxed load; without the feature `tracing` it is nothing.
 
-use crate::memory::Buffers;
-use crate::outstanding::Work;
-use nonic_core::Qpn;
+use nonic_core::{CompletionOpcode, Qpn};
 use std::fmt::Display;
 use std::net::SocketAddr;
 
@@ -20,14 +18,14 @@ pub(crate) struct Span(#[cfg(feature = "tracing")] Option<tracing::Span>);
 
 #[cfg(feature = "tracing")]
 impl Span {
-    pub(crate) fn of_request(qpn: Qpn, work: &Work, buffers: &Buffers) -> Self {
+    pub(crate) fn of_request(qpn: Qpn, op: CompletionOpcode, bytes: impl FnOnce() -> u64) -> Self {
         // What the fields are is worked out only if somebody listens.
         Self::if_heard(tracing::trace_span!(
             target: "nonic::request",
             "request",
-            op = %opcode(work),
+            op = %op,
             qpn = %format_args!("{:#08x}", qpn.value()),
-            bytes = buffers.bytes() + inline_bytes(work),
+            bytes = bytes(),
             outcome = tracing::field::Empty,
         ))
     }
@@ -53,27 +51,9 @@ impl Span {
     }
 }
 
-/// What the completion will say that it was.
-#[cfg(feature = "tracing")]
-fn opcode(work: &Work) -> nonic_core::CompletionOpcode {
-    match work {
-        Work::Send { op, .. } => op.completion_opcode(),
-        Work::Receive => nonic_core::CompletionOpcode::Recv,
-    }
-}
-
-/// How many bytes are sent that are not in buffers.
-#[cfg(feature = "tracing")]
-fn inline_bytes(work: &Work) -> u64 {
-    match work {
-        Work::Send { inline, .. } => inline.as_ref().map_or(0, |bytes| bytes.len() as u64),
-        Work::Receive => 0,
-    }
-}
-
 #[cfg(not(feature = "tracing"))]
 impl Span {
-    pub(crate) fn of_request(_qpn: Qpn, _work: &Work, _buffers: &Buffers) -> Self {
+    pub(crate) fn of_request(_qpn: Qpn, _op: CompletionOpcode, _bytes: impl FnOnce() -> u64) -> Self {
         Span()
     }
 

@@ -32,6 +32,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "nonic run [OPTIONS] -- COMMAND...")]
 pub(crate) struct Arguments {
+    /// Say on standard error what goes wrong and why: warn, info, debug, or as NONIC_LOG says (docs/settings.md)
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
     /// Write every packet to this file (pcapng); %p becomes the process id
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -136,6 +139,9 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         if std::env::var_os(name).is_none() {
             command.env(name, value);
         }
+    }
+    if let Some(log) = &arguments.log {
+        command.env("NONIC_LOG", log);
     }
     if let Some(pcap) = &arguments.pcap {
         let pcap = std::path::absolute(pcap).with_context(|| format!("cannot use {}", pcap.display()))?;

@@ -9,6 +9,8 @@
 //! request of the Rust API took. The last two are spans, which the crate `nonic` has.
 
 #[cfg(feature = "tracing")]
+mod fields;
+#[cfg(feature = "tracing")]
 mod filter;
 #[cfg(feature = "tracing")]
 mod open_spans;

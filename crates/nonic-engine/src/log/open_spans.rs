@@ -1,6 +1,6 @@
 //! The spans that are open, for a subscriber that tells of each when it ends: `request{op=WRITE bytes=64 outcome=success} took 12.3 µs`.
 
-use super::standard_error::Fields;
+use super::fields::Fields;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

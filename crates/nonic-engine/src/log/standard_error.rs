@@ -3,11 +3,10 @@
 //! It is small on purpose, since it is part of the C libraries: no nesting of spans, no colours, no formats to choose from. A program that
 //! wants more has a subscriber of its own.
 
+use super::fields::Fields;
 use super::filter::Filter;
 use super::open_spans::OpenSpans;
-use std::fmt::{self, Write as _};
 use std::io::Write as _;
-use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -79,21 +78,4 @@ fn tell(metadata: &Metadata<'_>, what: &str) {
     let line = format!("nonic[{}] {level} {part}: {what}\n", std::process::id());
     // In one piece, so that lines of several processes are not mixed. Whether anybody reads it is not our business.
     let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// The message of an event and the fields that come with it, or those of a span.
-#[derive(Default)]
-pub(super) struct Fields(pub(super) String);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if !self.0.is_empty() {
-            self.0.push(' ');
-        }
-        // A string can always be written to.
-        let _ = match field.name() {
-            "message" => write!(self.0, "{value:?}"),
-            name => write!(self.0, "{name}={value:?}"),
-        };
-    }
 }

@@ -62,7 +62,8 @@ impl QpHandle {
             Work::Send { .. } => (&self.send_queue, self.send_work_queue),
             Work::Receive => (&self.recv_queue, self.receive_work_queue),
         };
-        let span = Span::of_request(self.qpn, &work, &buffers);
+        let bytes = || buffers.bytes() + work.inline_bytes();
+        let span = Span::of_request(self.qpn, work.opcode(), bytes);
         Pending::submit(queue, work_queue, buffers, work, span)
     }
 
