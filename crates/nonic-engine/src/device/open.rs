@@ -32,6 +32,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Why a device could not be opened.
@@ -140,14 +141,7 @@ impl Device {
         for Undriven { shard, poller, .. } in shards {
             drivers.push(Driver::new(shard, poller, opening.clock).map_err(io)?);
         }
-        let threads: io::Result<Vec<_>> = drivers.iter().map(|driver| driver.spawn(&netdev.name)).collect();
-        let threads = threads.inspect_err(|_| {
-            // Those that did start would keep their sockets.
-            for driver in &drivers {
-                driver.stop();
-            }
-        });
-        let threads = Mutex::new(threads.map_err(io)?);
+        let threads = Mutex::new(start_threads(&drivers, &netdev.name).map_err(io)?);
         let Opening {
             config,
             keys,
@@ -199,6 +193,17 @@ impl Device {
         tell!(INFO, "nonic::device", "opened {name}");
         Ok(Device { inner })
     }
+}
+
+/// Starts the thread of each driver, or none.
+fn start_threads(drivers: &[Arc<Driver>], interface: &str) -> io::Result<Vec<JoinHandle<()>>> {
+    let threads: io::Result<Vec<_>> = drivers.iter().map(|driver| driver.spawn(interface)).collect();
+    threads.inspect_err(|_| {
+        // Those that did start would keep their sockets.
+        for driver in drivers {
+            driver.stop();
+        }
+    })
 }
 
 /// A shard that nobody drives yet.

@@ -23,7 +23,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Of a connection that we ask for: to be made before the peer can know of it.
+    /// Of a connection that is asked for, by us or by the peer; of which nothing has been written yet.
     pub(super) fn new(capture: &Arc<Capture>, local: SocketAddr, remote: SocketAddr) -> Self {
         capture.sends_from(local);
         Transcript {
