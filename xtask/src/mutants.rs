@@ -172,7 +172,14 @@ fn finds(name: &str, seeds: u64, root: &Path, tree: &Path) -> anyhow::Result<Opt
 fn breaks_a_rule(root: &Path, tree: &Path) -> anyhow::Result<Option<String>> {
     let test = |arguments: &[&str]| {
         Command::new(env!("CARGO"))
-            .args(["test", "--package", "nonic-core", "--lib", "--test", "rules"])
+            .args([
+                "test",
+                "--package",
+                "nonic-core",
+                "--lib",
+                "--test",
+                "integration",
+            ])
             .args(arguments)
             .env("CARGO_TARGET_DIR", root.join("target/mutants"))
             .env("RUSTFLAGS", "--allow warnings")

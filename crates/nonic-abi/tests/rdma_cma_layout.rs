@@ -1,10 +1,7 @@
 //! The structures programs share with us lie in memory as the system's headers say.
 
-#[path = "support/outcome.rs"]
-mod outcome;
-
+use crate::outcome::{missing, succeeded};
 use nonic_abi::rdma_cma::*;
-use outcome::{missing, succeeded};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;

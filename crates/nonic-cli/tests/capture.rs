@@ -1,16 +1,13 @@
 //! `NONIC_PCAP` writes what Wireshark reads: every packet of a run, none malformed, every ICRC right.
 
-mod support;
-#[path = "support/tshark.rs"]
-mod tshark;
-
+use crate::support::matrix;
+use crate::support::{Place, Server, has_program, missing};
+use crate::tshark;
 use nonic_wire::pcap::Reader;
 use nonic_wire::{ICRC_LEN, icrc};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::matrix;
-use support::{Place, Server, has_program, missing};
 
 /// RC SEND, WRITE, READ, atomics and their answers, in one packet and in several; UC SEND and WRITE with
 /// immediate; UD SEND with immediate.

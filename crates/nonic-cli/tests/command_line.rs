@@ -1,9 +1,8 @@
 //! The command line itself: what it prints, how it fails, how it ends.
 
-mod support;
-
+use crate::support;
+use crate::support::{Place, Process, Server, run};
 use std::process::Stdio;
-use support::{Place, Process, Server, run};
 
 #[test]
 fn devices_are_listed_for_people_and_for_scripts() {

@@ -3,20 +3,17 @@
 //!
 //! Every test was seen to fail with the defence taken out that it is about; which one is said at each.
 
-#[path = "support/attacks.rs"]
-mod attacks;
-mod support;
-
+use crate::attacks;
+use crate::support::matrix::{bandwidth, number};
+use crate::support::namespace::{Cable, Namespace};
+use crate::support::{
+    Client, DEADLINE, Place, Process, Server, has_program, missing, readable_copy, readable_copy_of,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use support::matrix::{bandwidth, number};
-use support::namespace::{Cable, Namespace};
-use support::{
-    Client, DEADLINE, Place, Process, Server, has_program, missing, readable_copy, readable_copy_of,
-};
 
 /// Says to this program which attack it is to run, and with which arguments.
 const ATTACK: &str = "NONIC_TEST_ATTACK";
@@ -54,7 +51,7 @@ impl Attacker {
             .in_namespace(&namespace.name)
             .run_by_nobody(program)
             .with_environment(ATTACK, attack.join(";"));
-        let mut command = place.command(&["--exact", "attacker", "--ignored", "--nocapture"]);
+        let mut command = place.command(&["--exact", "hostile_users::attacker", "--ignored", "--nocapture"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let stdout = BufReader::new(child.stdout.take().expect("asked for"));

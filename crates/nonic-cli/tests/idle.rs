@@ -1,12 +1,10 @@
 //! Idle means asleep: an open device with nothing to do takes no processor time.
 
-mod support;
-
+use crate::support::matrix;
+use crate::support::namespace::Namespace;
+use crate::support::{Place, Server};
 use std::fs;
 use std::time::Duration;
-use support::matrix;
-use support::namespace::Namespace;
-use support::{Place, Server};
 
 /// How long nothing happens.
 const WATCHED: Duration = Duration::from_secs(10);
@@ -91,7 +89,7 @@ fn voluntary_switches(thread: &str) -> u64 {
 /// The main thread, the NIC's, the one that answers who looks into the process, and nothing else: no client is being served
 /// any more.
 fn wait_for_clients_to_leave(pid: u32) {
-    let deadline = std::time::Instant::now() + support::DEADLINE;
+    let deadline = std::time::Instant::now() + crate::support::DEADLINE;
     while threads(pid).len() > 3 {
         assert!(
             std::time::Instant::now() < deadline,

@@ -1,11 +1,10 @@
 //! `nonic ps`, `show`, `metrics` and `top` on real processes: this test's own, and servers that are stopped or somebody else's.
 
-mod support;
-
+use crate::support;
+use crate::support::{Outcome, Place, Server, has_program, is_root, missing, readable_copy, run};
 use nonic::{Device, Endpoint, Lease, QueuePair, Rc};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use support::{Outcome, Place, Server, has_program, is_root, missing, readable_copy, run};
 
 /// A process of this test's own, with two connected queue pairs that have talked.
 struct Own {

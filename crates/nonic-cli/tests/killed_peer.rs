@@ -2,15 +2,13 @@
 //! is refused, without waiting for answers that nobody will give. The server's host is there to say so: another
 //! process of it, or its kernel if there is none.
 
-mod support;
-
+use crate::support::namespace::{Cable, Namespace};
+use crate::support::{Place, Process, Server, missing};
 use nonic::{ConnectError, Device, Rc, connect};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::namespace::{Cable, Namespace};
-use support::{Place, Process, Server, missing};
 
 /// What `nonic ping` says to its server.
 const GREETING: &[u8] = b"nonic conversation";
@@ -35,7 +33,7 @@ impl Client {
         command
             .arg(format!("--net=/run/netns/{}", namespace.name))
             .arg(std::env::current_exe().expect("we run"))
-            .args(["--exact", "the_client", "--nocapture"])
+            .args(["--exact", "killed_peer::the_client", "--nocapture"])
             .env(CLIENT_OF, server)
             .env(DEVICE, device)
             .stdin(Stdio::piped())

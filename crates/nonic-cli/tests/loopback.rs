@@ -1,10 +1,9 @@
 //! Processes of one machine, on one address.
 
-mod support;
-
-use support::matrix::{self, number};
-use support::namespace::Namespace;
-use support::{Client, Place, Server, run};
+use crate::support;
+use crate::support::matrix::{self, number};
+use crate::support::namespace::Namespace;
+use crate::support::{Client, Place, Server, run};
 
 #[test]
 fn two_processes_on_one_address_do_everything() {

@@ -1,34 +1,15 @@
 //! Memory that a process allocated with nonic, and that processes of the same user and host map: who does, who does not, and
 //! that everybody sees the same. Each test has a network namespace of its own; the processes are this program once more.
 
-#[path = "support/confinement.rs"]
-#[allow(dead_code, reason = "other tests confine")]
-mod confinement;
-#[path = "support/lane_attacks.rs"]
-#[allow(dead_code, reason = "other tests attack")]
-mod lane_attacks;
-#[path = "support/party.rs"]
-#[allow(dead_code, reason = "other tests ask for more")]
-mod party;
-mod support;
-
-use party::{Party, connect};
+use crate::party::{Party, connect};
+use crate::support::namespace::Namespace;
+use crate::support::{AS_NOBODY, missing, readable_copy_of};
 use std::time::{Duration, Instant};
-use support::namespace::Namespace;
-use support::{AS_NOBODY, missing, readable_copy_of};
 
 /// Several times what anything takes on a machine at rest.
 const SOON: Duration = Duration::from_secs(20);
 /// Around words, cache lines, pages and pieces.
 const LENGTHS: [usize; 12] = [1, 7, 8, 9, 63, 64, 65, 4095, 4096, 4097, 65_536, 1_048_579];
-
-#[test]
-#[ignore = "a child process of the other tests"]
-fn party() {
-    if std::env::var_os(party::PARTY).is_some() {
-        party::run();
-    }
-}
 
 /// One reads the other's memory until it has mapped it, or for so many READs.
 fn reads_until_mapped(one: &mut Party, remote: &str, at_most: u32) {

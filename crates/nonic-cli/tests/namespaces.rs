@@ -1,13 +1,12 @@
 //! Two hosts, as far as the kernel can tell: network namespaces joined by a virtual cable.
 
-mod support;
-
+use crate::support;
+use crate::support::matrix;
+use crate::support::namespace::{Cable, Namespace};
+use crate::support::{Place, Process, Server, missing, readable_copy, run};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use support::matrix;
-use support::namespace::{Cable, Namespace};
-use support::{Place, Process, Server, missing, readable_copy, run};
 
 /// How long it may take to learn that somebody is gone; several times what it takes on a machine at rest.
 const LEARNED: Duration = Duration::from_secs(20);

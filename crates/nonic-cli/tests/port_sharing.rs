@@ -2,12 +2,11 @@
 //!
 //! Each test has a network namespace of its own, so that no other process of the machine shares the port.
 
-mod support;
-
+use crate::support;
+use crate::support::matrix::number;
+use crate::support::namespace::{Cable, Namespace};
+use crate::support::{Client, Place, Server, missing};
 use std::time::Duration;
-use support::matrix::number;
-use support::namespace::{Cable, Namespace};
-use support::{Client, Place, Server, missing};
 
 /// How long a transfer goes on before the other process dies, and how long at least after.
 const UNDISTURBED: Duration = Duration::from_millis(400);

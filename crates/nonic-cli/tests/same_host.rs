@@ -3,22 +3,15 @@
 //! left alone. Each test has a network namespace of its own; the processes are
 //! this program once more ([`party`]).
 
-#[path = "support/confinement.rs"]
-mod confinement;
 #[path = "same_host/ends.rs"]
 mod ends;
-#[path = "support/lane_attacks.rs"]
-mod lane_attacks;
-#[path = "support/party.rs"]
-mod party;
 #[path = "same_host/permissions.rs"]
 mod permissions;
-mod support;
 
-use party::{Party, connect};
+use crate::party::{Party, connect};
+use crate::support::namespace::Namespace;
+use crate::support::{AS_NOBODY, missing, readable_copy_of};
 use std::time::{Duration, Instant};
-use support::namespace::Namespace;
-use support::{AS_NOBODY, missing, readable_copy_of};
 
 /// Lengths around everything that matters: words, cache lines, packets, batches, the window, direct access.
 const LENGTHS: [usize; 14] = [
@@ -28,14 +21,6 @@ const LENGTHS: [usize; 14] = [
 const SOON: Duration = Duration::from_secs(10);
 /// The region of a flood.
 const REGION: usize = 262_144;
-
-#[test]
-#[ignore = "a child process of the other tests"]
-fn party() {
-    if std::env::var_os(party::PARTY).is_some() {
-        party::run();
-    }
-}
 
 /// A network namespace for a test, where there can be one.
 fn namespace() -> Option<Namespace> {

@@ -1,9 +1,7 @@
 //! No root: the same as everybody, run as the user nobody.
 
-mod support;
-
-use support::matrix;
-use support::{Place, Server, has_program, is_root, missing, readable_copy};
+use crate::support::matrix;
+use crate::support::{Place, Server, has_program, is_root, missing, readable_copy};
 
 #[test]
 fn an_unprivileged_user_can_do_everything() {

@@ -1,22 +1,10 @@
 //! Runs the fuzzers' corpora through the fuzzers' own checks, so that a finding stays found.
 
-#[path = "../../../fuzz/src/cm.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod cm;
-#[path = "../../../fuzz/src/corpus.rs"]
-#[expect(unreachable_pub, reason = "shared by several crates")]
-mod corpus;
-#[path = "../../../fuzz/src/nic.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod nic;
-#[path = "../../../fuzz/src/streams.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod streams;
-#[path = "../../../fuzz/src/wire.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod wire;
-
-use corpus::replay;
+use crate::fuzz::cm;
+use crate::fuzz::corpus::replay;
+use crate::fuzz::nic;
+use crate::fuzz::streams;
+use crate::fuzz::wire;
 
 #[test]
 fn parse() {

@@ -1,17 +1,9 @@
 //! No input from the network, and no order of calls, can make the NIC or the connection manager panic, hang, pile up memory, touch
 //! memory it was not given or lose a completion. The checks are the fuzzer's; here they run for every build.
 
-#[path = "../../../fuzz/src/cm.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod cm;
-#[path = "../../../fuzz/src/nic.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod nic;
-
-#[path = "../../../fuzz/src/streams.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod streams;
-
+use crate::fuzz::cm;
+use crate::fuzz::nic;
+use crate::fuzz::streams;
 use nonic_core::{Entropy, SeededEntropy};
 use proptest::prelude::*;
 

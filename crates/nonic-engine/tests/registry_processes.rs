@@ -39,7 +39,12 @@ impl Process {
     /// Starts the ignored test `role`; each line it says arrives as `(name, line)`.
     fn start(role: &str, name: usize, address: LocalAddress, said: &Sender<(usize, String)>) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program has a path"))
-            .args(["--exact", role, "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                &format!("registry_processes::{role}"),
+                "--ignored",
+                "--nocapture",
+            ])
             .env(ADDRESS, address.ip.to_string())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,8 +1,6 @@
 //! Requests and responses: many at once, answered in any order, with deadlines.
 
-mod common;
-
-use common::{PATIENCE, WIRES, block_on, options, pair, pattern, poll_once};
+use crate::common::{PATIENCE, WIRES, block_on, options, pair, pattern, poll_once};
 use nonic_message::{Caller, Error, Responder};
 use std::time::{Duration, Instant};
 

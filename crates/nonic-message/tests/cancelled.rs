@@ -1,8 +1,7 @@
 //! Futures dropped at every point where they can wait: no message is lost, doubled or cut.
 
-mod common;
-
-use common::{PATIENCE, WIRES, block_on, options, pair, pattern, poll_once, receive};
+use crate::common;
+use crate::common::{PATIENCE, WIRES, block_on, options, pair, pattern, poll_once, receive};
 use nonic_message::Channel;
 
 /// Numbers, as messages of two kinds: in frames, and read.

@@ -1,8 +1,6 @@
 //! Messages between two ends of a channel, on both wires: every size, in order, with back-pressure, by threads and by tasks.
 
-mod common;
-
-use common::{PATIENCE, WIRES, block_on, options, pair, pattern, receive};
+use crate::common::{PATIENCE, WIRES, block_on, options, pair, pattern, receive};
 use nonic_message::{Channel, Error, Options, TrySendError};
 
 const SIZES: [usize; 12] = [

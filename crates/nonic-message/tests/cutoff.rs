@@ -1,8 +1,7 @@
 //! The cut-off between frames and READs: measured, shown, told to the other side, remembered.
 
-mod common;
-
-use common::{PATIENCE, WIRES, loopback, node, options, pair};
+use crate::common;
+use crate::common::{PATIENCE, WIRES, loopback, node, options, pair};
 use nonic_message::{CutoffSource, Options};
 
 #[test]

@@ -1,8 +1,6 @@
 //! Peers that die, and peers that do not keep to the protocol: an error in bounded time, never a hang or a panic.
 
-mod common;
-
-use common::{PATIENCE, WIRES, loopback, node, options, pattern};
+use crate::common::{PATIENCE, WIRES, loopback, node, options, pattern};
 use nonic::{Device, Listener, Rc, connect};
 use nonic_message::protocol::{Greeting, GreetingError, ProtocolError};
 use nonic_message::{Channel, Error, Lost, Node};
@@ -44,7 +42,7 @@ fn child(wire: &str, node: &Node) -> (Killed, Channel) {
     let listener = node.listen(loopback()).expect("a port");
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command
-        .args(["--exact", "stays", "--ignored", "--nocapture"])
+        .args(["--exact", "death::stays", "--ignored", "--nocapture"])
         .env(SERVER, listener.local_addr().to_string())
         .env(WIRE, wire)
         .stdout(Stdio::null());
@@ -105,7 +103,7 @@ fn waits_for_a_distant_peer() {
 fn a_killed_peer_on_another_host_is_an_error_within_the_retry_time() {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     let status = command
-        .args(["--exact", "waits_for_a_distant_peer", "--ignored"])
+        .args(["--exact", "death::waits_for_a_distant_peer", "--ignored"])
         .env("NONIC_NO_SHORTCUT", "1")
         .status();
     assert!(status.expect("a child process").success());

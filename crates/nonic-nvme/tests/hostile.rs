@@ -1,16 +1,11 @@
 //! Random and mutated capsules, and the corpus of the fuzzer: no panic, no access outside the disk, no transfer beyond what the
 //! host described.
 
-#[path = "../../../fuzz/src/corpus.rs"]
-#[expect(unreachable_pub, reason = "shared by several crates")]
-mod corpus;
-#[path = "../../../fuzz/src/nvme.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod nvme;
-
+use crate::fuzz::corpus;
+use crate::fuzz::nvme;
+use crate::fuzz::nvme::Host;
 use nonic_nvme::controller::Limits;
 use nonic_nvme::wire::{Command, KeyedSgl, Sgl};
-use nvme::Host;
 use proptest::prelude::*;
 
 #[test]

@@ -1,9 +1,7 @@
 //! Threads that are cancelled inside the library; see `c/cancel.c`.
 
-mod support;
-
-use support::pair::port;
-use support::{Libraries, cancellation, link, missing, succeeded};
+use crate::support::pair::port;
+use crate::support::{Libraries, cancellation, link, missing, succeeded};
 
 #[test]
 fn a_thread_that_waits_can_be_cancelled_and_nothing_is_lost() {

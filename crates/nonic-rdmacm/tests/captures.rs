@@ -1,13 +1,10 @@
 //! `NONIC_PCAP` shows connections as Wireshark knows them: every message of the connection manager, and no complaint.
 
-mod support;
-#[path = "../../nonic-cli/tests/support/tshark.rs"]
-mod tshark;
-
+use crate::support::pair::{Running, pair, port, until_served};
+use crate::support::{Libraries, missing, succeeded};
+use crate::tshark;
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::pair::{Running, pair, port, until_served};
-use support::{Libraries, missing, succeeded};
 
 /// What the messages are, by the number of their attribute.
 const REQUEST: u16 = 0x10;

@@ -1,11 +1,9 @@
 //! The C programs of `examples/c`, compiled as their first lines say and run between two processes.
 
-mod support;
-
+use crate::support::{Libraries, missing, succeeded};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use support::{Libraries, missing, succeeded};
 
 /// Compiles an example into the folder of the libraries.
 fn compile(libraries: &Libraries, name: &str) -> PathBuf {

@@ -3,13 +3,10 @@
 //! The table is `docs/errors.md`: every row of its sections about connections and iWARP with something in its column for C is a case of the
 //! program, and what the row quotes must be said.
 
-#[path = "../../nonic-verbs/tests/support/errors_page.rs"]
-mod errors_page;
-mod support;
-
+use crate::errors_page;
+use crate::support::pair::port;
+use crate::support::{Libraries, missing, succeeded};
 use std::collections::BTreeSet;
-use support::pair::port;
-use support::{Libraries, missing, succeeded};
 
 #[test]
 fn what_is_said_of_each_mistake_names_the_cause_and_the_next_step() {

@@ -1,9 +1,7 @@
 //! Identifiers, ports, events and endpoints, as a C program sees them.
 
-mod support;
-
-use support::pair::port;
-use support::{Libraries, missing, succeeded};
+use crate::support::pair::port;
+use crate::support::{Libraries, missing, succeeded};
 
 /// In a network in which nobody else is: the program counts its descriptors, and the processes of other tests would have
 /// lines to it that come and go.

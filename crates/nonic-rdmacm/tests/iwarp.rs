@@ -1,9 +1,7 @@
 //! The same programs over iWARP: connections, and rsockets in the form they have there.
 
-mod support;
-
-use support::pair::{Running, pair, port, until_served};
-use support::{Libraries, missing, succeeded};
+use crate::support::pair::{Running, pair, port, until_served};
+use crate::support::{Libraries, missing, succeeded};
 
 /// Runs a program of streams at both ends with the same options.
 fn stream(libraries: &Libraries, program: &str, which: u32, address: &str, options: &[&str]) {

@@ -1,14 +1,10 @@
 //! Programs of rdma-core, unchanged, between two processes on loopback.
 
-#[path = "../../nonic/tests/bench/first_numbers.rs"]
-mod first_numbers;
-mod support;
-
-use first_numbers::FirstNumbers;
+use crate::first_numbers::FirstNumbers;
+use crate::support::pair::{PATIENCE, pair, port};
+use crate::support::{Libraries, missing};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
-use support::pair::{PATIENCE, pair, port};
-use support::{Libraries, missing};
 
 fn succeeds(command: &mut Command) -> bool {
     command.output().expect("it starts").status.success()

@@ -1,9 +1,7 @@
 //! rsockets: rdma-core's programs, unchanged, between two processes on loopback, and what they do not try.
 
-mod support;
-
-use support::pair::{Running, pair, port, until_served};
-use support::{Libraries, missing, succeeded};
+use crate::support::pair::{Running, pair, port, until_served};
+use crate::support::{Libraries, missing, succeeded};
 
 /// Runs `rstream` at both ends with the same options.
 fn rstream(libraries: &Libraries, which: u32, address: &str, options: &[&str]) {

@@ -1,11 +1,9 @@
 //! The library exports what the system's does, at the same versions, and nothing else but what newer ones do.
 
-mod support;
-
+use crate::support::{Libraries, missing, succeeded};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use support::{Libraries, missing, succeeded};
 
 /// Versions that the installed library may be too old to have.
 const NEWER: [&str; 2] = ["@RDMACM_1.4", "@RDMACM_1.5"];

@@ -2,13 +2,11 @@
 //!
 //! Behind it is no RDMA but `c/fake_rdmacm.c`, whose rsockets are TCP sockets 10000 ports further up.
 
-mod support;
-
+use crate::support::{Installed, plain, port, succeeded};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::{Installed, plain, port, succeeded};
 
 const SHIFT: u16 = 10_000;
 

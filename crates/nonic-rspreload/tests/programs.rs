@@ -3,13 +3,11 @@
 //! That it was RDMA is seen from two sides: the capture holds what was transferred, and the kernel, which remembers
 //! the connections of a port for a minute, remembers none.
 
-mod support;
-
+use crate::support::{Installed, missing, plain, port, succeeded};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::{Installed, missing, plain, port, succeeded};
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,8 +1,6 @@
 //! The fabric by itself: many messages over a bad link, many NICs, partitions and restarts.
 
-mod common;
-
-use common::{Node, connect};
+use crate::common::{Node, connect};
 use nonic_core::{Data, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Status};
 use nonic_sim::{Batching, Fabric, FabricConfig, Faults, LinkProfile};
 

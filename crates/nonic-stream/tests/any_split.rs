@@ -1,8 +1,6 @@
 //! However a program cuts its writes and its reads, the same bytes come out in the same order.
 
-mod common;
-
-use common::{WIRES, pair, pattern, within};
+use crate::common::{WIRES, pair, pattern, within};
 use proptest::prelude::*;
 use std::io::IoSlice;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,8 +1,6 @@
 //! Peers that die or refuse: the error a TCP user expects, in bounded time.
 
-mod common;
-
-use common::{PATIENCE, WIRES, loopback, node, pattern, within};
+use crate::common::{PATIENCE, WIRES, loopback, node, pattern, within};
 use nonic_stream::{RdmaListener, RdmaStream};
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
@@ -42,7 +40,7 @@ async fn child(wire: &str) -> (Killed, RdmaStream) {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     let address = listener.local_addr().expect("it is bound");
     command
-        .args(["--exact", "stays", "--ignored", "--nocapture"])
+        .args(["--exact", "death::stays", "--ignored", "--nocapture"])
         .env(SERVER, address.to_string())
         .env(WIRE, wire)
         .stdout(Stdio::null());

@@ -1,8 +1,6 @@
 //! Bytes between two ends of a stream, on both wires: in both directions at once, by halves, to the end, and through a codec.
 
-mod common;
-
-use common::{ends, loopback, node, on_both_wires, pair, pattern, within};
+use crate::common::{ends, loopback, node, on_both_wires, pair, pattern, within};
 use nonic_stream::{RdmaListener, RdmaStream};
 use std::io::{ErrorKind, IoSlice};
 use std::pin::Pin;

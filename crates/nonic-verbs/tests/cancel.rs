@@ -1,8 +1,6 @@
 //! Threads that are cancelled inside verbs; see `c/cancel.c`.
 
-mod support;
-
-use support::{HEADER, Library, cancellation, link, missing, succeeded};
+use crate::support::{HEADER, Library, cancellation, link, missing, succeeded};
 
 #[test]
 fn a_thread_can_be_cancelled_in_any_verb_and_nothing_is_lost() {

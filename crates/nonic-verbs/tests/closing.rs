@@ -1,8 +1,6 @@
 //! Programs that close descriptors they did not open; see `c/closing.c`.
 
-mod support;
-
-use support::{HEADER, Library, missing, succeeded};
+use crate::support::{HEADER, Library, missing, succeeded};
 
 /// Runs the program in a folder of its own.
 fn run(how: &str) {

@@ -3,13 +3,10 @@
 //! The table is `docs/errors.md`: every row with something in its column for C is a case of the program, or of
 //! the one of librdmacm, and what the row quotes must be said.
 
-#[path = "support/errors_page.rs"]
-mod errors_page;
-mod support;
-
-use errors_page::Row;
+use crate::errors_page;
+use crate::errors_page::Row;
+use crate::support::{HEADER, Library, missing, succeeded};
 use std::collections::BTreeSet;
-use support::{HEADER, Library, missing, succeeded};
 
 /// Those that take connections are librdmacm's.
 fn rows() -> Vec<Row> {

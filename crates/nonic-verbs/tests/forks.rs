@@ -1,12 +1,10 @@
 //! Programs that fork; see `c/forks.c` and `c/forked_inspected.c`.
 
-mod support;
-
+use crate::support::{HEADER, Library, missing, succeeded};
 use nonic_engine::inspect::{Request, processes};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
-use support::{HEADER, Library, missing, succeeded};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(20);

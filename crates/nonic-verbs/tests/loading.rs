@@ -1,8 +1,6 @@
 //! Ways a program comes to our library without knowing of it.
 
-mod support;
-
-use support::{HEADER, Library, missing, succeeded};
+use crate::support::{HEADER, Library, missing, succeeded};
 
 #[test]
 fn a_program_started_with_nothing_but_a_library_path_runs() {

@@ -1,8 +1,6 @@
 //! What a program gets for its mistakes; see `c/misuse.c`.
 
-mod support;
-
-use support::{HEADER, Library, missing, succeeded};
+use crate::support::{HEADER, Library, missing, succeeded};
 
 #[test]
 fn every_mistake_is_answered_as_documented() {

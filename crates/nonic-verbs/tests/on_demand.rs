@@ -1,8 +1,6 @@
 //! Memory that comes and goes under a registration; see `c/on_demand.c`.
 
-mod support;
-
-use support::{HEADER, Library, missing, succeeded};
+use crate::support::{HEADER, Library, missing, succeeded};
 
 #[test]
 fn an_access_to_memory_that_is_not_there_is_an_error_completion() {

@@ -1,11 +1,9 @@
 //! Every symbol of the system's library is in ours, at the same version.
 
-mod support;
-
+use crate::support::{Library, missing, succeeded, system_library};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use support::{Library, missing, succeeded, system_library};
 
 /// Symbols of the system's library that ours does not have, each with the reason.
 const ABSENT: [(&str, &str); 0] = [];

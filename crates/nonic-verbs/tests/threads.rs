@@ -1,8 +1,6 @@
 //! Many threads on one device; see `c/threads.c`.
 
-mod support;
-
-use support::{HEADER, Library, missing, succeeded};
+use crate::support::{HEADER, Library, missing, succeeded};
 
 #[test]
 fn many_threads_post_and_poll_at_once_and_nothing_is_lost_or_doubled() {

@@ -1,8 +1,6 @@
 //! Memory that is taken away under a registration; see `c/vanishing.c`.
 
-mod support;
-
-use support::{HEADER, Library, missing, succeeded};
+use crate::support::{HEADER, Library, missing, succeeded};
 
 /// Runs each case twice: served by the background thread, and by the program's own.
 fn lives(cases: &[&str]) {

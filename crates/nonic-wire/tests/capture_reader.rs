@@ -1,8 +1,6 @@
 //! A capture of either format is read as it comes, whole or in pieces, and damage ends in an error.
 
-mod common;
-
-use common::{flow_v4, flow_v6, sample_packet};
+use crate::common::{flow_v4, flow_v6, sample_packet};
 use nonic_wire::pcap::{CaptureReader, Direction, PcapError};
 use nonic_wire::pcapng::PcapngWriter;
 use nonic_wire::{Flow, Opcode};

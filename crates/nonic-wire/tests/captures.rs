@@ -1,10 +1,8 @@
 //! Everything Linux rxe put on the wire is understood, and understood completely.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::Capture;
+use crate::common::Capture;
 use nonic_wire::pcap::Datagram;
 use nonic_wire::{ICRC_LEN, Opcode, Packet, Service, Verdict, icrc};
 

@@ -1,8 +1,6 @@
 //! Messages of the connection manager: what Linux sent is understood completely, and any bytes are survived.
 
-mod common;
-
-use common::Capture;
+use crate::common::Capture;
 use nonic_wire::cm::*;
 use nonic_wire::mad::{GSI_QKEY, MAD_LEN, MadHeader};
 use nonic_wire::{Opcode, Packet, Psn, Qpn};

@@ -1,13 +1,7 @@
 //! Runs the corpora of the iWARP fuzzers through the fuzzers' own checks, so that a finding stays found.
 
-#[path = "../../../fuzz/src/corpus.rs"]
-#[expect(unreachable_pub, reason = "shared by several crates")]
-mod corpus;
-#[path = "../../../fuzz/src/iwarp.rs"]
-#[expect(unreachable_pub, reason = "shared with the fuzz crate")]
-mod iwarp;
-
-use corpus::replay;
+use crate::fuzz::corpus::replay;
+use crate::fuzz::iwarp;
 
 #[test]
 fn start_up_frames() {

@@ -1,11 +1,9 @@
 //! What the ICRC catches, bit by bit, when the Identification is known and when it is not.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use common::{Capture, Random, flow_v4, flow_v6, sample_packet};
+use crate::common::{Capture, Random, flow_v4, flow_v6, sample_packet};
 use nonic_wire::{Flow, Opcode, Verdict, icrc};
 
 /// Offset of the BTH byte that routers may change (FECN, BECN), which the ICRC leaves out.

@@ -1,8 +1,6 @@
 //! The capture reader finds datagrams in every dialect of the format it promises, and nothing else.
 
-mod common;
-
-use common::{flow_v4, flow_v6, sample_packet};
+use crate::common::{flow_v4, flow_v6, sample_packet};
 use nonic_wire::pcap::{Fragmentation, Frame, PcapError, Reader};
 use nonic_wire::pcapng::PcapngWriter;
 use nonic_wire::{Flow, Opcode, Verdict, icrc};

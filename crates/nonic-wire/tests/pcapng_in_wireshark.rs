@@ -3,15 +3,13 @@
 //! The dissector (as of version 4) does not check the ICRC, only show it, and does not know XRC, CNP, flush
 //! and atomic write. Of those packets it judges the outer headers and the BTH.
 
-mod common;
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::process::Command;
 
-use common::{flow_v4, flow_v6, sample_headers, sample_packet};
+use crate::common::{flow_v4, flow_v6, sample_headers, sample_packet};
 use nonic_wire::pcapng::PcapngWriter;
 use nonic_wire::{Flow, HeaderSet, ICRC_LEN, Opcode, Service};
 

@@ -1,8 +1,7 @@
 //! What can be built can be emitted and read back; what arrives can be anything.
 
-mod common;
-
-use common::sample_headers;
+use crate::common;
+use crate::common::sample_headers;
 use nonic_wire::*;
 use proptest::array;
 use proptest::collection::vec;

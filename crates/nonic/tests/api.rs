@@ -1,8 +1,6 @@
 //! The safe API on real loopback sockets: what its documentation promises.
 
-mod bench;
-
-use bench::Bench;
+use crate::bench::Bench;
 use nonic::{
     Access, Completion, CompletionOpcode, ConnectOptions, Event, Exposed, Peer, PostError, QueuePair, Rc,
     Status, Uc, Ud,

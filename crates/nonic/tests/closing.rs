@@ -1,8 +1,6 @@
 //! How a connection ends, and how both sides learn why. On both wires.
 
-mod bench;
-
-use bench::{Ends, PATIENCE, WIRES, block_on};
+use crate::bench::{Ends, PATIENCE, WIRES, block_on};
 use nonic::{CloseReason, Device, Listener, Rc, RequestError, Status, connect};
 use std::time::Duration;
 

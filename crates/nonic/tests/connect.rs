@@ -1,11 +1,8 @@
 //! Connecting by address and port, on real loopback sockets.
 
-mod bench;
-#[path = "bench/first_numbers.rs"]
-mod first_numbers;
-
-use bench::{Bench, PATIENCE, block_on};
-use first_numbers::FirstNumbers;
+use crate::bench;
+use crate::bench::{Bench, PATIENCE, block_on};
+use crate::first_numbers::FirstNumbers;
 use nonic::{
     ConnectError, ConnectOptions, Incoming, ListenError, Listener, QpState, Rc, RejectReason, Status, Uc,
     connect,
@@ -73,7 +70,7 @@ fn a_side_begins_with_the_number_its_peer_asked_for() {
     let capture = std::env::temp_dir().join(format!("nonic-first-{}.pcapng", std::process::id()));
     let again = std::env::current_exe().expect("this program has a name");
     let status = std::process::Command::new(again)
-        .args(["--exact", "two_ends_meet_and_talk_over_both_families"])
+        .args(["--exact", "connect::two_ends_meet_and_talk_over_both_families"])
         .env("NONIC_PCAP", &capture)
         .status();
     assert!(status.expect("it starts").success());

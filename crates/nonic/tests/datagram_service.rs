@@ -1,8 +1,7 @@
 //! Datagram services by address and port: asked for, answered, used.
 
-mod bench;
-
-use bench::{Bench, PATIENCE, block_on};
+use crate::bench;
+use crate::bench::{Bench, PATIENCE, block_on};
 use nonic::{
     ConnectError, DatagramListener, Inquiry, Listener, Peer, QueuePair, RDMA_UDP_QKEY, RejectReason, Ud,
     resolve,
@@ -18,7 +17,7 @@ impl Bench {
     }
 
     /// A queue pair that sends from the address of this family.
-    fn pair(&self, listener: &DatagramListener) -> QueuePair<Ud> {
+    fn datagram_pair(&self, listener: &DatagramListener) -> QueuePair<Ud> {
         let ip = listener.local_addr().ip();
         let own = self.device.gids().iter().position(|gid| gid.address.ip == ip);
         let builder = self.domain.queue_pair_builder::<Ud>(&self.queue);
@@ -41,7 +40,7 @@ fn a_service_is_found_by_address_and_port_and_answers_over_both_families() {
     let bench = Bench::new();
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = bench.serve(address);
-        let (mut server, mut client) = (bench.pair(&listener), bench.pair(&listener));
+        let (mut server, mut client) = (bench.datagram_pair(&listener), bench.datagram_pair(&listener));
         let resolving = resolve(&client, listener.local_addr(), b"who is there").expect("asked");
         let inquiry = next(&listener);
         assert!(inquiry.private_data().starts_with(b"who is there\0"));
@@ -88,7 +87,7 @@ fn a_service_is_found_by_address_and_port_and_answers_over_both_families() {
 fn a_service_may_refuse() {
     let bench = Bench::new();
     let listener = bench.serve("127.0.0.1:0");
-    let client = bench.pair(&listener);
+    let client = bench.datagram_pair(&listener);
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
     next(&listener).reject(b"closed on Sundays").expect("rejected");
     let Err(ConnectError::Rejected {
@@ -105,7 +104,7 @@ fn a_service_may_refuse() {
 fn where_nobody_serves_the_answer_comes_soon() {
     let bench = Bench::new();
     let listener = bench.serve("127.0.0.1:0");
-    let (client, address) = (bench.pair(&listener), listener.local_addr());
+    let (client, address) = (bench.datagram_pair(&listener), listener.local_addr());
     drop(listener);
     let Err(ConnectError::Rejected { reason, .. }) = resolve(&client, address, &[]).expect("asked").wait()
     else {
@@ -118,7 +117,7 @@ fn where_nobody_serves_the_answer_comes_soon() {
 fn questions_nobody_heard_are_refused_when_the_listener_goes() {
     let bench = Bench::new();
     let listener = bench.serve("127.0.0.1:0");
-    let client = bench.pair(&listener);
+    let client = bench.datagram_pair(&listener);
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
     drop(listener);
     assert!(matches!(resolving.wait(), Err(ConnectError::Rejected { .. })));
@@ -128,7 +127,7 @@ fn questions_nobody_heard_are_refused_when_the_listener_goes() {
 fn both_sides_can_be_awaited() {
     let bench = Bench::new();
     let listener = bench.serve("127.0.0.1:0");
-    let (server, client) = (bench.pair(&listener), bench.pair(&listener));
+    let (server, client) = (bench.datagram_pair(&listener), bench.datagram_pair(&listener));
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
     block_on(listener.inquiry())
         .answer(&server, &[])
@@ -141,7 +140,7 @@ fn both_sides_can_be_awaited() {
 fn a_service_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
     let bench = Bench::new();
     let listener = bench.serve("127.0.0.1:0");
-    let client = bench.pair(&listener);
+    let client = bench.datagram_pair(&listener);
     let resolving = resolve(&client, listener.local_addr(), &[]).expect("asked");
     let wait = resolving.wait_within(Duration::from_millis(50));
     assert!(matches!(wait, Err(ConnectError::Unreachable(_))));
@@ -150,7 +149,7 @@ fn a_service_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
 #[test]
 fn a_service_where_no_rdma_program_runs_is_given_up_soon_and_says_why() {
     let bench = Bench::new();
-    let client = bench.pair(&bench.serve("127.0.0.1:0"));
+    let client = bench.datagram_pair(&bench.serve("127.0.0.1:0"));
     let peer = std::net::SocketAddr::new(bench::deserted(), 7471);
     let found = resolve(&client, peer, &[]).expect("asked").wait_within(PATIENCE);
     assert!(matches!(found, Err(ConnectError::PortUnreachable(at)) if at == peer));
@@ -167,6 +166,6 @@ fn datagram_ports_and_connection_ports_are_different_ones() {
 fn another_family_has_no_route() {
     let bench = Bench::new();
     let (four, six) = (bench.serve("127.0.0.1:0"), bench.serve("[::1]:0"));
-    let wrong = resolve(&bench.pair(&four), six.local_addr(), &[]);
+    let wrong = resolve(&bench.datagram_pair(&four), six.local_addr(), &[]);
     assert!(matches!(wrong, Err(ConnectError::NoRoute(_))));
 }

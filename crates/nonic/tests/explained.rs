@@ -2,11 +2,10 @@
 //!
 //! The table is `docs/errors.md`: every row that has something in its column for Rust has a test here, and what the row quotes must be said.
 
-mod bench;
 #[path = "explained/iwarp.rs"]
 mod iwarp;
 
-use bench::{Bench, Ends, PATIENCE};
+use crate::bench::{Bench, Ends, PATIENCE};
 use nonic::{
     Access, AckTimeout, ConnectError, ConnectOptions, Device, Domain, Endpoint, Explanation, Listener,
     PathMtu, Psn, QpCapacity, Qpn, QueuePair, Rc, RemoteSlice, RequestFailed, Status, Ud, connect,

@@ -1,8 +1,6 @@
 //! Exposed memory as what requests send from and receive into, while peers may use it.
 
-mod bench;
-
-use bench::{Ends, PATIENCE, WIRES};
+use crate::bench::{Ends, PATIENCE, WIRES};
 use nonic::{Access, BufferSet, Buffers, Exposed, Request};
 
 /// What came of a request.

@@ -1,8 +1,6 @@
 //! Connections that end when everything is done: nothing is lost, and nobody is kept waiting for ever. On both wires.
 
-mod bench;
-
-use bench::{Ends, PATIENCE, WIRES, block_on};
+use crate::bench::{Ends, PATIENCE, WIRES, block_on};
 use nonic::{Access, CloseReason};
 use std::time::Duration;
 

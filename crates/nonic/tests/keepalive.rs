@@ -1,8 +1,6 @@
 //! Peers that are asked whether they are still there: who stops is missed, who only waits is not. On both wires.
 
-mod bench;
-
-use bench::{PATIENCE, WIRES};
+use crate::bench::{PATIENCE, WIRES};
 use nonic::{CloseReason, ConnectOptions, Device, Listener, Rc, RequestError, connect, connect_with};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -21,7 +19,7 @@ impl Idler {
     fn start(device: &str, server: SocketAddr) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command
-            .args(["--exact", "idles", "--ignored", "--nocapture"])
+            .args(["--exact", "keepalive::idles", "--ignored", "--nocapture"])
             .envs([(SERVER, server.to_string()), (DEVICE, device.to_owned())])
             .stdout(Stdio::null());
         Idler(command.spawn().expect("a child process"))

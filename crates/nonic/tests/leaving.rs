@@ -1,9 +1,7 @@
 //! Processes that end without a word. Their peers on this host hear of it at once, and what they listened at is free.
 //! (Peers on other hosts learn of it when nobody acknowledges: see the tests of the command.)
 
-mod bench;
-
-use bench::{Bench, PATIENCE};
+use crate::bench::{Bench, PATIENCE};
 use nonic::{Connection, Listener, Rc, Status, connect};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -27,7 +25,7 @@ impl Leaver {
 fn role(name: &str, server: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command
-        .args(["--exact", name, "--ignored", "--nocapture"])
+        .args(["--exact", &format!("leaving::{name}"), "--ignored", "--nocapture"])
         .env(SERVER, server)
         .stdout(Stdio::null());
     command

@@ -1,8 +1,6 @@
 //! A message that the peer has no receive for waits for ever by default. Whoever wonders why is told.
 
-mod bench;
-
-use bench::Ends;
+use crate::bench::Ends;
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,7 +25,7 @@ fn one_that_waits_for_ever_for_a_receive_is_told_of() {
     child.args([
         "--ignored",
         "--exact",
-        "sends_to_somebody_without_a_receive",
+        "no_receive::sends_to_somebody_without_a_receive",
         "--nocapture",
     ]);
     let output = child.env("NONIC_LOG", "warn").output().expect("it starts");

@@ -1,8 +1,6 @@
 //! Memory that the program brings: it is used where it is, and comes out as what it was.
 
-mod bench;
-
-use bench::{Bench, Ends, PATIENCE, WIRES};
+use crate::bench::{Bench, Ends, PATIENCE, WIRES};
 use nonic::{Access, Device, Lease, OwnedMemory};
 use std::ptr::NonNull;
 use std::sync::Arc;

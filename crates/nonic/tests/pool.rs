@@ -1,8 +1,6 @@
 //! Pools of buffers, and leases that were cut and are put together again.
 
-mod bench;
-
-use bench::Bench;
+use crate::bench::Bench;
 use nonic::{Access, Device, Rc};
 
 #[test]

@@ -1,8 +1,6 @@
 //! What programs tell each other while they connect comes as it was sent, on both wires.
 
-mod bench;
-
-use bench::{PATIENCE, WIRES};
+use crate::bench::{PATIENCE, WIRES};
 use nonic::{ConnectError, Device, Listener, PrivateData, Rc, connect};
 
 #[test]

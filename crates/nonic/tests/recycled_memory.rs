@@ -1,8 +1,6 @@
 //! Buffers that go back to where they came from, and what peers of this host have mapped of them meanwhile.
 
-mod bench;
-
-use bench::PATIENCE;
+use crate::bench::PATIENCE;
 use nonic::{Access, Connection, Device, Domain, Lease, Listener, Rc, Recycler, connect};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

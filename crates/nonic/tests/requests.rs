@@ -1,8 +1,6 @@
 //! Requests as futures, and as something a thread waits for: what their documentation promises.
 
-mod bench;
-
-use bench::{PATIENCE, block_on};
+use crate::bench::{PATIENCE, block_on};
 use nonic::{
     Access, Device, Domain, Exposed, Lease, Peer, PostError, QpCapacity, QueuePair, Rc, RequestError, Status,
     Ud,

@@ -1,8 +1,6 @@
 //! What a program's own subscriber of `tracing` is told: spans of requests and of connecting, within those of the program.
 
-mod bench;
-
-use bench::{Ends, WIRES, deserted};
+use crate::bench::{Ends, WIRES, deserted};
 use nonic::{Access, ConnectOptions, Device, Domain, Exposed, Rc, connect_with};
 use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};
@@ -131,7 +129,7 @@ fn a_request_is_a_span_from_when_it_is_made_until_it_has_completed() {
             request.wait().expect("it is written");
         });
         let qpn = client.pair.endpoint().qpn.value();
-        let outer = "spans of_the_program:".to_owned();
+        let outer = concat!(module_path!(), " of_the_program:").to_owned();
         let request = format!(
             "nonic::request request within of_the_program: op=WRITE qpn={qpn:#08x} bytes=5 outcome=success"
         );

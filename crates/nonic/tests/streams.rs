@@ -1,8 +1,6 @@
 //! Completions, requests to connect and events as streams: who waits is woken, and each item comes once.
 
-mod bench;
-
-use bench::{Bench, PATIENCE, WIRES, block_on};
+use crate::bench::{Bench, PATIENCE, WIRES, block_on};
 use futures_util::StreamExt;
 use nonic::{DatagramListener, Device, Event, Listener, Rc, Ud, connect, resolve};
 use std::time::Duration;

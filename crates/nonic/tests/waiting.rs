@@ -1,8 +1,6 @@
 //! Threads that wait for completions: each is told, whoever drives, and waiting costs nothing.
 
-mod bench;
-
-use bench::{Bench, PATIENCE};
+use crate::bench::{Bench, PATIENCE};
 use nonic::{CompletionQueue, QueuePair, Rc};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

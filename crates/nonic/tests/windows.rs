@@ -1,8 +1,6 @@
 //! Memory windows: a part of memory, for one peer, until it is taken back. On both wires.
 
-mod bench;
-
-use bench::{Ends, PATIENCE, WIRES};
+use crate::bench::{Ends, PATIENCE, WIRES};
 use nonic::{Access, MemoryError, RemoteSlice, RequestError};
 use nonic::{Connection, Domain, Rc};
 

@@ -20,12 +20,7 @@ pub(super) fn connections(dist: &Dist, times: usize) -> Result<()> {
 /// The test of iperf3, so many times.
 pub(super) fn iperf3(times: usize) -> Result<()> {
     repeat("iperf3", times, || {
-        tests(
-            "nonic-rspreload",
-            "programs",
-            &["--", "--exact", "iperf3_measures_rdma"],
-            0,
-        )
+        tests("nonic-rspreload", "programs::iperf3_measures_rdma", 0)
     })
 }
 
@@ -41,7 +36,7 @@ pub(super) fn cancel(times: usize) -> Result<()> {
     let mut tally = Tally::new("cancel");
     for package in ["nonic-verbs", "nonic-rdmacm"] {
         println!("cancel: {package}, {times} threads");
-        tally.count(package, tests(package, "cancel", &[], times));
+        tally.count(package, tests(package, "cancel::", times));
     }
     tally.conclude()
 }
@@ -60,8 +55,8 @@ fn repeat(name: &'static str, times: usize, mut round: impl FnMut() -> Result<()
     tally.conclude()
 }
 
-/// Runs the tests in a file of a package; all that they said if one fails.
-fn tests(package: &str, file: &str, which: &[&str], cancels: usize) -> Result<()> {
+/// Runs those tests of a package whose path contains `filter`; all that they said if one fails.
+fn tests(package: &str, filter: &str, cancels: usize) -> Result<()> {
     let output = Command::new(env!("CARGO"))
         .args([
             "nextest",
@@ -71,9 +66,9 @@ fn tests(package: &str, file: &str, which: &[&str], cancels: usize) -> Result<()
             "--package",
             package,
             "--test",
-            file,
+            "integration",
+            filter,
         ])
-        .args(which)
         .env("NONIC_TEST_CANCELS", cancels.to_string())
         .current_dir(workspace())
         .output()

@@ -4,9 +4,9 @@
 //! Requests to it fail when they were repeated often enough. With the usual options that takes two seconds, which would be
 //! most of a round; so what leads there is `brisk`.
 
-use super::party::{Party, connect};
-use super::support::namespace::Namespace;
 use super::{Dice, REGION, SOON, has_no_more_than, namespace};
+use crate::party::{Party, connect};
+use crate::support::namespace::Namespace;
 use std::time::{Duration, Instant};
 
 /// A moment from the first step of something on.

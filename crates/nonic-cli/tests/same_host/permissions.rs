@@ -4,10 +4,10 @@
 //! Yama is a setting of the whole machine, which tests leave alone. What it does to a process (its `ptrace_scope` of 2) is
 //! what a process does to itself that is not to be dumped: it cannot be traced without privilege.
 
-use super::party::{Party, connect};
-use super::support::namespace::Namespace;
-use super::support::{AS_NOBODY, readable_copy_of};
 use super::{LENGTHS, namespace, talk};
+use crate::party::{Party, connect};
+use crate::support::namespace::Namespace;
+use crate::support::{AS_NOBODY, readable_copy_of};
 
 /// WRITEs and READs that were executed in the memory of the other side.
 fn direct(party: &mut Party) -> u64 {

@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Says to this program that it is a party.
-pub(crate) const PARTY: &str = "NONIC_TEST_PARTY";
+const PARTY: &str = "NONIC_TEST_PARTY";
 /// How long the process waits for anything.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 /// What a flood writes, and what is where memory was taken back.
@@ -31,6 +31,14 @@ const OURS: u8 = 0xa5;
 /// Requests of a flood under way at a time, and their lengths.
 const DEPTH: usize = 4;
 const LENGTHS: [usize; 5] = [64, 262_144, 4096, 65_536, 262_144];
+
+#[test]
+#[ignore = "a child process of the other tests"]
+fn party() {
+    if std::env::var_os(PARTY).is_some() {
+        run();
+    }
+}
 
 /// The handle of a process.
 pub(crate) struct Party {
@@ -60,7 +68,7 @@ impl Party {
             .arg(format!("--net=/run/netns/{}", namespace.name))
             .args(wrapper)
             .arg(program)
-            .args(["--exact", "party", "--ignored", "--nocapture"])
+            .args(["--exact", "party::party", "--ignored", "--nocapture"])
             .env(PARTY, "1")
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())

@@ -1,6 +1,6 @@
 //! The way to a connection.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{AcceptParams, CmError, CmEvent, CmState, ConnectParams};
 use nonic_core::{PathMtu, Psn, Qpn, Service};
 

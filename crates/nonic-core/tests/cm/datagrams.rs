@@ -1,6 +1,6 @@
 //! Resolving datagram services.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::Qpn;
 use nonic_core::cm::{AnswerParams, CmEvent, ConnectionId, ResolveParams, Route, SidrRequest};
 use nonic_wire::cm::{IpHeader, Message, PortSpace, ServiceId, SidrStatus};

@@ -1,6 +1,6 @@
 //! The way out of a connection.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{CmEvent, CmState, Disconnect};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Everything has a limit.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{AcceptParams, CmConfig, CmError, ConnectParams, RejectParams};
 use nonic_core::{Psn, Qpn};
 use nonic_wire::cm::{Message, RejectReason, ServiceId};

@@ -1,6 +1,6 @@
 //! A program lets go of many connections at once.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{AcceptParams, CmEvent, ConnectionId};
 use nonic_core::{Psn, Qpn};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Requests and replies that are not taken.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{CmError, CmEvent, CmState, Disconnect, RejectParams};
 use nonic_wire::cm::{Message, Rej, RejectReason, Req, ServiceId, Subject};
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
 //! Messages that come twice, and programs that take their time.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{CmEvent, CmState};
 use nonic_wire::cm::Subject;
 use std::time::Duration;

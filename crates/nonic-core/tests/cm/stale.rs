@@ -1,7 +1,7 @@
 //! A request from a queue pair that is connected already: either its process died and another one has the number, or
 //! somebody lies. The peer is asked; its connection ends only if the peer says that it has none.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::Qpn;
 use nonic_core::cm::{CmEvent, CmState, ConnectionId, Disconnect};
 use nonic_wire::cm::{Drep, Message, PrivateData, RejectReason, Req};

@@ -1,6 +1,6 @@
 //! Messages that get no answer.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{CmConfig, CmEvent, CmState, ConnectParams, Disconnect};
 use nonic_wire::cm::RejectReason;
 use std::time::Duration;

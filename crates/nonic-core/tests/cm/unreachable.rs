@@ -1,6 +1,6 @@
 //! Peers that are gone, while their hosts are there to say so.
 
-use crate::bench::*;
+use crate::cm::bench::*;
 use nonic_core::cm::{CmConfig, CmEvent, CmState, ConnectionId, Disconnect, ResolveParams, Route};
 use nonic_wire::cm::{Message, RejectReason};
 use std::time::Duration;

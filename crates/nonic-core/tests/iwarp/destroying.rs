@@ -1,6 +1,6 @@
 //! A queue pair that is destroyed leaves a stream behind, and perhaps somebody who waits to hear that it is over.
 
-use crate::bench::{End, Pair};
+use crate::iwarp::bench::{End, Pair};
 use nonic_core::QpState;
 use nonic_core::iwarp::{StreamEnd, StreamEvent};
 

@@ -1,6 +1,6 @@
 //! How streams end: by agreement, by abortion, by a Terminate or by breaking; and that waiting for an end has one.
 
-use crate::bench::{End, Pair, Peer, Setup, solo};
+use crate::iwarp::bench::{End, Pair, Peer, Setup, solo};
 use nonic_core::iwarp::{AttachError, StreamClosed, StreamEnd, StreamEvent, StreamReading, StreamRole};
 use nonic_core::{Event, ModifyError, PostError, QpAttributes, QpState, RemoteAddress, SendOp, Status};
 use nonic_wire::iwarp::{DdpHeader, Header, ReadRequest, SendKind, Tagged, Terminate, TerminateCode as Code};
@@ -69,7 +69,7 @@ fn answers_that_are_due_go_out_before_the_half_ends() {
         sink_to: 0,
         size: 5000,
         source_stag: end.key.value(),
-        source_to: crate::bench::IOVA,
+        source_to: crate::iwarp::bench::IOVA,
     };
     let frame = peer.frame(Header::ReadRequest { msn: 1, request }, &[]);
     end.receive(&frame);

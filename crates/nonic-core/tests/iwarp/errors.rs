@@ -1,6 +1,6 @@
 //! What a peer may not do: each ends the stream with exactly the right Terminate, and changes no memory.
 
-use crate::bench::{End, IOVA, Peer, Setup, pattern, solo};
+use crate::iwarp::bench::{End, IOVA, Peer, Setup, pattern, solo};
 use nonic_core::iwarp::StreamEnd;
 use nonic_core::{Access, Event, QpAttributes, QpState, SendOp, Status};
 use nonic_wire::iwarp::ddp::Control;

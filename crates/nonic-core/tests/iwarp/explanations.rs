@@ -1,6 +1,6 @@
 //! Each way in which a stream ends: what both sides say of it names the cause and the next step.
 
-use crate::bench::{End, IOVA, Pair, Peer, Setup, solo};
+use crate::iwarp::bench::{End, IOVA, Pair, Peer, Setup, solo};
 use nonic_core::iwarp::{StreamClosed, StreamRole};
 use nonic_core::{RemoteAddress, SendOp, Status};
 use nonic_wire::iwarp::{Header, SendKind, Tagged, Terminate, TerminateCode as Code};

@@ -1,6 +1,6 @@
 //! Immediate data, atomics and invalidation.
 
-use crate::bench::{End, IOVA, Pair, Peer, Setup, pattern, solo};
+use crate::iwarp::bench::{End, IOVA, Pair, Peer, Setup, pattern, solo};
 use nonic_core::iwarp::{Extensions, StreamEnd};
 use nonic_core::{
     Access, Arm, CompletionOpcode, Data, Event, KeyError, PostError, QpState, RemoteAddress, SendFlags,

@@ -1,6 +1,6 @@
 //! Output in pieces: the same bytes as in one buffer, with payload left where it is.
 
-use crate::bench::{End, IOVA, Peer, Setup, pattern, solo};
+use crate::iwarp::bench::{End, IOVA, Peer, Setup, pattern, solo};
 use nonic_core::iwarp::{StreamGather, StreamRole};
 use nonic_core::memory::Region;
 use nonic_core::{Data, RemoteAddress, SendFlags, SendOp, Status};

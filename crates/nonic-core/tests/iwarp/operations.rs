@@ -1,6 +1,6 @@
 //! What the two sides can do to each other: every operation, with every length that is special.
 
-use crate::bench::{End, Pair, Peer, Setup, pattern};
+use crate::iwarp::bench::{End, Pair, Peer, Setup, pattern};
 use nonic_core::iwarp::StreamRole;
 use nonic_core::{
     CompletionOpcode, Data, KeyError, PostError, RemoteAddress, SendFlags, SendOp, Status, WindowBind,
@@ -229,7 +229,7 @@ fn local_operations_run_in_order_with_the_others() {
         window,
         rkey: window,
         lkey: parent.value(),
-        va: crate::bench::IOVA,
+        va: crate::iwarp::bench::IOVA,
         length: 4096,
         access: nonic_core::Access::REMOTE_WRITE,
     };
@@ -240,7 +240,7 @@ fn local_operations_run_in_order_with_the_others() {
     assert_eq!(pair.b.completed(), [(1, Status::Success)]);
     pair.a.fill(0, b"by window");
     let to = RemoteAddress {
-        va: crate::bench::IOVA,
+        va: crate::iwarp::bench::IOVA,
         rkey: window,
     };
     pair.a.send(2, SendOp::Write(to), 0, 9);

@@ -1,6 +1,6 @@
 //! Order: message numbers, depths, fences, who goes first, and when requests complete.
 
-use crate::bench::{End, IOVA, Pair, Peer, Setup, pattern, solo};
+use crate::iwarp::bench::{End, IOVA, Pair, Peer, Setup, pattern, solo};
 use nonic_core::iwarp::{Rtr, StreamEvent, StreamRole};
 use nonic_core::{Data, PostError, RemoteAddress, SendFlags, SendOp, Status};
 use nonic_wire::iwarp::{Header, ReadRequest, Tagged};

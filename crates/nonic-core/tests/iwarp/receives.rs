@@ -1,6 +1,6 @@
 //! Messages that find no receive: the stream waits for a while, whoever else is served meanwhile, and then ends.
 
-use crate::bench::{IOVA, Pair, Peer, Setup, pattern, solo};
+use crate::iwarp::bench::{IOVA, Pair, Peer, Setup, pattern, solo};
 use nonic_core::iwarp::{StreamClosed, StreamEnd, StreamEvent, StreamReading};
 use nonic_core::{Event, QpState, RemoteAddress, SendOp, Status};
 use nonic_wire::iwarp::{Header, SendKind, Tagged, Terminate, TerminateCode as Code};
@@ -67,7 +67,7 @@ fn a_stream_that_waits_is_told_of_a_receive_once() {
 #[test]
 fn a_first_message_without_a_receive_is_a_first_message() {
     let setup = Setup::default();
-    let mut end = crate::bench::End::new(1, &setup);
+    let mut end = crate::iwarp::bench::End::new(1, &setup);
     end.attach(&setup.params(nonic_core::iwarp::StreamRole::Responder));
     let frame = Peer::new(&setup).frame(send(1, 0, true), &[1; 10]);
     assert_eq!(end.receive(&frame), StreamReading::Blocked);

@@ -18,7 +18,7 @@
 #[allow(unused, reason = "shared with the tests of the wire crate")]
 mod streams;
 
-use crate::bench::{End, Peer, Setup};
+use crate::iwarp::bench::{End, Peer, Setup};
 use nonic_core::iwarp::startup::{Startup, StartupConfig, StartupEvent, StartupRequest};
 use nonic_core::iwarp::{StreamParams, StreamReading};
 use nonic_core::{Access, HeapRegion, KeySpec, QpState, RemoteAddress, SendOp, Status, Time};

@@ -1,7 +1,7 @@
 //! Whatever comes in: no panic, no byte outside what is permitted, one completion per request, bounded memory; and what comes out does
 //! not depend on how the stream was cut.
 
-use crate::bench::{End, IOVA, Peer, Setup, solo};
+use crate::iwarp::bench::{End, IOVA, Peer, Setup, solo};
 use nonic_core::iwarp::StreamClosed;
 use nonic_core::iwarp::startup::{Startup, StartupConfig, StartupRequest};
 use nonic_core::{Access, RemoteAddress, SendOp, Time};

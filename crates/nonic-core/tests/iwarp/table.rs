@@ -1,7 +1,7 @@
 //! The states as tables on paper: `snapshots/iwarp_transitions.txt` lists what a program may ask for, `snapshots/iwarp_streams.txt` what
 //! the stream does to a queue pair; what is missing there is refused or does nothing. `UPDATE_SNAPSHOTS=1` rewrites the files.
 
-use crate::bench::{End, Setup, solo};
+use crate::iwarp::bench::{End, Setup, solo};
 use nonic_core::iwarp::{StreamAction, StreamInput, StreamPhase, stream_step, stream_transition};
 use nonic_core::{AttributeMask, Named, QpAttributes, QpState};
 use std::fmt::Write;

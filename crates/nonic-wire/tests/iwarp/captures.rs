@@ -7,7 +7,7 @@ use nonic_wire::iwarp::{
     Terminate, TerminateCode, TerminateForm, fpdu,
 };
 
-use crate::streams::{self, Connection};
+use crate::iwarp::streams::{self, Connection};
 
 /// FPDUs in all captures together. A test that looks at nothing would pass, so this is counted.
 const FPDUS: usize = 303;

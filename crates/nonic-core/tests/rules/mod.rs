@@ -1,10 +1,5 @@
 //! The rules of the NIC, one test each, with explicit time and hand-carried packets.
-//!
-//! One module per behaviour. They share one binary because linking dozens would take longer than running
-//! them.
-
-#[path = "../support/mod.rs"]
-mod support;
+//! One module per behaviour.
 
 mod acknowledgements;
 mod arrivals;

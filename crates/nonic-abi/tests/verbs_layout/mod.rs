@@ -4,10 +4,8 @@
 //! The list is complete: a structure of ours that is not in it, or one of the header that is in neither, fails.
 
 mod list;
-#[path = "../support/outcome.rs"]
-mod outcome;
 
-use outcome::{missing, succeeded};
+use crate::outcome::{missing, succeeded};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
@@ -49,7 +47,7 @@ macro_rules! structures {
                     structures!(@c $($path).+ $(=> $c)?),
                     std::mem::offset_of!($name, $($path).+),
                     // SAFETY: the pointer is to memory of that size; nothing is read through it.
-                    crate::size_of_pointee(unsafe { &raw const (*structure).$($path).+ }),
+                    crate::verbs_layout::size_of_pointee(unsafe { &raw const (*structure).$($path).+ }),
                 )),*],
                 ours: vec![$(concat!($(stringify!($path), ".",)+)),*],
             }

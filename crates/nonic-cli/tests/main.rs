@@ -1,0 +1,31 @@
+//! The command, and processes of one host and of several.
+//!
+//! One binary for all of them: it is linked once, and nextest runs each test in a process of its own.
+
+#[path = "support/attacks.rs"]
+mod attacks;
+#[path = "support/confinement.rs"]
+mod confinement;
+#[path = "support/lane_attacks.rs"]
+mod lane_attacks;
+#[path = "support/party.rs"]
+mod party;
+mod support;
+#[path = "support/tshark.rs"]
+mod tshark;
+
+mod capture;
+mod command_line;
+mod draw;
+mod hostile_users;
+mod idle;
+mod inspect;
+mod killed_peer;
+mod loopback;
+mod mapped_memory;
+mod namespaces;
+mod nvme_target;
+mod port_sharing;
+mod run;
+mod same_host;
+mod unprivileged;
