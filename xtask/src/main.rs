@@ -1,6 +1,6 @@
 //! Project chores: `cargo xtask <chore>`.
 //!
-//! The alias in `.cargo/config.toml` builds it optimised, since it also measures.
+//! It is built as tests are, so that both share what is compiled, but optimised (`Cargo.toml`), since it also measures.
 
 mod bench;
 mod book;
@@ -19,7 +19,10 @@ mod net;
 mod nvme;
 mod package;
 mod programs;
+mod quick;
 mod soak;
+#[cfg(test)]
+mod test_files;
 mod tools;
 
 use clap::{Parser, Subcommand};
@@ -61,6 +64,8 @@ enum Chore {
     Package(package::Options),
     /// Run UCX, libfabric, MPI and what else is built upon verbs on our libraries.
     Programs(programs::Options),
+    /// Judge what changed, in a few minutes: format, clippy, tests of what it touches, simulated fabrics.
+    Quick(quick::Options),
     /// Do one thing for a long time and count what fails.
     Soak(soak::Options),
     /// Run rdma-core's examples, perftest and qperf on our library.
@@ -86,6 +91,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Nvme(options) => nvme::run(&options),
         Chore::Package(options) => package::run(&options),
         Chore::Programs(options) => programs::run(&options),
+        Chore::Quick(options) => quick::run(&options),
         Chore::Soak(options) => soak::run(&options),
         Chore::Tools(options) => tools::run(&options),
         Chore::BareLoop(side) => bench::bare::run(&side),

@@ -8,7 +8,7 @@ fn a_thread_that_waits_can_be_cancelled_and_nothing_is_lost() {
     if missing("/usr/include/rdma/rdma_verbs.h") {
         return;
     }
-    // By hand: `NONIC_TEST_CANCELS=10000 cargo nextest run -p nonic-rdmacm --test cancel`.
+    // By hand: `NONIC_TEST_CANCELS=10000 cargo nextest run -p nonic-rdmacm cancel::`.
     let count = std::env::var("NONIC_TEST_CANCELS").unwrap_or_else(|_| "1000".into());
     let libraries = Libraries::build();
     let program = libraries.compile("cancel", &["-lrdmacm", "-libverbs"]);

@@ -7,7 +7,7 @@ fn a_thread_can_be_cancelled_in_any_verb_and_nothing_is_lost() {
     if missing(HEADER) {
         return;
     }
-    // By hand: `NONIC_TEST_CANCELS=10000 cargo nextest run -p nonic-verbs --test cancel`.
+    // By hand: `NONIC_TEST_CANCELS=10000 cargo nextest run -p nonic-verbs cancel::`.
     let count = std::env::var("NONIC_TEST_CANCELS").unwrap_or_else(|_| "1000".into());
     let library = Library::build();
     let program = library.compile("cancel", &["-libverbs"]);
