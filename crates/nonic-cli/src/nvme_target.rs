@@ -8,8 +8,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nonic_nvme::wire::{ControllerKind, Nqn};
 use nonic_nvme::{Event, FileDisk, PORT, Storage, Target, TargetConfig};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,7 +54,11 @@ impl Arguments {
             (Some(path), _) => {
                 let size = self.size.map(|size| size.0);
                 let opened = FileDisk::open(path, size);
-                opened.with_context(|| format!("cannot open {}; --size makes it", path.display()))
+                let advice = match &opened {
+                    Err(error) if error.kind() == ErrorKind::NotFound => "; --size makes it",
+                    _ => "",
+                };
+                opened.with_context(|| format!("cannot open {}{advice}", path.display()))
             }
             (None, Some(size)) => FileDisk::in_memory(size.0).context("cannot have so much memory"),
             (None, None) => Err(anyhow!("--file or --memory says what the disk is")),
@@ -69,6 +74,8 @@ impl Arguments {
 }
 
 pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
+    // A write beyond the limit for files (`ulimit -f`) is the host's to hear of, as one that the disk has no room for.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot wait for signals")?;
     let disk = arguments.open_disk()?;
     let (name, size) = (arguments.name()?, Size(disk.len()));
     ensure!(

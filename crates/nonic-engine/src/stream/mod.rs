@@ -9,11 +9,13 @@
 //! a batch that the kernel had no room for, one for each connection; and what a peer sends it reads only if the queue pair takes
 //! it, so a slow program is TCP's to slow its peer down for.
 
+mod backlog;
 mod calls;
 mod connection;
 mod events;
 mod gather;
 mod readiness;
+mod silent;
 mod socket;
 mod starting;
 #[cfg(all(test, not(loom)))]
@@ -33,6 +35,7 @@ use nonic_core::iwarp::startup::StartupConfig;
 use nonic_core::{Nic, Qpn, Time};
 use nonic_wire::cm::ServiceId;
 use readiness::{Edge, Readiness};
+use silent::Silent;
 use slab::Slab;
 use socket::ListeningSocket;
 use std::collections::{HashMap, VecDeque};
@@ -45,8 +48,6 @@ const READ_SIZE: usize = 256 * 1024;
 const WRITE_SIZE: usize = 256 * 1024;
 /// Connections that get their turn in one call, so that a flood cannot keep a caller.
 const TURNS_PER_CALL: usize = 64;
-/// Connections of one listener that have not been told to the program yet, at most.
-const MOST_STARTING: usize = 1024;
 /// What sockets are registered as: connections by their slot, listening sockets above this.
 const LISTENERS: u64 = 1 << 32;
 
@@ -62,6 +63,8 @@ pub(crate) struct Streams {
     by_id: HashMap<ConnectionId, usize>,
     by_qpn: HashMap<Qpn, usize>,
     listeners: HashMap<ListenerId, Listener>,
+    /// Peers that have not asked for anything yet.
+    silent: Silent,
     listening: Slab<(ListenerId, ListeningSocket)>,
     next_id: u32,
     next_listener: u64,
@@ -73,7 +76,7 @@ pub(crate) struct Streams {
     starting: usize,
     /// Nothing ends before this.
     deadline: Option<Time>,
-    /// There were no descriptors for connections that wait: they are asked for again at this time.
+    /// There were no descriptors for connections that wait, or too many of them for one call: they are asked for again at this time.
     accept_again: Option<Time>,
     events: VecDeque<CmEvent>,
     input: Box<[u8]>,
@@ -87,9 +90,11 @@ pub(crate) struct Streams {
 #[derive(Debug)]
 struct Listener {
     service_id: ServiceId,
-    /// Requests that may wait for the program at a time.
+    /// Requests that the program may have to decide about at a time, and has.
     backlog: usize,
     waiting: usize,
+    /// Those that wait for a place in the backlog, oldest first.
+    held: VecDeque<usize>,
     sockets: Vec<usize>,
 }
 
@@ -113,6 +118,7 @@ impl Streams {
             by_id: HashMap::new(),
             by_qpn: HashMap::new(),
             listeners: HashMap::new(),
+            silent: Silent::new(),
             listening: Slab::new(),
             next_id: 1,
             next_listener: 1,
@@ -138,7 +144,7 @@ impl Streams {
             let mut edges = std::mem::take(&mut self.edges);
             worked |= !edges.is_empty();
             for edge in edges.drain(..) {
-                self.note(now, edge);
+                self.note(now, nic, edge);
             }
             self.edges = edges;
             if !more {
@@ -162,9 +168,9 @@ impl Streams {
     }
 
     /// Somebody has something to do.
-    fn note(&mut self, now: Time, edge: Edge) {
+    fn note(&mut self, now: Time, nic: &mut Nic, edge: Edge) {
         if let Some(listening) = edge.token.checked_sub(LISTENERS) {
-            self.take_connections(now, listening as usize);
+            self.take_connections(now, nic, listening as usize);
             return;
         }
         let slot = edge.token as usize;
@@ -257,7 +263,7 @@ impl Streams {
             let places: Vec<usize> = self.listening.iter().map(|(place, _)| place).collect();
             places
                 .into_iter()
-                .for_each(|place| self.take_connections(now, place));
+                .for_each(|place| self.take_connections(now, nic, place));
         }
         if self.deadline.is_none_or(|at| at > now) {
             return;
@@ -276,6 +282,13 @@ impl Streams {
 
     fn end_due(&mut self, now: Time, nic: &mut Nic, due: Vec<usize>) {
         for slot in due {
+            if self.connections[slot]
+                .held_until()
+                .is_some_and(|until| until <= now)
+            {
+                self.refuse(slot);
+                continue;
+            }
             match &mut self.connections[slot].phase {
                 Phase::Starting { startup, .. } => {
                     startup.handle_timeout(now);

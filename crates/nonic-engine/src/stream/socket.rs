@@ -160,6 +160,10 @@ impl AsFd for StreamSocket {
 /// What is assumed of a connection whose segment size the kernel does not tell.
 const DEFAULT_SEGMENT: usize = 536;
 
+/// Connections that wait in the kernel until a thread looks, which is soon: the program's backlog is for requests, and held to later
+/// ([`super::backlog`]). The kernel allows `net.core.somaxconn` of them.
+const KERNEL_BACKLOG: i32 = 4096;
+
 /// A socket that takes connections at one address.
 #[derive(Debug)]
 pub(super) struct ListeningSocket {
@@ -167,7 +171,7 @@ pub(super) struct ListeningSocket {
 }
 
 impl ListeningSocket {
-    pub(super) fn bind(local: LocalAddress, port: u16, backlog: i32) -> io::Result<Self> {
+    pub(super) fn bind(local: LocalAddress, port: u16) -> io::Result<Self> {
         let address = local.with_port(port);
         let socket = new_socket(address)?;
         // As servers do: connections of an earlier one may linger.
@@ -176,7 +180,7 @@ impl ListeningSocket {
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
-        socket.listen(backlog)?;
+        socket.listen(KERNEL_BACKLOG)?;
         let fd: OwnedFd = socket.into();
         Ok(ListeningSocket { fd: fd.into() })
     }

@@ -2,7 +2,7 @@
 
 use super::Streams;
 use super::calls::CONNECT_TIMEOUT;
-use super::connection::{Ask, Connection, Phase};
+use super::connection::{Ask, Asked, Connection, Phase};
 use super::socket::Read;
 use crate::config::UNSERVED_GRACE;
 use nonic_core::cm::{CmEvent, ConnectRequest, ConnectResponse, ConnectionId, Route};
@@ -154,9 +154,10 @@ impl Streams {
                 return;
             };
             startup.poll_transmit(connection.unsent.end());
-            connection.deadline = startup.poll_timeout();
+            let deadline = startup.poll_timeout();
             let event = startup.poll_event();
             let over = startup.is_over();
+            connection.deadline = deadline.or(connection.held_until());
             match event {
                 Some(event) => self.started(now, nic, slot, event),
                 None if over => {
@@ -181,9 +182,9 @@ impl Streams {
                 peer_ord,
                 private_data,
             } => {
-                connection.known = true;
-                let request = connection.request(peer_ird, peer_ord, private_data);
-                self.events.extend(request.map(CmEvent::Request));
+                if let Some(request) = connection.request(peer_ird, peer_ord, private_data) {
+                    self.requested(now, slot, request);
+                }
             }
             StartupEvent::Accepted {
                 params,
@@ -301,7 +302,9 @@ impl Streams {
 impl Connection {
     /// What the program is told of a peer that asks. What only RoCE has is zero.
     fn request(&self, peer_ird: u16, peer_ord: u16, private_data: Vec<u8>) -> Option<Box<ConnectRequest>> {
-        let (listener, service_id) = self.asked?;
+        let Asked {
+            listener, service_id, ..
+        } = *self.asked.as_ref()?;
         let (local, remote) = (self.local.ip(), self.remote.ip());
         Some(Box::new(ConnectRequest {
             connection: self.id,

@@ -1,5 +1,7 @@
 //! How long a connection is asked for where nobody listens. The sockets are real, the time is what the test says.
 
+mod backlog;
+
 use super::Streams;
 use super::connection::Phase;
 use crate::config::UNSERVED_GRACE;

@@ -18,8 +18,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a new connection may take to say Connect.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a new connection may take to say Connect. Hosts do it as soon as they are connected.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What to send to the host.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

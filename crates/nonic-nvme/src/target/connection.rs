@@ -13,6 +13,7 @@ use nonic::{
     Rc, RefusedBatch, RemoteSlice,
 };
 use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,10 +38,10 @@ impl Shape {
         }
     }
 
-    /// Each slot has a receive, or a WRITE or READ and a SEND.
+    /// Each slot has a receive, or a WRITE or READ and a SEND. One more is to ask whether the host is there.
     pub(super) fn capacity(&self) -> QpCapacity {
         QpCapacity {
-            max_send_wr: 2 * self.slots as u32,
+            max_send_wr: 2 * self.slots as u32 + 1,
             max_recv_wr: self.slots as u32,
             max_send_sge: 1,
             max_recv_sge: 1,
@@ -173,6 +174,11 @@ impl QueueConnection {
 
     pub(super) fn controller(&self) -> Option<Arc<Controller>> {
         self.lock().queue.controller().cloned()
+    }
+
+    /// Whether the host has said Connect.
+    pub(super) fn is_connected(&self) -> bool {
+        self.lock().queue.controller().is_some()
     }
 
     pub(super) fn is_admin(&self) -> bool {
@@ -408,12 +414,12 @@ impl QueueConnection {
                 }
                 let response = inner
                     .queue
-                    .finish(pending, written.map_err(|_| Status::WRITE_FAULT));
+                    .finish(pending, written.map_err(|error| not_written(&error)));
                 inner.respond(slot, response);
                 statistics.written_bytes.fetch_add(length, Ordering::Relaxed);
             }
             Access::Flush => {
-                let flushed = storage.flush().map_err(|_| Status::WRITE_FAULT);
+                let flushed = storage.flush().map_err(|error| not_written(&error));
                 let mut inner = self.lock();
                 let response = inner.queue.finish(pending, flushed);
                 inner.respond(slot, response);
@@ -501,6 +507,16 @@ fn room_for(step: &Step) -> usize {
             Source::Capsule(_) => 0,
         },
         _ => 0,
+    }
+}
+
+/// What the host is told of data that the disk did not take. A host repeats what failed, but for want of room.
+fn not_written(error: &io::Error) -> Status {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            Status::CAPACITY_EXCEEDED.finally()
+        }
+        _ => Status::WRITE_FAULT,
     }
 }
 

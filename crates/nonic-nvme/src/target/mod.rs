@@ -1,15 +1,16 @@
 //! The target: listens, makes a connection for each queue of each host, and ends what must end together.
 //!
-//! Read first: [`Target`], then [`connection`], where commands are executed.
+//! Read first: [`Target`], then [`connection`], where commands are executed. Who may have how many queues is in [`admission`].
 
+mod admission;
 mod connection;
 
 use crate::controller::{Controller, Place, Queue, Subsystem, SubsystemConfig};
 use crate::disk::{DiskThreads, Storage};
 use crate::wire::{Accept, CmRequest, ControllerKind, Nqn, RdmaProvider, Refusal};
+use admission::{Limits, Queues, Room};
 use connection::{QueueConnection, Shape};
-use nonic::{ConnectError, Domain, Incoming, Listener, Pool, Wire};
-use std::collections::HashMap;
+use nonic::{ConnectError, ConnectOptions, Domain, Incoming, Listener, Pool, Wire};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +34,11 @@ pub struct TargetConfig {
     pub disk_threads: usize,
     /// Queues at once, of all hosts. Each may use 16 MiB for data that is on its way, and a thread.
     pub max_queues: usize,
+    /// Of those, for hosts at one address. A host has a queue for each of its processors and one more, and as many again for a moment
+    /// when it connects anew before the end of the old ones was noticed.
+    pub max_queues_per_host: usize,
+    /// How often a host is asked whether it is still there, by its NIC alone. One that does not answer for as long again is given up.
+    pub keepalive: Duration,
 }
 
 impl TargetConfig {
@@ -43,6 +49,8 @@ impl TargetConfig {
             block_shift: 9,
             disk_threads: 4,
             max_queues: 64,
+            max_queues_per_host: 40,
+            keepalive: Duration::from_secs(5),
         }
     }
 }
@@ -92,8 +100,7 @@ struct Shared {
     subsystem: Arc<Subsystem>,
     storage: Arc<dyn Storage>,
     disk_threads: DiskThreads,
-    connections: Mutex<HashMap<u64, Arc<QueueConnection>>>,
-    numbers: AtomicU64,
+    queues: Mutex<Queues<Arc<QueueConnection>>>,
     stopping: AtomicBool,
     watcher: Watcher,
     statistics: Statistics,
@@ -125,8 +132,7 @@ impl Target {
                 subsystem,
                 storage,
                 disk_threads,
-                connections: Mutex::default(),
-                numbers: AtomicU64::new(0),
+                queues: Mutex::default(),
                 stopping: AtomicBool::new(false),
                 watcher: Box::new(watcher),
                 statistics: Statistics::default(),
@@ -154,7 +160,7 @@ impl Target {
         self.shared.stopping.store(true, Ordering::Release);
         let until = Instant::now() + FAREWELL;
         loop {
-            let connections: Vec<Arc<QueueConnection>> = self.shared.lock().values().cloned().collect();
+            let connections = self.shared.connections();
             if connections.is_empty() || Instant::now() > until {
                 return;
             }
@@ -212,7 +218,7 @@ impl Shared {
         };
         let queue = CmRequest::parse(incoming.private_data())
             .and_then(|request| Queue::open(&self.subsystem, place, request, Instant::now()))
-            .and_then(|queue| match self.lock().len() < self.config.max_queues {
+            .and_then(|queue| match self.make_room(incoming.peer_addr()) {
                 true => Ok(queue),
                 false => Err(Refusal::NoResources),
             });
@@ -242,7 +248,11 @@ impl Shared {
         let answer = Accept {
             crqsize: queue.depth(),
         };
-        let connection = incoming.accept(builder, &answer.emit())?;
+        let options = ConnectOptions {
+            keepalive: Some(self.config.keepalive),
+            ..ConnectOptions::default()
+        };
+        let connection = incoming.accept_with(builder, &options, &answer.emit())?;
         let connection = QueueConnection::new(
             Arc::clone(self),
             domain,
@@ -254,14 +264,13 @@ impl Shared {
         )
         .map_err(io::Error::other)?;
         let connection = Arc::new(connection);
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, Arc::clone(&connection));
+        let number = self.lock().insert(peer.ip(), Arc::clone(&connection));
         let shared = Arc::clone(self);
         let thread = std::thread::Builder::new().name("nvme-queue".to_owned());
         let spawned = thread.spawn(move || {
             let reason = connection.run();
             let controller = connection.controller();
-            shared.lock().remove(&number);
+            shared.lock().remove(number);
             match controller {
                 Some(controller) if connection.is_admin() => shared.end_controller(&controller, reason),
                 Some(_) => {}
@@ -269,16 +278,53 @@ impl Shared {
             }
         });
         if let Err(error) = spawned {
-            self.lock().remove(&number);
+            self.lock().remove(number);
             return Err(error.into());
         }
         Ok(())
     }
 
+    /// Whether a host at this address may have one more queue. A queue that was never connected may go for that.
+    fn make_room(&self, peer: SocketAddr) -> bool {
+        let limits = Limits {
+            all: self.config.max_queues,
+            per_host: self.config.max_queues_per_host,
+        };
+        // Asked without the lock: it takes each queue's own.
+        let unconnected: Vec<u64> = self
+            .numbered()
+            .into_iter()
+            .filter(|(_, connection)| !connection.is_connected())
+            .map(|(number, _)| number)
+            .collect();
+        let mut queues = self.lock();
+        let victim = match queues.room(peer.ip(), limits, &unconnected) {
+            Room::Free => return true,
+            Room::None => return false,
+            Room::Instead(number) => queues.remove(number),
+        };
+        drop(queues);
+        if let Some(connection) = victim {
+            connection.end("the host did not say Connect, and another came");
+        }
+        true
+    }
+
+    fn connections(&self) -> Vec<Arc<QueueConnection>> {
+        let numbered = self.numbered().into_iter();
+        numbered.map(|(_, connection)| connection).collect()
+    }
+
+    fn numbered(&self) -> Vec<(u64, Arc<QueueConnection>)> {
+        self.lock()
+            .iter()
+            .map(|(number, connection)| (number, Arc::clone(connection)))
+            .collect()
+    }
+
     /// The admin queue has ended, and with it the controller's other queues.
     fn end_controller(&self, controller: &Arc<Controller>, reason: String) {
-        let connections: Vec<Arc<QueueConnection>> = self.lock().values().cloned().collect();
-        for connection in connections {
+        for connection in self.connections() {
             let same = connection
                 .controller()
                 .is_some_and(|other| Arc::ptr_eq(&other, controller));
@@ -290,8 +336,8 @@ impl Shared {
         (self.watcher)(Event::HostLeft { cntlid, reason });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<QueueConnection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queues<Arc<QueueConnection>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

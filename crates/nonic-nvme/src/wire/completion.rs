@@ -29,6 +29,8 @@ impl Status {
     pub const SGL_OFFSET_INVALID: Status = Status(0x016);
     /// A block beyond the end of the namespace.
     pub const LBA_OUT_OF_RANGE: Status = Status(0x080);
+    /// The disk has no room for the data, though the block is there.
+    pub const CAPACITY_EXCEEDED: Status = Status(0x081);
     /// More events are asked for than the controller keeps.
     pub const ASYNC_EVENT_LIMIT: Status = Status(0x105);
     /// There is no such log page.
@@ -69,6 +71,7 @@ impl std::fmt::Display for Status {
             Status::COMMAND_SEQUENCE_ERROR => "the command is not expected now",
             Status::SGL_LENGTH_INVALID => "the data has the wrong length",
             Status::LBA_OUT_OF_RANGE => "a block beyond the end of the namespace",
+            Status::CAPACITY_EXCEEDED => "the disk has no room for it",
             Status::CONNECT_INVALID_PARAMETER => "a parameter of Connect is wrong",
             Status::CONNECT_BUSY => "no resources for one more",
             Status::WRITE_FAULT => "the disk failed to write",

@@ -1,0 +1,55 @@
+//! A backlog limits requests that wait for the program, and nothing else; see `c/backlog.c`.
+
+mod support;
+
+use support::pair::{Running, port, until_served};
+use support::{Libraries, missing, succeeded};
+
+/// A service with this backlog, and so many clients at once beside so many silent peers, three times.
+fn all_are_served(wire: &'static str, which: u32, backlog: &str, silent: &str, clients: &str) {
+    if missing("/usr/include/rdma/rdma_cma.h") {
+        return;
+    }
+    let libraries = Libraries::for_wire(wire);
+    let program = libraries.compile("backlog", &["-lrdmacm", "-libverbs"]);
+    let program = program.to_str().expect("a name");
+    let port = port(which);
+    let output = libraries
+        .command(program)
+        .args(["127.0.0.1", &port, backlog, silent, clients, "3"])
+        .output();
+    succeeded(&output.expect("the program runs"), "a short backlog");
+}
+
+#[test]
+fn sixteen_clients_at_once_are_served_with_a_backlog_of_three() {
+    all_are_served("iwarp", 0, "3", "0", "16");
+    all_are_served("roce", 1, "3", "0", "16");
+}
+
+#[test]
+fn silent_peers_are_in_nobodys_way() {
+    all_are_served("iwarp", 2, "3", "3", "4");
+    all_are_served("iwarp", 3, "128", "500", "4");
+}
+
+#[test]
+fn rping_serves_beside_silent_peers() {
+    if missing("/usr/bin/rping") {
+        return;
+    }
+    let libraries = Libraries::for_wire("iwarp");
+    let port = port(4);
+    let common = ["-a", "127.0.0.1", "-p", &port];
+    // It listens with a backlog of 3.
+    let _server = Running::start(&libraries, "rping", &[&["-s", "-P"], &common[..]].concat());
+    let client = [&["-c", "-C", "2"], &common[..]].concat();
+    succeeded(&until_served(&libraries, "rping", &client), "rping");
+    let address = format!("127.0.0.1:{port}");
+    let silent = || std::net::TcpStream::connect(&address).expect("it listens");
+    let _silent: Vec<_> = (0..3).map(|_| silent()).collect();
+    for _ in 0..3 {
+        let output = libraries.command("rping").args(&client).output();
+        succeeded(&output.expect("the client starts"), "rping beside silent peers");
+    }
+}
