@@ -132,7 +132,7 @@ impl Idler {
     fn start(device: &str, target: SocketAddr) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command
-            .args(["--exact", "idles", "--ignored", "--nocapture"])
+            .args(["--exact", "hosts::idles", "--ignored", "--nocapture"])
             .envs([(TARGET, target.to_string()), (DEVICE, device.to_owned())])
             .stdout(Stdio::null());
         Idler(command.spawn().expect("a child process"))

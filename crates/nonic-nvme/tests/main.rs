@@ -12,4 +12,5 @@ mod fuzz {
 
 mod end_to_end;
 mod hostile;
+mod hosts;
 mod machine;

@@ -1,9 +1,7 @@
 //! A backlog limits requests that wait for the program, and nothing else; see `c/backlog.c`.
 
-mod support;
-
-use support::pair::{Running, port, until_served};
-use support::{Libraries, missing, succeeded};
+use crate::support::pair::{Running, port, until_served};
+use crate::support::{Libraries, missing, succeeded};
 
 /// A service with this backlog, and so many clients at once beside so many silent peers, three times.
 fn all_are_served(wire: &'static str, which: u32, backlog: &str, silent: &str, clients: &str) {

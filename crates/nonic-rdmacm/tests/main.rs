@@ -10,6 +10,7 @@ mod support;
 #[path = "../../nonic-cli/tests/support/tshark.rs"]
 mod tshark;
 
+mod backlog;
 mod cancel;
 mod captures;
 mod examples;
