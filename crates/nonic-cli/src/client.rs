@@ -31,7 +31,8 @@ impl Session {
     /// Connects to a server, or starts one on this host. `command` is the one that talks to it, for advice.
     pub(crate) fn open(ends: &Ends, command: &str) -> Result<Self> {
         let choice = &ends.choice;
-        let server = ends.loopback.then(|| LocalServer::start(choice)).transpose()?;
+        let start = || LocalServer::start(choice, command == "ping");
+        let server = ends.loopback.then(start).transpose()?;
         let peer = match (&server, &ends.host) {
             (Some(server), _) => server.address.clone(),
             (None, Some(host)) => host.clone(),

@@ -69,7 +69,10 @@ impl Conversation {
                     )
                 }
                 ConnectError::PortUnreachable(_) => {
-                    format!("no RDMA program runs at {}; start the server there (`nonic perf --server`)", server.ip())
+                    format!(
+                        "no RDMA program runs at {}; start the server there (`nonic {command} --server`)",
+                        server.ip()
+                    )
                 }
                 ConnectError::Unreachable(_) => {
                     format!(

@@ -1,4 +1,6 @@
 //! `nonic explain`: what a status, an event, a reason or an errno means, what leads to it and what to try.
+//!
+//! What it is asked with is found by [`topics::find`]: a name, a number, a text as programs print it, or a whole line of their output.
 
 use crate::output;
 use anyhow::{Result, bail};
@@ -7,12 +9,15 @@ use serde_json::{Value, json};
 
 /// Say what a completion status, an event, a rejection or an errno means
 ///
-/// Without a word, lists all there is to explain. Of a failure of your own program, NONIC_LOG=warn says more: which key, which range, which
-/// side.
+/// Takes names, numbers, and what programs print, quoted or not, also a whole line of it: `nonic explain transport retry counter exceeded`,
+/// `nonic explain Failed status 12: wr_id 0`, `nonic explain ENOMEM`. A number alone is explained as all that it may be; say which it is with
+/// `status 12` or `errno 12`. Without a word, lists all there is to explain. Of a failure of your own program, NONIC_LOG=warn says more: which
+/// key, which range, which side.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A name, whole or in part and in any case (`IBV_WC_REM_ACCESS_ERR`, `unreachable`, `ibv_post_send`), or a number
-    word: Option<String>,
+    /// A name, whole or in part and in any case (`IBV_WC_REM_ACCESS_ERR`, `unreachable`, `ibv_post_send`), a number, or what a program printed
+    #[arg(allow_negative_numbers = true)]
+    words: Vec<String>,
     /// The syndrome of a NAK, as a capture shows it (the AETH's, 0x60 to 0x7f)
     #[arg(long, value_parser = number)]
     syndrome: Option<u8>,
@@ -38,27 +43,34 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
         }
         return print(&topics::find(status), json);
     }
-    match &arguments.word {
-        None => list(json),
-        Some(word) => {
-            let found = topics::find(word);
-            if found.is_empty() {
-                bail!(
-                    "nothing is called {word}; {}`nonic explain` lists everything that can be explained",
-                    suggestion(word)
-                );
-            }
-            print(&found, json)
-        }
+    let words = arguments.words.join(" ");
+    if words.is_empty() {
+        return list(json);
     }
+    let found = topics::find(&words);
+    if found.is_empty() {
+        bail!(
+            "nothing is called {words}; {}`nonic explain` lists everything that can be explained",
+            suggestion(&words)
+        );
+    }
+    let is_number = words.starts_with("0x") || words.parse::<u32>().is_ok();
+    if !json && found.len() > 1 && is_number {
+        output::line(format_args!(
+            "{words} may be any of these; `nonic explain status {words}` and `nonic explain errno {words}` are only one of them\n"
+        ))?;
+    }
+    print(&found, json)
 }
 
-/// The names that a misspelt word may have meant: those that the fewest letters make of it, if they are few.
+/// The names that a misspelt word, or a text that was typed off, may have meant: those that the fewest letters make of it, if they are few.
 fn suggestion(word: &str) -> String {
     let word = topics::bare_word(word);
     let distance = |topic: &'static Topic| {
-        let name = topics::bare(topic);
-        (nonic_settings::distance(&word, &name), topic.name)
+        let name = nonic_settings::distance(&word, &topics::bare(topic));
+        let text = topics::texts::of(topic).map(topics::bare_word);
+        let text = text.map(|text| nonic_settings::distance(&word, &text));
+        (text.map_or(name, |text| text.min(name)), topic.name)
     };
     let mut near: Vec<_> = topics::all().map(distance).collect();
     near.sort_unstable();
@@ -118,6 +130,8 @@ fn kind(kind: Kind) -> &'static str {
         Kind::CmEvent => "cm event",
         Kind::Rejection => "reject",
         Kind::Errno => "errno",
+        Kind::PortState => "port state",
+        Kind::NodeType => "node type",
     }
 }
 
@@ -126,6 +140,7 @@ fn as_json(topic: &Topic) -> Value {
         "kind": kind(topic.kind),
         "name": topic.name,
         "number": topic.number,
+        "text": topics::texts::of(topic),
         "meaning": topic.meaning,
         "causes": topic.causes,
         "steps": topic.steps,

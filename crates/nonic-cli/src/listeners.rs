@@ -32,11 +32,12 @@ impl Listeners {
         };
         let one = bind.filter(|address| !address.ip().is_unspecified());
         let local = one.map(|address| devices.find(choice, address)).transpose();
-        let local = match &choice.device {
-            // What is wrong is the device, then.
-            Some(_) => local?,
-            None => local.with_context(|| no_listening(bind, default_port))?,
-        };
+        let local = local.map_err(|error| match &choice.device {
+            // What is wrong is the device or a setting, then, and another address would not help.
+            Some(_) => error,
+            None if error.chain().any(|cause| cause.is::<nonic::OpenError>()) => error,
+            None => error.context(no_listening(bind, default_port)),
+        })?;
         let devices = match &local {
             Some(local) => vec![local.device.clone()],
             None => devices.open_all(choice)?,

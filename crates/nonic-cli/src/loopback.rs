@@ -4,6 +4,7 @@ use crate::local_gid::DeviceChoice;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,9 @@ pub(crate) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Starts a server on the same device and waits until it listens.
-    pub(crate) fn start(choice: &DeviceChoice) -> Result<Self> {
+    /// Starts a server on the same device and waits until it listens. If we take Ctrl-C for a wish to hear a summary, it must not reach
+    /// the server, which is needed for that.
+    pub(crate) fn start(choice: &DeviceChoice, survives_interrupt: bool) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         // Two processes cannot write one capture, and the client's has every packet already.
@@ -28,6 +30,9 @@ impl LocalServer {
         let environment = nonic_settings::Environment::read()?;
         if environment.text(pcap).is_some_and(|name| !name.contains("%p")) {
             command.env_remove(pcap.name);
+        }
+        if survives_interrupt {
+            command.process_group(0);
         }
         let address = SocketAddr::new(choice.address_here()?, 0);
         let mut child = command

@@ -16,9 +16,11 @@ mod devices;
 mod doctor;
 mod draw;
 mod exchange;
+mod exit;
 mod explain;
 mod footprint;
 mod inspect;
+mod interrupt;
 mod listeners;
 mod local_gid;
 mod loopback;
@@ -81,10 +83,13 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<output::OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed too; the exit code still tells.
-            use std::io::Write;
-            let _ = writeln!(std::io::stderr(), "nonic: {error:#}");
-            ExitCode::FAILURE
+            let exit = error.downcast_ref::<exit::ExitWith>();
+            if exit.is_none_or(|exit| exit.message.is_some()) {
+                // Standard error may be closed too; the exit code still tells.
+                use std::io::Write;
+                let _ = writeln!(std::io::stderr(), "nonic: {error:#}");
+            }
+            exit.map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code))
         }
     }
 }
@@ -100,8 +105,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Perf(arguments) => perf::main(&arguments, cli.json),
         Command::Ps(arguments) => inspect::ps::run(&arguments, cli.json),
         Command::Show(arguments) => inspect::show::run(&arguments, cli.json),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Metrics(arguments) => inspect::metrics::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments, cli.json),
+        Command::Metrics(arguments) => inspect::metrics::run(&arguments, cli.json),
         Command::Run(arguments) => run::main(&arguments),
         Command::Sim(arguments) => sim::main(&arguments, cli.json),
         Command::Completions(arguments) => tools::completions(&arguments, Cli::command()),

@@ -34,6 +34,9 @@ pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string(value)?)
 }
 
+/// What stands between two columns of a [`table`].
+pub(crate) const COLUMN_GAP: usize = 2;
+
 /// A table in the house style: no colours, no boxes that a pipe would garble.
 pub(crate) fn table<T: fmt::Display>(header: impl IntoIterator<Item = T>) -> Table {
     let mut table = Table::new();
@@ -47,6 +50,29 @@ pub(crate) fn table<T: fmt::Display>(header: impl IntoIterator<Item = T>) -> Tab
 /// Prints a table without the blanks that pad its last column.
 pub(crate) fn print_table(table: &Table) -> Result<()> {
     table.to_string().lines().try_for_each(|row| line(row.trim_end()))
+}
+
+/// Which columns there is room for, from left to right. Each has a width and a rank: those of the lowest ranks are shown first. `gap` is what
+/// stands between two.
+pub(crate) fn fitting(columns: &[(usize, u8)], gap: usize, width: usize) -> Vec<usize> {
+    let mut by_rank: Vec<usize> = (0..columns.len()).collect();
+    by_rank.sort_by_key(|place| columns[*place].1);
+    let mut left = width + gap;
+    by_rank.retain(|place| {
+        let needed = columns[*place].0 + gap;
+        let fits = needed <= left;
+        left -= if fits { needed } else { 0 };
+        fits
+    });
+    by_rank.sort_unstable();
+    by_rank
+}
+
+/// How many columns the terminal has; none if people do not look at what is printed.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let (columns, _) = is_terminal().then(ratatui::crossterm::terminal::size)?.ok()?;
+    // A terminal that does not know says zero.
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
 /// Whether what is printed may have colours: on a terminal, unless its user wants none (<https://no-color.org>).

@@ -6,6 +6,8 @@
 use crate::arguments::Ends;
 use crate::client::Session;
 use crate::exchange::{Message, PEER_TIMEOUT};
+use crate::exit::ExitWith;
+use crate::interrupt::Interrupt;
 use crate::output;
 use crate::perf::latencies::Latencies;
 use crate::perf::latency::LatencyClient;
@@ -49,7 +51,9 @@ pub(crate) struct Arguments {
 
 const NOTES: &str = "\
 JSON (--json): {\"peer\", \"device\", \"runs\": [{service, op, size, sent, received, lost, loss_ratio,
-  rtt_ns: {min, p50, p90, p99, p99_9, max, mean}, pings: [nanoseconds or null for a lost one]}]}";
+  rtt_ns: {min, p50, p90, p99, p99_9, max, mean}, pings: [nanoseconds or null for a lost one]}]}
+Percentiles are samples as long as there are at most 4096 of them; of more, they have three digits.
+Ctrl-C prints the summary of what was done and ends with exit code 130.";
 
 /// What is to be said of contents that are wrong although no checksum was.
 const CHANGED_UNNOTICED: &str = ", though every checksum was right; if neither side has NONIC_FAULTS=garble set, something changes the \
@@ -86,12 +90,13 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
         return server::run(&ends.serving, &ends.choice, json);
     }
     let mut session = Session::open(ends, "ping")?;
+    let interrupt = Interrupt::watch()?;
     let mut runs = Vec::new();
     let mut silent = Vec::new();
     for op in arguments.op.ops(arguments.service) {
         let run = arguments.run(*op, &session)?;
         let outcome = arguments
-            .ping(&mut session, &run, json)
+            .ping(&mut session, &run, &interrupt, json)
             .with_context(|| format!("ping of {} failed", session.peer))?;
         if outcome.latencies.samples() == 0 && arguments.count > 0 {
             silent.push(name(*op));
@@ -100,6 +105,9 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
             true => runs.push(outcome.as_json(&run)),
             false => outcome.print(&run)?,
         }
+        if interrupt.is_told() {
+            break;
+        }
     }
     if json {
         output::json(&json!({
@@ -107,6 +115,9 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
             "device": session.local.device_name(),
             "runs": runs,
         }))?;
+    }
+    if interrupt.is_told() {
+        return Err(ExitWith::interrupted().into());
     }
     if !silent.is_empty() {
         bail!("{} did not answer any {}", session.peer, silent.join(" or "));
@@ -131,7 +142,7 @@ impl Arguments {
         })
     }
 
-    fn ping(&self, session: &mut Session, run: &Run, json: bool) -> Result<Outcome> {
+    fn ping(&self, session: &mut Session, run: &Run, interrupt: &Interrupt, json: bool) -> Result<Outcome> {
         let mut resources = session.start(run)?;
         let mut client = LatencyClient::new(&mut resources, &session.conversation, self.timeout);
         let mut outcome = Outcome {
@@ -140,8 +151,8 @@ impl Arguments {
         };
         let what = format!("{} {}", name(run.service), name(run.op));
         for sequence in 0..self.count {
-            if sequence > 0 {
-                std::thread::sleep(self.interval);
+            if (sequence > 0 && !interrupt.sleep(self.interval)) || interrupt.is_told() {
+                break;
             }
             let round_trip = client.once()?;
             ensure!(

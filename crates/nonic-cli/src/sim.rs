@@ -4,6 +4,8 @@
 mod network;
 
 use crate::draw::{self, View, Window};
+use crate::exit::ExitWith;
+use crate::interrupt::Interrupt;
 use crate::output;
 use crate::units;
 use anyhow::{Context, Result, bail};
@@ -133,6 +135,7 @@ fn drawn(arguments: &Arguments, seed: u64, svg: Option<PathBuf>, json: bool) -> 
     let view = View {
         window: arguments.window.clone(),
         svg,
+        all: true,
     };
     draw::show(&view.window.selection().apply(ladder), &view, json)?;
     match outcome {
@@ -174,6 +177,7 @@ fn many(arguments: &Arguments, json: bool) -> Result<()> {
         bail!("the last seed would be beyond 2^64; use a smaller --first or --seeds");
     }
     let start = Instant::now();
+    let interrupt = Interrupt::watch()?;
     let ticker = Ticker::new(count, json);
     let summary = run_many_of(
         arguments.workload(),
@@ -183,29 +187,38 @@ fn many(arguments: &Arguments, json: bool) -> Result<()> {
         |done, failures| {
             ticker.tick(done, failures, start.elapsed());
             let time_is_up = arguments.seconds.is_some_and(|limit| start.elapsed() >= limit);
-            failures < ENOUGH_FAILURES && !time_is_up
+            failures < ENOUGH_FAILURES && !time_is_up && !interrupt.is_told()
         },
     );
     ticker.finish();
-    if let Some(reason) = reason_to_stop(&summary, count)
+    if let Some(reason) = reason_to_stop(&summary, count, interrupt.is_told())
         && !json
     {
+        let of = match count {
+            MANY_SEEDS => String::new(),
+            count => format!(" of {count}"),
+        };
         output::line(format_args!(
-            "stopped after {} seeds of {count}: {reason}",
+            "stopped after {} seeds{of}: {reason}",
             summary.seeds
         ))?;
     }
-    report(&summary, start.elapsed(), json)
+    report(&summary, start.elapsed(), json)?;
+    match interrupt.is_told() {
+        true => Err(ExitWith::interrupted().into()),
+        false => Ok(()),
+    }
 }
 
 /// Why fewer seeds were run than were asked for, if that was so.
-fn reason_to_stop(summary: &Summary, count: u64) -> Option<String> {
+fn reason_to_stop(summary: &Summary, count: u64, is_interrupted: bool) -> Option<String> {
     let failures = summary.failures.len();
-    if summary.seeds >= count || count == MANY_SEEDS {
+    if summary.seeds >= count || (count == MANY_SEEDS && !is_interrupted) {
         return None;
     }
     Some(match failures as u64 >= ENOUGH_FAILURES {
         true => format!("{failures} failures are enough to find a bug"),
+        false if is_interrupted => "interrupted".to_owned(),
         false => "the time was up".to_owned(),
     })
 }

@@ -76,6 +76,11 @@ pub(crate) fn nanoseconds(ns: u64) -> String {
     }
 }
 
+/// The number of a queue pair as logs, ladders, perftest and Wireshark have it.
+pub(crate) fn queue_pair_number(number: u64) -> String {
+    format!("{number:#08x}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -73,6 +73,46 @@ fn a_capture_of_our_own_is_drawn_on_eighty_columns_and_as_svg() {
 }
 
 #[test]
+fn the_connection_over_which_two_sides_agree_is_left_out_unless_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for wire in ["roce_lo", "iwarp_lo"] {
+        let capture = folder.path().join(format!("{wire}.pcapng"));
+        let arguments = [&PING[..], &["--device", wire]].concat();
+        text(&nonic(&arguments, &[("NONIC_PCAP", &capture)]));
+        let path = capture.to_str().expect("text");
+        let rows = |more: &[&str]| {
+            let drawn = text(&nonic(&[&["draw", path], more].concat(), &[]));
+            let rows = drawn.lines().filter(|line| line.contains("──")).count();
+            (drawn, rows)
+        };
+        let (drawn, few) = rows(&[]);
+        let (everything, all) = rows(&["--all"]);
+        // Connecting, two pings there and back with their acknowledgements, and disconnecting; what is sent twice on a busy machine is
+        // among them.
+        assert!(few < 30 && few < all, "{wire}: {few} of {all}\n{drawn}");
+        assert!(drawn.contains("of the control connection are left out; --all shows them."), "{drawn}");
+        assert!(!everything.contains("control connection"), "{everything}");
+        let told = text(&nonic(&["draw", path, "--json", "--limit", "0"], &[]));
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!(told["events"].as_array().map(Vec::len), Some(few), "{told}");
+    }
+}
+
+#[test]
+fn queue_pairs_have_six_digits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let capture = folder.path().join("ping.pcapng");
+    text(&nonic(&PING, &[("NONIC_PCAP", &capture)]));
+    let drawn = text(&nonic(&["draw", capture.to_str().expect("text")], &[]));
+    let numbers: Vec<&str> = drawn.split("QP 0x").skip(1).collect();
+    assert!(!numbers.is_empty(), "{drawn}");
+    for number in numbers {
+        let digits = number.find(|letter: char| !letter.is_ascii_hexdigit());
+        assert_eq!(digits.unwrap_or(number.len()), 6, "{drawn}");
+    }
+}
+
+#[test]
 fn a_program_is_drawn_while_it_runs() {
     let program = env!("CARGO_BIN_EXE_nonic");
     let arguments = [&["draw", "--live", "--", program][..], &PING].concat();

@@ -7,6 +7,7 @@
 //! A process that talks to itself and injects faults writes down what it sent and what it received. Both are then one
 //! arrow, and a packet that was sent and never received was lost.
 
+use crate::control::ControlConnections;
 use crate::ends::{End, Ends};
 use crate::iwarp::{Streams, TcpEvent};
 use crate::model::{Arrival, Event, EventKind, Ladder, Tone};
@@ -26,6 +27,7 @@ pub struct CaptureDrawer {
     reader: CaptureReader,
     ends: Ends,
     streams: Streams,
+    control: ControlConnections,
     /// What was read and is not in the ladder yet.
     pending: VecDeque<Pending>,
     ladder: Ladder,
@@ -53,6 +55,8 @@ struct Seen {
     headers: Headers,
     icrc: [u8; ICRC_LEN],
     description: Description,
+    /// Whether it is of a control connection.
+    control: bool,
 }
 
 /// Packets that the capturing process sent to itself and has not received yet, with the index of their event.
@@ -72,6 +76,14 @@ impl CaptureDrawer {
         drawer
     }
 
+    /// Tells connections apart whose private data holds these bytes: over those, two processes only agree on what to do, and
+    /// [`Event::control`] says so.
+    #[must_use]
+    pub fn with_control_greeting(mut self, greeting: &'static [u8]) -> Self {
+        self.control = ControlConnections::with(greeting);
+        self
+    }
+
     /// Takes the next bytes of the file.
     ///
     /// # Errors
@@ -87,7 +99,7 @@ impl CaptureDrawer {
                 continue;
             }
             match read(&frame) {
-                Read::Packet(seen, payload) => {
+                Read::Packet(mut seen, payload) => {
                     self.packets += 1;
                     let packet = Packet {
                         headers: seen.headers,
@@ -95,15 +107,17 @@ impl CaptureDrawer {
                         icrc: seen.icrc,
                     };
                     self.ends.learn(&seen.flow, seen.direction, &packet);
+                    seen.control = self.control.learn(&seen.flow, &packet);
                     self.pending.push_back(Pending::Packet(seen));
                 }
                 Read::Tcp => {
                     if let Some(segment) = frame.tcp_segment() {
                         self.packets += 1;
-                        let out = &mut self.pending;
-                        self.streams.handle(frame.timestamp_ns, &segment, |event| {
-                            out.push_back(Pending::Tcp(event))
-                        });
+                        let (out, control) = (&mut self.pending, &self.control);
+                        self.streams
+                            .handle(frame.timestamp_ns, &segment, control, |event| {
+                                out.push_back(Pending::Tcp(event))
+                            });
                     }
                 }
                 Read::Malformed => self.malformed += 1,
@@ -211,6 +225,7 @@ impl CaptureDrawer {
             },
             tone,
             mark,
+            control: seen.control,
             peer_qp: description.peer_qp.or_else(|| {
                 // A request to connect knows its peer's queue pair no more than we do, until the answer comes.
                 let own = description.qp?;
@@ -242,6 +257,7 @@ impl CaptureDrawer {
                 arrival: Arrival::Unknown,
             },
             tone: event.tone,
+            control: event.control,
             ..Event::local(event.at_ns, from, None, event.text)
         });
     }
@@ -296,6 +312,7 @@ fn read<'a>(frame: &Frame<'a>) -> Read<'a> {
         headers: packet.headers,
         icrc: packet.icrc,
         description: describe(&packet),
+        control: false,
     };
     Read::Packet(Box::new(seen), packet.payload)
 }

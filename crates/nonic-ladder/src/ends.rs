@@ -163,7 +163,7 @@ impl Ends {
         match end {
             End::Address(ip) => ip.to_string(),
             End::Socket(ip, port) => format!("{ip} port {port}"),
-            End::QueuePair(ip, number) => format!("{ip} QP {number:#x}"),
+            End::QueuePair(ip, number) => format!("{ip} QP {number:#08x}"),
         }
     }
 

@@ -5,6 +5,7 @@
 //! whose beginning was not captured, is not iWARP's as far as can be told, and its segments are only counted. Bytes
 //! that the capture lacks end the story of a connection.
 
+use crate::control::ControlConnections;
 use crate::model::Tone;
 use nonic_wire::iwarp::{Deframer, FrameKind, Framing, Header, MpaFrame, ParsedMpa, Segment, Terminate};
 use nonic_wire::pcap::TcpSegment;
@@ -24,6 +25,8 @@ pub(crate) struct TcpEvent {
     pub(crate) dst: SocketAddr,
     pub(crate) tone: Tone,
     pub(crate) text: String,
+    /// Whether the connection is a control connection.
+    pub(crate) control: bool,
 }
 
 /// All connections of a capture.
@@ -36,6 +39,8 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 struct Connection {
     stage: Stage,
+    /// Whether the request that opened it says that it is a control connection.
+    control: bool,
     /// By whether the sender has the greater address.
     halves: [Half; 2],
     /// What is told once it is certain that this is iWARP.
@@ -73,7 +78,13 @@ struct Opening {
 
 impl Streams {
     /// Takes the next segment.
-    pub(crate) fn handle(&mut self, at_ns: u64, segment: &TcpSegment<'_>, mut tell: impl FnMut(TcpEvent)) {
+    pub(crate) fn handle(
+        &mut self,
+        at_ns: u64,
+        segment: &TcpSegment<'_>,
+        control: &ControlConnections,
+        mut tell: impl FnMut(TcpEvent),
+    ) {
         let is_greater = segment.src > segment.dst;
         let key = match is_greater {
             true => (segment.dst, segment.src),
@@ -93,7 +104,7 @@ impl Streams {
             return;
         }
         let connection = self.connections.entry(key).or_default();
-        connection.handle(at_ns, segment, half, &mut tell);
+        connection.handle(at_ns, segment, half, control, &mut tell);
     }
 
     /// Segments of what is not iWARP, as far as can be told.
@@ -115,7 +126,14 @@ impl Streams {
 }
 
 impl Connection {
-    fn handle(&mut self, at_ns: u64, segment: &TcpSegment<'_>, half: usize, tell: &mut dyn FnMut(TcpEvent)) {
+    fn handle(
+        &mut self,
+        at_ns: u64,
+        segment: &TcpSegment<'_>,
+        half: usize,
+        control: &ControlConnections,
+        tell: &mut dyn FnMut(TcpEvent),
+    ) {
         self.segments += 1;
         if self.stage == Stage::Ignored {
             return;
@@ -126,13 +144,14 @@ impl Connection {
             dst: segment.dst,
             tone,
             text,
+            control: false,
         };
         if segment.syn {
             self.halves[half].next = Some(segment.sequence.wrapping_add(1));
             self.say(event(Tone::Request, "TCP SYN".to_owned()), tell);
         }
         if !segment.payload.is_empty() {
-            for (tone, text) in self.take(segment, half) {
+            for (tone, text) in self.take(segment, half, control) {
                 self.say(event(tone, text), tell);
             }
         }
@@ -147,15 +166,21 @@ impl Connection {
         match self.stage {
             Stage::Unknown => self.withheld.push(event),
             Stage::Iwarp => {
-                self.withheld.drain(..).for_each(&mut *tell);
-                tell(event);
+                let control = self.control;
+                let told = self.withheld.drain(..).chain([event]);
+                told.for_each(|event| tell(TcpEvent { control, ..event }));
             }
             Stage::Ignored => self.withheld.clear(),
         }
     }
 
     /// Puts the bytes of a segment in order and reads what they make up.
-    fn take(&mut self, segment: &TcpSegment<'_>, half: usize) -> Vec<(Tone, String)> {
+    fn take(
+        &mut self,
+        segment: &TcpSegment<'_>,
+        half: usize,
+        control: &ControlConnections,
+    ) -> Vec<(Tone, String)> {
         let mut said = Vec::new();
         let Some(next) = self.halves[half].next else {
             self.stage = Stage::Ignored;
@@ -186,7 +211,7 @@ impl Connection {
             ));
             return said;
         }
-        self.feed(half, &segment.payload[known..], &mut said);
+        self.feed(half, &segment.payload[known..], control, &mut said);
         while let Some((at, bytes)) = self.halves[half].held.pop_first() {
             let next = self.halves[half].next.unwrap_or(at);
             let ahead = at.wrapping_sub(next).cast_signed();
@@ -195,7 +220,7 @@ impl Connection {
                 break;
             }
             let known = ahead.unsigned_abs() as usize;
-            self.feed(half, bytes.get(known..).unwrap_or_default(), &mut said);
+            self.feed(half, bytes.get(known..).unwrap_or_default(), control, &mut said);
         }
         said
     }
@@ -213,19 +238,25 @@ impl Connection {
     }
 
     /// The next bytes of a direction, in order.
-    fn feed(&mut self, half: usize, bytes: &[u8], said: &mut Vec<(Tone, String)>) {
+    fn feed(
+        &mut self,
+        half: usize,
+        bytes: &[u8],
+        control: &ControlConnections,
+        said: &mut Vec<(Tone, String)>,
+    ) {
         let this = &mut self.halves[half];
         this.next = this.next.map(|next| next.wrapping_add(bytes.len() as u32));
         if this.deframer.is_none() {
             this.startup.extend_from_slice(bytes);
-            self.open(half, said);
+            self.open(half, control, said);
             return;
         }
         self.deframe(half, bytes, said);
     }
 
     /// Reads the frame that opens a direction; once both have come, what follows them.
-    fn open(&mut self, half: usize, said: &mut Vec<(Tone, String)>) {
+    fn open(&mut self, half: usize, control: &ControlConnections, said: &mut Vec<(Tone, String)>) {
         let this = &mut self.halves[half];
         if this.opening.is_none() {
             let (frame, len) = match MpaFrame::parse(&this.startup) {
@@ -237,6 +268,7 @@ impl Connection {
                 }
             };
             said.push(describe_opening(&frame));
+            self.control |= frame.kind == FrameKind::Request && control.is_announced(frame.private_data);
             this.opening = Some(Opening {
                 markers: frame.markers,
                 crc: frame.crc,

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod control;
 mod ends;
 mod iwarp;
 mod model;

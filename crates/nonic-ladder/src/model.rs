@@ -38,6 +38,8 @@ pub struct Event {
     pub qp: Option<u32>,
     /// The queue pair that a packet is for.
     pub peer_qp: Option<u32>,
+    /// Whether it is of a connection over which two processes only agree on what to do.
+    pub control: bool,
 }
 
 /// Whether an event stayed at its end.
@@ -91,6 +93,7 @@ impl Event {
             mark: None,
             qp,
             peer_qp: None,
+            control: false,
         }
     }
 
@@ -119,7 +122,7 @@ impl Ladder {
 
     fn queue_pair(&self, number: u32) -> String {
         match self.wire_numbers {
-            true => format!("QP {number:#x}"),
+            true => format!("QP {number:#08x}"),
             false => format!("QP {number}"),
         }
     }

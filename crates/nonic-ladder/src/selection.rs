@@ -19,6 +19,8 @@ pub struct Selection {
     pub limit: Option<usize>,
     /// Which ones, if there are more.
     pub keep: Keep,
+    /// Also those of control connections. Without it they are shown only if nothing else is there, or if their queue pair is chosen.
+    pub with_control: bool,
 }
 
 /// Which events of too many are shown.
@@ -37,6 +39,7 @@ impl Selection {
     pub fn apply(&self, mut ladder: Ladder) -> Ladder {
         let start_ns = ladder.start_ns();
         ladder.start_ns = Some(start_ns);
+        self.leave_out_control(&mut ladder);
         let peers = self.peers(&ladder.events);
         ladder.events.retain(|event| {
             let is_of_peer = event.kind == EventKind::Local
@@ -56,7 +59,23 @@ impl Selection {
     /// Whether an event is wanted, apart from the limit and from what peers did.
     #[must_use]
     pub fn wants(&self, event: &Event, start_ns: u64) -> bool {
-        self.is_in_time(event, start_ns) && self.is_chosen(event)
+        self.is_in_time(event, start_ns) && self.is_chosen(event) && (self.shows_control() || !event.control)
+    }
+
+    fn shows_control(&self) -> bool {
+        self.with_control || !self.queue_pairs.is_empty()
+    }
+
+    fn leave_out_control(&self, ladder: &mut Ladder) {
+        let control = ladder.events.iter().filter(|event| event.control).count();
+        if self.shows_control() || control == 0 || control == ladder.events.len() {
+            return;
+        }
+        ladder.events.retain(|event| !event.control);
+        ladder.notes.push(match control {
+            1 => "1 packet of the control connection is left out; --all shows it.".to_owned(),
+            control => format!("{control} packets of the control connection are left out; --all shows them."),
+        });
     }
 
     /// The queue pairs, and their ends, that the chosen ones exchanged packets with.
@@ -221,6 +240,46 @@ mod tests {
             (chosen.events.len(), chosen.ends),
             (2, vec!["0".to_owned(), "1".to_owned()])
         );
+    }
+
+    #[test]
+    fn control_connections_are_left_out_unless_they_are_all_or_asked_for() {
+        let control = |at_ns, numbers| Event {
+            control: true,
+            ..packet(at_ns, 0, 1, numbers)
+        };
+        let events = vec![control(10, (1, 2)), packet(11, 0, 1, (5, 6)), control(12, (1, 2))];
+        let shown = Selection::default().apply(ladder(events.clone(), 2));
+        assert_eq!(shown.events.len(), 1);
+        assert!(
+            shown.notes[0].starts_with("2 packets of the control connection"),
+            "{:?}",
+            shown.notes
+        );
+        assert_eq!(shown.start_ns(), 10, "times still count from the first packet");
+        assert!(!Selection::default().wants(&events[0], 0) && Selection::default().wants(&events[1], 0));
+        for (selection, count) in [
+            (
+                Selection {
+                    with_control: true,
+                    ..Selection::default()
+                },
+                3,
+            ),
+            (
+                Selection {
+                    queue_pairs: vec![(None, 1)],
+                    ..Selection::default()
+                },
+                2,
+            ),
+        ] {
+            let shown = selection.apply(ladder(events.clone(), 2));
+            assert_eq!((shown.events.len(), shown.notes.len()), (count, 0));
+            assert!(selection.wants(&events[0], 0));
+        }
+        let alone = Selection::default().apply(ladder(vec![control(10, (1, 2))], 2));
+        assert_eq!((alone.events.len(), alone.notes.len()), (1, 0));
     }
 
     #[test]

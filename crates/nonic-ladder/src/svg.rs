@@ -1,9 +1,10 @@
 //! A ladder as a picture. Time goes down, one row for everything that happens; rows are not to scale, since a microsecond and
 //! a timeout would not fit one page. An arrow begins in the row in which its packet left and ends where it arrived, so
-//! that packets which overtake each other cross.
+//! that packets which overtake each other cross. Words stand along their arrow, so that those of one direction do not cross each other's.
 
 use crate::model::{Arrival, Clock, Event, EventKind, Headings, Ladder, Tone};
 use nonic_plot::{Anchor, Drawing, Hue, LineStyle};
+use std::collections::HashMap;
 
 /// From the left edge to the right end of the times.
 const TIMES: f64 = 74.0;
@@ -102,8 +103,30 @@ impl Rows {
             rows.height += ROW;
             rows.places[index] = (rows.height, rows.height + SLOPE);
         }
+        rows.slope_lost(&ladder.events);
         rows.height += ROW;
         rows
+    }
+
+    /// A packet that never arrived would have come as far behind the one before it as it left, if that was still under way: drawn like
+    /// this, the two do not cross.
+    fn slope_lost(&mut self, events: &[Event]) {
+        let mut before: HashMap<(usize, usize), usize> = HashMap::new();
+        for (index, event) in events.iter().enumerate() {
+            let EventKind::Packet { to, arrival } = event.kind else {
+                continue;
+            };
+            if let Some(before) = before.insert((event.end, to), index)
+                && arrival == Arrival::Never
+            {
+                let (left, arrived) = self.places[before];
+                let place = &mut self.places[index];
+                if arrived > place.0 {
+                    place.1 = place.0 + (arrived - left);
+                    self.height = self.height.max(place.1);
+                }
+            }
+        }
     }
 }
 
@@ -184,12 +207,18 @@ impl<'a> Picture<'a> {
         drawing.label("answer", (TIMES, y + 4.0), Anchor::End, &time);
         let x = self.x(event.end);
         match event.kind {
-            EventKind::Packet { to, .. } if to < event.end => {
-                drawing.label(class, (x - 12.0, y - 4.0), Anchor::End, &label);
+            EventKind::Packet { to, .. } if to == event.end => {
+                drawing.label(class, (x + 32.0, y - 4.0), Anchor::Start, &label);
             }
             EventKind::Packet { to, .. } => {
-                let beside = if to == event.end { 32.0 } else { 12.0 };
-                drawing.label(class, (x + beside, y - 4.0), Anchor::Start, &label);
+                let arrives = TOP + self.rows.places[index].1;
+                let slope = (arrives - y) / (self.x(to) - x);
+                let (beside, anchor) = match to < event.end {
+                    true => (-12.0, Anchor::End),
+                    false => (12.0, Anchor::Start),
+                };
+                let place = (x + beside, y + beside * slope - 4.0);
+                drawing.turned_label(class, place, anchor, slope.atan().to_degrees(), &label);
             }
             // What happens at the first end is written outside, where no arrows are.
             EventKind::Local => {
@@ -271,6 +300,23 @@ mod tests {
             "the lost one has no head"
         );
         assert_eq!(svg.matches("class=\"line trouble\"").count(), 2, "but a cross");
+    }
+
+    #[test]
+    fn a_lost_packet_and_its_words_do_not_cross_the_one_before_it() {
+        let shown = ladder(vec![
+            packet(0, Arrival::At(100), "slow"),
+            packet(10, Arrival::Never, "lost"),
+            Event::local(20, 0, None, "a row".to_owned()),
+            packet(30, Arrival::At(110), "next"),
+        ]);
+        let rows = Rows::of(&shown);
+        let fall = |index: usize| rows.places[index].1 - rows.places[index].0;
+        assert_eq!(fall(0), fall(1), "side by side");
+        assert!(rows.height >= rows.places[1].1);
+        let svg = render(&shown);
+        let angle = (fall(0) / WIDE_GAP).atan().to_degrees();
+        assert_eq!(svg.matches(&format!("rotate({angle:.1} ")).count(), 2, "{svg}");
     }
 
     #[test]

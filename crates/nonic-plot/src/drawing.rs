@@ -141,6 +141,22 @@ impl Drawing {
         ));
     }
 
+    /// Writes a text as [`label`](Self::label) does, turned clockwise by an angle about where it is anchored: along a line that is not level.
+    pub fn turned_label(
+        &mut self,
+        class: &str,
+        (x, y): (f64, f64),
+        anchor: Anchor,
+        degrees: f64,
+        text: &str,
+    ) {
+        let anchor = anchor.attribute();
+        self.element(format_args!(
+            "<text class=\"label {class}\" x=\"{x:.1}\" y=\"{y:.1}\"{anchor} transform=\"rotate({degrees:.1} {x:.1} {y:.1})\">{}</text>",
+            escape(text)
+        ));
+    }
+
     /// Draws a line with a head at its end.
     pub fn arrow(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         self.line(class, [from, to]);

@@ -101,3 +101,21 @@ unsafe extern "C" fn rdma_get_remote_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece
         None => errno::minus_one(Err(libc::EINVAL)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nonic_core::explain::topics::{self, Kind};
+
+    /// What `rdma_event_str` answers is what people ask `nonic explain` with.
+    #[test]
+    fn every_event_has_the_name_that_it_is_explained_by() {
+        let explained: Vec<&str> = topics::all()
+            .filter(|topic| topic.kind == Kind::CmEvent)
+            .map(|topic| topic.name)
+            .collect();
+        let told: Vec<&str> = NAMES.iter().map(|name| name.to_str().expect("ASCII")).collect();
+        assert_eq!(told, explained);
+        assert_eq!(topics::find("UNKNOWN EVENT").len(), 1);
+    }
+}

@@ -1,77 +1,8 @@
-//! Names of enumerated values, and the table of link rates.
+//! Names of enumerated values, of which `nonic explain` knows every one, and the table of link rates.
 
 use libc::{c_char, c_int};
+use nonic_core::explain::topics::texts::{EVENTS, NODE_TYPES, PORT_STATES, STATUSES};
 use std::ffi::CStr;
-
-const STATUSES: [&CStr; 24] = [
-    c"success",
-    c"local length error",
-    c"local QP operation error",
-    c"local EE context operation error",
-    c"local protection error",
-    c"Work Request Flushed Error",
-    c"memory management operation error",
-    c"bad response error",
-    c"local access error",
-    c"remote invalid request error",
-    c"remote access error",
-    c"remote operation error",
-    c"transport retry counter exceeded",
-    c"RNR retry counter exceeded",
-    c"local RDD violation error",
-    c"remote invalid RD request",
-    c"aborted error",
-    c"invalid EE context number",
-    c"invalid EE context state",
-    c"fatal error",
-    c"response timeout error",
-    c"general error",
-    c"TM error",
-    c"TM software rendezvous",
-];
-
-const NODE_TYPES: [&CStr; 8] = [
-    c"unknown",
-    c"InfiniBand channel adapter",
-    c"InfiniBand switch",
-    c"InfiniBand router",
-    c"iWARP NIC",
-    c"usNIC",
-    c"usNIC UDP",
-    c"unspecified",
-];
-
-const PORT_STATES: [&CStr; 6] = [
-    c"no state change (NOP)",
-    c"down",
-    c"init",
-    c"armed",
-    c"active",
-    c"active defer",
-];
-
-const EVENT_TYPES: [&CStr; 20] = [
-    c"CQ error",
-    c"local work queue catastrophic error",
-    c"invalid request local work queue error",
-    c"local access violation work queue error",
-    c"communication established",
-    c"send queue drained",
-    c"path migrated",
-    c"path migration request error",
-    c"local catastrophic error",
-    c"port active",
-    c"port error",
-    c"LID change",
-    c"P_Key change",
-    c"SM change",
-    c"SRQ catastrophic error",
-    c"SRQ limit reached",
-    c"last WQE reached",
-    c"client reregistration",
-    c"GID table change",
-    c"WQ fatal",
-];
 
 fn name(table: &[&'static CStr], value: c_int) -> *const c_char {
     let index = usize::try_from(value).ok();
@@ -96,7 +27,7 @@ extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
-    name(&EVENT_TYPES, event)
+    name(&EVENTS, event)
 }
 
 /// A rate's code, its multiple of 2.5 Gb/s (−1 where it is none) and its speed.

@@ -26,7 +26,7 @@ pub(super) struct Facts {
     /// Whether there is a `/dev/infiniband`.
     pub(super) device_files: bool,
     /// Processes that run on a libibverbs of nonic's other than ours, and on which.
-    pub(super) other_copies: Vec<(u32, String)>,
+    pub(super) other_copies: Vec<LoadedLibrary>,
     pub(super) receive_buffer_bytes: Option<u64>,
     pub(super) send_buffer_bytes: Option<u64>,
     /// How many packets the kernel cuts from one batch and joins to one: one means that it does not.
@@ -42,6 +42,15 @@ pub(super) struct Facts {
     pub(super) seccomp: Option<u32>,
     /// `NONIC_*` variables that are set.
     pub(super) settings: Vec<(String, String)>,
+}
+
+/// A process, and the libibverbs of nonic's that it has mapped.
+#[derive(Debug)]
+pub(super) struct LoadedLibrary {
+    pub(super) process: u32,
+    pub(super) file: String,
+    /// What is said beside the library; nothing of one that was replaced.
+    pub(super) version: Option<String>,
 }
 
 /// One device.
@@ -66,10 +75,7 @@ impl Facts {
         Ok(Self {
             devices: devices.iter().map(device).collect(),
             uid: status_number(&status, "Uid:").unwrap_or_default(),
-            libraries_version: libraries
-                .as_ref()
-                .and_then(|folder| fs::read_to_string(folder.join("version")).ok())
-                .map(|text| text.trim().to_owned()),
+            libraries_version: libraries.as_deref().and_then(version_in),
             other_copies: other_copies(libraries.as_deref()),
             libraries,
             system_library: SYSTEM
@@ -117,7 +123,7 @@ fn device(device: &NetDevice) -> DeviceFacts {
 }
 
 /// Processes that we may look at and that have mapped a libibverbs out of a folder of nonic's which is not this one.
-fn other_copies(ours: Option<&Path>) -> Vec<(u32, String)> {
+fn other_copies(ours: Option<&Path>) -> Vec<LoadedLibrary> {
     let ours = ours.and_then(|folder| folder.join(LIBRARY).canonicalize().ok());
     let processes = names_in("/proc")
         .into_iter()
@@ -126,9 +132,21 @@ fn other_copies(ours: Option<&Path>) -> Vec<(u32, String)> {
         .filter_map(|process| {
             let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
             let copy = mapped_copy(&maps)?;
-            (Some(Path::new(&copy)) != ours.as_deref()).then_some((process, copy))
+            let file = Path::new(&copy);
+            let version = file.parent().filter(|_| file.exists()).and_then(version_in);
+            (Some(file) != ours.as_deref()).then_some(LoadedLibrary {
+                process,
+                version,
+                file: copy.clone(),
+            })
         })
         .collect()
+}
+
+/// The version of the libraries in a folder.
+fn version_in(folder: &Path) -> Option<String> {
+    let text = fs::read_to_string(folder.join("version")).ok()?;
+    Some(text.trim().to_owned())
 }
 
 /// The libibverbs of nonic's in a table of mappings. A file that was replaced has ` (deleted)` after its name.

@@ -1,7 +1,7 @@
 //! What the facts mean for somebody who wants to run programs: one function per subject, none of which looks anywhere else.
 
 use super::Finding;
-use super::facts::{DeviceFacts, Facts};
+use super::facts::{DeviceFacts, Facts, LoadedLibrary};
 use nonic::PortOwner;
 
 /// What a device asks of the kernel for its sockets' buffers.
@@ -100,7 +100,8 @@ fn device_finding(device: &DeviceFacts) -> Finding {
     Finding::ok("device", found)
 }
 
-/// Port 4791 is shared by one user's processes, served to those of others, and lost to a program that does neither.
+/// Port 4791 is shared by one user's processes, served to those of others, and lost to a program that does neither. Processes of one host
+/// do not need it to reach each other.
 fn ports(devices: &[DeviceFacts], uid: u32) -> Vec<Finding> {
     let subject = "UDP port 4791";
     let mut findings = Vec::new();
@@ -122,9 +123,12 @@ fn ports(devices: &[DeviceFacts], uid: u32) -> Vec<Finding> {
                     format!("{address}: user {owner} has it; if that is nonic, it hands over what is yours");
                 findings.push(Finding::ok(subject, found));
             }
-            Ok(PortOwner::Other) => findings.push(Finding::problem(
+            Ok(PortOwner::Other) => findings.push(Finding::better(
                 subject,
-                format!("{address}: taken by a program that does not share it, or the kernel's rxe"),
+                format!(
+                    "{address}: taken by a program that does not share it, or the kernel's rxe; nothing arrives from other hosts, programs \
+                     of this host reach each other"
+                ),
                 "`rdma link` shows rxe (`rdma link delete` ends it), `ss -ulpn sport = 4791` others",
             )),
             Err(error) => findings.push(Finding::better(
@@ -273,19 +277,32 @@ fn system_library(facts: &Facts) -> Finding {
     Finding::ok("system's verbs", found)
 }
 
-fn other_copies(copies: &[(u32, String)]) -> Finding {
+fn other_copies(copies: &[LoadedLibrary]) -> Finding {
     let subject = "other copies";
-    let [(process, file), rest @ ..] = copies else {
-        return Finding::ok(subject, "no process that can be seen runs on another nonic");
+    // Where the libraries are does not matter.
+    let others: Vec<&LoadedLibrary> = copies
+        .iter()
+        .filter(|copy| copy.version.as_deref() != Some(VERSION))
+        .collect();
+    let [first, rest @ ..] = &others[..] else {
+        let found = format!("no process that can be seen runs on another version than {VERSION}");
+        return Finding::ok(subject, found);
     };
     let more = if rest.is_empty() {
         String::new()
     } else {
         format!(" and {} more", rest.len())
     };
+    let version = match &first.version {
+        Some(version) => format!("version {version}"),
+        None => "version unknown".to_owned(),
+    };
     Finding::better(
         subject,
-        format!("process {process} runs on {file}{more}"),
+        format!(
+            "process {} runs on {}, {version}{more}",
+            first.process, first.file
+        ),
         "processes of one host should run on the same version; start the old ones again",
     )
 }
@@ -383,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_a_problem_only_with_those_who_do_not_share() {
+    fn the_port_could_be_better_only_with_those_who_do_not_share() {
         let state = |owner| {
             ports(&[device(owner)], 1000)
                 .iter()
@@ -393,7 +410,10 @@ mod tests {
         assert_eq!(state(PortOwner::Nobody), Some(State::Ok));
         assert_eq!(state(PortOwner::User { uid: 1000 }), Some(State::Ok));
         assert_eq!(state(PortOwner::User { uid: 7 }), Some(State::Ok));
-        assert_eq!(state(PortOwner::Other), Some(State::Problem));
+        // Programs of this host run all the same, so nothing stops them.
+        assert_eq!(state(PortOwner::Other), Some(State::Better));
+        let taken = &ports(&[device(PortOwner::Other)], 1000)[0].found;
+        assert!(taken.contains("nothing arrives from other hosts"), "{taken}");
     }
 
     #[test]
@@ -417,6 +437,24 @@ mod tests {
         assert_eq!(
             status_number("Name:\tx\nUid:\t7\t8\t9\t9\nSeccomp:\t2\n", "Uid:"),
             Some(7)
+        );
+    }
+
+    #[test]
+    fn other_copies_are_judged_by_version_and_not_by_folder() {
+        let copy = |version: Option<&str>| LoadedLibrary {
+            process: 7,
+            file: "/opt/nonic/lib/libibverbs.so.1".to_owned(),
+            version: version.map(str::to_owned),
+        };
+        assert_eq!(other_copies(&[]).state, State::Ok);
+        assert_eq!(other_copies(&[copy(Some(VERSION))]).state, State::Ok);
+        let other = other_copies(&[copy(Some(VERSION)), copy(Some("0.0.1")), copy(None)]);
+        assert_eq!(other.state, State::Better);
+        assert!(
+            other.found.contains("version 0.0.1 and 1 more"),
+            "{}",
+            other.found
         );
     }
 

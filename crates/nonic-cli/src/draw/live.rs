@@ -59,7 +59,7 @@ fn follow_program(program: &OsString, arguments: &[OsString], view: &View) -> Re
     };
     let shown = follower.shown;
     if view.svg.is_some() && shown > 0 {
-        let mut ladder = view.window.selection().apply(follower.drawer.finish());
+        let mut ladder = view.selection().apply(follower.drawer.finish());
         ladder.title = program.to_string_lossy().into_owned();
         super::show(&ladder, view, false)?;
     }
@@ -90,11 +90,11 @@ impl<'a> Follower<'a> {
         Follower {
             path,
             file: None,
-            drawer: CaptureDrawer::new(),
+            drawer: super::drawer(),
             shown: 0,
             named: 0,
             view,
-            selection: view.window.selection(),
+            selection: view.selection(),
         }
     }
 

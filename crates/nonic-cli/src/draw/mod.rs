@@ -5,6 +5,7 @@
 
 mod live;
 
+use crate::conversation::GREETING;
 use crate::output;
 use crate::units;
 use anyhow::{Context, Result, bail};
@@ -40,6 +41,9 @@ pub(crate) struct Arguments {
     live: bool,
     #[command(flatten)]
     window: Window,
+    /// Also the control connection, over which the two sides of `nonic ping` and `nonic perf` agree on what to do
+    #[arg(long)]
+    all: bool,
     /// Write it to this file as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -59,6 +63,7 @@ How to read it:
   - `again`: a packet with this PSN was seen before. `late`: it had been missing. `2 before are missing`: two PSNs were
     skipped. All of this is as seen where the capture was made.
   - An address that talks to itself is several processes, told apart by the UDP port that each sends from.
+  - The two sides of `nonic ping` and `nonic perf` agree on what to do over a control connection, which only --all shows.
 
 JSON (--json): {title, ends: [name], events: [{at_ns, end, to, arrives_ns, lost, qp, peer_qp, what, mark}],
   left_out, notes: [sentence]}; at_ns counts from the first packet.";
@@ -69,6 +74,8 @@ pub(crate) struct View {
     pub(crate) window: Window,
     /// A file, instead of the terminal.
     pub(crate) svg: Option<PathBuf>,
+    /// Control connections as well.
+    pub(crate) all: bool,
 }
 
 impl View {
@@ -83,6 +90,15 @@ impl View {
                 width: DEFAULT_WIDTH,
             },
             svg: None,
+            all: false,
+        }
+    }
+
+    /// What is wanted of a ladder.
+    fn selection(&self) -> Selection {
+        Selection {
+            with_control: self.all,
+            ..self.window.selection()
         }
     }
 }
@@ -136,6 +152,7 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     let view = View {
         window: arguments.window.clone(),
         svg: arguments.svg.clone(),
+        all: arguments.all,
     };
     let ladder = match (&arguments.capture, arguments.live) {
         (Some(capture), false) => read(capture)?,
@@ -150,7 +167,7 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
         let notes = ladder.notes.join(" ");
         bail!("there is nothing to draw in the capture. {notes}");
     }
-    show(&view.window.selection().apply(ladder), &view, json)
+    show(&view.selection().apply(ladder), &view, json)
 }
 
 /// Shows a ladder, or writes it to a file.
@@ -184,7 +201,7 @@ pub(crate) fn show(ladder: &Ladder, view: &View, json: bool) -> Result<()> {
 fn read(path: &Path) -> Result<Ladder> {
     let what = || format!("cannot draw {}", path.display());
     let mut file = File::open(path).with_context(what)?;
-    let mut drawer = CaptureDrawer::new();
+    let mut drawer = drawer();
     let mut chunk = vec![0; CHUNK];
     loop {
         let length = file.read(&mut chunk).with_context(what)?;
@@ -196,6 +213,11 @@ fn read(path: &Path) -> Result<Ladder> {
     let mut ladder = drawer.finish();
     ladder.title = path.display().to_string();
     Ok(ladder)
+}
+
+/// Draws captures, and knows the connection over which `nonic ping` and `nonic perf` agree on what to do.
+fn drawer() -> CaptureDrawer {
+    CaptureDrawer::new().with_control_greeting(GREETING)
 }
 
 fn as_json(ladder: &Ladder) -> Value {

@@ -5,7 +5,7 @@
 
 use super::{Gathered, gather};
 use crate::output;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use nonic::inspect::{Answer, Record, Request, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -38,7 +38,11 @@ pub(crate) struct Arguments {
     pid: Option<u32>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
+    ensure!(
+        !json,
+        "`nonic metrics` prints what Prometheus reads; the same counters as JSON are in `nonic show device --json`"
+    );
     let gathered = gather(Request::Devices, arguments.pid, PATIENCE)?;
     gathered.complain();
     let text = exposition(&gathered);

@@ -114,13 +114,19 @@ fn as_json(of: &Answer, command: &str, record: &Record) -> Json {
     object.insert("pid".to_owned(), of.pid.into());
     object.insert("uid".to_owned(), of.uid.into());
     object.insert("command".to_owned(), command.into());
-    for (name, value) in record.fields() {
+    object.extend(fields_as_json(record));
+    Json::Object(object)
+}
+
+/// The fields of a record as JSON.
+pub(crate) fn fields_as_json(record: &Record) -> Map<String, Json> {
+    let fields = record.fields().map(|(name, value)| {
         let value = match value {
             Value::Number(number) => Json::from(*number),
             Value::Flag(flag) => Json::from(*flag),
             Value::Text(text) => Json::from(text.as_str()),
         };
-        object.insert(name.to_owned(), value);
-    }
-    Json::Object(object)
+        (name.to_owned(), value)
+    });
+    fields.collect()
 }

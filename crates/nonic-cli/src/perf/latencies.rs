@@ -1,7 +1,8 @@
 //! Latencies that were measured, and what can honestly be said of them.
 //!
 //! A percentile is only told if there were enough samples for one of them to lie beyond it: the 99th of four would be the
-//! largest under another name. The smallest, the largest and the mean are exact; percentiles have three digits.
+//! largest under another name. The smallest, the largest and the mean are exact. Percentiles are samples as long as there are few; of more
+//! samples than are kept, they have three digits.
 
 use hdrhistogram::Histogram;
 use serde_json::Value;
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 /// The longest latency told apart from longer ones.
 const LONGEST_NS: u64 = 60_000_000_000;
+
+/// Samples that are kept, so that percentiles of a few are samples themselves.
+const MAX_KEPT: usize = 4096;
 
 /// Percentiles by name, each with its quantile and the samples it takes.
 const PERCENTILES: [(&str, f64, u64); 4] = [
@@ -22,6 +26,8 @@ const PERCENTILES: [(&str, f64, u64); 4] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     histogram: Histogram<u64>,
+    /// The samples themselves, the first [`MAX_KEPT`] of them.
+    kept: Vec<u64>,
     min_ns: u64,
     max_ns: u64,
     sum_ns: u128,
@@ -41,6 +47,7 @@ impl Latencies {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
         Latencies {
             histogram: histogram.expect("the bounds are in order and three digits are allowed"),
+            kept: Vec::with_capacity(MAX_KEPT),
             min_ns: u64::MAX,
             max_ns: 0,
             sum_ns: 0,
@@ -51,6 +58,9 @@ impl Latencies {
     pub(crate) fn record(&mut self, latency: Duration) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(ns);
+        if self.kept.len() < MAX_KEPT {
+            self.kept.push(ns);
+        }
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
         self.sum_ns += u128::from(ns);
@@ -65,13 +75,11 @@ impl Latencies {
         let samples = self.samples();
         let some = |value: u64| (samples > 0).then_some(value);
         let mean_ns = self.sum_ns.checked_div(u128::from(samples)).unwrap_or(0) as u64;
+        let mut sorted = self.kept.clone();
+        sorted.sort_unstable();
         let [p50, p90, p99, p99_9] = PERCENTILES.map(|(name, quantile, enough)| {
-            // The histogram answers with the end of a bucket, which may lie beyond the largest sample.
-            let value = self
-                .histogram
-                .value_at_quantile(quantile)
-                .clamp(self.min_ns, self.max_ns.max(self.min_ns));
-            (name, (samples >= enough).then_some(value))
+            let value = (samples >= enough).then(|| self.percentile(&sorted, quantile));
+            (name, value)
         });
         [
             ("min", some(self.min_ns)),
@@ -82,6 +90,18 @@ impl Latencies {
             ("max", some(self.max_ns)),
             ("mean", some(mean_ns)),
         ]
+    }
+
+    /// The smallest sample that this share of all does not exceed, or the end of its bucket if not all samples are kept.
+    fn percentile(&self, sorted: &[u64], quantile: f64) -> u64 {
+        if sorted.len() as u64 == self.samples() {
+            let rank = (quantile * sorted.len() as f64).ceil() as usize;
+            return sorted[rank.clamp(1, sorted.len()) - 1];
+        }
+        // The end of a bucket may lie beyond the largest sample.
+        self.histogram
+            .value_at_quantile(quantile)
+            .clamp(self.min_ns, self.max_ns.max(self.min_ns))
     }
 
     pub(crate) fn as_json(&self) -> Value {
@@ -144,7 +164,7 @@ mod tests {
         };
         assert_eq!((value("min"), value("max")), (Some(551_941), Some(2_156_537)));
         assert_eq!(value("mean"), Some((551_941 + 556_541 + 560_003 + 2_156_537) / 4));
-        assert!(value("p50").is_some_and(|ns| (556_000..558_000).contains(&ns)));
+        assert_eq!(value("p50"), Some(556_541), "a sample, not the end of a bucket");
         assert_eq!((value("p90"), value("p99"), value("p99_9")), (None, None, None));
     }
 
@@ -158,6 +178,25 @@ mod tests {
             assert_eq!(told, samples.ilog10() as usize + 1);
         }
         assert!(of([]).summary().iter().all(|(_, ns)| ns.is_none()));
+    }
+
+    #[test]
+    fn percentiles_of_few_samples_are_samples() {
+        for count in [2, 3, 10, 99, 1000, MAX_KEPT as u64] {
+            let samples = (0..count).map(|index| 1_000_003 + index * 1_237);
+            let found = of(samples.clone()).summary();
+            for (name, ns) in &found[..6] {
+                assert!(
+                    ns.is_none_or(|ns| samples.clone().any(|sample| sample == ns)),
+                    "{name} of {count}: {ns:?}"
+                );
+            }
+        }
+        let found = of((0..MAX_KEPT as u64 + 1).map(|index| 1_000_003 + index)).summary();
+        assert!(
+            found[1].1.is_some_and(|ns| ns.abs_diff(1_002_051) < 1_000),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -13,11 +13,13 @@ mod faults;
 mod files;
 mod program;
 
+use crate::exit::ExitWith;
 use anyhow::{Context, Result, bail, ensure};
 use environment::{defaults, preloadable, with_first};
 use files::Files;
 use nonic_sysfs::{Config, Wires};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
@@ -150,8 +152,18 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     if let Some(faults) = &arguments.faults {
         command.env("NONIC_FAULTS", faults::setting(faults)?);
     }
-    let error = command.exec();
-    Err(error).with_context(|| format!("cannot run {}", program.to_string_lossy()))
+    Err(not_run(program, &command.exec()).into())
+}
+
+/// As shells and `env` tell it: 127 of a program that is not there, 126 of one that cannot be run.
+fn not_run(program: &OsStr, error: &std::io::Error) -> ExitWith {
+    ExitWith {
+        code: match error.kind() {
+            ErrorKind::NotFound => 127,
+            _ => 126,
+        },
+        message: Some(format!("cannot run {}: {error}", program.to_string_lossy())),
+    }
 }
 
 /// The folder of the libraries that were installed together with this command.

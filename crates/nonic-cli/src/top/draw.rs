@@ -1,11 +1,18 @@
 //! The screen: devices above, queue pairs below, or all of one queue pair.
 
 use super::model::{DeviceRow, Mode, Model, Rates, Row};
+use crate::inspect::show::cell;
+use crate::output;
+use crate::units;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
-use ratatui::widgets::{Cell, Paragraph, Table};
+use ratatui::widgets::{Cell, Paragraph, Table, Wrap};
+
+/// What is shown instead of no rows.
+const NO_PROCESSES: &str = "No process of yours in this network namespace has a device open. Start one, such as `nonic run -- COMMAND` or \
+                            `nonic perf --loopback --duration 60s`; it appears here by itself. NONIC_INSPECT=off hides one.";
 
 /// Devices that are shown at most: queue pairs need the room.
 const MAX_DEVICES: usize = 8;
@@ -14,20 +21,20 @@ const MAX_DEVICES: usize = 8;
 type Column = (&'static str, u16, u8);
 
 const DEVICE_COLUMNS: [Column; 10] = [
-    ("PID", 8, 0),
+    ("PID", 7, 0),
     ("COMMAND", 15, 3),
     ("DEVICE", 12, 2),
     ("QPS", 7, 4),
     ("MRS", 6, 7),
     ("CQS", 6, 8),
     ("CONNS", 6, 6),
-    ("TX/S", 8, 1),
-    ("RX/S", 8, 1),
-    ("AGAIN/S", 8, 5),
+    ("TX", 9, 1),
+    ("RX", 9, 1),
+    ("AGAIN", 8, 5),
 ];
 
 const COLUMNS: [Column; 14] = [
-    ("PID", 8, 3),
+    ("PID", 7, 3),
     ("DEVICE", 10, 6),
     ("QPN", 8, 0),
     ("TYPE", 4, 7),
@@ -37,8 +44,8 @@ const COLUMNS: [Column; 14] = [
     ("PEER QPN", 8, 11),
     ("SENDS", 6, 9),
     ("FLIGHT", 7, 8),
-    ("TX/S", 8, 1),
-    ("RX/S", 8, 1),
+    ("TX", 9, 1),
+    ("RX", 9, 1),
     ("AGAIN", 7, 5),
     ("RNR", 5, 10),
 ];
@@ -60,6 +67,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
     frame.render_widget(Paragraph::new(notes_of(model)), note);
     match model.mode {
         Mode::Details => draw_details(frame, model, below),
+        Mode::Table | Mode::Filter if model.sampled && model.devices.is_empty() => {
+            frame.render_widget(Paragraph::new(NO_PROCESSES).wrap(Wrap { trim: false }), below);
+        }
         Mode::Table | Mode::Filter => draw_rows(frame, model, below),
     }
     frame.render_widget(Paragraph::new(footline(model)), foot);
@@ -126,9 +136,9 @@ fn device_cells(row: &DeviceRow) -> Vec<Cell<'static>> {
         count("memory_keys"),
         count("completion_queues"),
         count("connections"),
-        Cell::from(amount(row.rates.tx_bytes)),
-        Cell::from(amount(row.rates.rx_bytes)),
-        Cell::from(amount(row.rates.retransmitted)),
+        Cell::from(amount(row.rates.tx_bytes, "B/s")),
+        Cell::from(amount(row.rates.rx_bytes, "B/s")),
+        Cell::from(amount(row.rates.retransmitted, "/s")),
     ]
 }
 
@@ -150,26 +160,22 @@ fn draw_rows(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
 }
 
 fn cells(row: &Row) -> Vec<Cell<'static>> {
-    let text = |name: &str| Cell::from(dash(row.record.text(name).to_owned()));
-    let number = |name: &str| {
-        let number = row.record.get(name).map(ToString::to_string);
-        Cell::from(dash(number.unwrap_or_default()))
-    };
+    let field = |name: &str| Cell::from(cell(&row.record, name));
     vec![
         Cell::from(row.pid.to_string()),
-        text("device"),
-        number("qpn"),
-        text("service"),
-        text("state"),
-        text("road"),
-        text("peer"),
-        number("peer_qpn"),
-        number("send_requests"),
-        Cell::from(amount(row.record.number("in_flight_bytes") as f64)),
-        Cell::from(amount(row.rates.tx_bytes)),
-        Cell::from(amount(row.rates.rx_bytes)),
-        number("retransmitted_packets"),
-        number("rnr_naks_received"),
+        field("device"),
+        field("qpn"),
+        field("service"),
+        field("state"),
+        field("road"),
+        field("peer"),
+        field("peer_qpn"),
+        field("send_requests"),
+        Cell::from(amount(row.record.number("in_flight_bytes") as f64, "B")),
+        Cell::from(amount(row.rates.tx_bytes, "B/s")),
+        Cell::from(amount(row.rates.rx_bytes, "B/s")),
+        field("retransmitted_packets"),
+        field("rnr_naks_received"),
     ]
 }
 
@@ -179,7 +185,10 @@ fn table<'a>(
     columns: &[Column],
     width: u16,
 ) -> Table<'a> {
-    let shown = fitting(columns, width);
+    let ranked = columns
+        .iter()
+        .map(|(_, width, rank)| (usize::from(*width), *rank));
+    let shown = output::fitting(&ranked.collect::<Vec<_>>(), 1, usize::from(width));
     let widths = shown.iter().map(|place| Constraint::Length(columns[*place].1));
     let header = shown.iter().map(|place| Cell::from(columns[*place].0));
     let rows = rows.into_iter().map(|(mut cells, style)| {
@@ -191,21 +200,6 @@ fn table<'a>(
         .column_spacing(1)
 }
 
-/// Which columns there is room for, from left to right.
-fn fitting(columns: &[Column], width: u16) -> Vec<usize> {
-    let mut by_worth: Vec<usize> = (0..columns.len()).collect();
-    by_worth.sort_by_key(|place| columns[*place].2);
-    let mut left = width + 1;
-    by_worth.retain(|place| {
-        let needed = columns[*place].1 + 1;
-        let fits = needed <= left;
-        left -= if fits { needed } else { 0 };
-        fits
-    });
-    by_worth.sort_unstable();
-    by_worth
-}
-
 fn draw_details(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let Some(row) = model.selected_row() else {
         frame.render_widget(Paragraph::new("it is gone"), area);
@@ -213,7 +207,7 @@ fn draw_details(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     };
     let title = format!(
         "queue pair {} of {} ({})",
-        row.record.number("qpn"),
+        units::queue_pair_number(row.record.number("qpn")),
         row.pid,
         row.command
     );
@@ -224,14 +218,14 @@ fn draw_details(frame: &mut Frame<'_>, model: &Model, area: Rect) {
         retransmitted,
     } = row.rates;
     let rates = [
-        ("tx_bytes_per_second", tx_bytes),
-        ("rx_bytes_per_second", rx_bytes),
-        ("packets_per_second", packets),
-        ("sent_again_per_second", retransmitted),
+        ("tx_bytes_per_second", tx_bytes, "B/s"),
+        ("rx_bytes_per_second", rx_bytes, "B/s"),
+        ("packets_per_second", packets, "/s"),
+        ("sent_again_per_second", retransmitted, "/s"),
     ];
-    let rates = rates.map(|(name, rate)| (name.to_owned(), amount(rate)));
+    let rates = rates.map(|(name, rate, unit)| (name.to_owned(), amount(rate, unit)));
     let fields = row.record.fields();
-    let fields = fields.map(|(name, value)| (name.to_owned(), dash(value.to_string())));
+    let fields = fields.map(|(name, _)| (name.to_owned(), cell(&row.record, name)));
     let fields: Vec<_> = fields.chain(rates).collect();
     // As many columns as the screen needs for all of them, each as wide as it must be.
     let height = usize::from(area.height.saturating_sub(1)).max(1);
@@ -272,19 +266,16 @@ impl<'a> DetailsColumn<'a> {
     }
 }
 
-fn dash(text: String) -> String {
-    if text.is_empty() { "-".to_owned() } else { text }
-}
-
-/// A number with three digits or so and a letter for its size: powers of ten, as network rates are given.
-fn amount(number: f64) -> String {
+/// A number with three digits or so, a letter for its size and its unit: powers of ten, as network rates are given.
+fn amount(number: f64, unit: &str) -> String {
     let (scaled, letter) = match number {
-        ..1e3 => return format!("{number:.0}"),
-        1e3..1e6 => (number / 1e3, 'k'),
-        1e6..1e9 => (number / 1e6, 'M'),
+        // The bounds are those of what is shown: 999.96 k would be 1000.0 k.
+        ..999.5 => return format!("{number:.0}{unit}"),
+        ..999.95e3 => (number / 1e3, 'k'),
+        ..999.95e6 => (number / 1e6, 'M'),
         _ => (number / 1e9, 'G'),
     };
-    format!("{scaled:.1}{letter}")
+    format!("{scaled:.1}{letter}{unit}")
 }
 
 #[cfg(test)]
@@ -320,26 +311,26 @@ mod tests {
             &[line(17, "RTS", 2_500_000), line(18, "ERR", 0)],
         ));
         let expected = [
-            "nonic top: 1 process, 2 queue pairs, by rate",
-            "PID      COMMAND         DEVICE       QPS     MRS    CQS    CONNS  TX/S     RX/S     AGAIN/S",
-            "7        ib_write_bw     roce_lo      2       3      0      0      0        0        0",
+            "nonic top: 1 process, 2 queue pairs, by pid",
+            "PID     COMMAND         DEVICE       QPS     MRS    CQS    CONNS  TX        RX        AGAIN",
+            "7       ib_write_bw     roce_lo      2       3      0      0      0B/s      0B/s      0/s",
             "",
-            "PID      DEVICE     QPN      TYPE STATE ROAD   PEER                   PEER QPN SENDS  FLIGHT  TX/S     RX/S     AGAIN   RNR",
-            "7        roce_lo    17       rc   RTS   lane   127.0.0.1              18       3      4.1k    2.5M     0        2       1",
-            "7        roce_lo    18       rc   ERR   lane   127.0.0.1              19       4      4.1k    0        0        2       1",
+            "PID     DEVICE     QPN      TYPE STATE ROAD   PEER                   PEER QPN SENDS  FLIGHT  TX        RX        AGAIN   RNR",
+            "7       roce_lo    0x000011 rc   RTS   lane   127.0.0.1              0x000012 3      4.1kB   2.5MB/s   0B/s      2       1",
+            "7       roce_lo    0x000012 rc   ERR   lane   127.0.0.1              0x000013 4      4.1kB   0B/s      0B/s      2       1",
             "",
             "arrows move, Enter details, s sort, r reverse, / filter, q quit",
         ];
         assert_eq!(screen(&mut model, 140, 9), expected);
         // Where there is less room there are fewer columns, and none is cut.
         let narrow = [
-            "nonic top: 1 process, 2 queue pairs, by rate",
-            "PID      COMMAND         DEVICE       QPS     CONNS  TX/S     RX/S     AGAIN/S",
-            "7        ib_write_bw     roce_lo      2       0      0        0        0",
+            "nonic top: 1 process, 2 queue pairs, by pid",
+            "PID     COMMAND         DEVICE       QPS     CONNS  TX        RX        AGAIN",
+            "7       ib_write_bw     roce_lo      2       0      0B/s      0B/s      0/s",
             "",
-            "PID      QPN      STATE ROAD   PEER                   TX/S     RX/S     AGAIN",
-            "7        17       RTS   lane   127.0.0.1              2.5M     0        2",
-            "7        18       ERR   lane   127.0.0.1              0        0        2",
+            "PID     QPN      STATE ROAD   PEER                   TX        RX        AGAIN",
+            "7       0x000011 RTS   lane   127.0.0.1              2.5MB/s   0B/s      2",
+            "7       0x000012 ERR   lane   127.0.0.1              0B/s      0B/s      2",
             "",
             "arrows move, Enter details, s sort, r reverse, / filter, q quit",
         ];
@@ -353,13 +344,32 @@ mod tests {
         model.act(Action::Enter);
         let screen = screen(&mut model, 140, 24).join("\n");
         for expected in [
-            "queue pair 17 of 7 (ib_write_bw)",
+            "queue pair 0x000011 of 7 (ib_write_bw)",
             "peer_qpn ",
             "rnr_naks_received ",
             "Esc back",
         ] {
             assert!(screen.contains(expected), "{expected} in\n{screen}");
         }
+    }
+
+    #[test]
+    fn without_processes_there_is_a_hint() {
+        let mut model = Model::default();
+        let mut empty = sample(Instant::now(), 7, &[]);
+        empty.devices.answers.clear();
+        empty.queue_pairs.clear();
+        model.update(empty);
+        let screen = screen(&mut model, 80, 10).join("\n");
+        assert!(screen.contains("nonic run -- COMMAND"), "{screen}");
+    }
+
+    #[test]
+    fn rates_fit_their_columns_with_their_units() {
+        for rate in [0.0, 999.6, 999_960.0, 999_960_000.0, 99_940_000_000.0] {
+            assert!(amount(rate, "B/s").len() <= 9, "{}", amount(rate, "B/s"));
+        }
+        assert_eq!(amount(929_100_000.0, "B/s"), "929.1MB/s");
     }
 
     #[test]

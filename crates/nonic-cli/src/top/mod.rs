@@ -5,6 +5,7 @@
 //! tested without one.
 
 mod draw;
+mod json;
 mod model;
 mod sampler;
 
@@ -23,7 +24,7 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// Watch your processes live: devices, queue pairs, rates, retries
 ///
 /// Keys: arrows and Page Up/Down move, Enter shows all of one queue pair, s changes what is sorted by, r reverses it, / filters, q
-/// leaves. For scripts there is `nonic show`.
+/// leaves. With --json, prints an object each interval, with a number of bytes and packets per second for each device and queue pair.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only this process
@@ -32,12 +33,18 @@ pub(crate) struct Arguments {
     /// Ask the processes this often
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     interval: Duration,
+    /// With --json: end after so many objects
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
+    if json {
+        return json::print(arguments);
+    }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!(
-            "`nonic top` draws on a terminal, and this is none; `nonic show qp` prints the same once, with --json for scripts"
+            "`nonic top` draws on a terminal, and this is none; `nonic top --json` prints an object each second, `nonic show qp` a table once"
         );
     }
     let sampler = Sampler::start(arguments.pid, arguments.interval)?;

@@ -1,6 +1,7 @@
 //! What is on the screen, without a terminal: rows with rates, in order, filtered, and which one is selected.
 
 use crate::inspect::{Gathered, command_of};
+use crate::units;
 use nonic::inspect::{Answer, Record};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -49,15 +50,15 @@ pub(super) struct DeviceRow {
     pub(super) rates: Rates,
 }
 
-/// What rows are sorted by.
+/// What rows are sorted by: at first by what does not change, so that no row moves while somebody looks at it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) enum Sort {
     #[default]
+    Pid,
     Rate,
     Outstanding,
     InFlight,
     Retransmitted,
-    Pid,
     Qpn,
     State,
     Peer,
@@ -65,11 +66,11 @@ pub(super) enum Sort {
 
 impl Sort {
     const ALL: [Sort; 8] = [
+        Sort::Pid,
         Sort::Rate,
         Sort::Outstanding,
         Sort::InFlight,
         Sort::Retransmitted,
-        Sort::Pid,
         Sort::Qpn,
         Sort::State,
         Sort::Peer,
@@ -340,6 +341,11 @@ impl Model {
         self.visible.get(self.selected).map(|place| &self.rows[*place])
     }
 
+    /// All rows, whatever is filtered.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
     /// How many rows there are, and how many pass the filter.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.rows.len(), self.visible.len())
@@ -374,7 +380,7 @@ impl Row {
         has(&self.command)
             || texts.into_iter().any(has)
             || has(&self.pid.to_string())
-            || has(&self.record.number("qpn").to_string())
+            || has(&units::queue_pair_number(self.record.number("qpn")))
     }
 }
 
@@ -439,6 +445,7 @@ pub(super) mod tests {
         let began = Instant::now();
         model.update(sample(began, 7, &[line(1, "RTS", 1000), line(2, "RTS", 0)]));
         assert_eq!(model.selected_row().map(|row| row.rates), Some(Rates::default()));
+        model.sort = Sort::Rate;
         let later = began + Duration::from_secs(2);
         model.update(sample(later, 7, &[line(1, "RTS", 5000), line(2, "RTS", 8000)]));
         let (rows, _) = model.window(10);
@@ -458,10 +465,43 @@ pub(super) mod tests {
         model.update(sample(began, 7, &[line(1, "RTS", 0), line(2, "RTS", 0)]));
         model.act(Action::Move(1));
         assert_eq!(model.selected_row().map(|row| row.record.number("qpn")), Some(2));
+        model.act(Action::NextSort);
         let later = began + Duration::from_secs(1);
         model.update(sample(later, 7, &[line(1, "RTS", 0), line(2, "RTS", 99)]));
         assert_eq!(shown(&mut model, 10), [2, 1]);
         assert_eq!(model.selected_row().map(|row| row.record.number("qpn")), Some(2));
+    }
+
+    #[test]
+    fn rows_keep_their_places_while_rates_change() {
+        let mut model = Model::default();
+        let began = Instant::now();
+        for (second, sent) in [(0, [0, 0, 0]), (1, [1, 900, 50]), (2, [2000, 901, 51])] {
+            let lines: Vec<String> = (1..)
+                .zip(sent)
+                .map(|(qpn, sent)| line(qpn, "RTS", sent))
+                .collect();
+            model.update(sample(began + Duration::from_secs(second), 7, &lines));
+            assert_eq!(shown(&mut model, 10), [1, 2, 3]);
+        }
+        model.act(Action::NextSort);
+        assert_eq!(shown(&mut model, 10), [1, 2, 3], "by rate: 1999, 1 and 1");
+        assert_eq!(model.sort.name(), "rate");
+    }
+
+    #[test]
+    fn queue_pairs_are_filtered_by_their_number_as_it_is_shown() {
+        let mut model = Model::default();
+        model.update(sample(
+            Instant::now(),
+            7,
+            &[line(17, "RTS", 0), line(255, "RTS", 0)],
+        ));
+        model.act(Action::Filter);
+        for letter in "0x0000ff".chars() {
+            model.act(Action::Type(letter));
+        }
+        assert_eq!(shown(&mut model, 10), [255]);
     }
 
     #[test]

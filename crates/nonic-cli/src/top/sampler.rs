@@ -50,6 +50,11 @@ impl Sampler {
         })
     }
 
+    /// The next sample.
+    pub(super) fn wait(&self) -> Result<Sample> {
+        self.samples.recv().context("the thread that asks has ended")?
+    }
+
     /// What has come since the last time.
     pub(super) fn take(&self) -> impl Iterator<Item = Result<Sample>> {
         self.samples.try_iter()

@@ -187,7 +187,7 @@ pub(super) static ALL: [Topic; 22] = [
         number: None,
         meaning: "the port is in use",
         causes: &["another process listens on the address and port"],
-        steps: &["stop it (`nonic show` lists listeners), or use another port"],
+        steps: &["stop it (`nonic show connection` lists listeners), or use another port"],
     },
     Topic {
         kind: Kind::Errno,

@@ -1,13 +1,20 @@
-//! Everything that can be looked up by name or number: completion statuses, asynchronous events, events of the connection
-//! manager, reasons for which connections are refused, and what the errno of each verb means. `nonic explain` prints it, and explanations fall back on it.
+//! Everything that can be looked up by name, number or printed text: completion statuses, asynchronous events, events of the connection
+//! manager, reasons for which connections are refused, errnos and what each verb means by them, states of ports and types of devices.
+//! `nonic explain` prints it, and explanations fall back on it.
 //!
 //! General words only: what is known of one failure is in [`Explanation`](crate::Explanation).
 
 mod cm_events;
+mod errno_numbers;
 mod errnos;
 mod events;
+mod find;
 mod rejections;
+mod states;
 mod statuses;
+pub mod texts;
+
+pub use find::{bare, bare_word, find};
 
 use crate::verbs::work::Status;
 
@@ -22,8 +29,12 @@ pub enum Kind {
     CmEvent,
     /// Why a connection was refused: the reason in a REJ, `rdma_cm_event.status` of `RDMA_CM_EVENT_REJECTED`.
     Rejection,
-    /// What a verb answers.
+    /// An errno, or what a verb means by it.
     Errno,
+    /// The state of a port: `ibv_port_state`.
+    PortState,
+    /// What a device is: `ibv_node_type`.
+    NodeType,
 }
 
 /// A topic.
@@ -31,7 +42,7 @@ pub enum Kind {
 pub struct Topic {
     /// What it is about.
     pub kind: Kind,
-    /// Its name in C; for the errno of a verb, `verb: errno`.
+    /// Its name in C; for what a verb means by an errno, `verb: errno`.
     pub name: &'static str,
     /// Its number, if it has one.
     pub number: Option<u32>,
@@ -74,7 +85,10 @@ pub fn all() -> impl Iterator<Item = &'static Topic> {
         .chain(&events::ALL)
         .chain(&cm_events::ALL)
         .chain(&rejections::ALL)
+        .chain(errno_numbers::ALL.iter().map(|errno| &errno.topic))
         .chain(&errnos::ALL)
+        .chain(&states::PORTS)
+        .chain(&states::NODES)
 }
 
 /// The topic of a status.
@@ -89,50 +103,6 @@ pub fn of_rejection(reason: u16) -> Option<&'static Topic> {
     rejections::ALL
         .iter()
         .find(|topic| topic.number == Some(u32::from(reason)))
-}
-
-/// What names in C begin with; they are found without it.
-const PREFIXES: [&str; 4] = ["ibv_wc_", "ibv_event_", "rdma_cm_event_", "ib_cm_rej_"];
-
-/// Those that a word names: a name in C in any case, with or without what it begins with, or a part of one; or a number, decimal or with
-/// `0x` (of a status first, then of others).
-pub fn find(word: &str) -> Vec<&'static Topic> {
-    if let Some(number) = number(word) {
-        return all().filter(|topic| topic.number == Some(number)).collect();
-    }
-    let word = plain(word);
-    let is_whole = |topic: &&Topic| plain(topic.name) == word || bare(topic) == bare_name(&word);
-    let whole: Vec<_> = all().filter(is_whole).collect();
-    if !whole.is_empty() {
-        return whole;
-    }
-    all().filter(|topic| plain(topic.name).contains(&word)).collect()
-}
-
-/// The name of a topic in small letters, without what all names of its kind begin with: what a misspelt word is compared with.
-pub fn bare(topic: &Topic) -> String {
-    bare_name(&plain(topic.name)).to_owned()
-}
-
-/// The same of any word.
-pub fn bare_word(word: &str) -> String {
-    bare_name(&plain(word)).to_owned()
-}
-
-fn bare_name(name: &str) -> &str {
-    let without = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
-    without.unwrap_or(name)
-}
-
-fn plain(text: &str) -> String {
-    text.trim().to_lowercase().replace(['-', ' '], "_")
-}
-
-fn number(word: &str) -> Option<u32> {
-    match word.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => word.parse().ok(),
-    }
 }
 
 #[cfg(test)]
@@ -213,6 +183,7 @@ mod tests {
         assert_eq!(names("unreachable"), ["RDMA_CM_EVENT_UNREACHABLE"]);
         assert_eq!(names("Rdma_Cm_Event-Rejected"), ["RDMA_CM_EVENT_REJECTED"]);
         assert_eq!(names("cq_err"), ["IBV_EVENT_CQ_ERR"]);
+        assert_eq!(names("down"), ["IBV_PORT_DOWN"]);
         assert_eq!(names("0x7"), names("7"));
         assert!(names("7").contains(&"RDMA_CM_EVENT_UNREACHABLE"));
     }
