@@ -90,7 +90,10 @@ fn the_connection_over_which_two_sides_agree_is_left_out_unless_asked_for() {
         // Connecting, two pings there and back with their acknowledgements, and disconnecting; what is sent twice on a busy machine is
         // among them.
         assert!(few < 30 && few < all, "{wire}: {few} of {all}\n{drawn}");
-        assert!(drawn.contains("of the control connection are left out; --all shows them."), "{drawn}");
+        assert!(
+            drawn.contains("of the control connection are left out; --all shows them."),
+            "{drawn}"
+        );
         assert!(!everything.contains("control connection"), "{everything}");
         let told = text(&nonic(&["draw", path, "--json", "--limit", "0"], &[]));
         let told: Value = serde_json::from_str(&told).expect("JSON");

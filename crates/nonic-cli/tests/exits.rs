@@ -1,12 +1,10 @@
 //! How commands end: after Ctrl-C with a summary, for a program that is not there with the code that shells have for it.
 
-mod support;
-
+use crate::support::{DEADLINE, Place};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::{DEADLINE, Place};
 
 /// A command in a process group of its own, to which Ctrl-C of a terminal goes.
 fn start(arguments: &[&str]) -> Child {
@@ -70,7 +68,7 @@ fn a_ping_whose_pause_is_long_ends_at_once() {
     let pid = child.id().to_string();
     let deadline = Instant::now() + DEADLINE;
     let has_pinged = || {
-        let outcome = support::run(&Place::here(), &["show", "qp", "--json", "--pid", &pid]);
+        let outcome = crate::support::run(&Place::here(), &["show", "qp", "--json", "--pid", &pid]);
         outcome.success
             && outcome.json()["qp"]
                 .as_array()

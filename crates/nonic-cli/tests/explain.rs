@@ -1,11 +1,9 @@
 //! `nonic explain` knows what programs print: every text of the C libraries, every errno that they return, numbers, and whole lines.
 
-mod support;
-
+use crate::support::{Place, run};
 use nonic::explain::topics::{self, Kind, Topic, texts};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use support::{Place, run};
 
 /// What is said, by people's and scripts' output.
 fn explained(words: &[&str]) -> (String, Vec<String>) {

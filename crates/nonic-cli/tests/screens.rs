@@ -1,9 +1,7 @@
 //! What people see of running processes: as wide as their terminal, queue pairs as everybody writes them, plurals, and what scripts get.
 
-mod support;
-
+use crate::support::{Outcome, Place, run};
 use nonic::{Device, QueuePair, Rc};
-use support::{Outcome, Place, run};
 
 /// A device of this process with two connected queue pairs.
 fn connected() -> (Device, [QueuePair<Rc>; 2]) {

@@ -426,9 +426,9 @@ mod tests {
 
     #[test]
     fn amounts_are_short() {
-        let amounts = [(0.0, "0"), (999.0, "999"), (1500.0, "1.5k"), (2.5e9, "2.5G")];
+        let amounts = [(0.0, "0B"), (999.0, "999B"), (1500.0, "1.5kB"), (2.5e9, "2.5GB")];
         for (number, text) in amounts {
-            assert_eq!(amount(number), text);
+            assert_eq!(amount(number, "B"), text);
         }
     }
 }
