@@ -4,11 +4,10 @@ use crate::support::pair::{Running, port, until_served};
 use crate::support::{Libraries, missing, succeeded};
 
 /// A service with this backlog, and so many clients at once beside so many silent peers, three times.
-fn all_are_served(wire: &'static str, which: u32, backlog: &str, silent: &str, clients: &str) {
+fn all_are_served(libraries: &Libraries, which: u32, backlog: &str, silent: &str, clients: &str) {
     if missing("/usr/include/rdma/rdma_cma.h") {
         return;
     }
-    let libraries = Libraries::for_wire(wire);
     let program = libraries.compile("backlog", &["-lrdmacm", "-libverbs"]);
     let program = program.to_str().expect("a name");
     let port = port(which);
@@ -21,14 +20,16 @@ fn all_are_served(wire: &'static str, which: u32, backlog: &str, silent: &str, c
 
 #[test]
 fn sixteen_clients_at_once_are_served_with_a_backlog_of_three() {
-    all_are_served("iwarp", 0, "3", "0", "16");
-    all_are_served("roce", 1, "3", "0", "16");
+    for (which, wire) in [(0, "iwarp"), (1, "roce")] {
+        all_are_served(&Libraries::for_wire(wire), which, "3", "0", "16");
+    }
 }
 
 #[test]
 fn silent_peers_are_in_nobodys_way() {
-    all_are_served("iwarp", 2, "3", "3", "4");
-    all_are_served("iwarp", 3, "128", "500", "4");
+    let libraries = Libraries::for_wire("iwarp");
+    all_are_served(&libraries, 2, "3", "3", "4");
+    all_are_served(&libraries, 3, "128", "500", "4");
 }
 
 #[test]
