@@ -4,27 +4,26 @@ use super::outcome::succeeded;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The static libraries of these packages, built as this test was.
+/// The static libraries of these packages. They are built with the features that all tests of the workspace are built with: CI,
+/// which builds all of them, then has them already.
 #[allow(dead_code, reason = "each test uses what it needs")]
 pub(crate) fn archives(packages: &[&str]) -> Vec<PathBuf> {
-    let messages = build(packages);
+    let messages = build(&["--workspace", "--all-features", "--lib"]);
     let archive = |package: &&str| artifact(&messages, &format!("lib{}.a", package.replace('-', "_")));
     packages.iter().map(archive).collect()
 }
 
-/// The file of this name that a package is built to, built as this test was.
+/// The file of this name that a package is built to, with the features it is shipped with: a library in front of the C library must
+/// not bring an engine along.
 #[allow(dead_code, reason = "each test uses what it needs")]
 pub(crate) fn file_of(package: &str, name: &str) -> PathBuf {
-    artifact(&build(&[package]), name)
+    artifact(&build(&["--package", package]), name)
 }
 
-/// Builds packages. Answers cargo's messages.
-fn build(packages: &[&str]) -> String {
+/// Builds what these arguments choose, in the profile of this test. Answers cargo's messages.
+fn build(what: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--message-format", "json"]);
-    for package in packages {
-        cargo.args(["--package", package]);
-    }
+    cargo.args(["build", "--message-format", "json"]).args(what);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
