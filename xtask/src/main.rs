@@ -22,6 +22,7 @@ mod package;
 mod programs;
 mod quick;
 mod soak;
+mod suites;
 mod symbols;
 #[cfg(test)]
 mod test_files;
@@ -70,6 +71,8 @@ enum Chore {
     Quick(quick::Options),
     /// Do one thing for a long time and count what fails.
     Soak(soak::Options),
+    /// Run perftest and rdma-core's own tests as Debian 12, 13 and testing ship them.
+    Suites(suites::Options),
     /// List the symbols of rdma-core's libraries, as Debian 12, 13 and testing ship them.
     Symbols(symbols::Options),
     /// Run rdma-core's examples, perftest and qperf on our library.
@@ -97,6 +100,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Programs(options) => programs::run(&options),
         Chore::Quick(options) => quick::run(&options),
         Chore::Soak(options) => soak::run(&options),
+        Chore::Suites(options) => suites::run(&options),
         Chore::Symbols(options) => symbols::run(&options),
         Chore::Tools(options) => tools::run(&options),
         Chore::BareLoop(side) => bench::bare::run(&side),
