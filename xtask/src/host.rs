@@ -264,6 +264,21 @@ pub(crate) fn install(wanted: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command that must succeed, for what it prints.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let found = command
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(
+        found.status.success(),
+        "{command:?} failed ({}):\n{}{}",
+        found.status,
+        String::from_utf8_lossy(&found.stdout),
+        String::from_utf8_lossy(&found.stderr)
+    );
+    Ok(String::from_utf8_lossy(&found.stdout).into_owned())
+}
+
 fn ip(arguments: &[&str]) -> Result<()> {
     let output = Command::new("ip")
         .args(arguments)

@@ -6,6 +6,7 @@ mod bench;
 mod book;
 mod confined;
 mod conformance;
+mod debian;
 mod debug_symbols;
 mod dist;
 mod host;
@@ -21,6 +22,8 @@ mod package;
 mod programs;
 mod quick;
 mod soak;
+mod suites;
+mod symbols;
 #[cfg(test)]
 mod test_files;
 mod tools;
@@ -68,6 +71,10 @@ enum Chore {
     Quick(quick::Options),
     /// Do one thing for a long time and count what fails.
     Soak(soak::Options),
+    /// Run perftest and rdma-core's own tests as Debian 12, 13 and testing ship them.
+    Suites(suites::Options),
+    /// List the symbols of rdma-core's libraries, as Debian 12, 13 and testing ship them.
+    Symbols(symbols::Options),
     /// Run rdma-core's examples, perftest and qperf on our library.
     Tools(tools::Options),
     /// One side of a loop that `bench` measures with nothing of ours in it, started by it.
@@ -93,6 +100,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Programs(options) => programs::run(&options),
         Chore::Quick(options) => quick::run(&options),
         Chore::Soak(options) => soak::run(&options),
+        Chore::Suites(options) => suites::run(&options),
+        Chore::Symbols(options) => symbols::run(&options),
         Chore::Tools(options) => tools::run(&options),
         Chore::BareLoop(side) => bench::bare::run(&side),
     }

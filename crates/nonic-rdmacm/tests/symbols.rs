@@ -1,15 +1,27 @@
-//! The library exports what the system's does, at the same versions, and nothing else but what newer ones do.
+//! The library exports what rdma-core's releases do, at the same versions, and nothing else.
 
-use crate::support::{Libraries, missing, succeeded};
-use std::collections::BTreeSet;
+use crate::support::symbols::{Symbols, exported, listed};
+use crate::support::{Libraries, missing};
 use std::path::Path;
 use std::process::Command;
 
-/// Versions that the installed library may be too old to have.
-const NEWER: [&str; 2] = ["@RDMACM_1.4", "@RDMACM_1.5"];
-
 #[test]
-fn the_symbols_are_those_of_rdma_core() {
+fn the_symbols_are_those_of_rdma_cores_releases() {
+    let ours = exported(&Libraries::build().rdmacm());
+    let mut known = Symbols::new();
+    for (release, theirs) in listed("exported_librdmacm.txt") {
+        assert!(theirs.len() > 60, "{release} has symbols: {theirs:?}");
+        let lost: Vec<&String> = theirs.difference(&ours).collect();
+        assert!(lost.is_empty(), "of {release}, not exported: {lost:#?}");
+        known.extend(theirs);
+    }
+    let added: Vec<&String> = ours.difference(&known).collect();
+    assert!(added.is_empty(), "of no release: {added:#?}");
+}
+
+/// The system's library may be of a release that is not listed.
+#[test]
+fn every_symbol_of_the_installed_library_is_exported_at_its_version() {
     let output = Command::new("cc")
         .arg("-print-file-name=librdmacm.so.1")
         .output()
@@ -18,27 +30,9 @@ fn the_symbols_are_those_of_rdma_core() {
     if missing(&system) {
         return;
     }
-    let libraries = Libraries::build();
-    let (ours, theirs) = (symbols(&libraries.rdmacm()), symbols(Path::new(&system)));
+    let ours = exported(&Libraries::build().rdmacm());
+    let theirs = exported(Path::new(&system));
     assert!(theirs.len() > 60, "the system's library has symbols: {theirs:?}");
     let lost: Vec<&String> = theirs.difference(&ours).collect();
     assert!(lost.is_empty(), "not exported: {lost:#?}");
-    let newer = |symbol: &&String| NEWER.iter().any(|node| symbol.ends_with(node));
-    let added: Vec<&String> = ours.difference(&theirs).filter(|symbol| !newer(symbol)).collect();
-    assert!(added.is_empty(), "not of rdma-core: {added:#?}");
-}
-
-/// The defined dynamic symbols, `name@VERSION`.
-fn symbols(library: &Path) -> BTreeSet<String> {
-    let output = Command::new("nm")
-        .args(["-D", "--defined-only", "--with-symbol-versions"])
-        .arg(library)
-        .output()
-        .expect("nm runs");
-    succeeded(&output, "nm")
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(2))
-        .filter(|symbol| !symbol.starts_with("RDMACM_"))
-        .map(|symbol| symbol.replace("@@", "@"))
-        .collect()
 }

@@ -10,6 +10,7 @@ whole process down, and starts us again for the rest. PATTERN is a part of the n
 
 import faulthandler
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -82,6 +83,8 @@ def main():
     folder, path, pattern = sys.argv[1:4]
     sys.argv[1:] = sys.argv[4:]
     faulthandler.enable()
+    # What the tests were written for: they give processes what cannot be sent to one. Since Python 3.14 it is not the default.
+    multiprocessing.set_start_method('fork')
     sys.path.insert(0, folder)
     from args_parser import parser
     parser.parse_args()

@@ -8,13 +8,14 @@
 //!   the first step: their `ibv_get_device_list` answers NULL with `ENOSYS`. The names must exist nevertheless:
 //!   some loaders and old libraries ask for them.
 //! * **Private nodes** other than 34: the same names as at 34 ([`crate::private`]) for provider libraries of other
-//!   releases of rdma-core, and the few that came or went.
+//!   releases of rdma-core, and the few that are gone since.
 //!
 //! It refuses to emulate the old structures.
 
 use crate::private::{
     answers_errno, answers_minus_one, answers_null, ibv_query_gid_type, ignores, names_that_answer_errno,
 };
+use crate::strings::ibv_wr_opcode_str;
 use libc::{c_int, c_void};
 use nonic_abi::errno;
 use std::arch::global_asm;
@@ -78,18 +79,21 @@ names! { "IBVERBS_1.0", none_implemented:
 // Drivers were registered by this name until the private nodes came.
 names! { "IBVERBS_1.1", ignores: ibv_register_driver }
 
-/// One private node: what all have, then what this release's node has besides.
+/// One private node: what all have, then what only this one has.
 macro_rules! private_node {
     ($node:literal, $register:ident: $($more:ident)*) => {
         names_that_answer_errno! { names $node, answers_errno: $($more)* }
         names! { $node, answers_minus_one: ibv_read_ibdev_sysfs_file }
         names! { $node, answers_null:
-            _verbs_init_and_alloc_context verbs_open_device __ioctl_final_num_attrs
+            _verbs_init_and_alloc_context ibv_dmabuf_heap_alloc ibv_dmabuf_heap_cc_shared_init verbs_open_device
+            __ioctl_final_num_attrs
         }
         names! { $node, ignores:
-            $register __verbs_log verbs_init_cq verbs_set_ops verbs_uninit_context
+            $register __verbs_log ibv_dmabuf_heap_destroy ibv_dmabuf_heap_free verbs_init_cq verbs_set_ops
+            verbs_uninit_context
         }
         names! { $node, ibv_query_gid_type: ibv_query_gid_type }
+        names! { $node, ibv_wr_opcode_str: ibv_wr_opcode_str }
         global_asm!(
             concat!(".pushsection .bss.", $node, ",\"aw\",@nobits"),
             concat!(".globl nonic_allow_", $node),
@@ -106,17 +110,7 @@ private_node! { "IBVERBS_PRIVATE_25", verbs_register_driver_25:
     ibv_cmd_query_device ibv_cmd_query_device_ex ibv_get_fw_ver
 }
 private_node! { "IBVERBS_PRIVATE_33", verbs_register_driver_33: ibv_cmd_query_device ibv_cmd_query_device_ex }
-private_node! { "IBVERBS_PRIVATE_57", verbs_register_driver_57: ibv_cmd_create_cq_ex2 }
-private_node! { "IBVERBS_PRIVATE_59", verbs_register_driver_59:
-    ibv_cmd_create_cq_ex2 ibv_cmd_alloc_dmah ibv_cmd_free_dmah ibv_cmd_reg_mr_ex
-}
-private_node! { "IBVERBS_PRIVATE_64", verbs_register_driver_64:
-    ibv_cmd_create_cq_ex2 ibv_cmd_alloc_dmah ibv_cmd_free_dmah ibv_cmd_reg_mr_ex ibv_cmd_export_dmabuf_fd
-    ibv_cmd_query_port_speed
-}
-private_node! { "IBVERBS_PRIVATE_65", verbs_register_driver_65:
-    ibv_cmd_create_cq_ex2 ibv_cmd_alloc_dmah ibv_cmd_free_dmah ibv_cmd_reg_mr_ex ibv_cmd_export_dmabuf_fd
-    ibv_cmd_query_port_speed ibv_cmd_create_comp_cntr ibv_cmd_destroy_comp_cntr ibv_cmd_inc_comp_cntr
-    ibv_cmd_inc_err_comp_cntr ibv_cmd_qp_attach_comp_cntr ibv_cmd_query_comp_cntr_caps ibv_cmd_read_comp_cntr
-    ibv_cmd_read_err_comp_cntr ibv_cmd_set_comp_cntr ibv_cmd_set_err_comp_cntr
-}
+private_node! { "IBVERBS_PRIVATE_57", verbs_register_driver_57: }
+private_node! { "IBVERBS_PRIVATE_59", verbs_register_driver_59: }
+private_node! { "IBVERBS_PRIVATE_64", verbs_register_driver_64: }
+private_node! { "IBVERBS_PRIVATE_65", verbs_register_driver_65: }

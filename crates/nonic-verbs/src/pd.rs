@@ -237,7 +237,11 @@ unsafe fn parent_domain(
 ) -> Result<*mut ibv_pd, Errno> {
     // SAFETY: the caller's promise.
     let (context, attr) = unsafe { (context(c_context)?, argument(attr)?) };
-    let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    // The last allows the use of memory that an encrypted guest does not protect. A device that does not need such memory
+    // uses what it always does.
+    let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+        | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+        | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     if attr.comp_mask & !known != 0 {
         return Err(libc::EINVAL);
     }

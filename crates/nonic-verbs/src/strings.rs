@@ -4,6 +4,26 @@ use libc::{c_char, c_int};
 use nonic_core::explain::topics::texts::{EVENTS, NODE_TYPES, PORT_STATES, STATUSES};
 use std::ffi::CStr;
 
+/// By the numbers of `enum ibv_wr_opcode`, which has gaps.
+const OPCODES: [&CStr; 16] = [
+    c"rdma-write",
+    c"rdma-write-with-imm",
+    c"send",
+    c"send-with-imm",
+    c"rdma-read",
+    c"atomic-cmp-and-swp",
+    c"atomic-fetch-and-add",
+    c"local-inv",
+    c"bind-mw",
+    c"send-with-inv",
+    c"tso",
+    c"driver1",
+    c"unknown",
+    c"unknown",
+    c"flush",
+    c"atomic-write",
+];
+
 fn name(table: &[&'static CStr], value: c_int) -> *const c_char {
     let index = usize::try_from(value).ok();
     let name = index.and_then(|index| table.get(index)).unwrap_or(&c"unknown");
@@ -28,6 +48,12 @@ extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
     name(&EVENTS, event)
+}
+
+/// The name of a work request's opcode. It is no API of rdma-core's, but its provider libraries import it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ibv_wr_opcode_str(opcode: c_int) -> *const c_char {
+    name(&OPCODES, opcode)
 }
 
 /// A rate's code, its multiple of 2.5 Gb/s (−1 where it is none) and its speed.
@@ -107,6 +133,7 @@ mod tests {
             assert_eq!(text(ibv_node_type_str(value)), "unknown");
             assert_eq!(text(ibv_port_state_str(value)), "unknown");
             assert_eq!(text(ibv_event_type_str(value)), "unknown");
+            assert_eq!(text(ibv_wr_opcode_str(value)), "unknown");
             assert_eq!(ibv_rate_to_mult(value), -1);
             assert_eq!(ibv_rate_to_mbps(value), -1);
             assert_eq!(mult_to_ibv_rate(value), 0);
@@ -127,6 +154,25 @@ mod tests {
         ];
         for (status, name) in expected {
             assert_eq!(text(ibv_wc_status_str(status as c_int)), name);
+        }
+    }
+
+    #[test]
+    fn opcodes_have_the_names_of_their_numbers() {
+        use nonic_abi::verbs::{IBV_WR_ATOMIC_WRITE, IBV_WR_FLUSH, IBV_WR_SEND_WITH_IMM};
+        let expected = [
+            (0, "rdma-write"),
+            (IBV_WR_SEND_WITH_IMM, "send-with-imm"),
+            (11, "driver1"),
+            (IBV_WR_FLUSH, "flush"),
+            (IBV_WR_ATOMIC_WRITE, "atomic-write"),
+        ];
+        for (opcode, name) in expected {
+            assert_eq!(text(ibv_wr_opcode_str(opcode)), name);
+        }
+        // No opcode has these numbers, and none has one above.
+        for gap in [12, 13, 16] {
+            assert_eq!(text(ibv_wr_opcode_str(gap)), "unknown");
         }
     }
 

@@ -5,7 +5,7 @@
 //! operations of its context (`verbs_context`) is absent there instead, and the inline functions of `verbs.h` answer
 //! `EOPNOTSUPP` by themselves.
 
-use crate::private::{answers_errno, answers_minus_one, answers_null, ignores};
+use crate::private::{answers_errno, answers_null, ignores};
 use libc::{c_int, c_void};
 
 /// Defines a refusing function for each name, with the reason as its documentation.
@@ -35,7 +35,6 @@ refuse! {
     ibv_read_err_comp_cntr -> c_int, answers_errno, "See `_ibv_query_comp_cntr_caps`.";
     ibv_set_comp_cntr -> c_int, answers_errno, "See `_ibv_query_comp_cntr_caps`.";
     ibv_set_err_comp_cntr -> c_int, answers_errno, "See `_ibv_query_comp_cntr_caps`.";
-    ibv_export_buf_dmabuf_fd -> c_int, answers_minus_one, "dma-bufs are made by kernel drivers.";
     ibv_copy_ah_attr_from_kern -> (), ignores, "Translates a kernel's answer; no kernel is asked.";
     ibv_copy_path_rec_from_kern -> (), ignores, "Translates a kernel's answer; no kernel is asked.";
     ibv_copy_path_rec_to_kern -> (), ignores, "Translates a kernel's answer; no kernel is asked.";

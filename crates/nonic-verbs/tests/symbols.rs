@@ -1,53 +1,113 @@
-//! Every symbol of the system's library is in ours, at the same version.
+//! Every symbol of rdma-core's library is in ours, at the same version: of the installed one, and of every release that
+//! `tests/rdma_core` lists. `cargo xtask symbols` makes these lists from Debian's packages.
 
+use crate::support::symbols::{Symbols, exported, imported, listed};
 use crate::support::{Library, missing, succeeded, system_library};
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
+use std::collections::BTreeMap;
 
-/// Symbols of the system's library that ours does not have, each with the reason.
+/// Symbols of rdma-core's libraries that ours does not have, each with the reason.
 const ABSENT: [(&str, &str); 0] = [];
 
+const EXPORTED: &str = "exported_libibverbs.txt";
+
 #[test]
-fn every_symbol_of_rdma_core_is_exported_at_its_version() {
+fn every_symbol_of_rdma_cores_releases_is_exported_at_its_version() {
+    let ours = exported(&Library::build().path());
+    for (release, theirs) in listed(EXPORTED) {
+        assert!(theirs.len() > 150, "{release} has symbols: {theirs:?}");
+        let lost = without_absent(theirs.difference(&ours));
+        assert!(lost.is_empty(), "of {release}, not exported: {lost:#?}");
+    }
+}
+
+/// What libmlx5 and its like bind to when a program is started that is linked with them.
+#[test]
+fn libraries_of_providers_of_every_release_find_all_their_symbols() {
+    let ours = exported(&Library::build().path());
+    let lists = imported();
+    assert!(
+        lists.keys().filter(|(_, library)| library == "libmlx5").count() >= 3,
+        "libmlx5 of three releases is listed: {:?}",
+        lists.keys()
+    );
+    for ((release, library), needed) in lists {
+        assert!(!needed.is_empty(), "{library} of {release} needs nothing");
+        let lost = without_absent(needed.difference(&ours));
+        assert!(lost.is_empty(), "{library} of {release} does not find {lost:#?}");
+    }
+}
+
+/// Releases of rdma-core add names to a private node without giving it a new number, and not every release is listed.
+#[test]
+fn every_private_node_has_every_private_name() {
+    let mut nodes: BTreeMap<String, Symbols> = BTreeMap::new();
+    for symbol in exported(&Library::build().path()) {
+        let (name, node) = symbol.split_once('@').expect("symbols have versions");
+        // The name by which a driver registers has its node's number.
+        if node.starts_with("IBVERBS_PRIVATE_") && !name.starts_with("verbs_register_driver_") {
+            nodes.entry(node.to_owned()).or_default().insert(name.to_owned());
+        }
+    }
+    assert!(nodes.len() >= 7, "there are seven nodes: {:?}", nodes.keys());
+    let newest: Symbols = listed(EXPORTED)
+        .into_values()
+        .flatten()
+        .filter_map(|symbol| {
+            let (name, node) = symbol.split_once('@')?;
+            let private = node.starts_with("IBVERBS_PRIVATE_") && !name.starts_with("verbs_register_driver_");
+            private.then(|| name.to_owned())
+        })
+        .collect();
+    for (node, names) in nodes {
+        let lost: Vec<&String> = newest.difference(&names).collect();
+        assert!(lost.is_empty(), "not at {node}: {lost:#?}");
+    }
+}
+
+/// The system's library may be of a release that is not listed.
+#[test]
+fn every_symbol_of_the_installed_library_is_exported_at_its_version() {
     let Some(system) = system_library("libibverbs.so.1") else {
         assert!(missing("/usr/lib/libibverbs.so.1"));
         return;
     };
-    let library = Library::build();
-    let (ours, theirs) = (symbols(&library.path()), symbols(&system));
+    let (ours, theirs) = (exported(&Library::build().path()), exported(&system));
     assert!(theirs.len() > 150, "the system's library has symbols: {theirs:?}");
-    let lost: Vec<&String> = theirs
-        .difference(&ours)
-        .filter(|symbol| !ABSENT.iter().any(|(absent, _)| absent == symbol))
-        .collect();
+    let lost = without_absent(theirs.difference(&ours));
     assert!(lost.is_empty(), "not exported: {lost:#?}");
 }
 
 #[test]
 fn nothing_else_is_exported() {
-    let library = Library::build();
-    for symbol in symbols(&library.path()) {
+    let listed = listed(EXPORTED);
+    for symbol in exported(&Library::build().path()) {
         if symbol.ends_with("@NONIC_PRIVATE_3") {
             // What librdmacm.so.1 is built on.
             assert!(symbol.starts_with("nonic_"), "{symbol} is not a name of ours");
             continue;
         }
-        assert!(symbol.contains("@IBVERBS_"), "{symbol} has no version");
-        let name = symbol.split('@').next().unwrap_or_default();
-        let prefixes = [
-            "ibv_",
-            "_ibv_",
-            "verbs_",
-            "_verbs_",
-            "__verbs_",
-            "__ioctl_",
-            "execute_ioctl",
-        ];
-        let known = prefixes.iter().any(|prefix| name.starts_with(prefix)) || name.ends_with("_ibv_rate");
+        let (name, node) = symbol.split_once('@').expect("symbols have versions");
+        assert!(
+            node.starts_with("IBVERBS_"),
+            "{symbol} is not at a node of rdma-core"
+        );
+        // Not every release is listed, and private names are at more nodes than any has.
+        let known = match node.starts_with("IBVERBS_PRIVATE_") {
+            true => PRIVATE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)),
+            false => listed.values().any(|theirs| theirs.contains(&symbol)),
+        };
         assert!(known, "{symbol} is not a name of libibverbs");
     }
 }
+
+const PRIVATE_PREFIXES: [&str; 6] = [
+    "ibv_",
+    "verbs_",
+    "_verbs_",
+    "__verbs_",
+    "__ioctl_",
+    "execute_ioctl",
+];
 
 #[test]
 fn libraries_of_providers_find_all_their_symbols() {
@@ -77,18 +137,7 @@ fn libraries_of_providers_find_all_their_symbols() {
     assert!(tested > 0 || missing("/usr/lib/libmlx5.so.1"));
 }
 
-/// The defined dynamic symbols, `name@VERSION`, whether default or not.
-fn symbols(library: &Path) -> BTreeSet<String> {
-    let output = Command::new("nm")
-        .args(["-D", "--defined-only", "--with-symbol-versions"])
-        .arg(library)
-        .output()
-        .expect("nm runs");
-    succeeded(&output, "nm")
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(2))
-        // The nodes themselves are listed too.
-        .filter(|symbol| !symbol.starts_with("IBVERBS_") && !symbol.starts_with("NONIC_"))
-        .map(|symbol| symbol.replace("@@", "@"))
-        .collect()
+fn without_absent<'a>(symbols: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+    let absent = |symbol: &String| ABSENT.iter().any(|(absent, _)| absent == symbol);
+    symbols.filter(|symbol| !absent(symbol)).collect()
 }

@@ -12,7 +12,7 @@ mod report;
 use crate::dist::{self, Dist};
 use crate::host::{RunAs, Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, bail, ensure};
-use report::{Outcome, Report, Skips};
+pub(crate) use report::{Outcome, Report, Skips};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -193,10 +193,9 @@ fn run_tests(
     arguments: &[&str],
 ) -> Result<Report> {
     let path = scratch.join(format!("{}.jsonl", topology.name));
-    let mut report = Report::default();
-    for _ in 0..CRASHES {
-        let errors = scratch.join(format!("{}.stderr", topology.name));
-        let status = sees_devices(&topology.run_as)
+    until_each_has_an_outcome(&path, || {
+        let mut command = sees_devices(&topology.run_as);
+        command
             .arg(dist.nonic())
             .args(["run", "--", PYTHON])
             .arg(given("runner.py"))
@@ -205,12 +204,22 @@ fn run_tests(
             .arg(only)
             .args(topology.arguments)
             .args(arguments)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    })
+}
+
+/// Starts the command, which runs `runner.py` and has it write to `path`, again after each test that takes it down.
+pub(crate) fn until_each_has_an_outcome(path: &Path, command: impl Fn() -> Command) -> Result<Report> {
+    let mut report = Report::default();
+    for _ in 0..CRASHES {
+        let errors = path.with_extension("stderr");
+        let status = command()
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&errors)?)
             .status()
             .context("cannot start the tests")?;
-        report = Report::read(&path)?;
+        report = Report::read(path)?;
         let last_lines = std::fs::read_to_string(&errors).unwrap_or_default();
         if status.success() {
             // Tests with two processes do not mind if one of them is killed by a signal; we do.
@@ -223,7 +232,7 @@ fn run_tests(
         let Some(test) = report.unfinished() else {
             bail!("the tests do not start ({status}): {last_lines}");
         };
-        Report::append(&path, &test, &format!("{status}\n{last_lines}"))?;
+        Report::append(path, &test, &format!("{status}\n{last_lines}"))?;
     }
     Ok(report)
 }
@@ -239,7 +248,7 @@ fn sees_devices(run_as: &RunAs<'_>) -> Command {
 }
 
 /// One of the files that belong to this chore.
-fn given(name: &str) -> PathBuf {
+pub(crate) fn given(name: &str) -> PathBuf {
     dist::workspace()
         .join("crates/nonic-verbs/conformance")
         .join(name)
@@ -282,7 +291,7 @@ fn judge(
 }
 
 /// Debian compresses the larger files of its documentation.
-fn unpack(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn unpack(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
     let entries = std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
     for entry in entries {
@@ -310,7 +319,7 @@ fn unpack(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Some tests register huge pages: a few that are free, whoever else on this machine uses how many.
-fn huge_pages() -> Sysctl {
+pub(crate) fn huge_pages() -> Sysctl {
     const WANTED: u64 = 32;
     let number = |name: &str| {
         let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");

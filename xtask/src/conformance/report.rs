@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// What became of a test.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Failed,
     Skipped,
@@ -15,7 +15,7 @@ pub(super) enum Outcome {
 
 /// What became of all of them, by name, each with the reason.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     tests: BTreeMap<String, (Option<Outcome>, String)>,
 }
 
@@ -56,13 +56,13 @@ impl Report {
         Ok(())
     }
 
-    pub(super) fn count(&self, wanted: Outcome) -> usize {
+    pub(crate) fn count(&self, wanted: Outcome) -> usize {
         let outcomes = self.tests.values();
         outcomes.filter(|(outcome, _)| *outcome == Some(wanted)).count()
     }
 
     /// A paragraph for each test that failed.
-    pub(super) fn failures(&self) -> Vec<String> {
+    pub(crate) fn failures(&self) -> Vec<String> {
         let failed = self
             .tests
             .iter()
@@ -73,7 +73,7 @@ impl Report {
     }
 
     /// A line for each test.
-    pub(super) fn lines(&self) -> String {
+    pub(crate) fn lines(&self) -> String {
         let mut lines = String::new();
         for (name, (outcome, reason)) in &self.tests {
             let reason = reason.lines().last().unwrap_or_default();
@@ -97,32 +97,27 @@ impl Report {
 
 /// The tests that are known to skip: `name  reason` per line, `#` for remarks.
 #[derive(Clone, Debug)]
-pub(super) struct Skips {
+pub(crate) struct Skips {
     reasons: BTreeMap<String, String>,
 }
 
 impl Skips {
-    pub(super) fn read(path: &Path) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut reasons = BTreeMap::new();
-        for line in text
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        {
-            let (name, reason) = line.split_once(' ').unwrap_or((line, ""));
-            ensure!(
-                !reason.trim().is_empty(),
-                "{}: {name} has no reason",
-                path.display()
-            );
-            reasons.insert(name.to_owned(), reason.trim().to_owned());
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        Ok(Self {
+            reasons: reasons(path)?,
+        })
+    }
+
+    /// What is in another list, if there is one, skips too.
+    pub(crate) fn and(mut self, path: &Path) -> Result<Self> {
+        if path.exists() {
+            self.reasons.extend(reasons(path)?);
         }
-        Ok(Self { reasons })
+        Ok(self)
     }
 
     /// Everything that is not as written: failures, unexpected skips, and skips that no longer are.
-    pub(super) fn differences(&self, report: &Report) -> Vec<String> {
+    pub(crate) fn differences(&self, report: &Report) -> Vec<String> {
         let mut found = report.failures();
         for (name, (outcome, reason)) in &report.tests {
             match (outcome, self.reasons.contains_key(name)) {
@@ -142,4 +137,23 @@ impl Skips {
         }
         found
     }
+}
+
+/// Reads a list.
+fn reasons(path: &Path) -> Result<BTreeMap<String, String>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut reasons = BTreeMap::new();
+    for line in text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        let (name, reason) = line.split_once(' ').unwrap_or((line, ""));
+        ensure!(
+            !reason.trim().is_empty(),
+            "{}: {name} has no reason",
+            path.display()
+        );
+        reasons.insert(name.to_owned(), reason.trim().to_owned());
+    }
+    Ok(reasons)
 }

@@ -4,6 +4,7 @@
 //! each package. From then on nothing is downloaded, and time is counted: from an empty system to a program that ran.
 
 use super::{Made, VERSION, output, succeed};
+use crate::debian;
 use crate::dist::workspace;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -66,13 +67,20 @@ pub(super) fn run(folder: &Path, made: &Made) -> Result<()> {
         try_with(&base, made, way, TOOLS, "ib_write_bw", |root| {
             // Whoever installed it, anyone may run it, and it must say of itself that it works.
             root.run("nobody", &format!("{} doctor", way.nonic))?;
+            root.run(
+                "nobody",
+                &format!("{} run -- ibv_devinfo | grep -q roce_lo", way.nonic),
+            )?;
             if way.name == "wheel" {
                 root.run(
                     "nobody",
                     "/opt/venv/bin/python -m nonic run -- ibv_devices | grep roce_lo",
                 )?;
             }
-            root.run("nobody", &format!("sh /check/write_bw.sh {}", way.nonic))
+            root.run(
+                "nobody",
+                &format!("sh /check/perftest.sh {} ib_write_bw", way.nonic),
+            )
         })?;
     }
     let [deb, ..] = &ways;
@@ -207,27 +215,11 @@ impl Drop for Root {
 /// The empty system, with archives of what will be installed.
 fn base(folder: &Path) -> Result<PathBuf> {
     let base = folder.join("debian-12");
-    if base.exists() {
-        return Ok(base);
-    }
-    fs::create_dir_all(folder)?;
-    let unfinished = folder.join("debian-12.unfinished");
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished)?;
-    }
-    succeed(
-        Command::new("timeout")
-            .args(["300", "mmdebstrap", "--quiet", "--variant=minbase"])
-            .args(["--skip=cleanup/apt", "--customize-hook"])
-            .arg(format!(
-                "APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get install -y -qq --no-install-recommends --download-only \
-                 {TOOLS} {MPI} {PYTHON}"
-            ))
-            .arg("bookworm")
-            .arg(&unfinished)
-            .arg("http://deb.debian.org/debian"),
-    )
-    .context("no empty Debian; is the package mmdebstrap installed?")?;
-    fs::rename(&unfinished, &base)?;
+    let download = format!(
+        "--customize-hook=APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get install -y -qq --no-install-recommends \
+         --download-only {TOOLS} {MPI} {PYTHON}"
+    );
+    let arguments = ["--variant=minbase", "--skip=cleanup/apt", &download];
+    debian::root(&base, "bookworm", &arguments)?;
     Ok(base)
 }

@@ -15,6 +15,7 @@ mod tree;
 mod wheel;
 
 use crate::dist::{self, Dist, target_directory};
+use crate::host::output;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -208,19 +209,4 @@ fn source_date() -> u64 {
 /// Runs a command that must succeed, and shows what it said if it did not.
 fn succeed(command: &mut Command) -> Result<()> {
     output(command).map(drop)
-}
-
-/// Runs a command that must succeed, for what it prints.
-fn output(command: &mut Command) -> Result<String> {
-    let found = command
-        .output()
-        .with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(
-        found.status.success(),
-        "{command:?} failed ({}):\n{}{}",
-        found.status,
-        String::from_utf8_lossy(&found.stdout),
-        String::from_utf8_lossy(&found.stderr)
-    );
-    Ok(String::from_utf8_lossy(&found.stdout).into_owned())
 }

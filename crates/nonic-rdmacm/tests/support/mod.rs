@@ -10,6 +10,8 @@ pub(crate) mod cancellation;
 pub(crate) mod link;
 #[path = "../../../nonic-abi/tests/support/outcome.rs"]
 mod outcome;
+#[path = "../../../nonic-verbs/tests/support/symbols.rs"]
+pub(crate) mod symbols;
 
 mod libraries;
 pub(crate) mod pair;

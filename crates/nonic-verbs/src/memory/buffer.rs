@@ -10,13 +10,15 @@ use nonic_abi::verbs::{ibv_mr, ibv_pd};
 
 /// What an `ibv_buf` pointer leads to. Programs only hand it back.
 pub(crate) struct Buffer {
+    /// The domain it was allocated from, which no other may register it in.
+    pd: *mut ibv_pd,
     start: *mut c_void,
     length: size_t,
 }
 
 impl Buffer {
     /// Whole pages of zeros.
-    fn new(length: size_t) -> Result<Self, Errno> {
+    fn new(pd: *mut ibv_pd, length: size_t) -> Result<Self, Errno> {
         let (read_write, private) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
@@ -25,7 +27,7 @@ impl Buffer {
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, read_write, private, -1, 0) };
         match start {
             libc::MAP_FAILED => Err(errno::last()),
-            start => Ok(Buffer { start, length }),
+            start => Ok(Buffer { pd, start, length }),
         }
     }
 
@@ -50,7 +52,7 @@ unsafe extern "C" fn ibv_alloc_buf(c_pd: *mut ibv_pd, size: size_t, buffer: *mut
     let (pd, place) = unsafe { (object::<Pd>(c_pd), argument_mut(buffer)) };
     errno::pointer(pd.and_then(|_| {
         let place = place?;
-        let new = Buffer::new(size)?;
+        let new = Buffer::new(c_pd, size)?;
         let start = new.start;
         *place = Box::into_raw(Box::new(new));
         Ok(start)
@@ -76,18 +78,29 @@ unsafe extern "C" fn ibv_reg_buf_mr(
     // SAFETY: the program passes a live buffer.
     match unsafe { argument(buffer) } {
         // SAFETY: the program passes a live domain.
-        Ok(buffer) if buffer.contains(addr, length) => unsafe { ibv_reg_mr(pd, addr, length, access) },
+        Ok(buffer) if buffer.pd == pd && buffer.contains(addr, length) => unsafe {
+            ibv_reg_mr(pd, addr, length, access)
+        },
         _ => errno::pointer(Err(libc::EINVAL)),
     }
+}
+
+/// No buffer of ours is a dma-buf: those are made by kernel drivers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut Buffer) -> c_int {
+    // SAFETY: the program passes a live buffer.
+    let buffer = unsafe { argument(buffer) };
+    errno::minus_one(buffer.and(Err(libc::ENODATA)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ptr::null_mut;
 
     #[test]
     fn a_buffer_is_pages_of_zeros_and_knows_its_end() {
-        let buffer = Buffer::new(5000).expect("memory");
+        let buffer = Buffer::new(null_mut(), 5000).expect("memory");
         assert!(buffer.start.addr().is_multiple_of(4096));
         // SAFETY: just allocated, with at least so many bytes.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.start.cast::<u8>(), 5000) };
@@ -96,6 +109,19 @@ mod tests {
         assert!(buffer.contains(at(0), 5000) && buffer.contains(at(4999), 1) && buffer.contains(at(5000), 0));
         assert!(!buffer.contains(at(1), 5000) && !buffer.contains(at(1), usize::MAX));
         assert!(!buffer.contains(buffer.start.wrapping_byte_sub(1), 1));
-        assert!(Buffer::new(0).is_err());
+        assert!(Buffer::new(null_mut(), 0).is_err());
+    }
+
+    #[test]
+    fn a_buffer_belongs_to_its_domain_and_is_no_dma_buf() {
+        let mut buffer = Buffer::new(std::ptr::dangling_mut(), 4096).expect("memory");
+        let (start, access) = (buffer.start, 0);
+        // SAFETY: the buffer is alive, and no domain is looked at before it is found to be another.
+        let region = unsafe { ibv_reg_buf_mr(null_mut(), &raw mut buffer, start, 4096, access) };
+        assert!(region.is_null());
+        assert_eq!(errno::last(), libc::EINVAL);
+        // SAFETY: the buffer is alive.
+        assert_eq!(unsafe { ibv_export_buf_dmabuf_fd(&raw mut buffer) }, -1);
+        assert_eq!(errno::last(), libc::ENODATA);
     }
 }

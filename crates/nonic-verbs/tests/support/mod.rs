@@ -9,6 +9,7 @@ pub(crate) mod outcome;
 
 pub(crate) mod build;
 pub(crate) mod cancellation;
+pub(crate) mod symbols;
 
 pub(crate) use outcome::{missing, succeeded};
 

@@ -1,8 +1,7 @@
 #!/bin/sh
-# write_bw.sh NONIC: two perftest programs of a user without privileges, on loopback.
+# perftest.sh NONIC PROGRAM: both sides of a program of perftest, of a user without privileges, on loopback.
 set -eu
-"$1" run -- ibv_devinfo | grep -q roce_lo
-"$1" run -- ib_write_bw -d roce_lo >/tmp/server 2>&1 &
+"$1" run -- "$2" -d roce_lo >/tmp/server 2>&1 &
 server=$!
 # The server listens on TCP port 18515, which is 4853 in the kernel's table.
 turns=0
@@ -12,6 +11,6 @@ until grep -q ':4853 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6; do
     [ $turns -lt 600 ] || { echo "the server does not listen"; exit 1; }
     sleep 0.05
 done
-"$1" run -- ib_write_bw -d roce_lo 127.0.0.1 >/tmp/client 2>&1 || { cat /tmp/client /tmp/server; exit 1; }
+"$1" run -- "$2" -d roce_lo 127.0.0.1 >/tmp/client 2>&1 || { cat /tmp/client /tmp/server; exit 1; }
 wait $server || { cat /tmp/server; exit 1; }
 grep -A1 '#bytes' /tmp/client
