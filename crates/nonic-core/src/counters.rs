@@ -62,7 +62,8 @@ counters! {
         rx_out_of_sequence,
         /// Requests that came after a gap and were kept until their turn came.
         rx_kept,
-        /// Requests that came after a gap and for which there was no room.
+        /// Requests that came after a gap and were not kept: for want of room, from too far away, or because another was kept under
+        /// their number.
         rx_not_kept,
         /// Datagrams and unreliable messages dropped for want of a receive, or because of a gap.
         rx_dropped,

@@ -9,6 +9,7 @@
 
 use crate::capture::Capture;
 use crate::flight::{Departure, Flight};
+use crate::forger::Forger;
 use crate::link::{Link, LinkProfile};
 use crate::schedule::Schedule;
 use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train, mix};
@@ -91,6 +92,8 @@ pub struct Fabric<T> {
     narrating: bool,
     /// What became of packets, if that is asked for.
     flights: Option<Vec<Flight>>,
+    /// Somebody who sends in the name of others.
+    forger: Option<Forger>,
 }
 
 enum Happening<T> {
@@ -144,12 +147,18 @@ impl<T> Fabric<T> {
             packets: 0,
             narrating: false,
             flights: None,
+            forger: None,
         }
     }
 
     /// Tells of every packet on standard error from now on.
     pub fn set_narrating(&mut self, narrating: bool) {
         self.narrating = narrating;
+    }
+
+    /// Has somebody send packets in the name of others from now on.
+    pub(crate) fn set_forger(&mut self, forger: Forger) {
+        self.forger = Some(forger);
     }
 
     /// Notes what becomes of every packet from now on.
@@ -377,6 +386,10 @@ impl<T> Fabric<T> {
                 congested: false,
             };
             nic.handle_datagram(now, &arrival, &train.bytes);
+            if let Some(forged) = self.forger.as_mut().and_then(|forger| forger.follow(&train)) {
+                let stride = forged.len();
+                nic.handle_datagram(now, &Arrival { stride, ..arrival }, &forged);
+            }
         }
     }
 

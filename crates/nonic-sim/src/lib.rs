@@ -35,6 +35,7 @@ mod connections;
 mod direct;
 mod fabric;
 mod flight;
+mod forger;
 mod link;
 mod messages;
 pub mod network;

@@ -232,9 +232,11 @@ impl Hosts {
             let mut process = Host::new(PEERS, index as u64 + 1, &plan, &cq);
             let (qpn, there) = (host.create_qp(), process.create_qp());
             host.connect(qpn, PEERS, there, &plan);
-            process.connect(there, HOST, qpn, &plan);
             if plan.processes[index] == Trouble::Dead {
+                // Without a peer it has nobody to tell: a process that is gone is silent.
                 process.nic.destroy_qp(there);
+            } else {
+                process.connect(there, HOST, qpn, &plan);
             }
             let remote = RemoteAddress {
                 va: 0,

@@ -42,7 +42,8 @@ impl Bth {
     pub const DEFAULT_PKEY: u16 = 0xffff;
 
     /// The bit of `resv7` that nonic has a use for. On a request: whoever sent it understands selective acknowledgements. On an
-    /// acknowledgement: it is one ([`SelectiveAck`](crate::SelectiveAck)).
+    /// acknowledgement: it is one ([`SelectiveAck`](crate::SelectiveAck)). On a NAK that says *remote operational error*: the queue
+    /// pair was destroyed. Both are sent only to those who say that they understand.
     pub const SELECTIVE: u8 = 0x40;
 
     /// Whether [`Bth::SELECTIVE`] is set.

@@ -104,6 +104,30 @@ fn who_survives_a_thousand_killed_processes_goes_on_and_keeps_nothing_of_them() 
     survive_kills(&namespace, 1000);
 }
 
+/// Its process lives, so whoever goes on sending is told: at once, not when its retries have run out.
+#[test]
+fn who_sends_to_a_queue_pair_that_was_destroyed_is_told_at_once() {
+    let Some(namespace) = namespace() else { return };
+    for settings in [&[][..], &[("NONIC_DIRECT", "off")], &[("NONIC_LANE", "off")]] {
+        let mut one = Party::start(&namespace, settings, &[]);
+        let mut other = Party::start(&namespace, settings, &[]);
+        let shelf = other.ask("expose shelf 4096");
+        for request in [format!("write qp {shelf} 4096 7"), "send qp 5000 7".to_owned()] {
+            connect(&mut one, &mut other, "qp");
+            assert_eq!(one.ask(&format!("write qp {shelf} 4096 1")), "ok", "{settings:?}");
+            other.ask("drop qp");
+            assert_eq!(one.ask(&request), "RetryExceeded", "{settings:?}");
+            one.ask("drop qp");
+        }
+        // A busy machine may be late for once; silence would make it all retries, of two requests.
+        assert!(
+            one.counter("timeouts") < 3,
+            "{settings:?}: {}",
+            one.counter("timeouts")
+        );
+    }
+}
+
 /// Two who have nothing to do with it exchange messages and WRITEs.
 fn serve_friend(survivor: &mut Party, friend: &mut Party, friendly: &str) {
     let begun = Instant::now();

@@ -27,6 +27,9 @@ pub struct CmConfig {
     /// How often a host that refuses messages is asked again before it is taken for one where nobody is left: long
     /// enough for another of its processes to take the port from one that ended.
     pub max_refused_retries: u8,
+    /// The same for requests to connect: a program that will listen may be about to start. Where others hold the port already, it
+    /// has as long (`unserved_grace`).
+    pub max_refused_requests: u8,
     /// How long to wait before each of these.
     pub refused_pause: Duration,
     /// For how long a host that refused is asked that way from the beginning: hosts refuse once in a while, not every
@@ -67,6 +70,7 @@ impl Default for CmConfig {
             unserved_grace: Duration::ZERO,
             unserved_pause: Duration::from_millis(10),
             max_refused_retries: 10,
+            max_refused_requests: 18,
             refused_pause: Duration::from_millis(50),
             refused_memory: Duration::from_secs(5),
             packet_lifetime: 14,

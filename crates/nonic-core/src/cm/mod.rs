@@ -39,7 +39,7 @@
 //!   timeout.
 //! - A REQ from a queue pair that is connected here is refused, and ends nothing: anyone at the peer's address can
 //!   send one. The peer is asked whether it still has the older connection, and that ends if it says no.
-//! - A host that refuses messages is asked for half a second more and then given up: it is there, and nobody on it. Of two refusals
+//! - A host that refuses messages is given up soon, within a second: it is there, and nobody on it. Of two refusals
 //!   or more the program is told.
 //! - Requests to disconnect go a few at a time to each address, lest they overrun its socket.
 //! - A full backlog drops requests silently: the peer repeats them, as it would a TCP SYN.

@@ -12,7 +12,8 @@ use std::net::IpAddr;
 
 impl Cm {
     /// The host at this address refuses messages, it says: nobody holds the port there. What waits for an answer from
-    /// there ends within `max_refused_retries` × `refused_pause` unless one comes; what is established goes on.
+    /// there ends within `max_refused_retries` × `refused_pause` unless one comes, requests to connect within
+    /// `max_refused_requests` × `refused_pause`; what is established goes on.
     pub fn unreachable(&mut self, now: Time, address: IpAddr) {
         self.refusing.note(now, address, self.config.refused_memory);
         for id in self.unanswered_by(address) {
@@ -40,7 +41,10 @@ impl Cm {
         if connection.held || connection.refused_retries_left.is_some() {
             return;
         }
-        connection.refused_retries_left = Some(self.config.max_refused_retries);
+        connection.refused_retries_left = Some(match connection.state {
+            CmState::ReqSent | CmState::SidrReqSent => self.config.max_refused_requests,
+            _ => self.config.max_refused_retries,
+        });
         let soon = now + self.config.refused_pause;
         let deadline = connection.deadline.map_or(soon, |at| at.min(soon));
         self.set_deadline(id, Some(deadline));

@@ -128,7 +128,9 @@ fn no_answer(events: &[Recorded], failed: &FailedRequest, moment: Moment<'_>) ->
         QpEvent::TimedOut { answered, .. } => Some(answered),
         _ => None,
     });
+    let gone = moment.iter().any(|recorded| recorded.event == QpEvent::PeerGone);
     match other {
+        _ if gone => requester::peer_gone(&request),
         Some((expected, first)) => requester::other_psn(&request, expected, first),
         None => requester::no_answer(&request, answered.unwrap_or(false)),
     }

@@ -27,6 +27,7 @@ impl fmt::Display for QpEvent {
                 write!(f, "no answer within the timeout; {retries_left} retries left")
             }
             QpEvent::PeerRefused(code) => write!(f, "the peer refused a request: {code:?}"),
+            QpEvent::PeerGone => f.write_str("the peer's queue pair was destroyed"),
             QpEvent::PeerTerminated(code) => write!(f, "the peer ended the stream: {code}"),
             QpEvent::Terminated(code) => write!(f, "ended the stream: {code}"),
             QpEvent::StreamLost(StreamLoss::PeerClosed) => f.write_str("the peer closed the connection"),

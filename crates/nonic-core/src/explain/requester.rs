@@ -95,6 +95,20 @@ pub(super) fn no_answer(request: &str, answered: bool) -> Explanation {
     )
 }
 
+/// The peer's queue pair is there no more.
+pub(super) fn peer_gone(request: &str) -> Explanation {
+    Explanation::known(
+        format!(
+            "The peer destroyed its queue pair before it executed {request}: there is nobody to try again with (transport retries exceeded)."
+        ),
+        &["the peer's program ended its side of the connection while this side was still sending"],
+        &[
+            "have both sides agree that they are done before either destroys its queue pair",
+            "if the connection was to end, take this for its end",
+        ],
+    )
+}
+
 /// The peer waits for another packet than was sent first.
 pub(super) fn other_psn(request: &str, expected: Psn, first: Psn) -> Explanation {
     Explanation::known(

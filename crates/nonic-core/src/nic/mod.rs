@@ -20,6 +20,7 @@
 //! a [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
 
 mod config;
+mod departed;
 mod modify;
 mod numbers;
 mod qp1;
@@ -55,6 +56,7 @@ use crate::verbs::cq::{CompletionQueue, CqId, Published};
 use crate::verbs::event::Event;
 use crate::verbs::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable, PdId, WindowKind};
 use crate::verbs::work::{RecvRequest, SendRequest};
+use departed::Departed;
 use nonic_wire::{Psn, Qpn, Service};
 use numbers::Numbers;
 use slab::Slab;
@@ -73,6 +75,7 @@ pub struct Nic {
     /// How many packets a batch may have, by the address it leaves from.
     batch_limits: Vec<usize>,
     numbers: Numbers,
+    departed: Departed,
     qps: Slab<QueuePair>,
     by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     groups: HashMap<IpAddr, Vec<Qpn>>,
@@ -107,6 +110,8 @@ enum Sender {
     QueuePair(usize),
     /// Queue pair 1.
     Qp1,
+    /// Those that were destroyed lately.
+    Departed,
 }
 
 /// Splits the NIC so that one queue pair can be worked on with everything else at hand.
@@ -143,6 +148,7 @@ impl Nic {
             endpoints: Vec::new(),
             batch_limits: Vec::new(),
             numbers: Numbers::default(),
+            departed: Departed::default(),
             qps: Slab::new(),
             by_qpn: HashMap::default(),
             groups: HashMap::new(),
@@ -272,6 +278,7 @@ impl Nic {
         let slot = self.qps.insert(QueuePair::new(context, self.generation));
         self.by_qpn.insert(qpn.value(), slot);
         self.numbers.take(qpn);
+        self.departed.forget(qpn);
         qpn
     }
 
@@ -280,7 +287,10 @@ impl Nic {
         let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
             return self.destroy_stream_qp(qpn);
         };
-        self.numbers.retire(qpn);
+        let nic = &mut *self;
+        let departure = nic.qps[slot].depart(&mut resources!(nic, Time::ZERO));
+        let rested = self.numbers.retire(qpn);
+        self.departed.note(qpn, departure, rested);
         self.reset_qp(Time::ZERO, slot);
         self.recorder.forget(qpn);
         let qp = self.qps.remove(slot);

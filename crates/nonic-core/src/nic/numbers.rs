@@ -64,11 +64,10 @@ impl Numbers {
         *self.used.entry(block_of(qpn)).or_default() += 1;
     }
 
-    /// Its queue pair is gone: the number rests.
-    pub(super) fn retire(&mut self, qpn: Qpn) {
-        if self.retired.len() >= MAX_RETIRED {
-            self.retired.pop_front();
-        }
+    /// Its queue pair is gone: the number rests. Answers one that has rested for long enough.
+    pub(super) fn retire(&mut self, qpn: Qpn) -> Option<u32> {
+        let full = self.retired.len() >= MAX_RETIRED;
+        let rested = if full { self.retired.pop_front() } else { None };
         self.retired.push_back(qpn.value());
         let block = block_of(qpn);
         if let Some(used) = self.used.get_mut(&block) {
@@ -77,6 +76,7 @@ impl Numbers {
                 self.used.remove(&block);
             }
         }
+        rested
     }
 
     /// Gives back a block that no queue pair needs: not the first, which others know us by, and only while the

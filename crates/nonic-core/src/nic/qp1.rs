@@ -128,13 +128,6 @@ impl Nic {
         let hop = self.management_hop(&datagram.route, dest_qpn)?;
         let len = self.qp1.write(&datagram.mad, buf);
         icrc::seal(&hop.flow, 0, &mut buf[..len]);
-        Some(Transmit {
-            flow: hop.flow,
-            gid_index: hop.gid_index,
-            dest_qpn,
-            len,
-            segment_size: len,
-            segments: 1,
-        })
+        Some(Transmit::of_one(&hop, len))
     }
 }

@@ -88,7 +88,7 @@ impl Nic {
         }
         let slot = self.slot(packet.headers.bth.dest_qp);
         let Some(slot) = slot.filter(|slot| takes(&self.qps[*slot], &packet, flow)) else {
-            self.counters.rx_unclaimed += 1;
+            self.handle_unclaimed(now, flow, integrity, bytes, &packet);
             return;
         };
         let lenient = self.config.lenient_icrc;

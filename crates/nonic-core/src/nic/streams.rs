@@ -223,7 +223,8 @@ impl Nic {
         let Some(slot) = self.streams.by_qpn.remove(&qpn.value()) else {
             return false;
         };
-        self.numbers.retire(qpn);
+        let rested = self.numbers.retire(qpn);
+        self.departed.note(qpn, None, rested);
         self.recorder.forget(qpn);
         let mut qp = self.streams.qps.remove(slot);
         qp.reset();

@@ -72,6 +72,15 @@ impl Transmit {
         }
     }
 
+    /// A batch of one packet.
+    pub(super) fn of_one(hop: &Hop, len: usize) -> Self {
+        Transmit {
+            len,
+            segments: 1,
+            ..Transmit::empty(hop, len)
+        }
+    }
+
     /// Where it goes.
     pub fn hop(&self) -> Hop {
         Hop {
@@ -113,7 +122,7 @@ impl Nic {
         while let Some(sender) = self.ready.pop_front() {
             let to = match sender {
                 Sender::QueuePair(slot) => self.qps[slot].roce.connected_hop(),
-                Sender::Qp1 => None,
+                Sender::Qp1 | Sender::Departed => None,
             };
             let Some(room) = outlet.room(to.as_ref()) else {
                 self.worked.push_back(sender);
@@ -122,6 +131,7 @@ impl Nic {
             let transmit = match sender {
                 Sender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, room),
                 Sender::Qp1 => self.transmit_management(room.bytes),
+                Sender::Departed => self.transmit_departed(room.bytes),
             };
             if let Some(transmit) = transmit {
                 self.counters.tx_packets += transmit.segments as u64;
@@ -184,7 +194,7 @@ impl Nic {
         const LOOKED_AT: usize = 4;
         let mut waiting = self.ready.iter().filter_map(|sender| match sender {
             Sender::QueuePair(slot) => Some(&self.qps[*slot]),
-            Sender::Qp1 => None,
+            Sender::Qp1 | Sender::Departed => None,
         });
         self.ready.len() <= LOOKED_AT
             && !self.qp1.has_to_send()

@@ -12,6 +12,7 @@ use crate::qp::{QpAttributes, QpState};
 use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
+use crate::roce::departure::Departure;
 use crate::roce::emit::{Batch, Emit, Fatal, Hop};
 use crate::roce::notification::Notification;
 use crate::roce::pacer::Pacer;
@@ -343,6 +344,24 @@ impl QueuePair {
             let flushed = self.roce.common.received(&wqe, Status::Flushed, 0);
             self.roce.common.complete_recv(nic, flushed);
         }
+    }
+
+    /// It is about to be destroyed: what is left to say to its peer, if it has one.
+    pub(crate) fn depart(&mut self, nic: &mut NicResources<'_>) -> Option<Departure> {
+        self.withdraw(nic);
+        let hop = self.roce.connected_hop()?;
+        let Machine::Rc { responder, .. } = &mut self.machine else {
+            return None;
+        };
+        responder.settle(&self.roce, nic);
+        let serves = !self.roce.is_initiator();
+        serves.then(|| Departure {
+            hop,
+            service: self.roce.common.service,
+            bth: self.roce.bth(Operation::Acknowledge, responder.expected()),
+            msn: responder.msn(),
+            answered_at: None,
+        })
     }
 
     /// Back to a blank queue pair, without completions.

@@ -52,6 +52,8 @@ pub enum QpEvent {
     },
     /// The peer refused a request.
     PeerRefused(NakCode),
+    /// The peer's queue pair was destroyed, its host says.
+    PeerGone,
     /// The peer ended an iWARP stream.
     PeerTerminated(TerminateCode),
     /// We ended an iWARP stream.

@@ -17,6 +17,7 @@
 
 pub(crate) mod congestion;
 pub(crate) mod context;
+pub(crate) mod departure;
 pub(crate) mod emit;
 pub(crate) mod extended_psn;
 pub(crate) mod notification;

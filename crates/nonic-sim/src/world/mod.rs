@@ -31,6 +31,7 @@ mod setup;
 use crate::capture::Capture;
 use crate::direct::SharedHost;
 use crate::fabric::{Fabric, Step};
+use crate::forger::Forger;
 use content::Arena;
 use model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Word};
 use nonic_core::link::Prng;
@@ -85,7 +86,12 @@ impl World {
         let mut plan = Plan::draw(&mut prng);
         plan.plan_direct(seed);
         plan.plan_patience(seed);
-        World::new(plan, prng)
+        let mut world = World::new(plan, prng);
+        let mut forging = Prng::new(seed ^ 0x66_6f72_6765_7200);
+        if forging.percent(20) {
+            world.fabric.set_forger(Forger::new(forging.next_u64()));
+        }
+        world
     }
 
     fn new(plan: Plan, mut prng: Prng) -> Self {

@@ -10,13 +10,14 @@ use crate::qp::RnrTimer;
 use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
+use crate::roce::departure::GONE;
 use crate::roce::emit::Fatal;
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::segment::Segment;
 use crate::time::Time;
 use crate::verbs::memory::SgFault;
 use crate::verbs::work::{SendOp, Status};
-use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn, SelectiveAck};
+use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn, SelectiveAck, Syndrome};
 
 /// `rnr_retry` of 7 means: for ever.
 const RNR_RETRY_INFINITE: u8 = 7;
@@ -82,8 +83,8 @@ impl Requester {
             self.note_other_psn(roce, nic, packet.headers.bth.psn);
             return Ok(());
         };
-        if psn < self.executed {
-            // It was executed since.
+        if psn < self.executed || !self.counts_messages(packet, psn) {
+            // It was executed since, or somebody else says so who does not know how far we are.
             return Ok(());
         }
         // Every other kind is about this packet itself and acknowledges what is before it.
@@ -98,6 +99,11 @@ impl Requester {
             }
             // The answers to what is before it may be on their way. Then it comes again, or the peer is waited for in vain.
             AethKind::Nak(_) if self.una != psn => Ok(()),
+            AethKind::Nak(_) if is_gone(packet) => {
+                nic.record(roce.common.qpn, QpEvent::PeerGone);
+                self.fail_front(roce, nic, Status::RetryExceeded);
+                Err(Fatal)
+            }
             AethKind::Nak(code) => {
                 self.count_nak(nic);
                 nic.record(roce.common.qpn, QpEvent::PeerRefused(code));
@@ -111,6 +117,23 @@ impl Requester {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a refusal of the packet with this number counts as many messages before it as we do. That tells a peer's refusal
+    /// from one that is forged, which would have to guess twice. It is asked only of a peer that was seen to count: the rxe of
+    /// older kernels leaves WRITEs out.
+    fn counts_messages(&self, packet: &Packet<'_>, psn: ExtendedPsn) -> bool {
+        let done = |request: &&RcRequest| request.end() <= psn;
+        let under_way = self.queue.iter().take_while(done);
+        let before = under_way.filter(|request| request.packets > 0).count() as u32;
+        let more = packet.headers.aeth.msn.wrapping_sub(self.msn + before) & 0xff_ffff;
+        // A queue pair that is gone may have executed what it cannot answer any more.
+        let allowed = if is_gone(packet) {
+            self.queue.len() as u32
+        } else {
+            0
+        };
+        !self.peer_counts || more <= allowed
     }
 
     /// Whether the peer still waits for a packet from before the first. What it says it holds is then as good as lost: it will never execute it.
@@ -148,6 +171,9 @@ impl Requester {
         }
         if up_to > self.una {
             self.acknowledge(roce, nic, up_to)?;
+            if up_to == self.una {
+                self.peer_counts = packet.headers.aeth.msn == self.msn;
+            }
         }
         // A selective one need not say anything new about what was executed.
         if packet.headers.bth.is_selective()
@@ -274,22 +300,24 @@ impl Requester {
     }
 
     /// Whether a READ response of this kind can be the one with this number. It begins where we began to ask: at the border of
-    /// a chunk, or where we last asked for the rest of one. There, some responders begin anew and others (rxe) go
-    /// on. It ends where the chunk does. Where parts were asked for again, it may begin and end anywhere.
+    /// a chunk, or where we asked for a part of one again. There, some responders begin anew and others (rxe) go
+    /// on. It ends where the chunk does, or such a part.
     fn fits(&self, request: &RcRequest, psn: ExtendedPsn, operation: Operation) -> bool {
         let index = (psn - request.first) as u32;
         // What is not a READ is answered by one packet.
         let chunk = request.chunk.max(1);
         let border = index.is_multiple_of(chunk);
-        let ends = index + 1 == request.packets || (index + 1).is_multiple_of(chunk);
-        let begun_here = border || self.restarted_at == Some(psn);
-        let fits = match operation {
-            Operation::ReadResponseFirst => begun_here && !ends,
-            Operation::ReadResponseMiddle => !border && !ends,
+        let last = index + 1 == request.packets || (index + 1).is_multiple_of(chunk);
+        let again = self.recovery.as_deref();
+        let begins =
+            border || self.restarted_at == Some(psn) || again.is_some_and(|again| again.begins_part(psn));
+        let ends = last || again.is_some_and(|again| again.ends_part(psn));
+        match operation {
+            Operation::ReadResponseFirst => begins && !last,
+            Operation::ReadResponseMiddle => !border && !last,
             Operation::ReadResponseLast => !border && ends,
-            _ => begun_here && ends,
-        };
-        fits || matches!(&self.recovery, Some(recovery) if recovery.asked_again(psn))
+            _ => begins && ends,
+        }
     }
 
     /// Places the answer to the oldest packet.
@@ -413,6 +441,11 @@ impl Requester {
             peer.on_round_trip(now, took);
         }
     }
+}
+
+/// Whether the peer's queue pair was destroyed, by what its host says.
+fn is_gone(packet: &Packet<'_>) -> bool {
+    packet.headers.bth.is_selective() && packet.headers.aeth.syndrome == Syndrome::nak(GONE)
 }
 
 /// Whether there is nothing left to watch.

@@ -222,6 +222,14 @@ impl Responder {
         Ok(())
     }
 
+    /// The same when nothing more will be executed. A peer that has sent half of a message has executed nothing by itself.
+    pub(crate) fn settle(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        if let Inbound::None = self.inbound {
+            let settled = self.catch_up(roce, nic);
+            debug_assert!(settled.is_ok(), "only half of a message is a fault");
+        }
+    }
+
     /// Takes note of what the peer has executed by itself.
     pub(crate) fn catch_up(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
         let direct = nic.direct.as_deref_mut();

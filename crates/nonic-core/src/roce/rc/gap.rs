@@ -5,15 +5,19 @@
 //! message finds the rest of it, and an atomic is executed once.
 //!
 //! - A peer that understands selective acknowledgements is told at once, each time, what is kept; what is lost is then its to
-//!   find out. What it was told of is not dropped, unless it is told to begin again (RNR) or the connection ends.
+//!   find out. What it was told of is not dropped, unless it is told to begin again (RNR, or a NAK) or the connection ends.
 //! - Every other peer is told of the first missing packet, once, with a NAK, and not before it has had time to come
 //!   ([`Allowance`]): such a peer repeats everything from there on.
+//! - What comes from further away than a peer can be expected to send from ([`Reach`]) is not kept, and every peer is told of the first
+//!   missing packet. So is one that sends something else under a number that is kept: one of the two was forged, so nothing that is
+//!   kept is executed.
 //! - As soon as a gap is filled, everything that can be acknowledged is.
 //! - A peer that was asked to come again later (RNR) sends everything again, so nothing is kept for it.
 //! - When nothing came for a while, the peer is gone: what it left is dropped.
 //!
 //! [`Allowance`]: super::allowance::Allowance
 
+use super::reach::{self, Reach};
 use super::reorder::{Keep, Reorder};
 use super::responder::Responder;
 use crate::resources::NicResources;
@@ -44,7 +48,9 @@ pub(super) struct Gap {
     going_back: bool,
     /// Whether the peer understands selective acknowledgements.
     selective: bool,
-    /// When the latest packet came.
+    /// Whether something was not kept because it came from too far away.
+    too_far: bool,
+    /// When the latest packet was kept.
     latest: Time,
 }
 
@@ -58,6 +64,7 @@ impl Gap {
             reported: false,
             going_back: false,
             selective: false,
+            too_far: false,
             latest,
         })
     }
@@ -86,24 +93,56 @@ impl Responder {
         let gap = self
             .gap
             .get_or_insert_with(|| Gap::new(missing, Reorder::default(), now));
+        let at = missing + ahead;
+        let beyond = u32::try_from(at - gap.kept.end().unwrap_or(missing).min(at)).unwrap_or(u32::MAX);
+        if beyond > Reach::of(self.reach.as_deref(), now) {
+            nic.counters.rx_not_kept += 1;
+            return self.refuse_far(nic, packet, at, beyond);
+        }
         gap.latest = now;
         let psns = psns_of(packet, roce.mtu);
         let keep = if ahead.saturating_add(psns) <= HeldRange::MAX_PACKETS {
-            gap.kept.insert(nic.reorder, now, missing + ahead, psns, packet)
+            gap.kept.insert(nic.reorder, now, at, psns, packet)
         } else {
             Keep::Refused
         };
         nic.counters.rx_kept += u64::from(keep == Keep::Kept);
-        nic.counters.rx_not_kept += u64::from(keep == Keep::Refused);
+        nic.counters.rx_not_kept += u64::from(matches!(keep, Keep::Refused | Keep::Conflict));
+        if keep == Keep::Conflict {
+            return self.distrust(nic);
+        }
         let since = *gap.since.get_or_insert(now);
         gap.selective = packet.headers.bth.is_selective() && nic.reorder.config.selective;
         if gap.selective {
-            gap.report_at = None;
+            gap.report_at = gap.report_at.filter(|_| gap.too_far);
             self.replies.acknowledge_at_once(missing.psn().prev(), self.msn);
         } else if !gap.reported && gap.report_at.is_none() {
             gap.report_at = Some(since + self.allowance.at(now, &nic.reorder.config));
             self.report_gap(nic);
         }
+    }
+
+    /// A packet came from so far away that it is as good as lost.
+    #[cold]
+    fn refuse_far(&mut self, nic: &NicResources<'_>, packet: &Packet<'_>, at: ExtendedPsn, beyond: u32) {
+        if beyond <= reach::MOST {
+            self.reach.get_or_insert_default().refused(at, beyond, packet);
+        }
+        let Some(gap) = &mut self.gap else { return };
+        gap.too_far = true;
+        if !gap.reported && gap.report_at.is_none() {
+            gap.report_at = Some(nic.now + self.allowance.at(nic.now, &nic.reorder.config));
+            self.report_gap(nic);
+        }
+    }
+
+    /// Two different packets came under one number. Which of them is the peer's is not known, so it is asked for everything again.
+    #[cold]
+    fn distrust(&mut self, nic: &mut NicResources<'_>) {
+        let Some(gap) = &mut self.gap else { return };
+        gap.kept.clear(nic.reorder);
+        gap.report_at = Some(nic.now);
+        self.report_gap(nic);
     }
 
     /// When something is to be done about a gap.
@@ -169,11 +208,11 @@ impl Responder {
     fn next_gap(&self, nic: &NicResources<'_>, filled: Gap) -> Box<Gap> {
         let since = filled.kept.first_arrived();
         let mut gap = Gap::new(self.expected, filled.kept, filled.latest);
-        gap.selective = filled.selective;
+        (gap.selective, gap.too_far) = (filled.selective, filled.too_far);
         gap.going_back = filled.reported || filled.going_back;
         // A peer that goes back will come to this one. Only something that comes from behind it, from now on, shows that it is
         // missing again.
-        if !gap.going_back && !filled.selective {
+        if !gap.going_back && (!filled.selective || filled.too_far) {
             let allowance = self.allowance.at(nic.now, &nic.reorder.config);
             gap.since = since;
             gap.report_at = since.map(|since| since + allowance);

@@ -11,6 +11,7 @@ mod direct;
 mod direct_progress;
 mod gap;
 mod overtaking;
+mod reach;
 mod recovery;
 mod reorder;
 mod repeats;

@@ -12,6 +12,9 @@ use crate::roce::context::RoceContext;
 use crate::roce::extended_psn::ExtendedPsn;
 use nonic_wire::SelectiveAck;
 
+/// Answers beyond the last that came which are kept. More than of requests: a READ is answered in one go.
+const ANSWERS_REACH: u64 = 256;
+
 impl Requester {
     /// An answer overtook another: it waits until it is its turn, so that two READs to one place still end with the later one.
     pub(super) fn keep(
@@ -22,7 +25,7 @@ impl Requester {
         answer: Answer<'_>,
     ) {
         // After going back, an answer to what has not been asked for again is as good as lost.
-        if psn >= self.next {
+        if psn >= self.next || self.is_far(psn) {
             return;
         }
         let suits = self.queue.get(self.position(psn)).is_some_and(|request| {
@@ -40,6 +43,13 @@ impl Requester {
             recovery.keep_answer(psn, answer);
         }
         self.note_arrived(roce, nic, &arrived);
+    }
+
+    /// Whether an answer comes from so far behind those that came that it is as good as lost. Each number that is kept is one that a
+    /// forger may hit, and a peer seldom loses so many in a row.
+    fn is_far(&self, psn: ExtendedPsn) -> bool {
+        let kept = self.recovery.as_deref().and_then(Recovery::last_answer);
+        psn - kept.unwrap_or(self.una).min(psn) > ANSWERS_REACH
     }
 
     /// The peer has executed more than can be completed: the answer to something before is late or lost.

@@ -29,7 +29,7 @@ use crate::roce::request_packet::RequestPacket;
 use crate::time::Time;
 use crate::verbs::work::{SendOp, Status};
 use nonic_wire::Operation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// While a peer is silent, no more than so many packets at a time are sent to it again.
@@ -50,8 +50,9 @@ pub(super) struct Recovery {
     /// Answers that came before others.
     answers: BTreeMap<ExtendedPsn, KeptAnswer>,
     kept_bytes: usize,
-    /// Parts of READs between these two were asked for again.
-    asked_again: Option<(ExtendedPsn, ExtendedPsn)>,
+    /// Where parts of READs begin that were asked for again, and one past where they end.
+    begins: BTreeSet<ExtendedPsn>,
+    ends: BTreeSet<ExtendedPsn>,
     /// The next repetition provokes an answer: it is sent even if what is under way was written off.
     provokes: bool,
 }
@@ -80,7 +81,8 @@ impl Recovery {
             walked: una,
             answers: BTreeMap::new(),
             kept_bytes: 0,
-            asked_again: None,
+            begins: BTreeSet::new(),
+            ends: BTreeSet::new(),
             provokes: false,
         }
     }
@@ -104,15 +106,31 @@ impl Recovery {
         Some(kept)
     }
 
-    /// Whether the answer with this number was asked for by more than one request, so that it may begin or end any part.
-    pub(super) fn asked_again(&self, psn: ExtendedPsn) -> bool {
-        self.asked_again
-            .is_some_and(|(first, end)| first <= psn && psn < end)
+    /// The last of the answers that are kept.
+    pub(super) fn last_answer(&self) -> Option<ExtendedPsn> {
+        self.answers.last_key_value().map(|(psn, _)| *psn)
     }
 
-    fn note_asked_again(&mut self, first: ExtendedPsn, end: ExtendedPsn) {
-        let (known_first, known_end) = self.asked_again.unwrap_or((first, end));
-        self.asked_again = Some((first.min(known_first), end.max(known_end)));
+    /// Whether a part of a READ that was asked for again begins with this number.
+    pub(super) fn begins_part(&self, psn: ExtendedPsn) -> bool {
+        self.begins.contains(&psn)
+    }
+
+    /// Whether one ends with this number.
+    pub(super) fn ends_part(&self, psn: ExtendedPsn) -> bool {
+        self.ends.contains(&psn.next())
+    }
+
+    /// A part of a READ is asked for again. What lies before `una` was answered.
+    fn note_asked_again(&mut self, una: ExtendedPsn, first: ExtendedPsn, end: ExtendedPsn) {
+        while self.begins.first().is_some_and(|begin| *begin < una) {
+            self.begins.pop_first();
+        }
+        while self.ends.first().is_some_and(|end| *end <= una) {
+            self.ends.pop_first();
+        }
+        self.begins.insert(first);
+        self.ends.insert(end);
     }
 
     fn forget_from(&mut self, from: ExtendedPsn) {
@@ -218,7 +236,7 @@ impl Requester {
             recovery.provokes = false;
             recovery.board.sent_again(again.packet.psns, nic.now, self.sent);
             if again.packet.operation == Operation::ReadRequest {
-                recovery.note_asked_again(first, end);
+                recovery.note_asked_again(self.una, first, end);
             }
         }
         nic.counters.retransmitted_packets += 1;

@@ -8,6 +8,7 @@
 //!
 //! Whatever a peer sends, a packet costs O(log n) to keep and to take out, and is charged for more than it takes.
 
+use super::reach::are_copies;
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::time::Time;
 use nonic_wire::{HeldRange, Packet, SelectiveAck};
@@ -99,8 +100,10 @@ pub(crate) enum Keep {
     Kept,
     /// It was before.
     Known,
-    /// There is no room for it, or it takes a number that another one has.
+    /// There is no room for it.
     Refused,
+    /// It takes a number that another one has.
+    Conflict,
 }
 
 impl KeptPacket {
@@ -138,6 +141,11 @@ impl Reorder {
         self.packets.is_empty()
     }
 
+    /// One past the last number that those kept take.
+    pub(crate) fn end(&self) -> Option<ExtendedPsn> {
+        self.ranges.last_key_value().map(|(_, end)| *end)
+    }
+
     /// When the first in sequence of those kept came.
     pub(crate) fn first_arrived(&self) -> Option<Time> {
         self.packets.first_key_value().map(|(_, kept)| kept.arrived)
@@ -158,16 +166,22 @@ impl Reorder {
             .range(..=at)
             .next_back()
             .map(|(first, end)| (*first, *end));
+        let after = self.ranges.range(at..).next().map(|(first, end)| (*first, *end));
         if before.is_some_and(|(_, end)| end > at) {
+            let copy = |kept: &KeptPacket| kept.psns == psns && are_copies(&kept.packet(), packet);
+            if !self.packets.get(&at).is_some_and(copy) {
+                return Keep::Conflict;
+            }
             self.note_change(at);
             return Keep::Known;
         }
-        let after = self.ranges.range(at..).next().map(|(first, end)| (*first, *end));
-        let overlaps = after.is_some_and(|(first, _)| first < end);
+        if after.is_some_and(|(first, _)| first < end) {
+            return Keep::Conflict;
+        }
         let charge = KeptPacket::charge(KeptPacket::wire_len(packet));
         let fits = self.bytes + charge <= memory.config.queue_pair_bytes
             && memory.used + charge <= memory.config.total_bytes;
-        if overlaps || !fits {
+        if !fits {
             return Keep::Refused;
         }
         self.bytes += charge;

@@ -57,6 +57,10 @@ pub(crate) struct Requester {
     pub(super) asked: ExtendedPsn,
     /// One past what the peer has executed.
     pub(super) executed: ExtendedPsn,
+    /// How many messages are done; 24 bits on the wire.
+    pub(super) msn: u32,
+    /// Whether the peer's latest acknowledgement counted as many.
+    pub(super) peer_counts: bool,
     pub(super) retry_left: u8,
     pub(super) rnr_left: u8,
     /// How often in a row nothing was heard for longer than usual.
@@ -168,6 +172,7 @@ impl Requester {
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
         (self.asked, self.written_off, self.cautious_until) = (start, start, start);
         self.executed = start;
+        (self.msn, self.peer_counts) = (0, false);
         self.troubles = RequesterTroubles::default();
         self.reset_retries(roce);
     }
@@ -424,6 +429,7 @@ impl Requester {
     pub(super) fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         if let Some(request) = self.queue.pop_front() {
             roce.common.complete_send(nic, &request.wqe, Status::Success);
+            self.msn = (self.msn + 1) & 0xff_ffff;
             self.cursor = self.cursor.saturating_sub(1);
             self.direct = DirectProgress::default();
         }

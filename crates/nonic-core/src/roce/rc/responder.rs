@@ -10,6 +10,7 @@
 
 use super::allowance::Allowance;
 use super::gap::Gap;
+use super::reach::Reach;
 use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
 use crate::placement::{InboundWrite, MAX_MESSAGE, WordOperation};
@@ -40,6 +41,8 @@ pub(crate) struct Responder {
     pub(super) refused: bool,
     /// Packets from behind `expected` have come.
     pub(super) gap: Option<Box<Gap>>,
+    /// How far the peer was seen to reach, if further than any may. Boxed: few queue pairs have one.
+    pub(super) reach: Option<Box<Reach>>,
     /// How long `expected` may be late.
     pub(super) allowance: Allowance,
     /// How often in a row `expected` came and found no receive.
@@ -82,6 +85,7 @@ impl Responder {
             msn: 0,
             refused: false,
             gap: None,
+            reach: None,
             allowance: Allowance::default(),
             not_ready: 0,
             inbound: Inbound::None,
@@ -103,6 +107,11 @@ impl Responder {
     /// The packet that is executed next.
     pub(crate) fn expected(&self) -> Psn {
         self.expected.psn()
+    }
+
+    /// How many messages were executed, as the peer is told.
+    pub(crate) fn msn(&self) -> u32 {
+        self.msn
     }
 
     pub(crate) fn has_replies(&self) -> bool {
@@ -171,6 +180,9 @@ impl Responder {
     ) -> Result<(), Fatal> {
         let psn = packet.headers.bth.psn;
         self.refused = false;
+        if let Some(reach) = &mut self.reach {
+            reach.came_to(nic.now, self.expected, packet);
+        }
         let executed = self
             .choose_srq(roce, nic, packet)
             .and_then(|()| self.execute(roce, nic, packet));

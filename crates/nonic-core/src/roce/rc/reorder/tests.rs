@@ -88,10 +88,13 @@ fn the_latest_range_is_told_of_first_and_ranges_that_meet_become_one() {
     assert_eq!(bench.ranges(), [(2, 9), (20, 1)]);
     assert_eq!(
         bench.insert(15, 6, b""),
-        Keep::Refused,
+        Keep::Conflict,
         "it would take one that is taken"
     );
-    assert_eq!(bench.insert(7, 1, b""), Keep::Known);
+    assert_eq!(bench.insert(7, 1, b""), Keep::Conflict);
+    assert_eq!(bench.insert(4, 5, b""), Keep::Conflict);
+    assert_eq!(bench.insert(20, 1, b"other"), Keep::Conflict);
+    assert_eq!(bench.insert(4, 6, b""), Keep::Known);
 }
 
 #[test]
@@ -174,11 +177,11 @@ impl Naive {
     }
 
     fn insert(&mut self, ahead: u32, psns: u32, payload: u8) -> Keep {
-        if self.holds(ahead) {
+        if self.packets.contains(&(ahead, psns, payload)) {
             return Keep::Known;
         }
         if (ahead..ahead + psns).any(|number| self.holds(number)) {
-            return Keep::Refused;
+            return Keep::Conflict;
         }
         self.packets.push((ahead, psns, payload));
         Keep::Kept
@@ -215,7 +218,7 @@ proptest! {
                 Act::Insert { ahead, psns, payload } => {
                     let kept = bench.insert(ahead, psns, &vec![payload; usize::from(payload)]);
                     prop_assert_eq!(kept, naive.insert(ahead, psns, payload));
-                    if kept != Keep::Refused {
+                    if kept != Keep::Conflict {
                         prop_assert_eq!(bench.ranges()[0], naive.range_of(ahead));
                     }
                 }

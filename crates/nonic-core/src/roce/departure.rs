@@ -1,0 +1,62 @@
+//! What is left of a reliable connection when its queue pair was destroyed, and what its peer is told.
+//!
+//! - What had been executed is acknowledged, as a duplicate always is. Nothing is acknowledged that was not.
+//! - Anything else ends at once: a NAK with [`Bth::SELECTIVE`] says that the queue pair is gone. The request then completes with
+//!   the status that silence would have led to, so programs see nothing new, but sooner.
+
+use crate::roce::emit::Hop;
+use crate::time::Time;
+use nonic_wire::{Aeth, Bth, Headers, NakCode, Operation, Packet, Service, Syndrome};
+
+/// Says that the queue pair is gone, if the header says [`Bth::SELECTIVE`].
+pub(crate) const GONE: NakCode = NakCode::RemoteOperationalError;
+
+/// What is left of a destroyed queue pair.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Departure {
+    /// The way to the peer.
+    pub(crate) hop: Hop,
+    pub(crate) service: Service,
+    /// An acknowledgement to the peer: everything before its PSN was executed, and so many messages.
+    pub(crate) bth: Bth,
+    pub(crate) msn: u32,
+    /// When something was said last.
+    pub(crate) answered_at: Option<Time>,
+}
+
+impl Departure {
+    /// What to say to a request of the peer's.
+    pub(crate) fn answer(&self, packet: &Packet<'_>) -> Option<Headers> {
+        let bth = &packet.headers.bth;
+        let operation = bth.opcode.operation();
+        let expected = self.bth.psn;
+        let executed = bth.psn.distance_from(expected) < 0;
+        let placed = operation.is_send() || operation.is_write();
+        let (psn, syndrome, resv7) = match (executed, placed) {
+            (true, true) => (expected.prev(), Syndrome::ack(), 0),
+            // Its answer is lost, and cannot be given again.
+            (true, false) => (bth.psn, Syndrome::nak(GONE), Bth::SELECTIVE),
+            (false, _) => (expected, Syndrome::nak(GONE), Bth::SELECTIVE),
+        };
+        let mut headers = Headers::new(self.bth);
+        (headers.bth.psn, headers.bth.resv7) = (psn, resv7);
+        headers.aeth = Aeth {
+            syndrome,
+            msn: self.msn,
+        };
+        is_request(operation).then_some(headers)
+    }
+}
+
+fn is_request(operation: Operation) -> bool {
+    operation.is_send()
+        || operation.is_write()
+        || matches!(
+            operation,
+            Operation::ReadRequest
+                | Operation::CompareSwap
+                | Operation::FetchAdd
+                | Operation::AtomicWrite
+                | Operation::Flush
+        )
+}

@@ -1,0 +1,211 @@
+//! What a peer hears when it sends to a queue pair that was destroyed a moment ago.
+
+use crate::support::{Node, Pair, Setup, SharedHost, Solo, Wire};
+use crate::{completed, expect_nothing, post, received, recv, sent};
+use nonic_core::{SendOp, Status};
+use nonic_wire::{Bth, Headers, Opcode, Psn, Service, Syndrome};
+use std::time::Duration;
+
+fn destroy(node: &mut Node) {
+    let qpn = node.qpn;
+    assert!(node.nic.destroy_qp(qpn));
+}
+
+/// No retry is used up: nothing waits for a timeout.
+#[test]
+fn what_it_has_not_executed_ends_at_once() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    destroy(&mut pair.b);
+    post!(pair.a, 2, SendOp::Write(remote), 0, 0);
+    post!(pair.a, 3, SendOp::Send, 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(2, Status::RetryExceeded), (3, Status::Flushed)]);
+    assert_eq!(pair.a.nic.counters().timeouts, 0);
+    let told = pair
+        .a
+        .nic
+        .explain(pair.a.qpn, None)
+        .expect("it failed")
+        .to_string();
+    assert!(told.contains("destroyed its queue pair"), "{told}");
+}
+
+/// Its acknowledgement was lost, or did not leave before the queue pair was destroyed.
+#[test]
+fn what_it_has_executed_is_acknowledged() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    pair.a.fill(0, b"executed");
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.b.receive_all(&pair.a.transmit());
+    assert_eq!(pair.b.bytes(0, 8), b"executed");
+    destroy(&mut pair.b);
+    post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+    repeat(&mut pair);
+    completed!(pair.a, [(1, Status::Success), (2, Status::RetryExceeded)]);
+    assert_eq!(pair.a.nic.counters().timeouts, 0);
+}
+
+/// Lets time pass until nobody says anything more: shorter than the timeout of the queue pair.
+fn repeat(pair: &mut Pair) {
+    for _ in 0..20 {
+        pair.exchange();
+        pair.advance(Duration::from_millis(2));
+    }
+    pair.exchange();
+}
+
+#[test]
+fn a_read_whose_answer_was_lost_ends() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    post!(pair.a, 2, SendOp::Read(remote), 0, 3000);
+    pair.b.receive_all(&pair.a.transmit());
+    destroy(&mut pair.b);
+    repeat(&mut pair);
+    completed!(pair.a, [(1, Status::Success), (2, Status::RetryExceeded)]);
+}
+
+/// Nothing is claimed of what lies between what was executed and what comes.
+#[test]
+fn a_later_packet_does_not_acknowledge_an_earlier_one() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    for wr_id in 1..=3 {
+        post!(pair.a, wr_id, SendOp::Write(remote), 0, 8);
+    }
+    let requests = pair.a.transmit();
+    pair.b.receive(&requests[0]);
+    destroy(&mut pair.b);
+    pair.b.receive(&requests[2]);
+    pair.exchange();
+    completed!(
+        pair.a,
+        [
+            (1, Status::Success),
+            (2, Status::RetryExceeded),
+            (3, Status::Flushed)
+        ]
+    );
+}
+
+/// What the peer of a destroyed queue pair would send, with a last touch.
+fn after_the_end(solo: &mut Solo, index: u32, touch: impl FnOnce(&mut Headers)) {
+    solo.request_with(Opcode::RC_SEND_ONLY, index, b"late", |headers| {
+        headers.bth.resv7 = Bth::SELECTIVE;
+        touch(headers);
+    });
+}
+
+#[test]
+fn a_peer_by_the_book_hears_nothing() {
+    let mut solo = Solo::rc();
+    destroy(&mut solo);
+    after_the_end(&mut solo, 0, |headers| headers.bth.resv7 = 0);
+    expect_nothing!(solo);
+}
+
+#[test]
+fn others_hear_nothing() {
+    let mut solo = Solo::rc();
+    destroy(&mut solo);
+    // Another address.
+    let mut flow = solo.flow();
+    flow.src = "10.0.0.66".parse().expect("an address");
+    let mut headers = solo.headers(Opcode::RC_SEND_ONLY, 0);
+    headers.bth.resv7 = Bth::SELECTIVE;
+    let wire = Wire::build(flow, headers, b"late");
+    solo.receive(&wire);
+    // Another service, another partition, something that is no request, a broken checksum.
+    for opcode in [
+        Opcode::UC_SEND_ONLY,
+        Opcode::RC_ACKNOWLEDGE,
+        Opcode::RC_RDMA_READ_RESPONSE_ONLY,
+        Opcode::RC_ATOMIC_ACKNOWLEDGE,
+    ] {
+        solo.request_with(opcode, 0, &[], |headers| headers.bth.resv7 = Bth::SELECTIVE);
+    }
+    after_the_end(&mut solo, 0, |headers| headers.bth.pkey = 0x7ffe);
+    let mut broken = Wire::build(solo.flow(), headers, b"late");
+    *broken.bytes.last_mut().expect("it has bytes") ^= 1;
+    solo.receive(&broken);
+    expect_nothing!(solo);
+    // And then the peer.
+    after_the_end(&mut solo, 0, |_| {});
+    sent!(solo, [RC_ACKNOWLEDGE]);
+}
+
+#[test]
+fn a_flood_is_answered_once_in_a_millisecond() {
+    let mut solo = Solo::rc();
+    destroy(&mut solo);
+    let mut answers = 0;
+    for index in 0..10_000 {
+        after_the_end(&mut solo, index, |_| {});
+        answers += solo.transmit().len();
+        solo.advance(Duration::from_micros(1));
+    }
+    assert!((10..=11).contains(&answers), "{answers}");
+}
+
+#[test]
+fn a_queue_pair_that_was_never_connected_leaves_nothing() {
+    let mut solo = Solo::rc();
+    let qpn = solo.add_qp();
+    solo.nic.destroy_qp(qpn);
+    solo.request_with(Opcode::RC_SEND_ONLY, 0, b"late", |headers| {
+        (headers.bth.resv7, headers.bth.dest_qp) = (Bth::SELECTIVE, qpn);
+    });
+    expect_nothing!(solo);
+}
+
+#[test]
+fn what_is_known_of_them_is_bounded() {
+    let mut solo = Solo::rc();
+    let first = solo.qpn;
+    let (peer, psn) = (solo.peer, Psn::new(7));
+    destroy(&mut solo);
+    for _ in 0..2048 {
+        let qpn = solo.add_qp();
+        solo.connect(qpn, &peer, psn);
+        solo.nic.destroy_qp(qpn);
+    }
+    solo.request_with(Opcode::RC_SEND_ONLY, 0, b"late", |headers| {
+        (headers.bth.resv7, headers.bth.dest_qp) = (Bth::SELECTIVE, first);
+    });
+    expect_nothing!(solo);
+}
+
+/// What the peer had executed by itself counts as executed.
+#[test]
+fn a_peer_on_this_host_that_needs_no_packets_hears_the_same() {
+    let (mut pair, _host) = SharedHost::pair(&Setup::rc());
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    assert_eq!(pair.a.nic.counters().direct_writes, 1);
+    completed!(pair.a, [(1, Status::Success)]);
+    destroy(&mut pair.b);
+    recv!(pair.a, 9, 0, 8);
+    post!(pair.a, 2, SendOp::Send, 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(2, Status::RetryExceeded)]);
+    received!(pair.a, [(9, Status::Flushed)]);
+}
+
+#[test]
+fn a_refusal_is_not_taken_for_the_end_of_the_peer() {
+    let mut solo = Solo::rc();
+    let remote = solo.remote(0);
+    post!(solo, 1, SendOp::Write(remote), 0, 8);
+    solo.transmit();
+    solo.answer(0, Syndrome::nak(nonic_wire::NakCode::RemoteOperationalError));
+    completed!(solo, [(1, Status::RemoteOperation)]);
+    assert_eq!(solo.setup.service, Service::Rc);
+}
