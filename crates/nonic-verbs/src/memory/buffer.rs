@@ -4,8 +4,9 @@
 use super::mr::ibv_reg_mr;
 use crate::object::{argument, argument_mut, object};
 use crate::pd::Pd;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void, size_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_system, refused};
 use nonic_abi::verbs::{ibv_mr, ibv_pd};
 
 /// What an `ibv_buf` pointer leads to. Programs only hand it back.
@@ -24,7 +25,7 @@ impl Buffer {
         // SAFETY: new memory, wherever the kernel has room.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, read_write, private, -1, 0) };
         match start {
-            libc::MAP_FAILED => Err(errno::last()),
+            libc::MAP_FAILED => Err(of_system("mmap")),
             start => Ok(Buffer { start, length }),
         }
     }
@@ -48,13 +49,16 @@ impl Drop for Buffer {
 unsafe extern "C" fn ibv_alloc_buf(c_pd: *mut ibv_pd, size: size_t, buffer: *mut *mut Buffer) -> *mut c_void {
     // SAFETY: the program passes a live domain and where to put the answer.
     let (pd, place) = unsafe { (object::<Pd>(c_pd), argument_mut(buffer)) };
-    errno::pointer(pd.and_then(|_| {
-        let place = place?;
-        let new = Buffer::new(size)?;
-        let start = new.start;
-        *place = Box::into_raw(Box::new(new));
-        Ok(start)
-    }))
+    ANSWER.pointer(
+        "ibv_alloc_buf",
+        pd.and_then(|_| {
+            let place = place?;
+            let new = Buffer::new(size)?;
+            let start = new.start;
+            *place = Box::into_raw(Box::new(new));
+            Ok(start)
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -77,7 +81,11 @@ unsafe extern "C" fn ibv_reg_buf_mr(
     match unsafe { argument(buffer) } {
         // SAFETY: the program passes a live domain.
         Ok(buffer) if buffer.contains(addr, length) => unsafe { ibv_reg_mr(pd, addr, length, access) },
-        _ => errno::pointer(Err(libc::EINVAL)),
+        _ => {
+            let what = "buf is NULL, or addr and length are not within it";
+            let errno = refused(libc::EINVAL, what, "pass a part of what ibv_alloc_buf returned");
+            ANSWER.pointer("ibv_reg_buf_mr", Err(errno))
+        }
     }
 }
 
