@@ -129,6 +129,7 @@ const DEVICE: &[(&str, &str)] = &[
     ("PATH MTU", "path_mtu"),
     ("SHARDS", "shards"),
     ("FAILED", "failed"),
+    ("PORT TAKEN", "port_taken"),
     ("QPS", "queue_pairs"),
     ("MRS", "memory_keys"),
     ("CQS", "completion_queues"),
