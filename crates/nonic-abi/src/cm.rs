@@ -2,7 +2,7 @@
 //!
 //! The connection manager belongs to a device, and devices live in `libibverbs.so.1`. The other library must not bring an
 //! engine of its own, so it calls the functions of [`libibverbs`](crate::libibverbs) whose names begin with `nonic_`, which
-//! are exported at the node `NONIC_PRIVATE_3`. Whoever changes a structure here or one of those functions changes the number
+//! are exported at the node `NONIC_PRIVATE_4`. Whoever changes a structure here or one of those functions changes the number
 //! of the node, so that libraries that do not fit refuse to load together.
 //!
 //! Addresses are GIDs: an IPv4 address is mapped into IPv6.

@@ -12,7 +12,7 @@
 
 use crate::cm::{nonic_cm_params, nonic_cm_sink};
 use crate::verbs::*;
-use libc::{c_int, c_uint, c_void, size_t};
+use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::mem::offset_of;
 
 /// A descriptor that `libibverbs.so.1` keeps for another library.
@@ -76,6 +76,17 @@ functions! { libibverbs, check_libibverbs;
 
     /// A completion channel whose descriptor no program sees.
     extern "C" fn nonic_create_internal_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+
+    /// Tells whoever reads the log that a call was refused, why, and what to do. Texts are UTF-8, each with its length.
+    extern "C" fn nonic_tell_refusal(
+        call: *const c_char,
+        call_len: size_t,
+        number: c_int,
+        what: *const c_char,
+        what_len: size_t,
+        next: *const c_char,
+        next_len: size_t,
+    );
 
     /// Takes over a descriptor of one of the kinds above. Its number may change.
     extern "C" fn nonic_descriptor_keep(fd: c_int, kind: u32) -> *mut nonic_descriptor;

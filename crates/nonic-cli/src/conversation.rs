@@ -76,8 +76,8 @@ impl Conversation {
                 }
                 ConnectError::Unreachable(_) => {
                     format!(
-                        "{server} does not answer; start the server there (`nonic {command} --server`) and let UDP port 4791 \
-                         through"
+                        "{server} does not answer; start the server there (`nonic {command} --server`), let UDP port 4791 through, and \
+                         see whether another program has UDP port 4791 on the peer's host (`nonic doctor` there)"
                     )
                 }
                 ConnectError::Rejected {

@@ -154,6 +154,12 @@ fn announce(listeners: &Listeners, json: bool) -> Result<()> {
             reason: RetryReason::Taken,
         }) => ", UDP port 4791 is another user's, who passes on what comes from other hosts".to_owned(),
         Some(PortState::Retry {
+            reason: RetryReason::Foreign,
+        }) => {
+            ", UDP port 4791 is another program's: nothing comes from other hosts, `nonic doctor` says more"
+                .to_owned()
+        }
+        Some(PortState::Retry {
             reason: RetryReason::Unavailable(kind),
         }) => format!(", UDP port 4791 is not available: {kind}"),
     };

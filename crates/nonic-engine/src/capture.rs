@@ -7,6 +7,7 @@
 //! written a second time when it arrives, because what became of it cannot be told otherwise; each entry says which way
 //! the packet went.
 
+use crate::log::{self, Severity};
 use crate::os::descriptors::InternalFd;
 use nonic_core::MAX_BATCH_LEN;
 use nonic_wire::Flow;
@@ -55,7 +56,13 @@ impl Write for CaptureFile {
         if self.0.is_lost() {
             return Err(rustix::io::Errno::BADF.into());
         }
-        Ok(rustix::io::write(&self.0, bytes)?)
+        let written = rustix::io::write(&self.0, bytes).map_err(io::Error::from);
+        written.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                let what = format!("the capture of NONIC_PCAP ends early: {error}");
+                log::tell_always(Severity::Warning, &what);
+            }
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -8,8 +8,9 @@ use crate::delivery::complete;
 use crate::device::Device;
 use crate::id::{Id, Pending, id};
 use crate::port;
+use crate::refusal::ANSWER;
 use libc::{c_int, sockaddr};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_io, refused};
 use nonic_abi::rdma_cma::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -32,7 +33,7 @@ pub(crate) fn source_for(local: Option<SocketAddr>, remote: SocketAddr) -> Resul
     });
     found
         .map(|address| address.ip())
-        .map_err(|error| errno::of_io(&error))
+        .map_err(|error| of_io(&format!("looking for a route to {}", remote.ip()), &error))
 }
 
 /// Claims the port of `local`, or any if it names none; where it is then.
@@ -58,7 +59,7 @@ fn claim_port(id: &Id, local: SocketAddr, devices: &[&'static Device]) -> Result
     let for_tcp = devices.iter().any(|device| device.is_iwarp);
     let (port, claims) = match port::claim(port_space, &addresses, local.port(), for_tcp) {
         // Another process has it, which this program allows (`RDMA_OPTION_ID_REUSEADDR`); only one of them can listen.
-        Err(libc::EADDRINUSE) if reuses_port => (local.port(), Vec::new()),
+        Err(errno) if errno.is(libc::EADDRINUSE) && reuses_port => (local.port(), Vec::new()),
         result => result?,
     };
     let mut state = id.state();
@@ -77,7 +78,11 @@ fn claim_port(id: &Id, local: SocketAddr, devices: &[&'static Device]) -> Result
 /// Open MPI). Where nothing but loopback is listed there is only one device to mean, and the program sees it.
 pub(crate) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     if id.state().local.is_some() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "the identifier is bound already",
+            "bind an identifier once; make another for another address",
+        ));
     }
     if local.ip().is_unspecified() {
         let devices = Device::all()?;
@@ -102,14 +107,30 @@ pub(crate) fn bind_to_device(id: &Id, local: SocketAddr) -> Result<&'static Devi
 }
 
 fn device_at(local: SocketAddr) -> Result<&'static Device, Errno> {
-    Device::with_address(local.ip()).map_err(|_| libc::EADDRNOTAVAIL)
+    Device::with_address(local.ip()).map_err(|_| {
+        let what = format!("no device has the address {}", local.ip());
+        refused(
+            libc::EADDRNOTAVAIL,
+            what,
+            "use an address that `nonic devices` lists, or 0.0.0.0 for all",
+        )
+    })
 }
 
 /// The port was ours to choose, and turned out to be taken: another one.
 pub(crate) fn choose_another_port(id: &Id) -> Result<(), Errno> {
     let (local, everywhere) = {
         let state = id.state();
-        (state.local.ok_or(libc::EINVAL)?, state.everywhere.clone())
+        (
+            state.local.ok_or_else(|| {
+                refused(
+                    libc::EINVAL,
+                    "the identifier has no address",
+                    "bind it first (rdma_bind_addr), or resolve an address (rdma_resolve_addr)",
+                )
+            })?,
+            state.everywhere.clone(),
+        )
     };
     let any = SocketAddr::new(local.ip(), 0);
     id.set_local(claim_port(id, any, &everywhere)?);
@@ -143,7 +164,11 @@ pub(crate) fn resolve(id: &Id, local: Option<SocketAddr>, remote: SocketAddr) ->
 fn reaches_group(id: &Id, group: SocketAddrV6) -> Result<(), Errno> {
     let interface = id.device()?.interface_index();
     let Some(IpAddr::V6(local)) = id.state().local.map(|local| local.ip()) else {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "the identifier is not bound to an IPv6 address",
+            "bind it to an address of the group's IP version",
+        ));
     };
     let socket = UdpSocket::bind(SocketAddrV6::new(local, 0, 0, interface));
     let reached = socket.and_then(|socket| {
@@ -157,7 +182,12 @@ fn reaches_group(id: &Id, group: SocketAddrV6) -> Result<(), Errno> {
         // Nothing is sent: connecting makes the kernel look for a route.
         socket.connect(SocketAddrV6::new(*group.ip(), group.port().max(1), 0, interface))
     });
-    reached.map_err(|error| errno::of_io(&error))
+    reached.map_err(|error| {
+        of_io(
+            &format!("looking for a route to the group {}", group.ip()),
+            &error,
+        )
+    })
 }
 
 /// # Safety
@@ -178,7 +208,11 @@ pub(crate) unsafe fn resolve_address(
     };
     let (event, status) = match resolve(id, local, remote) {
         Ok(()) => (RDMA_CM_EVENT_ADDR_RESOLVED, 0),
-        Err(errno) => (RDMA_CM_EVENT_ADDR_ERROR, -errno),
+        // The event has no more room than for a number.
+        Err(errno) => (
+            RDMA_CM_EVENT_ADDR_ERROR,
+            -ANSWER.tell("rdma_resolve_addr", &errno),
+        ),
     };
     id.push(Pending::local(id, event, status));
     complete(id)
@@ -196,7 +230,10 @@ pub(crate) fn resolve_route(id: &Arc<Id>) -> Result<(), Errno> {
 unsafe extern "C" fn rdma_bind_addr(pointer: *mut rdma_cm_id, local: *mut sockaddr) -> c_int {
     // SAFETY: the program passes its identifier and an address.
     let arguments = unsafe { id(pointer).and_then(|id| Ok((id, address(local)?))) };
-    errno::minus_one(arguments.and_then(|(id, local)| bind(&id, local)))
+    ANSWER.minus_one(
+        "rdma_bind_addr",
+        arguments.and_then(|(id, local)| bind(&id, local)),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -207,13 +244,18 @@ unsafe extern "C" fn rdma_resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     // SAFETY: the program passes its identifier and addresses.
-    errno::minus_one(unsafe { id(pointer).and_then(|id| resolve_address(&id, source, destination)) })
+    ANSWER.minus_one("rdma_resolve_addr", unsafe {
+        id(pointer).and_then(|id| resolve_address(&id, source, destination))
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_resolve_route(pointer: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: the program passes its identifier.
-    errno::minus_one(unsafe { id(pointer) }.and_then(|id| resolve_route(&id)))
+    ANSWER.minus_one(
+        "rdma_resolve_route",
+        unsafe { id(pointer) }.and_then(|id| resolve_route(&id)),
+    )
 }
 
 #[unsafe(no_mangle)]

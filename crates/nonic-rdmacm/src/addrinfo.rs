@@ -1,7 +1,8 @@
 //! `rdma_getaddrinfo`: names to addresses, with what RDMA adds to them.
 
+use crate::refusal::ANSWER;
 use libc::{addrinfo, c_char, c_int, sockaddr, socklen_t};
-use nonic_abi::errno;
+use nonic_abi::errno::refused;
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::{IBV_QPT_RC, IBV_QPT_UD};
 
@@ -111,7 +112,14 @@ unsafe extern "C" fn rdma_getaddrinfo(
     answer: *mut *mut rdma_addrinfo,
 ) -> c_int {
     if answer.is_null() || (node.is_null() && service.is_null() && hints.is_null()) {
-        return errno::minus_one(Err(libc::EINVAL));
+        return ANSWER.minus_one(
+            "rdma_getaddrinfo",
+            Err(refused(
+                libc::EINVAL,
+                "res is NULL, or node, service and hints all are",
+                "pass where to put the answer, and a name or a port",
+            )),
+        );
     }
     // SAFETY: the program passes its hints or NULL.
     let hints = unsafe { hints.as_ref() };
@@ -122,7 +130,14 @@ unsafe extern "C" fn rdma_getaddrinfo(
             *answer
         };
         return match same.is_null() {
-            true => errno::minus_one(Err(libc::ENOMEM)),
+            true => ANSWER.minus_one(
+                "rdma_getaddrinfo",
+                Err(refused(
+                    libc::ENOMEM,
+                    "there is no memory for the answer",
+                    "free memory",
+                )),
+            ),
             false => 0,
         };
     }
@@ -159,7 +174,14 @@ unsafe extern "C" fn rdma_getaddrinfo(
         first
     };
     if first.is_null() {
-        return errno::minus_one(Err(libc::ENOMEM));
+        return ANSWER.minus_one(
+            "rdma_getaddrinfo",
+            Err(refused(
+                libc::ENOMEM,
+                "there is no memory for the answer",
+                "free memory",
+            )),
+        );
     }
     0
 }

@@ -2,8 +2,9 @@
 
 use crate::convert::{ah_attributes, gid_of};
 use crate::id::{Id, id};
+use crate::refusal::ANSWER;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, refused};
 use nonic_abi::libibverbs::ibv_modify_qp;
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::*;
@@ -36,7 +37,13 @@ fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, u32), Errno> {
             // Connecting does it.
             RTS => 0,
             ERR => IBV_QP_STATE,
-            _ => return Err(libc::EINVAL),
+            _ => {
+                return Err(refused(
+                    libc::EINVAL,
+                    format!("qp_attr.qp_state {state} is not one that a connection passes"),
+                    "use IBV_QPS_INIT, RTR, RTS or ERR",
+                ));
+            }
         };
         return Ok((attr, mask));
     }
@@ -47,7 +54,13 @@ fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, u32), Errno> {
         (RTR, false) => rtr(id, &mut attr)?,
         (RTS, false) => rts(id, &mut attr),
         (ERR, _) => 0,
-        _ => return Err(libc::EINVAL),
+        _ => {
+            return Err(refused(
+                libc::EINVAL,
+                format!("qp_attr.qp_state {state} is not one that a connection passes"),
+                "use IBV_QPS_INIT, RTR, RTS or ERR",
+            ));
+        }
     };
     Ok((attr, mask | IBV_QP_STATE))
 }
@@ -144,16 +157,26 @@ unsafe extern "C" fn rdma_init_qp_attr(
     mask: *mut c_int,
 ) -> c_int {
     if attr.is_null() || mask.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
+        return ANSWER.minus_one(
+            "rdma_init_qp_attr",
+            Err(refused(
+                libc::EINVAL,
+                "qp_attr or qp_attr_mask is NULL",
+                "pass where to put the attributes",
+            )),
+        );
     }
     // SAFETY: the program passes its identifier and where the answers go; the state it wants is there.
-    errno::minus_one(unsafe { id(pointer) }.and_then(|id| {
-        // SAFETY: as above.
-        unsafe {
-            let (found, which) = attributes(&id, (*attr).qp_state)?;
-            *attr = found;
-            *mask = which.cast_signed();
-        }
-        Ok(())
-    }))
+    ANSWER.minus_one(
+        "rdma_init_qp_attr",
+        unsafe { id(pointer) }.and_then(|id| {
+            // SAFETY: as above.
+            unsafe {
+                let (found, which) = attributes(&id, (*attr).qp_state)?;
+                *attr = found;
+                *mask = which.cast_signed();
+            }
+            Ok(())
+        }),
+    )
 }

@@ -13,8 +13,9 @@
 //! What is waited for is an [`EventCount`], not a descriptor: like `read`, and unlike `poll`, the wait goes on after a signal
 //! whose handler says so (`SA_RESTART`).
 
+use crate::refusal::ANSWER;
 use libc::{c_int, c_long, nfds_t, pollfd};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, expected};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An event count: how often something has happened, and a way to wait for the next time.
@@ -64,7 +65,8 @@ impl EventKey<'_> {
     /// Waits until the count moves on. The thread cannot be cancelled.
     pub(crate) fn wait(self) -> Result<(), Errno> {
         // SAFETY: the word is alive; it is only compared.
-        check(unsafe { futex_wait(self.count.0.as_ptr(), self.seen) })
+        // A signal is all that can end it.
+        check(unsafe { futex_wait(self.count.0.as_ptr(), self.seen) }).map_err(expected)
     }
 
     /// For whoever knows that the count lives as long as somebody waits.
@@ -76,13 +78,14 @@ impl EventKey<'_> {
     }
 }
 
-fn check(answer: c_long) -> Result<(), Errno> {
+/// The number alone, since what owns nothing can be used where a thread may be cancelled.
+fn check(answer: c_long) -> Result<(), c_int> {
     match answer {
         0 => Ok(()),
         _ => match errno::last() {
             // It has moved on meanwhile.
             libc::EAGAIN => Ok(()),
-            errno => Err(errno),
+            number => Err(number),
         },
     }
 }
@@ -124,9 +127,9 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// An error is an answer.
-    pub(crate) fn of(result: Result<Step, Errno>) -> Step {
-        result.unwrap_or_else(|errno| Step::Done(errno::minus_one(Err(errno))))
+    /// An error is an answer of `call`.
+    pub(crate) fn of(call: &str, result: Result<Step, Errno>) -> Step {
+        result.unwrap_or_else(|errno| Step::Done(ANSWER.minus_one(call, Err(errno))))
     }
 }
 
@@ -154,7 +157,8 @@ pub(crate) fn until_done(step: impl Fn() -> Step + Copy) -> c_int {
             answer
         };
         if let Err(errno) = check(answer) {
-            return errno::minus_one(Err(errno));
+            // A signal, nearly always.
+            return errno::fail(errno);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::cancel::{EventCount, EventKey};
 use crate::descriptor::{Audience, Descriptor};
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, expected, refused};
 use nonic_abi::event_queue::EventQueue;
 use nonic_abi::rdma_cma::rdma_event_channel;
 use std::os::fd::AsRawFd;
@@ -70,7 +70,7 @@ impl<T> Channel<T> {
         // does that came a moment earlier: programs do this on their way to exit.
         match self.queue.is_nonblocking().transpose()?.unwrap_or(false) {
             false => Ok(Err(key)),
-            true => Err(libc::EAGAIN),
+            true => Err(expected(libc::EAGAIN)),
         }
     }
 }
@@ -82,7 +82,11 @@ impl<T> Channel<T> {
 /// The pointer is NULL or to a channel of these items that was not destroyed.
 pub(crate) unsafe fn channel<T>(pointer: *mut rdma_event_channel) -> Result<Arc<Channel<T>>, Errno> {
     if pointer.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "channel is NULL",
+            "pass what rdma_create_event_channel returned",
+        ));
     }
     let pointer = pointer.cast::<Channel<T>>().cast_const();
     // SAFETY: the program holds one reference; this is another.

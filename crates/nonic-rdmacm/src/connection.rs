@@ -7,9 +7,10 @@ use crate::delivery::complete;
 use crate::device::{Device, Recipient};
 use crate::event::establish;
 use crate::id::{Id, id};
+use crate::refusal::{ANSWER, check_connection};
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::libibverbs::*;
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::*;
@@ -51,28 +52,50 @@ pub(crate) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     const ATTEMPTS: usize = 32;
     for _ in 0..ATTEMPTS {
         match listen_once(id, backlog) {
-            Err(libc::EADDRINUSE) if id.state().any_port => choose_another_port(id)?,
+            Err(errno) if errno.is(libc::EADDRINUSE) && id.state().any_port => choose_another_port(id)?,
             result => return result,
         }
     }
-    Err(libc::EADDRINUSE)
+    Err(refused(
+        libc::EADDRINUSE,
+        "no free port was found",
+        "bind to a port of your own",
+    ))
 }
 
 fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
     let (local, mut devices, own_family_only) = {
         let state = id.state();
         if !state.listeners.is_empty() {
-            return Err(libc::EINVAL);
+            return Err(refused(
+                libc::EINVAL,
+                "the identifier listens already",
+                "call rdma_listen once",
+            ));
         }
         let devices = match state.device {
             Some(device) => vec![device],
             None => state.everywhere.clone(),
         };
-        (state.local.ok_or(libc::EINVAL)?, devices, state.own_family_only)
+        (
+            state.local.ok_or_else(|| {
+                refused(
+                    libc::EINVAL,
+                    "the identifier has no address",
+                    "bind it first (rdma_bind_addr), or resolve an address (rdma_resolve_addr)",
+                )
+            })?,
+            devices,
+            state.own_family_only,
+        )
     };
     devices.retain(|device| id.check_service(device).is_ok());
     if devices.is_empty() {
-        return Err(libc::EOPNOTSUPP);
+        return Err(refused(
+            libc::EOPNOTSUPP,
+            "no device offers this port space: over iWARP there are reliable connections (RDMA_PS_TCP), and nothing else",
+            "use a RoCE device for datagrams",
+        ));
     }
     let gid = gid_of(local.ip());
     // The unspecified address of IPv6 means all, unless the program says otherwise.
@@ -89,10 +112,10 @@ fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
         // SAFETY: the context is open; the address and the answer are our variables.
         let code =
             unsafe { nonic_cm_listen(device.context, service_id, address, backlog, &raw mut listener) };
-        match errno::check(code) {
+        match check_connection(code) {
             Ok(()) => listening.push((device, listener)),
             // A device that has no address of the family.
-            Err(libc::EADDRNOTAVAIL) if local.ip().is_unspecified() => {}
+            Err(errno) if errno.is(libc::EADDRNOTAVAIL) && local.ip().is_unspecified() => {}
             Err(errno) => {
                 for (device, listener) in listening {
                     device.unlisten(listener);
@@ -102,7 +125,11 @@ fn listen_once(id: &Arc<Id>, backlog: u32) -> Result<(), Errno> {
         }
     }
     if listening.is_empty() {
-        return Err(libc::ENODEV);
+        return Err(refused(
+            libc::ENODEV,
+            "no device has an address of the family",
+            "give an interface such an address (`ip address`, `nonic devices`)",
+        ));
     }
     id.state().listeners.clone_from(&listening);
     for (device, listener) in listening {
@@ -155,7 +182,11 @@ pub(crate) fn connect(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno
     id.check_service(device)?;
     let (local, remote) = id.addresses()?;
     if id.connection() != 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "the identifier is connected, or was",
+            "make another identifier for another connection",
+        ));
     }
     let port = id.state().remote.map_or(0, |remote| remote.port());
     {
@@ -174,7 +205,7 @@ pub(crate) fn connect(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno
     };
     let mut connection = 0;
     // SAFETY: the context is open; parameters and answer are our variables, the private data is the program's.
-    errno::check(unsafe { nonic_cm_connect(device.context, &raw const params, &raw mut connection) })?;
+    check_connection(unsafe { nonic_cm_connect(device.context, &raw const params, &raw mut connection) })?;
     device.know_connection(connection, Arc::clone(id) as Arc<dyn Recipient>);
     complete(id)
 }
@@ -199,7 +230,7 @@ pub(crate) fn accept(id: &Arc<Id>, param: &rdma_conn_param) -> Result<(), Errno>
         ready_to_send(id)?;
     }
     // SAFETY: the context is open; the parameters are our variable, the private data is the program's.
-    errno::check(unsafe { nonic_cm_accept(device.context, id.connection(), &raw const params) })?;
+    check_connection(unsafe { nonic_cm_accept(device.context, id.connection(), &raw const params) })?;
     if id.is_datagram() {
         // No event follows an answer to a datagram service.
         return Ok(());
@@ -216,17 +247,17 @@ pub(crate) fn reject(id: &Id, private_data: *const c_void, len: u8) -> Result<()
     };
     let params = params(id, &param, device);
     // SAFETY: as in `accept`.
-    errno::check(unsafe { nonic_cm_reject(device.context, id.connection(), &raw const params) })
+    check_connection(unsafe { nonic_cm_reject(device.context, id.connection(), &raw const params) })
 }
 
 pub(crate) fn disconnect(id: &Id) -> Result<(), Errno> {
     let device = id.device()?;
     stop(id)?;
     // SAFETY: the context is open.
-    match errno::check(unsafe { nonic_cm_disconnect(device.context, id.connection()) }) {
+    match check_connection(unsafe { nonic_cm_disconnect(device.context, id.connection()) }) {
         // It is over already: the peer was faster.
-        Ok(()) | Err(libc::ENOTCONN | libc::EINVAL) => complete(id),
-        Err(errno) => Err(errno),
+        Err(errno) if !errno.is(libc::ENOTCONN) && !errno.is(libc::EINVAL) => Err(errno),
+        Ok(()) | Err(_) => complete(id),
     }
 }
 
@@ -241,25 +272,35 @@ unsafe fn parameters(pointer: *const rdma_conn_param) -> rdma_conn_param {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_listen(pointer: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the program passes its identifier.
-    errno::minus_one(unsafe { id(pointer) }.and_then(|id| listen(&id, backlog)))
+    ANSWER.minus_one(
+        "rdma_listen",
+        unsafe { id(pointer) }.and_then(|id| listen(&id, backlog)),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_connect(pointer: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the program passes its identifier and its parameters.
-    errno::minus_one(unsafe { id(pointer).and_then(|id| connect(&id, &parameters(param))) })
+    ANSWER.minus_one("rdma_connect", unsafe {
+        id(pointer).and_then(|id| connect(&id, &parameters(param)))
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_accept(pointer: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the program passes its identifier and its parameters.
-    errno::minus_one(unsafe { id(pointer).and_then(|id| accept(&id, &parameters(param))) })
+    ANSWER.minus_one("rdma_accept", unsafe {
+        id(pointer).and_then(|id| accept(&id, &parameters(param)))
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject(pointer: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int {
     // SAFETY: the program passes its identifier and its data.
-    errno::minus_one(unsafe { id(pointer) }.and_then(|id| reject(&id, private_data, len)))
+    ANSWER.minus_one(
+        "rdma_reject",
+        unsafe { id(pointer) }.and_then(|id| reject(&id, private_data, len)),
+    )
 }
 
 /// Extended capabilities are for vendors' hardware; there are none to reject.
@@ -276,10 +317,10 @@ unsafe extern "C" fn rdma_reject_ece(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(pointer: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program passes its identifier.
-    errno::minus_one(unsafe { id(pointer) }.and_then(|id| {
+    ANSWER.minus_one("rdma_establish", unsafe { id(pointer) }.and_then(|id| {
         if !id.qp().is_null() {
             // With a queue pair of ours it was done when the peer accepted.
-            return Err(libc::EINVAL);
+            return Err(refused(libc::EINVAL, "the identifier has a queue pair of rdma_create_qp, which was established when the peer accepted", "call rdma_establish only if you move the queue pair yourself"));
         }
         establish(&id)
     }))
@@ -291,15 +332,25 @@ unsafe extern "C" fn rdma_notify(pointer: *mut rdma_cm_id, event: c_int) -> c_in
     /// `IBV_EVENT_COMM_EST`.
     const COMMUNICATION_ESTABLISHED: c_int = 4;
     // SAFETY: the program passes its identifier.
-    errno::minus_one(unsafe { id(pointer) }.and_then(|id| match event {
-        // Established already: nothing is missing.
-        COMMUNICATION_ESTABLISHED => establish(&id).or(Ok(())),
-        _ => Err(libc::EINVAL),
-    }))
+    ANSWER.minus_one(
+        "rdma_notify",
+        unsafe { id(pointer) }.and_then(|id| match event {
+            // Established already: nothing is missing.
+            COMMUNICATION_ESTABLISHED => establish(&id).or(Ok(())),
+            _ => Err(refused(
+                libc::EINVAL,
+                format!("event {event} is not one to notify of"),
+                "pass IBV_EVENT_COMM_EST",
+            )),
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_disconnect(pointer: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program passes its identifier.
-    errno::minus_one(unsafe { id(pointer) }.and_then(|id| disconnect(&id)))
+    ANSWER.minus_one(
+        "rdma_disconnect",
+        unsafe { id(pointer) }.and_then(|id| disconnect(&id)),
+    )
 }

@@ -1,7 +1,7 @@
 //! One form of a thing into another: addresses of C, of Rust and of RDMA, and the route that two of them make.
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::{ibv_ah_attr, ibv_gid, ibv_global_route};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -62,7 +62,7 @@ pub(crate) fn len_of(address: SocketAddr) -> socklen_t {
 /// The pointer is NULL or to an address as long as its family says.
 pub(crate) unsafe fn address(pointer: *const sockaddr) -> Result<SocketAddr, Errno> {
     if pointer.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(libc::EINVAL, "the address is NULL", "pass an address"));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -78,7 +78,11 @@ pub(crate) unsafe fn address(pointer: *const sockaddr) -> Result<SocketAddr, Err
                 let v6 = SocketAddrV6::new(ip, u16::from_be(c.sin6_port), c.sin6_flowinfo, c.sin6_scope_id);
                 Ok(v6.into())
             }
-            _ => Err(libc::EAFNOSUPPORT),
+            _ => Err(refused(
+                libc::EAFNOSUPPORT,
+                "the address is not of AF_INET or AF_INET6",
+                "use an IP address; AF_IB is InfiniBand's",
+            )),
         }
     }
 }

@@ -6,8 +6,9 @@ use crate::channel::{Channel, channel};
 use crate::descriptor::Audience;
 use crate::event;
 use crate::id::{Id, Pending};
+use crate::refusal::{ANSWER, not_connected};
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::rdma_cma::{RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_event_channel};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,8 +62,8 @@ pub(crate) fn complete(id: &Id) -> Result<(), Errno> {
         (*c).event = event;
         match ((*event).status, (*event).event) {
             (0, _) => Ok(()),
-            (_, RDMA_CM_EVENT_REJECTED) => Err(libc::ECONNREFUSED),
-            (status, _) => Err(status.abs()),
+            (_, RDMA_CM_EVENT_REJECTED) => Err(not_connected(libc::ECONNREFUSED)),
+            (status, _) => Err(not_connected(status.abs())),
         }
     }
 }
@@ -82,7 +83,10 @@ pub(crate) fn release_event(id: &Id) {
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     let channel = Channel::<Pending>::new(Audience::Program);
-    errno::pointer(channel.map(|channel| Arc::into_raw(channel).cast_mut().cast()))
+    ANSWER.pointer(
+        "rdma_create_event_channel",
+        channel.map(|channel| Arc::into_raw(channel).cast_mut().cast()),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -114,7 +118,11 @@ unsafe fn next_event(
     event: *mut *mut rdma_cm_event,
 ) -> Result<Step, Errno> {
     if event.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "event is NULL",
+            "pass where to put the event",
+        ));
     }
     // SAFETY: the caller's promise.
     let channel = unsafe { channel(pointer) }?;
@@ -135,13 +143,20 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     // SAFETY: the program passes its channel and where to put the event.
-    until_done(move || Step::of(unsafe { next_event(pointer, event) }))
+    until_done(move || Step::of("rdma_get_cm_event", unsafe { next_event(pointer, event) }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if event.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
+        return ANSWER.minus_one(
+            "rdma_ack_cm_event",
+            Err(refused(
+                libc::EINVAL,
+                "event is NULL",
+                "pass what rdma_get_cm_event gave",
+            )),
+        );
     }
     // SAFETY: the program gives back what `rdma_get_cm_event` gave it.
     unsafe { event::acknowledge(event) };

@@ -2,7 +2,7 @@
 //! none is closed, read or written once the program has closed it.
 
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_system};
 use nonic_abi::libibverbs::{
     INTERNAL, PROGRAM, SOCKET, nonic_descriptor, nonic_descriptor_close, nonic_descriptor_is_lost,
     nonic_descriptor_keep, nonic_descriptor_number,
@@ -36,7 +36,7 @@ impl Descriptor {
     /// Takes over what a function of the C library answered: a descriptor, or a negative number and `errno`.
     pub(crate) fn keep(fd: c_int, audience: Audience) -> Result<Self, Errno> {
         if fd < 0 {
-            return Err(errno::last());
+            return Err(of_system("making a descriptor"));
         }
         let kind = match audience {
             Audience::Library => INTERNAL,

@@ -4,9 +4,11 @@
 //! in here ([`deliver`]) and are put on the channels of the identifiers they concern.
 
 use crate::convert::{gid_of, ip_of_gid};
+use crate::refusal;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, of_system, refused};
 use nonic_abi::fork::Birth;
 use nonic_abi::libibverbs::*;
 use nonic_abi::verbs::*;
@@ -74,7 +76,14 @@ impl Device {
     pub(crate) fn with_address(address: IpAddr) -> Result<&'static Device, Errno> {
         let gid = gid_of(address);
         // SAFETY: the address lives during the call.
-        let c = errno::check_pointer(unsafe { nonic_device_with_address(&raw const gid) })?;
+        let c =
+            errno::check_pointer(unsafe { nonic_device_with_address(&raw const gid) }).map_err(|errno| {
+                refused(
+                    errno.number(),
+                    format!("no device has the address {address}"),
+                    "look at `nonic devices`",
+                )
+            })?;
         Self::open(c)
     }
 
@@ -132,7 +141,9 @@ impl Device {
         // SAFETY: the context is open and the answers go to our variables.
         let pd = unsafe {
             errno::check(ibv_query_device(context, &raw mut attr))?;
-            let query_port = extended(context).query_port.ok_or(libc::EOPNOTSUPP)?;
+            let query_port = extended(context)
+                .query_port
+                .ok_or_else(refusal::no_such_operation)?;
             errno::check(query_port(context, 1, &raw mut port, size_of::<ibv_port_attr>()))?;
             errno::check_pointer(ibv_alloc_pd(context))?
         };
@@ -162,7 +173,9 @@ impl Device {
             };
             // SAFETY: the context is open, and the attributes are our variable.
             domain.0 = unsafe {
-                let open = extended(self.context).open_xrcd.ok_or(libc::EOPNOTSUPP)?;
+                let open = extended(self.context)
+                    .open_xrcd
+                    .ok_or_else(refusal::no_such_operation)?;
                 errno::check_pointer(open(self.context, &raw mut attr))?
             };
         }
@@ -210,7 +223,13 @@ impl Device {
     pub(crate) fn gid_index(&self, gid: &[u8; 16]) -> Result<u8, Errno> {
         let mut indices = (0..=u8::MAX).map_while(|index| Some((index, self.gid(index)?)));
         let found = indices.find(|(_, found)| found == gid);
-        found.map(|(index, _)| index).ok_or(libc::EADDRNOTAVAIL)
+        found.map(|(index, _)| index).ok_or_else(|| {
+            refused(
+                libc::EADDRNOTAVAIL,
+                "the device does not have the address any more",
+                "look at `nonic devices`, and bind again",
+            )
+        })
     }
 
     /// Events of this connection are for `recipient` from now on.
@@ -325,16 +344,14 @@ unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_contex
     let devices = match Device::listed() {
         Ok(devices) => devices,
         Err(errno) => {
-            errno::set(errno);
-            return std::ptr::null_mut();
+            return ANSWER.pointer("rdma_get_devices", Err(errno));
         }
     };
     // SAFETY: calloc takes any numbers; one entry more, for the NULL at the end.
     let array = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) };
     let array = array.cast::<*mut ibv_context>();
     if array.is_null() {
-        errno::set(libc::ENOMEM);
-        return array;
+        return ANSWER.pointer("rdma_get_devices", Err(of_system("calloc")));
     }
     for (index, device) in devices.iter().enumerate() {
         // SAFETY: the array has room for all of them.

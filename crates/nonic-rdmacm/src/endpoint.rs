@@ -6,9 +6,10 @@ use crate::convert::address;
 use crate::delivery::{release_event, try_next};
 use crate::id::{self, Id, give, id};
 use crate::lifetime::rdma_destroy_id;
+use crate::refusal::{ANSWER, not_connected};
 use crate::{qp, srq};
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::{ibv_pd, ibv_qp_init_attr};
 use std::sync::Arc;
@@ -59,7 +60,11 @@ unsafe fn create(
 /// The next request, if there is one; the key to wait with if not.
 fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawEventKey>, Errno> {
     if !listener.state().synchronous {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "the listener has a channel of its own",
+            "take its requests with rdma_get_cm_event; rdma_get_request is for listeners of rdma_create_ep",
+        ));
     }
     release_event(listener);
     let channel = listener.channel();
@@ -76,10 +81,14 @@ fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawEventKey>, E
         Err(errno)
     };
     if status != 0 {
-        return leave_it(status.abs());
+        return leave_it(not_connected(status.abs()));
     }
     if kind != RDMA_CM_EVENT_CONNECT_REQUEST {
-        return leave_it(libc::EINVAL);
+        return leave_it(refused(
+            libc::EINVAL,
+            "another event than a request to connect came to the listener",
+            "look at listen->event",
+        ));
     }
     let wanted = listener.state().queue_pairs;
     if let Some(mut attr) = wanted {
@@ -105,18 +114,28 @@ unsafe extern "C" fn rdma_create_ep(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     if made.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
+        return ANSWER.minus_one(
+            "rdma_create_ep",
+            Err(refused(
+                libc::EINVAL,
+                "id is NULL",
+                "pass where to put the identifier",
+            )),
+        );
     }
     // SAFETY: the program passes what `rdma_getaddrinfo` gave it, its domain and its attributes.
     let id = unsafe {
         info.as_ref()
-            .ok_or(libc::EINVAL)
+            .ok_or_else(|| refused(libc::EINVAL, "res is NULL", "pass what rdma_getaddrinfo found"))
             .and_then(|info| create(info, pd, attr))
     };
-    errno::minus_one(id.map(|id| {
-        // SAFETY: the program passes where to put it.
-        unsafe { *made = give(id) };
-    }))
+    ANSWER.minus_one(
+        "rdma_create_ep",
+        id.map(|id| {
+            // SAFETY: the program passes where to put it.
+            unsafe { *made = give(id) };
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -138,7 +157,11 @@ unsafe extern "C" fn rdma_destroy_ep(pointer: *mut rdma_cm_id) {
 /// The pointers are what the program passed.
 unsafe fn take_request(listener: *mut rdma_cm_id, request: *mut *mut rdma_cm_id) -> Result<Step, Errno> {
     if request.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "id is NULL",
+            "pass where to put the request",
+        ));
     }
     // SAFETY: the caller's promise.
     let listener = unsafe { id(listener) }?;
@@ -158,5 +181,5 @@ unsafe extern "C-unwind" fn rdma_get_request(
     request: *mut *mut rdma_cm_id,
 ) -> c_int {
     // SAFETY: the program passes its identifier and where to put the request.
-    until_done(move || Step::of(unsafe { take_request(listener, request) }))
+    until_done(move || Step::of("rdma_get_request", unsafe { take_request(listener, request) }))
 }

@@ -8,9 +8,10 @@ use crate::channel::Channel;
 use crate::descriptor::Audience;
 use crate::device::Recipient;
 use crate::id::{Id, Pending, What, give};
+use crate::refusal::{ANSWER, check_connection};
 use libc::c_int;
 use nonic_abi::cm::*;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::Errno;
 use nonic_abi::libibverbs::{nonic_cm_establish, nonic_cm_reject};
 use nonic_abi::rdma_cma::*;
 use std::sync::Arc;
@@ -150,7 +151,8 @@ fn responded(id: &Id, wire: &nonic_cm_event) -> (c_int, c_int) {
         Ok(()) => (RDMA_CM_EVENT_ESTABLISHED, 0),
         Err(errno) => {
             refuse(id);
-            (RDMA_CM_EVENT_CONNECT_ERROR, -errno)
+            // The event has no more room than for a number.
+            (RDMA_CM_EVENT_CONNECT_ERROR, -ANSWER.tell("rdma_connect", &errno))
         }
     }
 }
@@ -159,7 +161,7 @@ fn responded(id: &Id, wire: &nonic_cm_event) -> (c_int, c_int) {
 pub(crate) fn establish(id: &Id) -> Result<(), Errno> {
     let device = id.device()?;
     // SAFETY: the context is open.
-    errno::check(unsafe { nonic_cm_establish(device.context, id.connection()) })
+    check_connection(unsafe { nonic_cm_establish(device.context, id.connection()) })
 }
 
 fn refuse(id: &Id) {

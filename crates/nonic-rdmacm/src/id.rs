@@ -9,7 +9,7 @@ use crate::device::{Device, Recipient};
 use crate::port::Claim;
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::*;
 use std::cell::UnsafeCell;
@@ -235,7 +235,11 @@ impl Id {
     pub(crate) fn check_service(&self, device: &Device) -> Result<(), Errno> {
         // SAFETY: the field is ours to read.
         match device.is_iwarp && unsafe { (*self.as_c()).qp_type } != IBV_QPT_RC {
-            true => Err(libc::EOPNOTSUPP),
+            true => Err(refused(
+                libc::EOPNOTSUPP,
+                "over iWARP there are reliable connections (RDMA_PS_TCP), and nothing else",
+                "use a RoCE device for datagrams and multicast",
+            )),
             false => Ok(()),
         }
     }
@@ -252,7 +256,13 @@ impl Id {
     }
 
     pub(crate) fn device(&self) -> Result<&'static Device, Errno> {
-        self.state().device.ok_or(libc::EINVAL)
+        self.state().device.ok_or_else(|| {
+            refused(
+                libc::EINVAL,
+                "the identifier has no device yet",
+                "bind it first (rdma_bind_addr), or resolve an address (rdma_resolve_addr)",
+            )
+        })
     }
 
     /// It is at this address of this device from now on.
@@ -293,7 +303,11 @@ impl Id {
         let state = self.state();
         match (state.local, state.remote) {
             (Some(local), Some(remote)) => Ok((local.ip(), remote.ip())),
-            _ => Err(libc::EINVAL),
+            _ => Err(refused(
+                libc::EINVAL,
+                "the identifier has no addresses yet",
+                "resolve an address first (rdma_resolve_addr)",
+            )),
         }
     }
 
@@ -424,7 +438,11 @@ impl Recipient for Id {
 /// The pointer is NULL or to an identifier that was not destroyed.
 pub(crate) unsafe fn id(pointer: *mut rdma_cm_id) -> Result<Arc<Id>, Errno> {
     if pointer.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "id is NULL",
+            "pass what rdma_create_id returned",
+        ));
     }
     let pointer = pointer.cast::<Id>().cast_const();
     // SAFETY: the program holds one reference; this is another.
@@ -466,6 +484,10 @@ pub(crate) fn qp_type_of(port_space: c_int) -> Result<c_int, Errno> {
     match port_space {
         RDMA_PS_TCP | RDMA_PS_IB => Ok(IBV_QPT_RC),
         RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(IBV_QPT_UD),
-        _ => Err(libc::EPROTONOSUPPORT),
+        _ => Err(refused(
+            libc::EPROTONOSUPPORT,
+            format!("ps {port_space:#x} is unknown"),
+            "use RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB or RDMA_PS_IPOIB",
+        )),
     }
 }

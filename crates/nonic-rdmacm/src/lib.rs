@@ -36,6 +36,7 @@ mod multicast;
 mod options;
 mod port;
 mod qp;
+mod refusal;
 mod rsocket;
 mod srq;
 mod unsupported;

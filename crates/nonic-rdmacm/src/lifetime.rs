@@ -4,8 +4,9 @@ use crate::channel::{Channel, channel};
 use crate::delivery::release_event;
 use crate::descriptor::Audience;
 use crate::id::{Id, Pending, create, give, id, qp_type_of};
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::rdma_cma::{rdma_cm_id, rdma_event_channel};
 use std::sync::Arc;
 
@@ -31,21 +32,38 @@ unsafe extern "C" fn rdma_create_id(
     port_space: c_int,
 ) -> c_int {
     if made.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
+        return ANSWER.minus_one(
+            "rdma_create_id",
+            Err(refused(
+                libc::EINVAL,
+                "id is NULL",
+                "pass where to put the identifier",
+            )),
+        );
     }
     // SAFETY: the program passes its channel or NULL.
     let id =
         qp_type_of(port_space).and_then(|qp_type| unsafe { create(c_channel, context, port_space, qp_type) });
-    errno::minus_one(id.map(|id| {
-        // SAFETY: the program passes where to put it.
-        unsafe { *made = give(id) };
-    }))
+    ANSWER.minus_one(
+        "rdma_create_id",
+        id.map(|id| {
+            // SAFETY: the program passes where to put it.
+            unsafe { *made = give(id) };
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(pointer: *mut rdma_cm_id) -> c_int {
     if pointer.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
+        return ANSWER.minus_one(
+            "rdma_destroy_id",
+            Err(refused(
+                libc::EINVAL,
+                "id is NULL",
+                "pass what rdma_create_id returned",
+            )),
+        );
     }
     // SAFETY: the program gives its reference back.
     let id = unsafe { Arc::from_raw(pointer.cast::<Id>().cast_const()) };
@@ -59,5 +77,5 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(pointer: *mut rdma_cm_id) -> c_i
 unsafe extern "C" fn rdma_migrate_id(pointer: *mut rdma_cm_id, c_channel: *mut rdma_event_channel) -> c_int {
     // SAFETY: the program passes its identifier, and its channel or NULL.
     let (id, to) = unsafe { (id(pointer), channel(c_channel).ok()) };
-    errno::minus_one(id.and_then(|id| migrate(&id, to)))
+    ANSWER.minus_one("rdma_migrate_id", id.and_then(|id| migrate(&id, to)))
 }

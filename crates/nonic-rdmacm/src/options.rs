@@ -1,8 +1,9 @@
 //! Options of an identifier, names of events, and extended capabilities (of which there are none).
 
 use crate::id::{Id, id};
+use crate::refusal::ANSWER;
 use libc::{c_char, c_int, c_void, size_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::ibv_ece;
 
@@ -31,14 +32,28 @@ const MAX_ACK_TIMEOUT: u8 = 31;
 fn set(id: &Id, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
     if level == RDMA_OPTION_IB {
         // Paths are InfiniBand's; on Ethernet there is one, and it is known.
-        return Err(libc::ENOSYS);
+        return Err(refused(
+            libc::ENOSYS,
+            "options of RDMA_OPTION_IB are paths of InfiniBand",
+            "do without: on Ethernet there is one path, and it is known",
+        ));
     }
     let byte = || match value {
         [byte] => Ok(*byte),
-        _ => Err(libc::EINVAL),
+        _ => Err(refused(
+            libc::EINVAL,
+            format!("optlen is {}", value.len()),
+            "this option is one byte",
+        )),
     };
     let flag = || -> Result<bool, Errno> {
-        let value: [u8; 4] = value.try_into().map_err(|_| libc::EINVAL)?;
+        let value: [u8; 4] = value.try_into().map_err(|_| {
+            refused(
+                libc::EINVAL,
+                format!("optlen is {}", value.len()),
+                "this option is an int",
+            )
+        })?;
         Ok(c_int::from_ne_bytes(value) != 0)
     };
     let mut state = id.state();
@@ -49,11 +64,21 @@ fn set(id: &Id, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> 
         (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
             let timeout = byte()?;
             if timeout == 0 || timeout > MAX_ACK_TIMEOUT {
-                return Err(libc::EINVAL);
+                return Err(refused(
+                    libc::EINVAL,
+                    format!("the acknowledgement timeout is {timeout}: it is an exponent"),
+                    "set it from 1 to 31",
+                ));
             }
             state.ack_timeout = Some(timeout);
         }
-        _ => return Err(libc::ENOSYS),
+        _ => {
+            return Err(refused(
+                libc::ENOSYS,
+                format!("the option {option} of level {level} is unknown"),
+                "use RDMA_OPTION_ID_TOS, REUSEADDR, AFONLY or ACK_TIMEOUT",
+            ));
+        }
     }
     Ok(())
 }
@@ -67,10 +92,13 @@ unsafe extern "C" fn rdma_set_option(
     len: size_t,
 ) -> c_int {
     if value.is_null() {
-        return errno::minus_one(Err(libc::EINVAL));
+        return ANSWER.minus_one(
+            "rdma_set_option",
+            Err(refused(libc::EINVAL, "optval is NULL", "pass a value")),
+        );
     }
     // SAFETY: the program passes its identifier and a value of that length.
-    errno::minus_one(unsafe {
+    ANSWER.minus_one("rdma_set_option", unsafe {
         id(pointer).and_then(|id| set(&id, level, option, std::slice::from_raw_parts(value.cast(), len)))
     })
 }
@@ -83,7 +111,14 @@ extern "C" fn rdma_event_str(event: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
-    errno::minus_one(Err(libc::EOPNOTSUPP))
+    ANSWER.minus_one(
+        "rdma_set_local_ece",
+        Err(refused(
+            libc::EOPNOTSUPP,
+            "options of vendors (ECE) are not offered",
+            "do without them",
+        )),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -98,7 +133,14 @@ unsafe extern "C" fn rdma_get_remote_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece
             };
             0
         }
-        None => errno::minus_one(Err(libc::EINVAL)),
+        None => ANSWER.minus_one(
+            "rdma_get_remote_ece",
+            Err(refused(
+                libc::EINVAL,
+                "ece is NULL",
+                "pass where to put the options",
+            )),
+        ),
     }
 }
 

@@ -10,7 +10,7 @@
 use crate::convert::{len_of, random, storage};
 use crate::descriptor::{Audience, Descriptor};
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, of_io, refused};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -39,11 +39,15 @@ pub(crate) fn claim(
     for _ in 0..ATTEMPTS {
         let port = any_port();
         match claim_one(port_space, addresses, port, for_tcp) {
-            Err(libc::EADDRINUSE) => {}
+            Err(errno) if errno.is(libc::EADDRINUSE) => {}
             result => return result.map(|claims| (port, claims)),
         }
     }
-    Err(libc::EADDRINUSE)
+    Err(refused(
+        libc::EADDRINUSE,
+        "no free port was found",
+        "bind to a port of your own",
+    ))
 }
 
 /// A port for those who call, and do not care which; with TCP, one that is free there, so that the connection is from the port that the
@@ -86,7 +90,11 @@ fn hold_in_tcp(address: SocketAddr) -> Result<Option<Descriptor>, Errno> {
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const storage).cast(), len_of(address)) };
     match bound {
         0 => Ok(Some(socket)),
-        _ if errno::last() == libc::EADDRINUSE => Err(libc::EADDRINUSE),
+        _ if errno::last() == libc::EADDRINUSE => Err(refused(
+            libc::EADDRINUSE,
+            format!("{address} is taken in TCP"),
+            "choose another port, or end the program that has it (`ss -tlnp`)",
+        )),
         _ => Ok(None),
     }
 }
@@ -96,7 +104,7 @@ fn claim_one(port_space: c_int, addresses: &[IpAddr], port: u16, for_tcp: bool) 
         let name = format!("nonic/2/{address}/port/{port_space:x}/{port}");
         let name = NameOfSocket::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
         Ok(Claim {
-            _name: name.map_err(|error| errno::of_io(&error))?,
+            _name: name.map_err(|error| of_io(&format!("claiming port {port} of {address}"), &error))?,
             _tcp: match for_tcp {
                 true => hold_in_tcp((*address, port).into())?,
                 false => None,

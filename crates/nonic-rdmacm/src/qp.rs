@@ -2,8 +2,10 @@
 
 use crate::attributes::initialise;
 use crate::id::{Id, id};
+use crate::refusal;
+use crate::refusal::ANSWER;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, refused};
 use nonic_abi::libibverbs::*;
 use nonic_abi::rdma_cma::rdma_cm_id;
 use nonic_abi::verbs::*;
@@ -101,7 +103,11 @@ pub(crate) unsafe fn create(id: &Id, pd: *mut ibv_pd, attr: &mut ibv_qp_init_att
     let pd = if pd.is_null() { device.pd } else { pd };
     // SAFETY: the caller's promise.
     if !id.qp().is_null() || unsafe { (*pd).context } != device.context {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "the identifier has a queue pair, or pd is of another device",
+            "create one queue pair per identifier, with a pd of id->verbs or NULL",
+        ));
     }
     with_queues(id, attr)?;
     // SAFETY: the domain and the queues are alive.
@@ -128,7 +134,11 @@ fn adopt(id: &Id, qp: *mut ibv_qp, qp_type: c_int) -> Result<(), Errno> {
 unsafe fn create_extended(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     let device = id.device()?;
     if !id.qp().is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "the identifier has a queue pair",
+            "create one queue pair per identifier",
+        ));
     }
     let is_target = attr.qp_type == IBV_QPT_XRC_RECV;
     if is_target && (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null()) {
@@ -141,7 +151,11 @@ unsafe fn create_extended(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(),
     }
     // SAFETY: the caller's promise.
     if !is_target && unsafe { (*attr.pd).context } != device.context {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "attr.pd is of another device",
+            "use a pd of id->verbs, or NULL",
+        ));
     }
     if !is_target {
         let mut plain = ibv_qp_init_attr {
@@ -160,7 +174,9 @@ unsafe fn create_extended(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(),
     }
     // SAFETY: the context is open, and what the attributes name is alive.
     let qp = unsafe {
-        let create = extended(device.context).create_qp_ex.ok_or(libc::EOPNOTSUPP)?;
+        let create = extended(device.context)
+            .create_qp_ex
+            .ok_or_else(refusal::no_such_operation)?;
         errno::check_pointer(create(device.context, attr))
     };
     adopt(id, qp.inspect_err(|_| destroy_cqs(id))?, attr.qp_type)
@@ -186,16 +202,39 @@ unsafe extern "C" fn rdma_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the program passes its identifier, its domain or NULL, and its attributes.
-    errno::minus_one(unsafe {
-        id(pointer).and_then(|id| create(&id, pd, attr.as_mut().ok_or(libc::EINVAL)?))
+    ANSWER.minus_one("rdma_create_qp", unsafe {
+        id(pointer).and_then(|id| {
+            create(
+                &id,
+                pd,
+                attr.as_mut().ok_or_else(|| {
+                    refused(
+                        libc::EINVAL,
+                        "qp_init_attr is NULL",
+                        "pass the attributes of the queue pair",
+                    )
+                })?,
+            )
+        })
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_qp_ex(pointer: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int {
     // SAFETY: the program passes its identifier and its attributes.
-    errno::minus_one(unsafe {
-        id(pointer).and_then(|id| create_extended(&id, attr.as_mut().ok_or(libc::EINVAL)?))
+    ANSWER.minus_one("rdma_create_qp_ex", unsafe {
+        id(pointer).and_then(|id| {
+            create_extended(
+                &id,
+                attr.as_mut().ok_or_else(|| {
+                    refused(
+                        libc::EINVAL,
+                        "qp_init_attr is NULL",
+                        "pass the attributes of the queue pair",
+                    )
+                })?,
+            )
+        })
     })
 }
 

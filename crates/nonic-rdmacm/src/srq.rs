@@ -2,8 +2,10 @@
 
 use crate::id::{Id, id};
 use crate::qp::{create_cqs, destroy_cqs};
+use crate::refusal;
+use crate::refusal::ANSWER;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, refused};
 use nonic_abi::libibverbs::*;
 use nonic_abi::rdma_cma::rdma_cm_id;
 use nonic_abi::verbs::*;
@@ -39,7 +41,11 @@ unsafe fn create(id: &Id, pd: *mut ibv_pd, attr: &mut ibv_srq_init_attr) -> Resu
     }
     // SAFETY: the caller's promise.
     if unsafe { (*pd).context } != device.context {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "pd is of another device",
+            "use a pd of id->verbs, or NULL",
+        ));
     }
     // SAFETY: the domain is alive.
     let srq = errno::check_pointer(unsafe { ibv_create_srq(pd, attr) })?;
@@ -53,7 +59,11 @@ unsafe fn create(id: &Id, pd: *mut ibv_pd, attr: &mut ibv_srq_init_attr) -> Resu
 unsafe fn create_extended(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
     let device = id.device()?;
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "attr.comp_mask lacks IBV_SRQ_INIT_ATTR_TYPE",
+            "set the bit and srq_type",
+        ));
     }
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
@@ -72,7 +82,9 @@ unsafe fn create_extended(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<()
     }
     // SAFETY: the context is open, and what the attributes name is alive.
     let srq = unsafe {
-        let create = extended(device.context).create_srq_ex.ok_or(libc::EOPNOTSUPP)?;
+        let create = extended(device.context)
+            .create_srq_ex
+            .ok_or_else(refusal::no_such_operation)?;
         errno::check_pointer(create(device.context, attr))
     };
     adopt(id, srq.inspect_err(|_| destroy_cqs(id))?, attr.pd);
@@ -101,16 +113,31 @@ unsafe extern "C" fn rdma_create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
     // SAFETY: the program passes its identifier, its domain or NULL, and its attributes.
-    errno::minus_one(unsafe {
-        id(pointer).and_then(|id| create(&id, pd, attr.as_mut().ok_or(libc::EINVAL)?))
+    ANSWER.minus_one("rdma_create_srq", unsafe {
+        id(pointer).and_then(|id| {
+            create(
+                &id,
+                pd,
+                attr.as_mut().ok_or_else(|| {
+                    refused(libc::EINVAL, "attr is NULL", "pass the attributes of the queue")
+                })?,
+            )
+        })
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq_ex(pointer: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
     // SAFETY: the program passes its identifier and its attributes.
-    errno::minus_one(unsafe {
-        id(pointer).and_then(|id| create_extended(&id, attr.as_mut().ok_or(libc::EINVAL)?))
+    ANSWER.minus_one("rdma_create_srq_ex", unsafe {
+        id(pointer).and_then(|id| {
+            create_extended(
+                &id,
+                attr.as_mut().ok_or_else(|| {
+                    refused(libc::EINVAL, "attr is NULL", "pass the attributes of the queue")
+                })?,
+            )
+        })
     })
 }
 

@@ -1,8 +1,9 @@
 //! Public functions that exist and refuse with `EOPNOTSUPP`, each with its reason: a program that was linked with a newer
 //! librdmacm must start here.
 
+use crate::refusal::ANSWER;
 use libc::c_int;
-use nonic_abi::errno;
+use nonic_abi::errno::refused;
 
 /// Defines a refusing function for each name, with the reason as its documentation.
 macro_rules! refuse {
@@ -10,7 +11,9 @@ macro_rules! refuse {
         #[doc = $why]
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
-            errno::minus_one(Err(libc::EOPNOTSUPP))
+            let what = format!("it is not offered. {}", $why.trim_end_matches('.'));
+            let next = "do without it; docs/differences.md says what is not offered and why";
+            ANSWER.minus_one(stringify!($name), Err(refused(libc::EOPNOTSUPP, what, next)))
         }
     )*};
 }

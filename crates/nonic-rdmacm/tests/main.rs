@@ -6,6 +6,8 @@
 mod errors_page;
 #[path = "../../nonic/tests/bench/first_numbers.rs"]
 mod first_numbers;
+#[path = "../../nonic-verbs/tests/support/refusal_sources.rs"]
+mod refusal_sources;
 mod support;
 #[path = "../../nonic-cli/tests/support/tshark.rs"]
 mod tshark;
@@ -18,6 +20,7 @@ mod explained;
 mod identifiers;
 mod iwarp;
 mod programs;
+mod refusals;
 mod rsockets;
 mod rsockets_protocol;
 mod symbols;

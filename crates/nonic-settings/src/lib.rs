@@ -17,8 +17,10 @@
 #![forbid(unsafe_code)]
 
 mod pages;
+mod writable;
 
 pub use pages::{help, page};
+pub use writable::check_writable;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -80,7 +82,8 @@ pub static LOG: Setting = Setting {
     about: "Says on standard error what goes wrong and why, one line each: `error`, `warn` (each first failure of a queue pair, and each \
             refused call), `info` (state changes, connections), `debug` (packets out of the ordinary, how long connecting took) or `trace` (how \
             long each awaited request of the Rust API took); and the same for one part alone: `device`, `qp`, `cm`, `memory`, `link`, \
-            `direct`, `verbs`, `request`. `off` is silent, as without the variable.",
+            `direct`, `verbs`, `request`. Without it, all that is said is why a device cannot be opened, and that another program has UDP port \
+            4791; `off` is silent.",
 };
 
 /// Where packets go.

@@ -8,7 +8,7 @@ use crate::objects::Objects;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_system};
 use nonic_abi::verbs::*;
 use nonic_core::Event;
 use nonic_engine::Device;
@@ -23,7 +23,11 @@ pub(crate) fn make_blocking(device: &Device) -> Result<(), Errno> {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK)
     };
-    if changed < 0 { Err(errno::last()) } else { Ok(()) }
+    if changed < 0 {
+        Err(of_system("fcntl of the event descriptor"))
+    } else {
+        Ok(())
+    }
 }
 
 /// An event as C sees it, reported to the object it is about. `None` if that is gone.
@@ -100,7 +104,8 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: the program passes an open context and where to put the event.
-    let step = move |(): &mut ()| cancel::step(unsafe { next_event(c_context, event) });
+    let step =
+        move |(): &mut ()| cancel::step("ibv_get_async_event", unsafe { next_event(c_context, event) });
     cancel::until_done((), step, |(): &mut ()| ())
 }
 

@@ -7,8 +7,9 @@
 //! `extern "C-unwind"`. So such a verb is a loop of two parts ([`until_done`]): a step that takes what is there, under
 //! whatever locks it needs, and never waits; and the wait, with nothing held and nothing taken.
 
+use crate::refusal::ANSWER;
 use libc::{c_int, nfds_t, pollfd};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, expected};
 use nonic_abi::eventfd;
 use nonic_engine::MAX_WATCHED;
 use std::os::fd::RawFd;
@@ -77,7 +78,8 @@ pub(crate) fn until_done<S: Copy>(
         if unsafe { poll(descriptors.fds.as_mut_ptr(), descriptors.count as nfds_t, -1) } < 0 {
             let errno = errno::last();
             shielded(&interrupted, &mut state);
-            return errno::minus_one(Err(errno));
+            // A signal, nearly always. A number alone, as this frame must own nothing that is to be dropped.
+            return errno::fail(errno);
         }
     }
 }
@@ -94,16 +96,16 @@ pub(crate) fn take<T>(fd: RawFd, take: impl FnOnce() -> Option<T>) -> Result<Res
         return Ok(Ok(item));
     }
     match eventfd::is_nonblocking(fd)? {
-        true => Err(libc::EAGAIN),
+        true => Err(expected(libc::EAGAIN)),
         false => Ok(Err(fd)),
     }
 }
 
-/// What a step comes to: nothing else to say, wait, or an error.
-pub(crate) fn step(result: Result<Result<(), RawFd>, Errno>) -> Step {
+/// What a step of `call` comes to: nothing else to say, wait, or an error.
+pub(crate) fn step(call: &str, result: Result<Result<(), RawFd>, Errno>) -> Step {
     match result {
         Ok(Err(fd)) => Step::Wait(Descriptors::new(fd, &[])),
         Ok(Ok(())) => Step::Done(0),
-        Err(errno) => Step::Done(errno::minus_one(Err(errno))),
+        Err(errno) => Step::Done(ANSWER.minus_one(call, Err(errno))),
     }
 }

@@ -6,8 +6,9 @@
 
 use crate::context::context;
 use crate::object::{Object, Users, object, reclaim};
+use crate::refusal::ANSWER;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::Errno;
 use nonic_abi::fork::Birth;
 use nonic_abi::verbs::{ibv_comp_channel, ibv_context, ibv_cq};
 use nonic_abi::{event_queue, eventfd};
@@ -120,38 +121,44 @@ pub(crate) unsafe extern "C" fn nonic_create_internal_channel(
 unsafe fn create(c_context: *mut ibv_context, audience: Audience) -> *mut ibv_comp_channel {
     // SAFETY: the caller's promise.
     let context = unsafe { context(c_context) };
-    errno::pointer(context.and_then(|context| {
-        let descriptor = ChannelFd::new(audience)?;
-        let fd = descriptor.0.as_raw_fd();
-        let c = ibv_comp_channel {
-            context: c_context,
-            fd,
-            refcnt: 0,
-        };
-        let channel = CompChannel {
-            c: UnsafeCell::new(c),
-            queue: Arc::new(EventQueue::new(descriptor)),
-            fd,
-            users: Users::default(),
-            waits: Waits::default(),
-            device: context.device().downgrade(),
-            birth: Birth::now(),
-        };
-        Ok(channel.leak())
-    }))
+    ANSWER.pointer(
+        "ibv_create_comp_channel",
+        context.and_then(|context| {
+            let descriptor = ChannelFd::new(audience)?;
+            let fd = descriptor.0.as_raw_fd();
+            let c = ibv_comp_channel {
+                context: c_context,
+                fd,
+                refcnt: 0,
+            };
+            let channel = CompChannel {
+                c: UnsafeCell::new(c),
+                queue: Arc::new(EventQueue::new(descriptor)),
+                fd,
+                users: Users::default(),
+                waits: Waits::default(),
+                device: context.device().downgrade(),
+                birth: Birth::now(),
+            };
+            Ok(channel.leak())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: the program passes a live channel.
     let object = unsafe { object::<CompChannel>(channel) };
-    errno::code(object.and_then(|object| {
-        if object.birth.is_elsewhere() {
-            return Ok(());
-        }
-        object.users.none()?;
-        // SAFETY: the program does not use it again.
-        drop(unsafe { reclaim::<CompChannel>(channel) });
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_destroy_comp_channel",
+        object.and_then(|object| {
+            if object.birth.is_elsewhere() {
+                return Ok(());
+            }
+            object.users.none()?;
+            // SAFETY: the program does not use it again.
+            drop(unsafe { reclaim::<CompChannel>(channel) });
+            Ok(())
+        }),
+    )
 }

@@ -8,7 +8,7 @@ use crate::device;
 use crate::object::{argument, argument_mut};
 use libc::{c_int, c_void};
 use nonic_abi::cm::*;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, expected};
 use nonic_abi::verbs::{ibv_context, ibv_device};
 use nonic_core::cm::{
     AcceptParams, AnswerParams, CmError, CmEvent, ConnectParams, ConnectRequest, ConnectResponse,
@@ -181,20 +181,20 @@ fn sidr_response_of(response: &SidrResponse) -> nonic_cm_event {
 
 fn of_cm(error: CmError) -> Errno {
     match error {
-        CmError::NoSuchConnection => libc::ENOTCONN,
-        CmError::InUse => libc::EADDRINUSE,
-        CmError::Limit => libc::ENOMEM,
-        _ => libc::EINVAL,
+        CmError::NoSuchConnection => expected(libc::ENOTCONN),
+        CmError::InUse => expected(libc::EADDRINUSE),
+        CmError::Limit => expected(libc::ENOMEM),
+        _ => expected(libc::EINVAL),
     }
 }
 
 fn of_listen(error: &ListenError) -> Errno {
     match error {
-        ListenError::InUse => libc::EADDRINUSE,
-        ListenError::NoAddress(_) => libc::EADDRNOTAVAIL,
+        ListenError::InUse => expected(libc::EADDRINUSE),
+        ListenError::NoAddress(_) => expected(libc::EADDRNOTAVAIL),
         ListenError::Refused(error) => of_cm(*error),
-        ListenError::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
-        _ => libc::EIO,
+        ListenError::Io(error) => expected(error.raw_os_error().unwrap_or(libc::EIO)),
+        _ => expected(libc::EIO),
     }
 }
 
@@ -248,7 +248,7 @@ unsafe fn connect(context: &Context, params: &nonic_cm_params) -> Result<Connect
             };
             return context.device().resolve_service(&params).map_err(of_cm);
         }
-        _ => return Err(libc::EINVAL),
+        _ => return Err(expected(libc::EINVAL)),
     };
     let mtu = 128_u32.checked_shl(u32::from(params.path_mtu));
     let params = ConnectParams {
@@ -259,8 +259,10 @@ unsafe fn connect(context: &Context, params: &nonic_cm_params) -> Result<Connect
         rnr_retry_count: params.rnr_retry_count,
         flow_control: params.flow_control != 0,
         srq: params.srq != 0,
-        path_mtu: mtu.and_then(PathMtu::from_bytes).ok_or(libc::EINVAL)?,
-        ack_timeout: AckTimeout::from_exponent(params.ack_timeout).ok_or(libc::EINVAL)?,
+        path_mtu: mtu
+            .and_then(PathMtu::from_bytes)
+            .ok_or_else(|| expected(libc::EINVAL))?,
+        ack_timeout: AckTimeout::from_exponent(params.ack_timeout).ok_or_else(|| expected(libc::EINVAL))?,
         traffic_class: params.traffic_class,
         ip: Some(ip_of(params)),
         private_data,
@@ -333,9 +335,9 @@ unsafe fn reject(context: &Context, connection: ConnectionId, params: &nonic_cm_
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nonic_device_with_address(address: *const [u8; 16]) -> *mut ibv_device {
     // SAFETY: the other library passes an address.
-    errno::pointer(unsafe { argument(address) }.and_then(|address| {
+    errno::pointer_for_library(unsafe { argument(address) }.and_then(|address| {
         let address: IpAddr = Gid(*address).ip();
-        device::with_address(address).ok_or(libc::ENODEV)
+        device::with_address(address).ok_or_else(|| expected(libc::ENODEV))
     }))
 }
 
@@ -348,9 +350,9 @@ pub(crate) unsafe extern "C" fn nonic_device_address(
 ) -> c_int {
     // SAFETY: the other library passes an open context and where to put the answer.
     let (context, address) = unsafe { (context(c), argument_mut(address)) };
-    errno::code(context.and_then(|context| {
+    errno::code_for_library(context.and_then(|context| {
         let gids = context.device().gids();
-        let found = gids.get(index as usize).ok_or(libc::ENODATA)?;
+        let found = gids.get(index as usize).ok_or_else(|| expected(libc::ENODATA))?;
         *address? = gid_of(found.address.ip).octets();
         Ok(())
     }))
@@ -364,7 +366,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_start(
     cookie: *mut c_void,
 ) -> c_int {
     // SAFETY: the other library passes an open context.
-    errno::code(unsafe { context(c) }.map(|context| {
+    errno::code_for_library(unsafe { context(c) }.map(|context| {
         context
             .device()
             .set_connection_sink(Arc::new(Sink { call, cookie }));
@@ -382,7 +384,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_listen(
 ) -> c_int {
     // SAFETY: the other library passes an open context, an address or NULL, and where to put the answer.
     let (context, address) = unsafe { (context(c), address.as_ref()) };
-    errno::code(context.and_then(|context| {
+    errno::code_for_library(context.and_then(|context| {
         let address = address.map(|address| Gid(*address).ip());
         let listening = context
             .device()
@@ -398,11 +400,11 @@ pub(crate) unsafe extern "C" fn nonic_cm_listen(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nonic_cm_unlisten(c: *mut ibv_context, listener: u64) -> c_int {
     // SAFETY: the other library passes an open context.
-    errno::code(unsafe { context(c) }.and_then(|context| {
+    errno::code_for_library(unsafe { context(c) }.and_then(|context| {
         if context.device().unlisten(ListenerId(listener)) {
             Ok(())
         } else {
-            Err(libc::EINVAL)
+            Err(expected(libc::EINVAL))
         }
     }))
 }
@@ -415,7 +417,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_connect(
     connection: *mut u32,
 ) -> c_int {
     // SAFETY: the other library passes an open context, its parameters and where to put the answer.
-    errno::code(unsafe {
+    errno::code_for_library(unsafe {
         context(c).and_then(|context| {
             *connection = connect(context, argument(params)?)?.0;
             Ok(())
@@ -431,7 +433,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_accept(
     params: *const nonic_cm_params,
 ) -> c_int {
     // SAFETY: the other library passes an open context and its parameters.
-    errno::code(unsafe {
+    errno::code_for_library(unsafe {
         context(c).and_then(|context| accept(context, ConnectionId(connection), argument(params)?))
     })
 }
@@ -444,7 +446,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_reject(
     params: *const nonic_cm_params,
 ) -> c_int {
     // SAFETY: the other library passes an open context and its parameters.
-    errno::code(unsafe {
+    errno::code_for_library(unsafe {
         context(c).and_then(|context| reject(context, ConnectionId(connection), argument(params)?))
     })
 }
@@ -453,7 +455,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_reject(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nonic_cm_establish(c: *mut ibv_context, connection: u32) -> c_int {
     // SAFETY: the other library passes an open context.
-    errno::code(unsafe { context(c) }.and_then(|context| {
+    errno::code_for_library(unsafe { context(c) }.and_then(|context| {
         let established = context.device().establish(ConnectionId(connection), &[]);
         established.map_err(of_cm)
     }))
@@ -463,7 +465,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_establish(c: *mut ibv_context, connecti
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nonic_cm_disconnect(c: *mut ibv_context, connection: u32) -> c_int {
     // SAFETY: the other library passes an open context.
-    errno::code(unsafe { context(c) }.and_then(|context| {
+    errno::code_for_library(unsafe { context(c) }.and_then(|context| {
         let ended = context.device().disconnect(ConnectionId(connection), &[]);
         ended.map_err(of_cm)
     }))
@@ -473,7 +475,7 @@ pub(crate) unsafe extern "C" fn nonic_cm_disconnect(c: *mut ibv_context, connect
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nonic_cm_abandon(c: *mut ibv_context, connection: u32) -> c_int {
     // SAFETY: the other library passes an open context.
-    errno::code(unsafe { context(c) }.and_then(|context| {
+    errno::code_for_library(unsafe { context(c) }.and_then(|context| {
         let abandoned = context.device().abandon(ConnectionId(connection));
         abandoned.map_err(of_cm)
     }))

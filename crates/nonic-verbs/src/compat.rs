@@ -15,19 +15,31 @@
 use crate::private::{
     answers_errno, answers_minus_one, answers_null, ibv_query_gid_type, ignores, names_that_answer_errno,
 };
+use crate::refusal::ANSWER;
 use crate::strings::ibv_wr_opcode_str;
 use libc::{c_int, c_void};
-use nonic_abi::errno;
+use nonic_abi::errno::{Errno, refused};
 use std::arch::global_asm;
 
 /// The answer of old functions that return an integer.
 extern "C" fn not_implemented() -> c_int {
-    errno::code(Err(libc::ENOSYS))
+    ANSWER.code(OLD, Err(too_old()))
 }
 
 /// The answer of old functions that return a pointer, or nothing.
 extern "C" fn none_implemented() -> *mut c_void {
-    errno::pointer(Err(libc::ENOSYS))
+    ANSWER.pointer(OLD, Err(too_old()))
+}
+
+/// Many names are one function, which does not know by which it was called.
+const OLD: &str = "a function of version IBVERBS_1.0";
+
+fn too_old() -> Errno {
+    refused(
+        libc::ENOSYS,
+        "the program was linked with a libibverbs of before 2007, whose structures are others",
+        "link it again, with rdma-core",
+    )
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -7,7 +7,7 @@
 use crate::object::zeroed;
 use crate::objects::Objects;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_system, refused};
 use nonic_abi::fork::Birth;
 use nonic_abi::verbs::{ibv_context, ibv_device, verbs_context};
 use nonic_engine::Device;
@@ -100,7 +100,11 @@ impl Context {
 /// The pointer is NULL or came from opening a device that has not been closed; so for all of `'a`.
 pub(crate) unsafe fn context<'a>(pointer: *mut ibv_context) -> Result<&'a Context, Errno> {
     if pointer.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "context is NULL",
+            "pass what ibv_open_device returned",
+        ));
     }
     // SAFETY: the context stands at this offset in its box.
     Ok(unsafe { &*base_of(pointer) })
@@ -126,5 +130,5 @@ unsafe fn base_of(pointer: *mut ibv_context) -> *mut Context {
 
 /// Which file a descriptor names.
 pub(crate) fn identity_of(fd: c_int) -> Result<Identity, Errno> {
-    Identity::of(fd).ok_or_else(errno::last)
+    Identity::of(fd).ok_or_else(|| of_system("fstat of the descriptor"))
 }

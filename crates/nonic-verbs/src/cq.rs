@@ -6,8 +6,9 @@ use crate::extended::Current;
 use crate::limits::MAX_CQE;
 use crate::object::{Acks, Object, Users, argument, next_handle, object, reclaim, zeroed};
 use crate::pd::{Buffer, Pd};
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{Arm, CompletionQueue};
 use nonic_engine::{Device, Notify};
@@ -55,9 +56,22 @@ pub(crate) unsafe fn create(context: &Context, request: &CqRequest) -> Result<Bo
     let c_context = context.as_c();
     // SAFETY: the context is open.
     let vectors = unsafe { (*c_context).num_comp_vectors };
-    let too_many = request.entries == 0 || request.entries > MAX_CQE.cast_unsigned();
-    if too_many || i64::from(request.vector) >= i64::from(vectors) {
-        return Err(libc::EINVAL);
+    if request.entries == 0 || request.entries > MAX_CQE.cast_unsigned() {
+        return Err(refused(
+            libc::EINVAL,
+            format!(
+                "cqe is {}: it must be from 1 to {MAX_CQE}",
+                request.entries.cast_signed()
+            ),
+            "ask for no more than ibv_query_device says (max_cqe)",
+        ));
+    }
+    if i64::from(request.vector) >= i64::from(vectors) {
+        return Err(refused(
+            libc::EINVAL,
+            format!("comp_vector is {}, and the context has {vectors}", request.vector),
+            "use a number below num_comp_vectors of the context, or 0",
+        ));
     }
     let buffer = match request.parent_domain.is_null() {
         true => None,
@@ -125,7 +139,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     };
     // SAFETY: the program passes an open context, and NULL or a live channel.
     let created = unsafe { context(c_context).and_then(|context| create(context, &request)) };
-    errno::pointer(created.map(|cq| Box::into_raw(cq).cast()))
+    ANSWER.pointer("ibv_create_cq", created.map(|cq| Box::into_raw(cq).cast()))
 }
 
 /// # Safety
@@ -160,16 +174,16 @@ unsafe fn destroy(c_cq: *mut ibv_cq) -> Result<(), Errno> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the program passes a live queue.
-    errno::code(unsafe { destroy(cq) })
+    ANSWER.code("ibv_destroy_cq", unsafe { destroy(cq) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(c_cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: the program passes a live queue.
     let cq = unsafe { object::<Cq>(c_cq) };
-    errno::code(cq.and_then(|cq| {
+    ANSWER.code("ibv_resize_cq", cq.and_then(|cq| {
         if cqe <= 0 || cqe > MAX_CQE || !cq.queue.resize(cqe as usize) {
-            return Err(libc::EINVAL);
+            return Err(refused(libc::EINVAL, format!("cqe is {cqe}: it must be from 1 to {MAX_CQE}, and no less than the completions that wait in the queue"), "ask for no more than ibv_query_device says (max_cqe), and poll before you shrink a queue"));
         }
         // SAFETY: the program resizes one queue from one thread at a time.
         unsafe { (*c_cq).cqe = cqe };
@@ -180,28 +194,38 @@ unsafe extern "C" fn ibv_resize_cq(c_cq: *mut ibv_cq, cqe: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn req_notify_cq(c_cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the program passes a live queue.
     let cq = unsafe { object::<Cq>(c_cq) };
-    errno::code(cq.map(|cq| {
-        let arm = if solicited_only == 0 {
-            Arm::Next
-        } else {
-            Arm::Solicited
-        };
-        // SAFETY: the channel is set when the queue is made, never again, and kept from being destroyed by the queue.
-        match unsafe { object::<CompChannel>((*c_cq).channel) } {
-            Ok(channel) => cq.device.arm_to_wait(&cq.queue, arm, &channel.waits),
-            Err(_) => cq.device.arm(&cq.queue, arm),
-        }
-    }))
+    ANSWER.code(
+        "ibv_req_notify_cq",
+        cq.map(|cq| {
+            let arm = if solicited_only == 0 {
+                Arm::Next
+            } else {
+                Arm::Solicited
+            };
+            // SAFETY: the channel is set when the queue is made, never again, and kept from being destroyed by the queue.
+            match unsafe { object::<CompChannel>((*c_cq).channel) } {
+                Ok(channel) => cq.device.arm_to_wait(&cq.queue, arm, &channel.waits),
+                Err(_) => cq.device.arm(&cq.queue, arm),
+            }
+        }),
+    )
 }
 
 /// Moderation is accepted and not done: completions are announced at once.
 pub(crate) unsafe extern "C" fn modify_cq(c_cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     // SAFETY: the program passes a live queue and its structure.
     let (cq, attr) = unsafe { (object::<Cq>(c_cq), argument(attr)) };
-    errno::code(cq.and_then(|_| {
-        if attr?.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
-            return Err(libc::EINVAL);
-        }
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_modify_cq",
+        cq.and_then(|_| {
+            if attr?.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
+                return Err(refused(
+                    libc::EINVAL,
+                    "attr.attr_mask has more than IBV_CQ_ATTR_MODERATE",
+                    "set that bit alone",
+                ));
+            }
+            Ok(())
+        }),
+    )
 }

@@ -4,8 +4,9 @@ use crate::cancel::{self, Descriptors, Step};
 use crate::channel::CompChannel;
 use crate::cq::Cq;
 use crate::object::object;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::Errno;
 use nonic_abi::verbs::{ibv_comp_channel, ibv_cq};
 use nonic_engine::Wait;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -104,7 +105,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
         match unsafe { next_event(channel, cq, cq_context, wait) } {
             Ok(None) => Step::Done(0),
             Ok(Some(descriptors)) => Step::Wait(descriptors),
-            Err(errno) => Step::Done(errno::minus_one(Err(errno))),
+            Err(errno) => Step::Done(ANSWER.minus_one("ibv_get_cq_event", Err(errno))),
         }
     };
     // SAFETY: as above.

@@ -5,12 +5,14 @@
 //! `ibv_get_device_list`, and there are only as many as interfaces. Read first: [`VerbsDevice`].
 
 use crate::object::zeroed;
+use crate::refusal::ANSWER;
 use libc::{c_char, c_int, c_void};
-use nonic_abi::errno;
+use nonic_abi::errno::{of_io, of_system, refused};
 use nonic_abi::verbs::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
 use nonic_engine::Device;
+use nonic_engine::log::{self, Severity};
 use nonic_engine::netdev::{NetDevice, Wire};
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
@@ -85,10 +87,8 @@ pub(crate) fn copy_text(to: &mut [c_char], text: &str) {
 /// The devices that programs are shown now.
 fn list() -> std::io::Result<Vec<*mut ibv_device>> {
     let listed = Device::list().inspect_err(|error| {
-        if error.kind() == ErrorKind::InvalidInput {
-            // An error number cannot tell which of the variables is misspelt, and no program would say so.
-            let _ = writeln!(std::io::stderr(), "nonic: {error}");
-        }
+        // An error number cannot tell which of the variables is misspelt, and no program would say so.
+        log::tell_always(Severity::Error, &format!("devices cannot be listed: {error}"));
     })?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(listed
@@ -123,19 +123,22 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
     let devices = match list() {
         Ok(devices) => devices,
         Err(error) => {
-            errno::set(match error.kind() {
-                ErrorKind::InvalidInput => libc::EINVAL,
-                _ => error.raw_os_error().unwrap_or(libc::EIO),
-            });
-            return std::ptr::null_mut();
+            let errno = match error.kind() {
+                ErrorKind::InvalidInput => refused(
+                    libc::EINVAL,
+                    error.to_string(),
+                    "correct the setting (docs/settings.md)",
+                ),
+                _ => of_io("looking for network interfaces", &error),
+            };
+            return ANSWER.pointer("ibv_get_device_list", Err(errno));
         }
     };
     // SAFETY: calloc takes any numbers; one entry more, for the NULL at the end.
     let array = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) };
     let array = array.cast::<*mut ibv_device>();
     if array.is_null() {
-        errno::set(libc::ENOMEM);
-        return array;
+        return ANSWER.pointer("ibv_get_device_list", Err(of_system("calloc")));
     }
     // SAFETY: the array has room for all of them.
     unsafe { std::ptr::copy_nonoverlapping(devices.as_ptr(), array, devices.len()) };

@@ -15,6 +15,7 @@ use crate::open::{ibv_close_device, ibv_open_device};
 use crate::pd::ibv_alloc_pd;
 use crate::qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
 use crate::query::{ibv_query_device, ibv_query_gid};
+use crate::refusal::nonic_tell_refusal;
 use crate::srq::{ibv_create_srq, ibv_destroy_srq};
 
 nonic_abi::check_libibverbs!();

@@ -43,6 +43,7 @@ mod post;
 mod private;
 mod qp;
 mod query;
+mod refusal;
 mod srq;
 mod strings;
 mod sysfs;

@@ -3,7 +3,7 @@
 //! [`Object`] ties the two types together, [`Users`] keeps an object from being destroyed while others need
 //! it, [`Acks`] makes destruction wait until the program has acknowledged every event about it.
 
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -34,7 +34,7 @@ pub(crate) unsafe trait Object: Sized {
 /// The pointer is NULL or came from [`Object::leak`] and was not yet given to [`reclaim`]; so for all of `'a`.
 pub(crate) unsafe fn object<'a, T: Object>(pointer: *mut T::C) -> Result<&'a T, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { pointer.cast::<T>().as_ref() }.ok_or(libc::EINVAL)
+    unsafe { pointer.cast::<T>().as_ref() }.ok_or_else(is_null::<T::C>)
 }
 
 /// Takes an object back to be dropped.
@@ -54,7 +54,7 @@ pub(crate) unsafe fn reclaim<T: Object>(pointer: *mut T::C) -> Box<T> {
 /// The pointer is NULL or to a valid `T` that nobody writes during `'a`.
 pub(crate) unsafe fn argument<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { pointer.as_ref() }.ok_or(libc::EINVAL)
+    unsafe { pointer.as_ref() }.ok_or_else(is_null::<T>)
 }
 
 /// The same for one that is filled in.
@@ -64,7 +64,19 @@ pub(crate) unsafe fn argument<'a, T>(pointer: *const T) -> Result<&'a T, Errno> 
 /// The pointer is NULL or to a valid `T` that nobody else uses during `'a`.
 pub(crate) unsafe fn argument_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { pointer.as_mut() }.ok_or(libc::EINVAL)
+    unsafe { pointer.as_mut() }.ok_or_else(is_null::<T>)
+}
+
+/// A pointer to a `T`, which is a structure of the header or a number, is NULL.
+#[cold]
+fn is_null<T>() -> Errno {
+    let name = std::any::type_name::<T>();
+    let name = name.rsplit("::").next().unwrap_or(name);
+    refused(
+        libc::EINVAL,
+        format!("the pointer to {name} is NULL"),
+        "pass what the call that made it returned; look whether that call failed",
+    )
 }
 
 /// A number for the `handle` field. Nothing but imports looks at it.
@@ -88,10 +100,13 @@ impl Users {
 
     /// `EBUSY` while there are any.
     pub(crate) fn none(&self) -> Result<(), Errno> {
-        if self.0.load(Ordering::Acquire) == 0 {
-            Ok(())
-        } else {
-            Err(libc::EBUSY)
+        match self.0.load(Ordering::Acquire) {
+            0 => Ok(()),
+            users => Err(refused(
+                libc::EBUSY,
+                format!("other objects need it, of which there are {users}"),
+                "destroy what was made with it first: queue pairs before their completion queues, all before the protection domain",
+            )),
         }
     }
 }
@@ -182,7 +197,7 @@ mod tests {
         let users = Users::default();
         assert_eq!(users.none(), Ok(()));
         users.join();
-        assert_eq!(users.none(), Err(libc::EBUSY));
+        assert!(users.none().is_err_and(|errno| errno.is(libc::EBUSY)));
         users.leave();
         assert_eq!(users.none(), Ok(()));
     }

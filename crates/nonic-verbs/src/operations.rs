@@ -1,9 +1,10 @@
 //! The tables of operations through which programs call most verbs: `verbs.h` has inline functions that follow the pointers
-//! in a context. What is not offered stays NULL, which those functions report as `EOPNOTSUPP`.
+//! in a context. What is not offered refuses and says so; the
+//! operations on what it would have made stay NULL, which those functions report as `EOPNOTSUPP`.
 //!
 //! This is the top of the crate: it knows every verb that is not called by name.
 
-use crate::{cq, extended, memory, pd, poll, post, qp, query, srq, xrc};
+use crate::{cq, extended, memory, pd, poll, post, qp, query, srq, unsupported, xrc};
 use nonic_abi::verbs::verbs_context;
 
 /// Fills the tables of a new context.
@@ -36,5 +37,10 @@ pub(crate) fn fill(verbs: &mut verbs_context) {
     verbs.open_xrcd = Some(xrc::open_xrcd);
     verbs.close_xrcd = Some(xrc::close_xrcd);
     verbs.open_qp = Some(qp::open_qp);
+    verbs.create_wq = Some(unsupported::create_wq);
+    verbs.create_rwq_ind_table = Some(unsupported::create_rwq_ind_table);
+    verbs.ibv_create_flow = Some(unsupported::create_flow);
+    verbs.create_flow_action_esp = Some(unsupported::create_flow_action_esp);
+    verbs.create_counters = Some(unsupported::create_counters);
     verbs.modify_qp_rate_limit = Some(qp::modify_qp_rate_limit);
 }

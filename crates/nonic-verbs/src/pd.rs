@@ -2,8 +2,9 @@
 
 use crate::context::{Shared, context};
 use crate::object::{Object, Users, argument, next_handle, object, reclaim};
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::PdId;
 use std::cell::UnsafeCell;
@@ -95,7 +96,11 @@ impl Buffer {
             return Ok(None);
         }
         if memory.is_null() {
-            return Err(libc::ENOMEM);
+            return Err(refused(
+                libc::ENOMEM,
+                "the alloc function of the parent domain returned NULL",
+                "return memory from it, or IBV_ALLOCATOR_USE_DEFAULT",
+            ));
         }
         Ok(Some(Buffer {
             pd: pd.as_c(),
@@ -117,12 +122,15 @@ impl Drop for Buffer {
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(c_context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the program passes an open context.
     let context = unsafe { context(c_context) };
-    errno::pointer(context.map(|context| {
-        let id = context.device().alloc_pd();
-        let handle = next_handle();
-        context.shared.objects().pds.insert(handle, id);
-        Pd::new(&context.shared, c_context, id, handle).leak()
-    }))
+    ANSWER.pointer(
+        "ibv_alloc_pd",
+        context.map(|context| {
+            let id = context.device().alloc_pd();
+            let handle = next_handle();
+            context.shared.objects().pds.insert(handle, id);
+            Pd::new(&context.shared, c_context, id, handle).leak()
+        }),
+    )
 }
 
 /// # Safety
@@ -158,19 +166,28 @@ unsafe fn dealloc(c_pd: *mut ibv_pd) -> Result<(), Errno> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the program passes a live domain.
-    errno::code(unsafe { dealloc(pd) })
+    ANSWER.code("ibv_dealloc_pd", unsafe { dealloc(pd) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_import_pd(c_context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     // SAFETY: the program passes an open context.
     let context = unsafe { context(c_context) };
-    errno::pointer(context.and_then(|context| {
-        let id = *context.shared.objects().pds.get(&handle).ok_or(libc::EINVAL)?;
-        let mut pd = Pd::new(&context.shared, c_context, id, handle);
-        pd.imported = true;
-        Ok(pd.leak())
-    }))
+    ANSWER.pointer(
+        "ibv_import_pd",
+        context.and_then(|context| {
+            let id = *context.shared.objects().pds.get(&handle).ok_or_else(|| {
+                refused(
+                    libc::EINVAL,
+                    format!("pd_handle {handle} names no protection domain of this device"),
+                    "pass the handle of an ibv_pd of a context that shares this cmd_fd",
+                )
+            })?;
+            let mut pd = Pd::new(&context.shared, c_context, id, handle);
+            pd.imported = true;
+            Ok(pd.leak())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -199,25 +216,31 @@ pub(crate) unsafe extern "C" fn alloc_td(
 ) -> *mut ibv_td {
     // SAFETY: the program passes an open context and its structure.
     let (context, attr) = unsafe { (context(c_context), argument(attr)) };
-    errno::pointer(context.and_then(|_| {
-        if attr?.comp_mask != 0 {
-            return Err(libc::EINVAL);
-        }
-        let td = Td {
-            c: UnsafeCell::new(ibv_td { context: c_context }),
-            users: Users::default(),
-        };
-        Ok(td.leak())
-    }))
+    ANSWER.pointer(
+        "ibv_alloc_td",
+        context.and_then(|_| {
+            if attr?.comp_mask != 0 {
+                return Err(refused(libc::EINVAL, "attr.comp_mask is not 0", "set it to 0"));
+            }
+            let td = Td {
+                c: UnsafeCell::new(ibv_td { context: c_context }),
+                users: Users::default(),
+            };
+            Ok(td.leak())
+        }),
+    )
 }
 
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: the program passes a live domain.
     let free = unsafe { object::<Td>(td) }.and_then(|td| td.users.none());
-    errno::code(free.map(|()| {
-        // SAFETY: nobody needs it any more.
-        drop(unsafe { reclaim::<Td>(td) });
-    }))
+    ANSWER.code(
+        "ibv_dealloc_td",
+        free.map(|()| {
+            // SAFETY: nobody needs it any more.
+            drop(unsafe { reclaim::<Td>(td) });
+        }),
+    )
 }
 
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
@@ -225,7 +248,9 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     // SAFETY: the program passes an open context and its structure.
-    errno::pointer(unsafe { parent_domain(c_context, attr) })
+    ANSWER.pointer("ibv_alloc_parent_domain", unsafe {
+        parent_domain(c_context, attr)
+    })
 }
 
 /// # Safety
@@ -243,12 +268,20 @@ unsafe fn parent_domain(
         | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
         | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     if attr.comp_mask & !known != 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "attr has bits in comp_mask that are not offered",
+            "clear the bits; docs/differences.md says what is offered",
+        ));
     }
     // SAFETY: the program passes live domains.
     let pd = unsafe { object::<Pd>(attr.pd) }?;
     if pd.parent.is_some() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "attr.pd is a parent domain itself",
+            "pass a protection domain of ibv_alloc_pd",
+        ));
     }
     let allocators = match (
         attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS,
@@ -264,7 +297,13 @@ unsafe fn parent_domain(
                 _ => attr.pd_context,
             },
         }),
-        _ => return Err(libc::EINVAL),
+        _ => {
+            return Err(refused(
+                libc::EINVAL,
+                "attr.alloc or attr.free is NULL",
+                "set both, or leave IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS out of comp_mask",
+            ));
+        }
     };
     if !attr.td.is_null() {
         // SAFETY: the program passes a live domain.

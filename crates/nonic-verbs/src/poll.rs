@@ -3,18 +3,27 @@
 //! An empty poll costs what the engine's poll costs and nothing else: no lock is added here.
 
 use crate::cq::Cq;
+use crate::errors;
 use crate::object::object;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_uint};
+use nonic_abi::errno::refused;
 use nonic_abi::verbs::*;
 use nonic_core::Completion;
 
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(max) = usize::try_from(entries) else {
-        return -libc::EINVAL;
+        let errno = refused(
+            libc::EINVAL,
+            format!("num_entries is {entries}"),
+            "pass the number of entries that wc has room for",
+        );
+        return ANSWER.negative("ibv_poll_cq", Err(errno));
     };
     // SAFETY: the program passes a live queue.
-    let Ok(cq) = (unsafe { object::<Cq>(cq) }) else {
-        return -libc::EINVAL;
+    let cq = match unsafe { object::<Cq>(cq) } {
+        Ok(cq) => cq,
+        Err(errno) => return ANSWER.negative("ibv_poll_cq", Err(errno)),
     };
     let mut next = wc;
     let taken = cq.device.poll(&cq.queue, max, |completion| {
@@ -26,7 +35,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mu
     });
     match taken {
         Ok(taken) => taken as c_int,
-        Err(_overflow) => -libc::EOVERFLOW,
+        Err(_overflow) => ANSWER.negative("ibv_poll_cq", Err(errors::overrun())),
     }
 }
 

@@ -8,9 +8,10 @@ use crate::errors;
 use crate::memory::binding;
 use crate::object::{argument, object};
 use crate::qp::Qp;
+use crate::refusal::ANSWER;
 use crate::srq::Srq;
 use libc::c_int;
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{
     Data, Destination, PostError, Qpn, RecvRequest, RemoteAddress, SendFlags, SendOp, SendRequest, Service,
@@ -30,8 +31,9 @@ pub(crate) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: the program passes a live queue pair.
-    let Ok(qp) = (unsafe { object::<Qp>(c_qp) }) else {
-        return libc::EINVAL;
+    let qp = match unsafe { object::<Qp>(c_qp) } {
+        Ok(qp) => qp,
+        Err(errno) => return report("ibv_post_send", Err(errno), first, bad),
     };
     // SAFETY: the program's list, of datagrams if the queue pair sends such.
     unsafe { find_ways(qp, first) };
@@ -49,7 +51,7 @@ pub(crate) unsafe extern "C" fn post_send(
         }
         Ok(())
     });
-    report(result, current, bad)
+    report("ibv_post_send", result, current, bad)
 }
 
 /// Before datagrams are posted: finds the ways to queue pairs that are new to their address handles.
@@ -76,13 +78,15 @@ unsafe fn find_ways(qp: &Qp, first: *mut ibv_send_wr) {
 }
 
 /// Tells the program which request was refused, and why.
-fn report<T>(result: Result<(), Errno>, at: *mut T, bad: *mut *mut T) -> c_int {
-    let Err(errno) = result else { return 0 };
+fn report<T>(call: &str, result: Result<(), Errno>, at: *mut T, bad: *mut *mut T) -> c_int {
+    if result.is_ok() {
+        return 0;
+    }
     if !bad.is_null() {
         // SAFETY: the program passes where to put the answer.
         unsafe { *bad = at };
     }
-    errno
+    ANSWER.code(call, result)
 }
 
 /// Converts a request and hands it to `post`.
@@ -150,12 +154,25 @@ pub(crate) fn core_sge(sge: &ibv_sge) -> Sge {
 ///
 /// The list has `count` elements.
 pub(crate) unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Errno> {
-    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    let count = usize::try_from(count).map_err(|_| {
+        refused(
+            libc::EINVAL,
+            format!("num_sge is {count}"),
+            "pass the number of elements of sg_list",
+        )
+    })?;
     if count == 0 {
         return Ok(&[]);
     }
     if count > MAX_SGE || list.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!(
+                "num_sge is {count} and sg_list {}: at most {MAX_SGE} elements are taken",
+                if list.is_null() { "NULL" } else { "is there" }
+            ),
+            "pass sg_list with num_sge elements",
+        ));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(list, count) })
@@ -207,7 +224,13 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_SEND_WITH_INV => SendOp::SendWithInvalidate(wr.imm_data),
         // SAFETY: a binding's own field; the objects it names are live.
         IBV_WR_BIND_MW => unsafe { bind_window(wr) }?,
-        _ => return Err(libc::EINVAL),
+        _ => {
+            return Err(refused(
+                libc::EINVAL,
+                format!("wr.opcode {} is not offered", wr.opcode),
+                "use SEND, WRITE, READ, atomics, LOCAL_INV, SEND_WITH_INV or BIND_MW",
+            ));
+        }
     })
 }
 
@@ -221,7 +244,13 @@ unsafe fn bind_window(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     match unsafe { argument(bind.mw) } {
         Ok(mw) if mw.mw_type == IBV_MW_TYPE_2 => {}
         // Windows of type 1 have a verb of their own.
-        _ => return Err(libc::EINVAL),
+        _ => {
+            return Err(refused(
+                libc::EINVAL,
+                "wr.bind_mw.mw is NULL or a window of type 1",
+                "allocate it as IBV_MW_TYPE_2; windows of type 1 are bound with ibv_bind_mw",
+            ));
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { binding(bind.mw, bind.rkey, &bind.bind_info) }.map(SendOp::BindWindow)
@@ -284,8 +313,9 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the program passes a live queue pair.
-    let Ok(qp) = (unsafe { object::<Qp>(c_qp) }) else {
-        return libc::EINVAL;
+    let qp = match unsafe { object::<Qp>(c_qp) } {
+        Ok(qp) => qp,
+        Err(errno) => return report("ibv_post_recv", Err(errno), first, bad),
     };
     let mut current = first;
     let result = qp.device.post_each_recv(qp.qpn, |poster| {
@@ -297,7 +327,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         }
         Ok(())
     });
-    report(result, current, bad)
+    report("ibv_post_recv", result, current, bad)
 }
 
 pub(crate) unsafe extern "C" fn post_srq_recv(
@@ -306,8 +336,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the program passes a live queue.
-    let Ok(srq) = (unsafe { object::<Srq>(c_srq) }) else {
-        return libc::EINVAL;
+    let srq = match unsafe { object::<Srq>(c_srq) } {
+        Ok(srq) => srq,
+        Err(errno) => return report("ibv_post_srq_recv", Err(errno), first, bad),
     };
     let keys = srq.device.keys();
     let mut current = first;
@@ -323,5 +354,5 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     };
     let result = post_all();
     srq.device.receives_posted();
-    report(result, current, bad)
+    report("ibv_post_srq_recv", result, current, bad)
 }

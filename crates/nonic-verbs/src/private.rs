@@ -13,8 +13,9 @@
 //! Read with `libibverbs.map` (which name at which version) and [`crate::compat`] (several versions of a name).
 
 use crate::query::ibv_query_gid;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_uint, c_void};
-use nonic_abi::errno::{self, fail};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::{ibv_context, ibv_gid};
 
 /// `IBV_GID_TYPE_SYSFS_ROCE_V2`: the only kind of GID there is.
@@ -32,7 +33,9 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     kind: *mut c_uint,
 ) -> c_int {
     let Ok(index) = c_int::try_from(index) else {
-        return fail(libc::EINVAL);
+        let what = format!("index is {index}");
+        let next = "ask for an index below gid_tbl_len of ibv_query_port";
+        return ANSWER.minus_one("ibv_query_gid_type", Err(refused(libc::EINVAL, what, next)));
     };
     let mut gid = ibv_gid { raw: [0; 16] };
     // SAFETY: the context is the caller's promise, the GID is ours.
@@ -52,17 +55,28 @@ static verbs_allow_disassociate_destroy: std::sync::atomic::AtomicBool =
 
 /// Refuses with an errno as the answer.
 pub(crate) extern "C" fn answers_errno() -> c_int {
-    errno::code(Err(libc::EOPNOTSUPP))
+    ANSWER.code(PROVIDERS, Err(not_offered()))
 }
 
 /// Refuses with −1.
 pub(crate) extern "C" fn answers_minus_one() -> c_int {
-    fail(libc::EOPNOTSUPP)
+    ANSWER.minus_one(PROVIDERS, Err(not_offered()))
 }
 
 /// Refuses with NULL.
 pub(crate) extern "C" fn answers_null() -> *mut c_void {
-    errno::pointer(Err(libc::EOPNOTSUPP))
+    ANSWER.pointer(PROVIDERS, Err(not_offered()))
+}
+
+/// Many names are one function, which does not know by which it was called.
+const PROVIDERS: &str = "a function of libibverbs for drivers of hardware";
+
+fn not_offered() -> Errno {
+    refused(
+        libc::EOPNOTSUPP,
+        "it is not offered: there is no hardware to drive",
+        "use the verbs that docs/abi.md lists; docs/differences.md says what is not offered and why",
+    )
 }
 
 /// Does nothing: for functions that answer nothing, such as the offer of a driver.

@@ -3,9 +3,10 @@
 use crate::context::{Context, context};
 use crate::device::copy_text;
 use crate::limits::{MAX_CQE, MAX_DEVICE_MEMORY, MAX_SRQ_WR};
-use crate::object::{argument, argument_mut, zeroed};
+use crate::object::{argument_mut, zeroed};
+use crate::refusal::ANSWER;
 use libc::{c_int, size_t, ssize_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, expected, refused};
 use nonic_abi::verbs::*;
 use nonic_core::PathMtu;
 use nonic_engine::netdev::{Gid, LinkState, Wire};
@@ -136,10 +137,13 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
 ) -> c_int {
     // SAFETY: the program passes an open context and where to put the answer.
     let (context, attr) = unsafe { (context(c_context), argument_mut(attr)) };
-    errno::code(context.and_then(|context| {
-        *attr? = device_attributes(context);
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_query_device",
+        context.and_then(|context| {
+            *attr? = device_attributes(context);
+            Ok(())
+        }),
+    )
 }
 
 /// The extended query. The program's structure may be shorter or longer than ours.
@@ -150,16 +154,24 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     size: size_t,
 ) -> c_int {
     // SAFETY: the program passes an open context, and NULL or a structure.
-    let (context, input) = unsafe { (context(c_context), argument(input)) };
-    if input.is_ok_and(|input| input.comp_mask != 0) || attr.is_null() || size < size_of::<ibv_device_attr>()
-    {
-        return libc::EINVAL;
+    let (context, input) = unsafe { (context(c_context), input.as_ref()) };
+    let input_is_wrong = input.is_some_and(|input| input.comp_mask != 0);
+    if input_is_wrong || attr.is_null() || size < size_of::<ibv_device_attr>() {
+        let errno = refused(
+            libc::EINVAL,
+            "input.comp_mask is not 0, attr is NULL, or attr_size is less than an ibv_device_attr",
+            "call it as ibv_query_device_ex of verbs.h does, with an input of zeros or NULL",
+        );
+        return ANSWER.code("ibv_query_device_ex", Err(errno));
     }
-    errno::code(context.map(|context| {
-        let answer = extended_attributes(context);
-        // SAFETY: the program's structure has `size` bytes.
-        unsafe { copy_prefix(&answer, attr.cast(), size) };
-    }))
+    ANSWER.code(
+        "ibv_query_device_ex",
+        context.map(|context| {
+            let answer = extended_attributes(context);
+            // SAFETY: the program's structure has `size` bytes.
+            unsafe { copy_prefix(&answer, attr.cast(), size) };
+        }),
+    )
 }
 
 /// Copies as much of `answer` as fits and fills the rest with zeros.
@@ -178,7 +190,11 @@ unsafe fn copy_prefix<T>(answer: &T, to: *mut u8, size: usize) {
 
 fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, Errno> {
     if port != 1 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!("port_num is {port}"),
+            "every device has one port, number 1",
+        ));
     }
     let netdev = context.device().netdev();
     let up = netdev.up && netdev.link == LinkState::Up;
@@ -215,15 +231,23 @@ pub(crate) unsafe extern "C" fn query_port(
     size: size_t,
 ) -> c_int {
     if attr.is_null() {
-        return libc::EINVAL;
+        let errno = refused(
+            libc::EINVAL,
+            "port_attr is NULL",
+            "pass where to put the attributes",
+        );
+        return ANSWER.code("ibv_query_port", Err(errno));
     }
     // SAFETY: the program passes an open context.
     let context = unsafe { context(c_context) };
     let answer = context.and_then(|context| port_attributes(context, port));
-    errno::code(answer.map(|answer| {
-        // SAFETY: the program's structure has `size` bytes.
-        unsafe { copy_prefix(&answer, attr.cast(), size) };
-    }))
+    ANSWER.code(
+        "ibv_query_port",
+        answer.map(|answer| {
+            // SAFETY: the program's structure has `size` bytes.
+            unsafe { copy_prefix(&answer, attr.cast(), size) };
+        }),
+    )
 }
 
 /// What programs of before the inline one call: their structure ends before `port_cap_flags2`.
@@ -258,10 +282,18 @@ fn gid_table(context: &Context) -> Vec<Gid> {
 /// The entry at an index; `ENODATA` for one that is empty.
 fn find_gid(context: &Context, port: u32, index: u32) -> Result<Gid, Errno> {
     let index = index as usize;
-    if port != 1 || index >= gid_table_length(context) {
-        return Err(libc::EINVAL);
+    let length = gid_table_length(context);
+    if port != 1 || index >= length {
+        return Err(refused(
+            libc::EINVAL,
+            format!("port_num is {port} and the index {index}: there is port 1, with indices below {length}"),
+            "ask for an index below gid_tbl_len of ibv_query_port (`nonic devices` lists them)",
+        ));
     }
-    gid_table(context).get(index).copied().ok_or(libc::ENODATA)
+    gid_table(context)
+        .get(index)
+        .copied()
+        .ok_or_else(|| expected(libc::ENODATA))
 }
 
 #[unsafe(no_mangle)]
@@ -273,16 +305,25 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
 ) -> c_int {
     // SAFETY: the program passes an open context and where to put the answer.
     let (context, gid) = unsafe { (context(c_context), argument_mut(gid)) };
-    errno::minus_one(context.and_then(|context| {
-        let index = u32::try_from(index).map_err(|_| libc::EINVAL)?;
-        gid?.raw = match find_gid(context, u32::from(port), index) {
-            Ok(gid) => gid.0,
-            // Older than the word for it: an empty entry is all zeros.
-            Err(libc::ENODATA) => [0; 16],
-            Err(errno) => return Err(errno),
-        };
-        Ok(())
-    }))
+    ANSWER.minus_one(
+        "ibv_query_gid",
+        context.and_then(|context| {
+            let index = u32::try_from(index).map_err(|_| {
+                refused(
+                    libc::EINVAL,
+                    format!("index is {index}"),
+                    "ask for an index from 0 on (gid_tbl_len of ibv_query_port)",
+                )
+            })?;
+            gid?.raw = match find_gid(context, u32::from(port), index) {
+                Ok(gid) => gid.0,
+                // Older than the word for it: an empty entry is all zeros.
+                Err(errno) if errno.is(libc::ENODATA) => [0; 16],
+                Err(errno) => return Err(errno),
+            };
+            Ok(())
+        }),
+    )
 }
 
 fn gid_entry(context: &Context, index: u32, gid: Gid) -> ibv_gid_entry {
@@ -309,15 +350,22 @@ unsafe extern "C" fn _ibv_query_gid_ex(
 ) -> c_int {
     // SAFETY: the program passes an open context.
     let context = unsafe { context(c_context) };
-    errno::code(context.and_then(|context| {
-        if flags != 0 || entry.is_null() || entry_size < size_of::<ibv_gid_entry>() {
-            return Err(libc::EINVAL);
-        }
-        let answer = gid_entry(context, index, find_gid(context, port, index)?);
-        // SAFETY: the program's structure has `entry_size` bytes.
-        unsafe { copy_prefix(&answer, entry.cast(), entry_size) };
-        Ok(())
-    }))
+    ANSWER.code(
+        "_ibv_query_gid_ex",
+        context.and_then(|context| {
+            if flags != 0 || entry.is_null() || entry_size < size_of::<ibv_gid_entry>() {
+                return Err(refused(
+                    libc::EINVAL,
+                    "flags is not 0, entry is NULL, or entry_size is less than an ibv_gid_entry",
+                    "call it as ibv_query_gid_ex of verbs.h does",
+                ));
+            }
+            let answer = gid_entry(context, index, find_gid(context, port, index)?);
+            // SAFETY: the program's structure has `entry_size` bytes.
+            unsafe { copy_prefix(&answer, entry.cast(), entry_size) };
+            Ok(())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -329,13 +377,22 @@ unsafe extern "C" fn _ibv_query_gid_table(
     entry_size: size_t,
 ) -> ssize_t {
     // SAFETY: the program passes an open context.
-    let Ok(context) = (unsafe { context(c_context) }) else {
-        return -(libc::EINVAL as ssize_t);
+    let context = match unsafe { context(c_context) } {
+        Ok(context) => context,
+        Err(errno) => return ANSWER.negative("_ibv_query_gid_table", Err(errno)) as ssize_t,
     };
     let gids = gid_table(context);
     let misuse = flags != 0 || entry_size < size_of::<ibv_gid_entry>();
     if misuse || max_entries < gids.len() || entries.is_null() {
-        return -(libc::EINVAL as ssize_t);
+        let errno = refused(
+            libc::EINVAL,
+            format!(
+                "flags is not 0, entries is NULL, entry_size too small, or max_entries {max_entries} below {}",
+                gids.len()
+            ),
+            "pass room for gid_tbl_len entries, as ibv_query_gid_table of verbs.h does",
+        );
+        return ANSWER.negative("_ibv_query_gid_table", Err(errno)) as ssize_t;
     }
     for (index, gid) in gids.iter().enumerate() {
         let answer = gid_entry(context, index as u32, *gid);
@@ -354,13 +411,20 @@ unsafe extern "C" fn ibv_query_pkey(
 ) -> c_int {
     // SAFETY: the program passes an open context and where to put the answer.
     let (context, pkey) = unsafe { (context(c_context), argument_mut(pkey)) };
-    errno::minus_one(context.and_then(|_| {
-        if port != 1 || index != 0 {
-            return Err(libc::EINVAL);
-        }
-        *pkey? = DEFAULT_PKEY.to_be();
-        Ok(())
-    }))
+    ANSWER.minus_one(
+        "ibv_query_pkey",
+        context.and_then(|_| {
+            if port != 1 || index != 0 {
+                return Err(refused(
+                    libc::EINVAL,
+                    format!("port_num is {port} and index {index}"),
+                    "every device has one port, number 1, and one P_Key, at index 0",
+                ));
+            }
+            *pkey? = DEFAULT_PKEY.to_be();
+            Ok(())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -368,7 +432,9 @@ unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pk
     if port == 1 && u16::from_be(pkey) == DEFAULT_PKEY {
         0
     } else {
-        errno::minus_one(Err(libc::EINVAL))
+        let what = format!("port_num is {port} and pkey {:#06x}", u16::from_be(pkey));
+        let next = "every device has one port, number 1, and one P_Key, 0xffff in network byte order";
+        ANSWER.minus_one("ibv_get_pkey_index", Err(refused(libc::EINVAL, what, next)))
     }
 }
 
@@ -379,14 +445,17 @@ pub(crate) unsafe extern "C" fn query_rt_values(
 ) -> c_int {
     // SAFETY: the program passes its structure.
     let values = unsafe { argument_mut(values) };
-    errno::code(values.map(|values| {
-        let asked = values.comp_mask;
-        values.comp_mask = 0;
-        if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
-            values.raw_clock = clock(libc::CLOCK_MONOTONIC);
-            values.comp_mask |= IBV_VALUES_MASK_RAW_CLOCK;
-        }
-    }))
+    ANSWER.code(
+        "ibv_query_rt_values",
+        values.map(|values| {
+            let asked = values.comp_mask;
+            values.comp_mask = 0;
+            if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+                values.raw_clock = clock(libc::CLOCK_MONOTONIC);
+                values.comp_mask |= IBV_VALUES_MASK_RAW_CLOCK;
+            }
+        }),
+    )
 }
 
 /// The time on one of the system's clocks.

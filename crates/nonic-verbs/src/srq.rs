@@ -6,9 +6,10 @@ use crate::errors;
 use crate::limits::MAX_SRQ_WR;
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
 use crate::pd::Pd;
+use crate::refusal::ANSWER;
 use crate::xrc::Xrcd;
 use libc::{c_int, c_void};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{ReceiveQueue, SrqId};
 use nonic_engine::Device;
@@ -60,7 +61,14 @@ unsafe fn create(
     let device = pd.shared.device.clone();
     let max_sge = device.config().max_sge;
     if attr.max_wr == 0 || attr.max_wr > MAX_SRQ_WR || attr.max_sge > max_sge {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!(
+                "attr.max_wr is {} and attr.max_sge {}: max_wr must be from 1 to {MAX_SRQ_WR}, max_sge at most {max_sge}",
+                attr.max_wr, attr.max_sge
+            ),
+            "ask for no more than ibv_query_device says (max_srq_wr, max_srq_sge)",
+        ));
     }
     attr.max_sge = attr.max_sge.max(1);
     let (depth, width) = (attr.max_wr as usize, attr.max_sge as usize);
@@ -102,7 +110,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     // SAFETY: the program passes a live domain and its structure.
-    errno::pointer(unsafe {
+    ANSWER.pointer("ibv_create_srq", unsafe {
         argument_mut(init).and_then(|init| create(pd, init.srq_context, &mut init.attr, None))
     })
 }
@@ -113,70 +121,120 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 ) -> *mut ibv_srq {
     // SAFETY: the program passes an open context and its structure.
     let (context, init) = unsafe { (context(c_context), argument_mut(init)) };
-    errno::pointer(context.and_then(|_| {
-        let init = init?;
-        let has_type = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
-        let kind = if has_type { init.srq_type } else { IBV_SRQT_BASIC };
-        let (needed, xrc) = match kind {
-            IBV_SRQT_BASIC => (IBV_SRQ_INIT_ATTR_PD, None),
-            IBV_SRQT_XRC => (
-                IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
-                Some((init.xrcd, init.cq)),
-            ),
-            IBV_SRQT_TM => return Err(libc::EOPNOTSUPP),
-            _ => return Err(libc::EINVAL),
-        };
-        if init.comp_mask & !IBV_SRQ_INIT_ATTR_TYPE != needed {
-            return Err(libc::EINVAL);
-        }
-        // SAFETY: the program passes live objects.
-        unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) }
-    }))
+    ANSWER.pointer(
+        "ibv_create_srq_ex",
+        context.and_then(|_| {
+            let init = init?;
+            let has_type = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
+            let kind = if has_type { init.srq_type } else { IBV_SRQT_BASIC };
+            let (needed, xrc) = match kind {
+                IBV_SRQT_BASIC => (IBV_SRQ_INIT_ATTR_PD, None),
+                IBV_SRQT_XRC => (
+                    IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+                    Some((init.xrcd, init.cq)),
+                ),
+                IBV_SRQT_TM => {
+                    return Err(refused(
+                        libc::EOPNOTSUPP,
+                        "init.srq_type is IBV_SRQT_TM: tag matching is not offered",
+                        "use IBV_SRQT_BASIC or IBV_SRQT_XRC",
+                    ));
+                }
+                _ => {
+                    return Err(refused(
+                        libc::EINVAL,
+                        format!("init.srq_type {} is unknown", init.srq_type),
+                        "use IBV_SRQT_BASIC or IBV_SRQT_XRC",
+                    ));
+                }
+            };
+            if init.comp_mask & !IBV_SRQ_INIT_ATTR_TYPE != needed {
+                return Err(refused(
+                    libc::EINVAL,
+                    "init.comp_mask does not go with init.srq_type",
+                    "set IBV_SRQ_INIT_ATTR_PD, for XRC also _XRCD and _CQ, and nothing else but _TYPE",
+                ));
+            }
+            // SAFETY: the program passes live objects.
+            unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) }
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_srq(c_srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     // SAFETY: the program passes a live queue and its structure.
     let (srq, attr) = unsafe { (object::<Srq>(c_srq), argument(attr)) };
-    errno::code(srq.and_then(|srq| {
-        let attr = attr?;
-        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            return Err(libc::EINVAL);
-        }
-        let resize = mask & IBV_SRQ_MAX_WR != 0;
-        if resize && (attr.max_wr == 0 || attr.max_wr > MAX_SRQ_WR) {
-            return Err(libc::EINVAL);
-        }
-        let room = if resize {
-            attr.max_wr as usize
-        } else {
-            srq.queue.capacity()
-        };
-        if mask & IBV_SRQ_LIMIT != 0 && attr.srq_limit as usize > room {
-            return Err(libc::EINVAL);
-        }
-        if resize && !srq.queue.resize(attr.max_wr as usize) {
-            return Err(libc::EINVAL);
-        }
-        if mask & IBV_SRQ_LIMIT != 0 {
-            srq.queue.set_limit(attr.srq_limit as usize);
-        }
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_modify_srq",
+        srq.and_then(|srq| {
+            let attr = attr?;
+            if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+                return Err(refused(
+                    libc::EINVAL,
+                    "mask has more than IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT",
+                    "set those bits alone",
+                ));
+            }
+            let resize = mask & IBV_SRQ_MAX_WR != 0;
+            if resize && (attr.max_wr == 0 || attr.max_wr > MAX_SRQ_WR) {
+                return Err(refused(
+                    libc::EINVAL,
+                    format!(
+                        "attr.max_wr is {}: it must be from 1 to {MAX_SRQ_WR}",
+                        attr.max_wr
+                    ),
+                    "ask for no more than ibv_query_device says (max_srq_wr)",
+                ));
+            }
+            let room = if resize {
+                attr.max_wr as usize
+            } else {
+                srq.queue.capacity()
+            };
+            if mask & IBV_SRQ_LIMIT != 0 && attr.srq_limit as usize > room {
+                return Err(refused(
+                    libc::EINVAL,
+                    format!(
+                        "attr.srq_limit is {}, the queue has room for {room}",
+                        attr.srq_limit
+                    ),
+                    "set the limit below the length of the queue",
+                ));
+            }
+            if resize && !srq.queue.resize(attr.max_wr as usize) {
+                return Err(refused(
+                    libc::EINVAL,
+                    format!(
+                        "attr.max_wr is {}, and more receives than that are posted",
+                        attr.max_wr
+                    ),
+                    "shrink the queue when receives have been used up",
+                ));
+            }
+            if mask & IBV_SRQ_LIMIT != 0 {
+                srq.queue.set_limit(attr.srq_limit as usize);
+            }
+            Ok(())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(c_srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: the program passes a live queue and where to put the answer.
     let (srq, attr) = unsafe { (object::<Srq>(c_srq), argument_mut(attr)) };
-    errno::code(srq.and_then(|srq| {
-        *attr? = ibv_srq_attr {
-            max_wr: srq.queue.capacity() as u32,
-            max_sge: srq.queue.max_sge() as u32,
-            srq_limit: srq.queue.limit() as u32,
-        };
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_query_srq",
+        srq.and_then(|srq| {
+            *attr? = ibv_srq_attr {
+                max_wr: srq.queue.capacity() as u32,
+                max_sge: srq.queue.max_sge() as u32,
+                srq_limit: srq.queue.limit() as u32,
+            };
+            Ok(())
+        }),
+    )
 }
 
 /// # Safety
@@ -209,14 +267,17 @@ unsafe fn destroy(c_srq: *mut ibv_srq) -> Result<(), Errno> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the program passes a live queue.
-    errno::code(unsafe { destroy(srq) })
+    ANSWER.code("ibv_destroy_srq", unsafe { destroy(srq) })
 }
 
 pub(crate) unsafe extern "C" fn get_srq_num(c_srq: *mut ibv_srq, number: *mut u32) -> c_int {
     // SAFETY: the program passes a live queue and where to put the answer.
     let (srq, number) = unsafe { (object::<Srq>(c_srq), argument_mut(number)) };
-    errno::code(srq.and_then(|srq| {
-        *number? = srq.xrc.as_ref().map_or(srq.id().0, |xrc| xrc.number);
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_get_srq_num",
+        srq.and_then(|srq| {
+            *number? = srq.xrc.as_ref().map_or(srq.id().0, |xrc| xrc.number);
+            Ok(())
+        }),
+    )
 }

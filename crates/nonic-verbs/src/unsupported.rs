@@ -5,8 +5,9 @@
 //! operations of its context (`verbs_context`) is absent there instead, and the inline functions of `verbs.h` answer
 //! `EOPNOTSUPP` by themselves.
 
-use crate::private::{answers_errno, answers_null, ignores};
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
+use nonic_abi::errno::{Errno, refused};
 
 /// Defines a refusing function for each name, with the reason as its documentation.
 macro_rules! refuse {
@@ -14,9 +15,41 @@ macro_rules! refuse {
         #[doc = $why]
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> $answer {
-            $with()
+            refuse!(@$with stringify!($name), $why)
         }
     )*};
+    (@answers_errno $name:expr, $why:literal) => { ANSWER.code($name, Err(not_offered($why))) };
+    (@answers_minus_one $name:expr, $why:literal) => { ANSWER.minus_one($name, Err(not_offered($why))) };
+    (@answers_null $name:expr, $why:literal) => { ANSWER.pointer($name, Err(not_offered($why))) };
+    // It answers nothing, and so refuses nothing.
+    (@ignores $name:expr, $why:literal) => { () };
+}
+
+/// Defines what stands in the table of a context's operations for one that is not offered.
+macro_rules! refuse_operation {
+    ($($name:ident, $public:literal, $why:literal;)*) => {$(
+        #[doc = $why]
+        pub(crate) extern "C" fn $name() -> *mut c_void {
+            ANSWER.pointer($public, Err(not_offered($why)))
+        }
+    )*};
+}
+
+refuse_operation! {
+    create_wq, "ibv_create_wq", "Work queues without queue pairs are for the packets of Ethernet.";
+    create_rwq_ind_table, "ibv_create_rwq_ind_table", "See `ibv_create_wq`.";
+    create_flow, "ibv_create_flow", "Flows steer the packets of Ethernet, which the kernel has.";
+    create_flow_action_esp, "ibv_create_flow_action_esp", "See `ibv_create_flow`.";
+    create_counters, "ibv_create_counters", "Counters are attached to flows; see `ibv_create_flow`.";
+}
+
+fn not_offered(why: &'static str) -> Errno {
+    let what = format!("it is not offered. {}", why.trim_end_matches('.'));
+    refused(
+        libc::EOPNOTSUPP,
+        what,
+        "do without it; docs/differences.md says what is not offered and why",
+    )
 }
 
 refuse! {

@@ -4,6 +4,8 @@
 
 #[path = "support/errors_page.rs"]
 mod errors_page;
+#[path = "support/refusal_sources.rs"]
+mod refusal_sources;
 mod support;
 
 mod cancel;
@@ -13,6 +15,7 @@ mod forks;
 mod loading;
 mod misuse;
 mod on_demand;
+mod refusals;
 mod symbols;
 mod threads;
 mod vanishing;

@@ -9,6 +9,9 @@ use libc::{c_int, c_void, pthread_mutex_t, size_t};
 /// A slot that no program calls any more, or an operation that is not offered.
 pub type unused_operation = Option<unsafe extern "C" fn()>;
 
+/// One that is not offered, and that says so instead of being absent: then the inline function of the header would refuse in silence.
+pub type refused_operation = Option<unsafe extern "C" fn() -> *mut c_void>;
+
 #[repr(C)]
 pub struct ibv_context_ops {
     pub _compat_query_device: unused_operation,
@@ -66,7 +69,7 @@ pub struct verbs_context {
     pub alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
     pub read_counters: unused_operation,
     pub attach_counters_point_flow: unused_operation,
-    pub create_counters: unused_operation,
+    pub create_counters: refused_operation,
     pub destroy_counters: unused_operation,
     pub reg_dm_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, size_t, libc::c_uint) -> *mut ibv_mr>,
@@ -74,7 +77,7 @@ pub struct verbs_context {
     pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
     pub modify_flow_action_esp: unused_operation,
     pub destroy_flow_action: unused_operation,
-    pub create_flow_action_esp: unused_operation,
+    pub create_flow_action_esp: refused_operation,
     pub modify_qp_rate_limit: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_rate_limit_attr) -> c_int>,
     pub alloc_parent_domain:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd>,
@@ -83,10 +86,10 @@ pub struct verbs_context {
     pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
     pub post_srq_ops: unused_operation,
     pub destroy_rwq_ind_table: unused_operation,
-    pub create_rwq_ind_table: unused_operation,
+    pub create_rwq_ind_table: refused_operation,
     pub destroy_wq: unused_operation,
     pub modify_wq: unused_operation,
-    pub create_wq: unused_operation,
+    pub create_wq: refused_operation,
     pub query_rt_values: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int>,
     pub create_cq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
@@ -101,7 +104,7 @@ pub struct verbs_context {
     >,
     pub ibv_destroy_flow: unused_operation,
     pub abi_placeholder2: unused_operation,
-    pub ibv_create_flow: unused_operation,
+    pub ibv_create_flow: refused_operation,
     pub abi_placeholder1: unused_operation,
     pub open_qp: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_open_attr) -> *mut ibv_qp>,
     pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,

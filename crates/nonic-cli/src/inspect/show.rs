@@ -144,6 +144,7 @@ const DEVICE: &[Column] = &[
     ("PATH MTU", "path_mtu", 6),
     ("SHARDS", "shards", 8),
     ("FAILED", "failed", 1),
+    ("PORT TAKEN", "port_taken", 1),
     ("QPS", "queue_pairs", 3),
     ("MRS", "memory_keys", 4),
     ("CQS", "completion_queues", 7),

@@ -37,11 +37,13 @@ impl Explanation {
             &[
                 "no RDMA program runs there, or its device has another address",
                 "a firewall drops UDP port 4791 (iWARP: the TCP port), in either direction",
+                "another program has UDP port 4791 on the peer's host, such as a kernel's rxe: what comes there is lost",
                 "its program neither accepts nor rejects",
             ],
             &[
                 "try `nonic ping` between the two addresses, and `nonic doctor` on both hosts",
                 "open UDP port 4791 in both directions",
+                "look who has the port on the peer's host (`ss -ulpn sport = 4791`)",
             ],
         )
     }

@@ -77,6 +77,7 @@ pub(super) fn no_answer(request: &str, answered: bool) -> Explanation {
             "it has never answered",
             &[
                 "a firewall drops UDP port 4791 on the way, in either direction",
+                "another program has UDP port 4791 on the peer's host, such as a kernel's rxe: what comes there is lost",
                 "the address, GID index or queue pair number of the peer is wrong",
                 "the peer's queue pair is not in RTR yet, or is connected to another queue pair or address",
                 "the first packet sequence numbers do not agree: this side's `sq_psn` must be the peer's `rq_psn`",

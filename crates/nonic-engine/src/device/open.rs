@@ -6,14 +6,14 @@ use crate::config::{Config, Direction, FaultPlan, UNSERVED_GRACE};
 use crate::direct::{DirectLinks, Publication, ShardAccess};
 use crate::driver::waiters::Waiters;
 use crate::driver::{Driver, exit};
-use crate::host::{Block, ClaimError};
+use crate::host::{Block, ClaimError, PortState, RetryReason};
 use crate::inspect::queues::CompletionQueues;
 use crate::inspect::{Inspected, Inspection};
-use crate::link::Link;
 use crate::link::faults::Faults;
 use crate::link::pcap::Pcap;
 use crate::link::udp::{UdpLink, UdpOptions};
-use crate::log::tell;
+use crate::link::{Link, Presence};
+use crate::log::{self, Severity, tell};
 use crate::netdev::{GidEntry, NetDevice, Wire};
 use crate::notify::Channel;
 use crate::os::clock::Clock;
@@ -30,6 +30,7 @@ use nonic_core::{KeyPublisher, KeyTable, Nic, NicConfig, PathMtu};
 use nonic_settings::SettingError;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -133,6 +134,13 @@ impl Device {
         let io = |error| OpenError::from_io(&name, error);
         let opening = Opening::new(&netdev, settings).map_err(io)?;
         let (first, gids) = opening.first_shard()?;
+        if let Some(file) = &settings.counters
+            && let Err(error) = nonic_settings::check_writable(file)
+        {
+            // Now, and not when the program has ended and the counters are lost.
+            log::counters_unwritten(file, &error);
+        }
+        warn_of_taken_ports(&first.shard, &name);
         let mut shards = vec![first];
         for index in 1..opening.common.map.shards() {
             shards.push(opening.shard(index, &gids)?);
@@ -192,6 +200,33 @@ impl Device {
         exit::expect_end(leaving);
         tell!(INFO, "nonic::device", "opened {name}");
         Ok(Device { inner })
+    }
+}
+
+/// Says to which addresses nothing can come from other hosts because another program has the port. Nothing else would: requests to
+/// connect that come from there are lost without a trace.
+fn warn_of_taken_ports(shard: &Shard, name: &str) {
+    /// `nonic doctor` and `nonic devices` take the port for a moment to see whose it is.
+    const MOMENT: Duration = Duration::from_millis(20);
+    fn is_taken(presence: &dyn Presence) -> bool {
+        let reason = RetryReason::Foreign;
+        // Nothing comes from other hosts to a loopback address anyway.
+        !presence.address().ip.is_loopback() && presence.port_state() == PortState::Retry { reason }
+    }
+    if !shard.presences().any(is_taken) {
+        return;
+    }
+    std::thread::sleep(MOMENT);
+    for presence in shard.presences().filter(|presence| is_taken(*presence)) {
+        let address = presence.address();
+        log::tell_always(
+            Severity::Warning,
+            &format!(
+                "{name}: another program has UDP port 4791 of {address}, so nothing can arrive from other hosts: what they send is lost, and \
+                 connections with them time out. Programs on this host reach each other all the same. Try: `ss -ulpn sport = 4791` shows \
+                 the program, `rdma link` a kernel's rxe; the port is taken over within a second after it ends"
+            ),
+        );
     }
 }
 
@@ -342,9 +377,7 @@ impl<'a> Opening<'a> {
         }
         // Programs run as well if nobody sees what they count.
         let files = self.settings.files.as_deref();
-        if let Some(published) =
-            files.and_then(|files| Published::open(files, &self.netdev.device_name()).ok())
-        {
+        if let Some(published) = files.and_then(|files| self.published(files)) {
             shard.publish_to(published);
         }
         Ok(Undriven {
@@ -352,6 +385,21 @@ impl<'a> Opening<'a> {
             poller: Arc::new(Poller::new()?),
             direct,
         })
+    }
+
+    /// Where `nonic run` shows counters as files.
+    fn published(&self, files: &Path) -> Option<Published> {
+        let name = self.netdev.device_name();
+        let published = Published::open(files, &name);
+        if let Err(error) = &published {
+            let files = files.display();
+            tell!(
+                WARN,
+                "nonic::device",
+                "{name}: its counters are not shown below {files}: {error}"
+            );
+        }
+        published.ok()
     }
 
     fn claim(&self, shard: &mut Shard) -> Result<Block, OpenError> {

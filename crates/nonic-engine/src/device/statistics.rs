@@ -3,6 +3,7 @@
 use super::{Device, Inner};
 use crate::host::PortState;
 use crate::link::LinkCounters;
+use crate::log;
 use nonic_core::cm::CmUsage;
 use nonic_core::{Counters, Usage};
 use std::fmt::Write as _;
@@ -74,8 +75,8 @@ impl Inner {
         sum
     }
 
-    /// Shows the counters and writes them, if somebody asked. The program is on its way out; a file that cannot be written is not
-    /// its business.
+    /// Shows the counters and writes them, if somebody asked. The program is on its way out; a file that cannot be written is told of,
+    /// and changes nothing.
     pub(super) fn report_counters(&self) {
         for driver in &self.drivers {
             driver.turn().publish_counters();
@@ -84,8 +85,11 @@ impl Inner {
             return;
         };
         let (nic, link) = self.counters();
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(file);
-        let _ = file.and_then(|mut file| file.write_all(text(&nic, &link).as_bytes()));
+        let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+        let written = opened.and_then(|mut file| file.write_all(text(&nic, &link).as_bytes()));
+        if let Err(error) = written {
+            log::counters_unwritten(file, &error);
+        }
     }
 }
 

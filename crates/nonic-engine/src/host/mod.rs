@@ -57,6 +57,7 @@
 
 mod claim;
 pub(crate) mod demultiplex;
+pub(crate) mod holder;
 mod inbox;
 mod lines;
 mod message;

@@ -58,7 +58,7 @@ pub fn port_owner(address: LocalAddress) -> io::Result<PortOwner> {
 }
 
 /// An address as the kernel's table has it: words of the processor's own byte order.
-fn words(octets: &[u8]) -> String {
+pub(super) fn words(octets: &[u8]) -> String {
     let (words, _) = octets.as_chunks();
     words
         .iter()
@@ -110,8 +110,10 @@ pub enum PortState {
 /// Why this process has no socket at the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryReason {
-    /// Another user has the port, or a program that is not ours, such as a kernel's own RoCE driver.
+    /// Another user's processes have the port, which pass on what is for this one.
     Taken,
+    /// A program has it that passes nothing on, such as a kernel's own RoCE driver: nothing can arrive from other hosts.
+    Foreign,
     /// The port cannot be bound for another reason, such as an address that the host lost.
     Unavailable(io::ErrorKind),
 }
@@ -168,7 +170,7 @@ impl Port {
         self.state = State::Left;
     }
 
-    /// Whether there is one, and if not, why.
+    /// Whether there is one, and if not, why. Whether a port that is taken is [foreign](RetryReason::Foreign) the caller finds out.
     pub fn port_state(&self) -> PortState {
         match &self.state {
             State::Joined(_) => PortState::Joined,

@@ -4,7 +4,7 @@ use super::gate::{Gate, Inspected, Unseen};
 use super::record::Line;
 use super::request::Request;
 use super::service::service_name;
-use crate::host::PortState;
+use crate::host::{PortState, RetryReason};
 use crate::link::LinkCounters;
 use crate::netdev::Wire;
 use crate::shard::Shard;
@@ -83,6 +83,8 @@ struct Sums {
     queue_pairs: u64,
     failed: bool,
     ports: Vec<String>,
+    /// Whether a program that is not nonic has one of them.
+    port_taken: bool,
     streams: u64,
     stream_listeners: u64,
 }
@@ -95,11 +97,14 @@ impl Sums {
         self.failed |= shard.nic.has_failed();
         if self.ports.is_empty() {
             self.ports.extend(shard.presences().map(|presence| {
-                let state = match presence.port_state() {
+                let state = presence.port_state();
+                let name = match state {
                     PortState::Joined => "joined",
+                    PortState::Retry { .. } if is_foreign(state) => "taken",
                     PortState::Retry { .. } => "not_joined",
                 };
-                format!("{}={state}", presence.address())
+                self.port_taken |= is_foreign(state);
+                format!("{}={name}", presence.address())
             }));
         }
         if let Some(streams) = shard.inspect_streams() {
@@ -107,6 +112,11 @@ impl Sums {
             self.stream_listeners += streams.listener_count() as u64;
         }
     }
+}
+
+fn is_foreign(state: PortState) -> bool {
+    let reason = RetryReason::Foreign;
+    state == PortState::Retry { reason }
 }
 
 fn tell_device(device: &Gate, sink: &mut Sink<'_>) -> Result<(), Stop> {
@@ -143,6 +153,7 @@ fn write_device(out: &mut String, inspected: &Inspected, sums: &Sums) {
         .text("wire", wire)
         .text("addresses", addresses.join(","))
         .text("port_4791", sums.ports.join(","))
+        .flag("port_taken", sums.port_taken)
         .number("path_mtu", inspected.netdev.path_mtu().into())
         .number("shards", inspected.drivers.len() as u64)
         .flag(

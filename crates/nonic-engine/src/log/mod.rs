@@ -1,6 +1,7 @@
 //! What is told of what happens: to the subscriber of `tracing` that the program has, or on standard error if `NONIC_LOG` says so.
 //!
-//! Nobody is told anything by default, and then a place that tells costs one relaxed load. Nothing is told of a packet that is as it should
+//! By default nobody is told anything but what no user should miss ([`tell_always`]: a device that cannot be opened, or to which nothing can
+//! come), and then a place that tells costs one relaxed load. Nothing is told of a packet that is as it should
 //! be: what the core finds worth writing down ([`nonic_core::record`]) is what is told of queue pairs. Without the feature `tracing` all of
 //! this is nothing.
 //!
@@ -14,6 +15,7 @@ mod fields;
 mod filter;
 #[cfg(feature = "tracing")]
 mod open_spans;
+mod repeated;
 #[cfg(feature = "tracing")]
 mod standard_error;
 
@@ -21,7 +23,13 @@ use nonic_core::cm::CmEvent;
 use nonic_core::record::{QpEvent, Recorded};
 use nonic_core::{Explanation, Nic, PostError, QpState, Qpn};
 use nonic_settings::{Environment, SettingError};
-use std::fmt::Display;
+use repeated::{Admission, Repeated};
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::Instant;
 
 /// Tells something: `tell!(WARN, "nonic::qp", "queue pair {qpn}: …")`.
 macro_rules! tell {
@@ -40,12 +48,54 @@ pub(crate) fn install(environment: &Environment) -> Result<(), SettingError> {
     #[cfg(feature = "tracing")]
     if let Some(setting) = environment.text(&nonic_settings::LOG) {
         let filter = filter::Filter::from_setting(setting)?;
+        IS_SILENT.store(
+            filter.most() == tracing::level_filters::LevelFilter::OFF,
+            Ordering::Relaxed,
+        );
         // Only the first can be set, which may be the program's.
-        let _ = tracing::subscriber::set_global_default(standard_error::StandardError::new(filter));
+        let set = tracing::subscriber::set_global_default(standard_error::StandardError::new(filter));
+        IS_OURS.fetch_or(set.is_ok(), Ordering::Relaxed);
     }
     #[cfg(not(feature = "tracing"))]
     let _ = environment;
     Ok(())
+}
+
+/// Whether the subscriber is the one that writes to standard error.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
+
+/// Whether `NONIC_LOG` says `off`.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
+/// What the C libraries refused lately.
+static REPEATED: Mutex<Repeated> = Mutex::new(Repeated::new());
+
+/// Does as `NONIC_LOG` says, if nobody has looked yet: a call can be refused before a device is looked for. A setting that cannot be
+/// understood is an error of whoever opens a device.
+fn read_setting() {
+    static READ: Once = Once::new();
+    READ.call_once(|| {
+        let _ = Environment::read().and_then(|environment| install(&environment));
+    });
+}
+
+/// Whether what is told always reaches somebody.
+fn is_told(severity: Severity) -> bool {
+    #[cfg(feature = "tracing")]
+    return match severity {
+        Severity::Error => tracing::enabled!(target: "nonic::device", tracing::Level::ERROR),
+        Severity::Warning => tracing::enabled!(target: "nonic::device", tracing::Level::WARN),
+    };
+    #[cfg(not(feature = "tracing"))]
+    {
+        let _ = severity;
+        false
+    }
+}
+
+/// Whether the program has a subscriber of its own.
+fn is_the_programs() -> bool {
+    anybody_listens() && !IS_OURS.load(Ordering::Relaxed)
 }
 
 /// Tells what the NIC has written down since it was asked last.
@@ -165,18 +215,75 @@ pub(crate) fn tell_connection(event: &CmEvent) {
     }
 }
 
-/// Tells why a verb refused a call, of which the program sees an errno.
-pub fn refused_call(error: &dyn Display) {
-    tell!(WARN, "nonic::verbs", "a call was refused: {error}");
+/// Tells why a call of the C libraries was refused, of which the program sees an errno.
+pub fn refused_call(call: &str, errno: &str, what: &str, next: &str) {
+    read_setting();
+    if !anybody_listens() {
+        return;
+    }
+    let line = format!("{call} was refused with {errno}: {what}. Try: {next}");
+    let admission = {
+        let mut repeated = REPEATED.lock().unwrap_or_else(PoisonError::into_inner);
+        repeated.admit(&line, Instant::now())
+    };
+    match admission {
+        Admission::First => tell!(WARN, "nonic::verbs", "{line}"),
+        Admission::Again { times } => tell!(
+            WARN,
+            "nonic::verbs",
+            "{line} ({times} times since it was told last)"
+        ),
+        Admission::TooSoon => {}
+    }
 }
 
-/// The same of a request that was not taken. That a queue is full is how programs find out when to take completions: that alone is no news,
-/// and it may happen often.
-pub fn refused_post(error: PostError) {
-    match error {
-        PostError::SendQueueFull | PostError::Receive(_) => {
-            tell!(DEBUG, "nonic::verbs", "{}", Explanation::of_post(error));
-        }
-        _ => tell!(WARN, "nonic::verbs", "{}", Explanation::of_post(error)),
+/// Tells that a request was not taken because the queue is full, which is how programs find out when to take completions.
+pub fn full_queue(error: PostError) {
+    tell!(DEBUG, "nonic::verbs", "{}", Explanation::of_post(error));
+}
+
+/// Tells what a user must know whether or not a log was asked for, once per process: to whoever reads the log, or else on standard
+/// error. `NONIC_LOG=off` silences it, and so does a program that has a subscriber of its own and does not want it.
+pub fn tell_always(severity: Severity, what: &str) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    read_setting();
+    let is_new = TOLD
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(what.to_owned());
+    if !is_new {
+        return;
     }
+    match severity {
+        Severity::Error => tell!(ERROR, "nonic::device", "{what}"),
+        Severity::Warning => tell!(WARN, "nonic::device", "{what}"),
+    }
+    if IS_SILENT.load(Ordering::Relaxed) || is_told(severity) || is_the_programs() {
+        return;
+    }
+    let level = match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warn",
+    };
+    let line = format!("nonic[{}] {level} device: {what}\n", std::process::id());
+    // In one piece, so that lines of several processes are not mixed. Whether anybody reads it is not our business.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Tells that the file of `NONIC_COUNTERS` cannot be written.
+pub(crate) fn counters_unwritten(file: &Path, error: &io::Error) {
+    let what = format!(
+        "NONIC_COUNTERS={}: the counters are not written: {error}",
+        file.display()
+    );
+    tell_always(Severity::Warning, &what);
+}
+
+/// How bad something is that is told always.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// A device cannot be opened.
+    Error,
+    /// A device works in part only.
+    Warning,
 }

@@ -10,34 +10,42 @@ use super::stream::StreamSocket;
 use super::vector::{Vector, one};
 use super::{poll, table};
 use crate::convert::{address, storage};
+use crate::refusal::ANSWER;
 use libc::{
     c_int, c_long, c_void, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, size_t, sockaddr, socklen_t,
     ssize_t, timeval,
 };
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 fn find(fd: c_int) -> Result<Arc<dyn Socket>, Errno> {
-    table::find(fd).ok_or(libc::EBADF)
+    table::find(fd).ok_or_else(|| {
+        refused(
+            libc::EBADF,
+            format!("{fd} is no rsocket"),
+            "pass what rsocket or raccept returned; files and ordinary sockets have calls of their own",
+        )
+    })
 }
 
 /// For calls that only streams have.
 fn stream(fd: c_int) -> Result<Arc<StreamSocket>, Errno> {
     let socket: Arc<dyn Any + Send + Sync> = find(fd)?;
-    socket.downcast().map_err(|_| libc::EOPNOTSUPP)
+    socket.downcast().map_err(|_| {
+        refused(
+            libc::EOPNOTSUPP,
+            "a datagram socket has no connections and no mapped memory",
+            "use a socket of SOCK_STREAM",
+        )
+    })
 }
 
 /// The answer of a call that answers a number or −1.
-fn number<T: TryInto<ssize_t>>(result: Result<T, Errno>) -> ssize_t {
-    match result {
-        Ok(number) => number.try_into().unwrap_or(ssize_t::MAX),
-        Err(errno) => {
-            errno::set(errno);
-            -1
-        }
-    }
+fn number<T: TryInto<ssize_t>>(call: &str, result: Result<T, Errno>) -> ssize_t {
+    let number = result.map(|number| number.try_into().unwrap_or(ssize_t::MAX));
+    ANSWER.or_minus_one(call, number)
 }
 
 /// Writes an address where the program wants it, cut to the room there is.
@@ -47,7 +55,11 @@ fn number<T: TryInto<ssize_t>>(result: Result<T, Errno>) -> ssize_t {
 /// The pointers are the program's.
 unsafe fn store(name: SocketAddr, to: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
     if to.is_null() || len.is_null() {
-        return Err(libc::EFAULT);
+        return Err(refused(
+            libc::EFAULT,
+            "addr or addrlen is NULL",
+            "pass where to put the name",
+        ));
     }
     let size = match name {
         SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
@@ -65,7 +77,11 @@ unsafe fn store(name: SocketAddr, to: *mut sockaddr, len: *mut socklen_t) -> Res
 
 fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
     if !matches!(domain, libc::AF_INET | libc::AF_INET6) {
-        return Err(libc::EAFNOSUPPORT);
+        return Err(refused(
+            libc::EAFNOSUPPORT,
+            format!("domain {domain} is not offered"),
+            "use AF_INET or AF_INET6",
+        ));
     }
     let mut settings = Settings::new();
     if kind & libc::SOCK_NONBLOCK != 0 {
@@ -83,71 +99,93 @@ fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
             let socket = DatagramSocket::new(settings, domain == libc::AF_INET6)?;
             Ok(table::insert(Arc::new(socket)))
         }
-        _ => Err(libc::ENOTSUP),
+        _ => Err(refused(
+            libc::ENOTSUP,
+            format!("type {kind:#x} with protocol {protocol} is not offered"),
+            "use SOCK_STREAM or SOCK_DGRAM with protocol 0",
+        )),
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    number(create(domain, kind, protocol)) as c_int
+    number("rsocket", create(domain, kind, protocol)) as c_int
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rbind(fd: c_int, local: *const sockaddr, _len: socklen_t) -> c_int {
     // SAFETY: the program passes an address.
-    errno::minus_one(find(fd).and_then(|socket| {
-        // SAFETY: as above.
-        let local = unsafe { address(local) }?;
-        socket.bind(local)
-    }))
+    ANSWER.minus_one(
+        "rbind",
+        find(fd).and_then(|socket| {
+            // SAFETY: as above.
+            let local = unsafe { address(local) }?;
+            socket.bind(local)
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
-    errno::minus_one(stream(fd).and_then(|socket| socket.listen(backlog)))
+    ANSWER.minus_one("rlisten", stream(fd).and_then(|socket| socket.listen(backlog)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn raccept(fd: c_int, peer: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let accepted = stream(fd).and_then(|socket| socket.next_connection());
-    if let Ok(fd) = accepted
+    if let &Ok(fd) = &accepted
         && !peer.is_null()
         && !len.is_null()
     {
         // SAFETY: the program passes where to put the name.
         unsafe { rgetpeername(fd, peer, len) };
     }
-    number(accepted) as c_int
+    number("raccept", accepted) as c_int
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rconnect(fd: c_int, remote: *const sockaddr, _len: socklen_t) -> c_int {
-    errno::minus_one(find(fd).and_then(|socket| {
-        // SAFETY: the program passes an address.
-        let remote = unsafe { address(remote) }?;
-        socket.connect(remote)
-    }))
+    ANSWER.minus_one(
+        "rconnect",
+        find(fd).and_then(|socket| {
+            // SAFETY: the program passes an address.
+            let remote = unsafe { address(remote) }?;
+            socket.connect(remote)
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn rshutdown(fd: c_int, how: c_int) -> c_int {
-    errno::minus_one(find(fd).and_then(|socket| {
-        socket.shut_down(match how {
-            libc::SHUT_RD => Ending::Reading,
-            libc::SHUT_WR => Ending::Writing,
-            libc::SHUT_RDWR => Ending::Both,
-            _ => return Err(libc::EINVAL),
-        })
-    }))
+    ANSWER.minus_one(
+        "rshutdown",
+        find(fd).and_then(|socket| {
+            socket.shut_down(match how {
+                libc::SHUT_RD => Ending::Reading,
+                libc::SHUT_WR => Ending::Writing,
+                libc::SHUT_RDWR => Ending::Both,
+                _ => {
+                    return Err(refused(
+                        libc::EINVAL,
+                        format!("how is {how}"),
+                        "use SHUT_RD, SHUT_WR or SHUT_RDWR",
+                    ));
+                }
+            })
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn rclose(fd: c_int) -> c_int {
-    errno::minus_one(table::remove(fd).map(|socket| {
-        if let Some(socket) = socket {
-            socket.close();
-        }
-    }))
+    ANSWER.minus_one(
+        "rclose",
+        table::remove(fd).map(|socket| {
+            if let Some(socket) = socket {
+                socket.close();
+            }
+        }),
+    )
 }
 
 /// Where a message comes from goes to the name, if there is one.
@@ -189,7 +227,11 @@ unsafe fn vector<'a>(buffers: *const iovec, count: usize) -> Result<&'a [iovec],
         return Ok(&[]);
     }
     if buffers.is_null() || count > libc::UIO_MAXIOV as usize {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!("iov is NULL, or iovcnt {count} above {}", libc::UIO_MAXIOV),
+            "pass a vector with iovcnt elements",
+        ));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(buffers, count) })
@@ -198,7 +240,10 @@ unsafe fn vector<'a>(buffers: *const iovec, count: usize) -> Result<&'a [iovec],
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rrecv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program passes its buffer.
-    number(unsafe { receive(fd, &one(buffer, len), flags) }.map(|(length, _)| length))
+    number(
+        "rrecv",
+        unsafe { receive(fd, &one(buffer, len), flags) }.map(|(length, _)| length),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -217,7 +262,7 @@ unsafe extern "C" fn rrecvfrom(
     source_len: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: the program passes its buffer and where to put the name.
-    number(unsafe {
+    number("rrecvfrom", unsafe {
         receive(fd, &one(buffer, len), flags).map(|(length, from)| {
             if let (Some(from), false) = (from, source.is_null() || source_len.is_null()) {
                 // It cannot fail: both pointers are there.
@@ -231,7 +276,7 @@ unsafe extern "C" fn rrecvfrom(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rreadv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program passes its vector.
-    number(unsafe {
+    number("rreadv", unsafe {
         let received = vector(buffers, count.max(0) as usize).and_then(|buffers| receive(fd, buffers, 0));
         received.map(|(length, _)| length)
     })
@@ -240,26 +285,29 @@ unsafe extern "C" fn rreadv(fd: c_int, buffers: *const iovec, count: c_int) -> s
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program passes its message.
-    number(unsafe {
-        message.as_mut().ok_or(libc::EFAULT).and_then(|message| {
-            let (length, from) = receive(fd, vector(message.msg_iov, message.msg_iovlen)?, flags)?;
-            message.msg_controllen = 0;
-            message.msg_flags = 0;
-            match from {
-                Some(from) if !message.msg_name.is_null() => {
-                    store(from, message.msg_name.cast(), &raw mut message.msg_namelen)?;
+    number("rrecvmsg", unsafe {
+        message
+            .as_mut()
+            .ok_or_else(|| refused(libc::EFAULT, "msg is NULL", "pass a message"))
+            .and_then(|message| {
+                let (length, from) = receive(fd, vector(message.msg_iov, message.msg_iovlen)?, flags)?;
+                message.msg_controllen = 0;
+                message.msg_flags = 0;
+                match from {
+                    Some(from) if !message.msg_name.is_null() => {
+                        store(from, message.msg_name.cast(), &raw mut message.msg_namelen)?;
+                    }
+                    _ => message.msg_namelen = 0,
                 }
-                _ => message.msg_namelen = 0,
-            }
-            Ok(length)
-        })
+                Ok(length)
+            })
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsend(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program passes its buffer.
-    number(unsafe { send(fd, &one(buffer, len), None, flags) })
+    number("rsend", unsafe { send(fd, &one(buffer, len), None, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -278,26 +326,37 @@ unsafe extern "C" fn rsendto(
     _destination_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: the program passes its buffer and an address or NULL.
-    number(unsafe { optional(destination).and_then(|to| send(fd, &one(buffer, len), to, flags)) })
+    number("rsendto", unsafe {
+        optional(destination).and_then(|to| send(fd, &one(buffer, len), to, flags))
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rwritev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program passes its vector.
-    number(unsafe { vector(buffers, count.max(0) as usize).and_then(|buffers| send(fd, buffers, None, 0)) })
+    number("rwritev", unsafe {
+        vector(buffers, count.max(0) as usize).and_then(|buffers| send(fd, buffers, None, 0))
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program passes its message.
-    number(unsafe {
-        message.as_ref().ok_or(libc::EFAULT).and_then(|message| {
-            if message.msg_controllen > 0 && !message.msg_control.is_null() {
-                return Err(libc::ENOTSUP);
-            }
-            let to = optional(message.msg_name.cast())?;
-            send(fd, vector(message.msg_iov, message.msg_iovlen)?, to, flags)
-        })
+    number("rsendmsg", unsafe {
+        message
+            .as_ref()
+            .ok_or_else(|| refused(libc::EFAULT, "msg is NULL", "pass a message"))
+            .and_then(|message| {
+                if message.msg_controllen > 0 && !message.msg_control.is_null() {
+                    return Err(refused(
+                        libc::ENOTSUP,
+                        "msg has control data, which RDMA does not carry",
+                        "send without msg_control; descriptors are passed over Unix sockets",
+                    ));
+                }
+                let to = optional(message.msg_name.cast())?;
+                send(fd, vector(message.msg_iov, message.msg_iovlen)?, to, flags)
+            })
     })
 }
 
@@ -308,7 +367,7 @@ unsafe extern "C" fn rpoll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_in
         // SAFETY: the program passes that many.
         _ => unsafe { std::slice::from_raw_parts_mut(entries, count as usize) },
     };
-    number(poll::poll(entries, timeout_ms)) as c_int
+    number("rpoll", poll::poll(entries, timeout_ms)) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -320,23 +379,31 @@ unsafe extern "C" fn rselect(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: the program passes its sets.
-    number(unsafe { poll::select(count, [to_read, to_write, exceptional], timeout) }) as c_int
+    number("rselect", unsafe {
+        poll::select(count, [to_read, to_write, exceptional], timeout)
+    }) as c_int
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    errno::minus_one(find(fd).and_then(|socket| {
-        // SAFETY: the program passes where to put it.
-        unsafe { store(socket.remote_name()?, name, len) }
-    }))
+    ANSWER.minus_one(
+        "rgetpeername",
+        find(fd).and_then(|socket| {
+            // SAFETY: the program passes where to put it.
+            unsafe { store(socket.remote_name()?, name, len) }
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    errno::minus_one(find(fd).and_then(|socket| {
-        // SAFETY: the program passes where to put it.
-        unsafe { store(socket.local_name()?, name, len) }
-    }))
+    ANSWER.minus_one(
+        "rgetsockname",
+        find(fd).and_then(|socket| {
+            // SAFETY: the program passes where to put it.
+            unsafe { store(socket.local_name()?, name, len) }
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -347,14 +414,17 @@ unsafe extern "C" fn rsetsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    errno::minus_one(find(fd).and_then(|socket| {
-        if value.is_null() {
-            return Err(libc::EFAULT);
-        }
-        // SAFETY: the program passes a value of that length.
-        let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
-        socket.set_option(level, option, value)
-    }))
+    ANSWER.minus_one(
+        "rsetsockopt",
+        find(fd).and_then(|socket| {
+            if value.is_null() {
+                return Err(refused(libc::EFAULT, "optval is NULL", "pass a value"));
+            }
+            // SAFETY: the program passes a value of that length.
+            let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+            socket.set_option(level, option, value)
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -365,16 +435,22 @@ unsafe extern "C" fn rgetsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    errno::minus_one(find(fd).and_then(|socket| {
-        // SAFETY: the program passes where to put it.
-        unsafe { socket.option(level, option)?.store(value, len) }
-    }))
+    ANSWER.minus_one(
+        "rgetsockopt",
+        find(fd).and_then(|socket| {
+            // SAFETY: the program passes where to put it.
+            unsafe { socket.option(level, option)?.store(value, len) }
+        }),
+    )
 }
 
 /// Variable arguments are passed as fixed ones are, as long as there are few.
 #[unsafe(no_mangle)]
 extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
-    number(find(fd).and_then(|socket| socket.control(command, argument as c_int))) as c_int
+    number(
+        "rfcntl",
+        find(fd).and_then(|socket| socket.control(command, argument as c_int)),
+    ) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -386,12 +462,18 @@ extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    number(stream(fd).and_then(|socket| socket.map(buffer, len, prot, offset))) as off_t
+    number(
+        "riomap",
+        stream(fd).and_then(|socket| socket.map(buffer, len, prot, offset)),
+    ) as off_t
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn riounmap(fd: c_int, buffer: *mut c_void, len: size_t) -> c_int {
-    errno::minus_one(stream(fd).and_then(|socket| socket.unmap(buffer, len)))
+    ANSWER.minus_one(
+        "riounmap",
+        stream(fd).and_then(|socket| socket.unmap(buffer, len)),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -408,7 +490,7 @@ unsafe extern "C" fn riowrite(
         let mut vector = unsafe { Vector::new(&buffers) };
         socket.write_at(&mut vector, offset, flags)
     });
-    number(written).cast_unsigned()
+    number("riowrite", written).cast_unsigned()
 }
 
 // What `librspreload.so` calls has the types it is compiled against.

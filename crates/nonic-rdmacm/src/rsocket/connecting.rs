@@ -6,7 +6,7 @@ use super::stream::{Phase, StreamSocket, ask};
 use super::table;
 use super::wait::{Progress, Waitable};
 use crate::address;
-use nonic_abi::errno::Errno;
+use libc::c_int;
 use nonic_abi::rdma_cma::rdma_cm_id;
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl StreamSocket {
     }
 
     /// There will be no connection.
-    fn handle_failed(self: &Arc<Self>, id: *mut rdma_cm_id, errno: Errno) {
+    fn handle_failed(self: &Arc<Self>, id: *mut rdma_cm_id, errno: c_int) {
         let mut state = self.lock();
         if !state.phase.is_of(id) || !state.phase.is_opening() {
             return;

@@ -7,8 +7,9 @@ use super::link::{Link, MAX_WRITE};
 use super::mapping::Mapping;
 use super::protocol::{Iomapping, Segment};
 use super::vector::{Vector, one};
+use crate::refusal;
 use libc::{c_int, c_void, off_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, refused};
 use nonic_abi::libibverbs::ibv_reg_mr;
 use nonic_abi::verbs::*;
 
@@ -20,15 +21,28 @@ impl Link {
         prot: c_int,
         offset: off_t,
     ) -> Result<off_t, Errno> {
-        let (peer, _) = self.connected.as_ref().ok_or(libc::ENOTCONN)?;
+        let (peer, _) = self
+            .connected
+            .as_ref()
+            .ok_or_else(refusal::socket_not_connected)?;
         if prot & !libc::PROT_WRITE != 0 || u32::try_from(len).is_err() {
-            return Err(libc::EINVAL);
+            return Err(refused(
+                libc::EINVAL,
+                format!("prot is {prot} and len {len}"),
+                "use PROT_WRITE or PROT_NONE, and less than 4 GiB",
+            ));
         }
         let mut access = IBV_ACCESS_LOCAL_WRITE;
         let index = match prot & libc::PROT_WRITE != 0 {
             true => {
                 access |= IBV_ACCESS_REMOTE_WRITE;
-                Some(self.iomaps.free_index(peer.iomap_size).ok_or(libc::ENOMEM)?)
+                Some(self.iomaps.free_index(peer.iomap_size).ok_or_else(|| {
+                    refused(
+                        libc::ENOMEM,
+                        "the peer has no room for another mapping",
+                        "set RDMA_IOMAPSIZE before the connection is made, or unmap what is not used",
+                    )
+                })?)
             }
             false => None,
         };
@@ -52,7 +66,13 @@ impl Link {
         // SAFETY: a mapping's region is alive.
         let is_it =
             |mapping: &Mapping| unsafe { (*mapping.mr).addr == buffer && (*mapping.mr).length == len };
-        let place = self.iomaps.ours.iter().position(is_it).ok_or(libc::EINVAL)?;
+        let place = self.iomaps.ours.iter().position(is_it).ok_or_else(|| {
+            refused(
+                libc::EINVAL,
+                "buf and len are not what was mapped",
+                "pass what riomap was given",
+            )
+        })?;
         self.iomaps.ours.remove(place);
         Ok(())
     }

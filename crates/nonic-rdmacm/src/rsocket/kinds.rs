@@ -7,8 +7,9 @@ use super::socket::{ConnectionEvent, Socket};
 use super::stream::{Phase, StreamSocket};
 use super::vector::Vector;
 use super::wait::Waitable;
+use crate::refusal;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_system, refused};
 use nonic_abi::librdmacm::SOL_RDMA;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
@@ -33,7 +34,11 @@ impl Socket for StreamSocket {
 
     fn send(&self, vector: &mut Vector<'_>, to: Option<SocketAddr>, flags: c_int) -> Result<usize, Errno> {
         match to {
-            Some(_) => Err(libc::EISCONN),
+            Some(_) => Err(refused(
+                libc::EISCONN,
+                "the socket is a stream, and a destination was named",
+                "use rsend",
+            )),
             None => StreamSocket::send(self, vector, flags),
         }
     }
@@ -54,14 +59,18 @@ impl Socket for StreamSocket {
     }
 
     fn remote_name(&self) -> Result<SocketAddr, Errno> {
-        self.remote().ok_or(libc::ENOTCONN)
+        self.remote().ok_or_else(refusal::socket_not_connected)
     }
 
     fn set_option(&self, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
         let mut state = self.lock();
         let has_queues = state.has_queues();
         match (level, option) {
-            (SOL_RDMA, _) if has_queues => Err(libc::EINVAL),
+            (SOL_RDMA, _) if has_queues => Err(refused(
+                libc::EINVAL,
+                "options of SOL_RDMA come too late: the queues have been made",
+                "set them before rbind, rlisten and rconnect",
+            )),
             (SOL_RDMA, _) => state.settings.set_rdma(option, value),
             // The buffers are there already, as large as they were wanted then.
             (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) if has_queues => int(value).map(drop),
@@ -133,7 +142,11 @@ impl Socket for DatagramSocket {
         let mut state = self.lock();
         if level == SOL_RDMA {
             return match state.has_queues() {
-                true => Err(libc::EINVAL),
+                true => Err(refused(
+                    libc::EINVAL,
+                    "options of SOL_RDMA come too late: the queues have been made",
+                    "set them before rbind and the first message",
+                )),
                 false => state.settings.set_rdma(option, value),
             };
         }
@@ -148,11 +161,11 @@ impl Socket for DatagramSocket {
             )
         };
         if code != 0 {
-            return Err(errno::last());
+            return Err(of_system("setsockopt of the UDP socket"));
         }
         // What concerns RDMA as well; the rest was for the UDP socket alone.
         match state.settings.set(level, option, value) {
-            Err(libc::ENOTSUP) => Ok(()),
+            Err(errno) if errno.is(libc::ENOTSUP) => Ok(()),
             result => result,
         }
     }

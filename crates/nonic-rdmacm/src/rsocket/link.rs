@@ -14,8 +14,9 @@ use super::vector::Vector;
 use super::words::{BATCH, Words};
 use crate::connection::{self, NO_PARAMETERS};
 use crate::qp;
+use crate::refusal;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, refused};
 use nonic_abi::rdma_cma::rdma_conn_param;
 use nonic_abi::verbs::*;
 use std::os::fd::RawFd;
@@ -78,7 +79,11 @@ impl Link {
         // SAFETY: there is no domain of our own, and the queue lives as long as the link.
         unsafe { qp::create(&id, std::ptr::null_mut(), &mut attr) }?;
         if carrier == Carrier::Send && (attr.cap.max_inline_data as usize) < Message::LEN {
-            return Err(libc::ENOTSUP);
+            return Err(refused(
+                libc::ENOTSUP,
+                format!("the device takes only {} bytes inline", attr.cap.max_inline_data),
+                "use a device that takes more",
+            ));
         }
         let control = u32::from(CONTROL_SLOTS) * Segment::LEN as u32;
         let lists = Iomaps::offset(settings.iomap_size) as usize;
@@ -222,7 +227,10 @@ impl Link {
     }
 
     fn post_control(&self, control: &Control) -> Result<(), Errno> {
-        let (peer, _) = self.connected.as_ref().ok_or(libc::ENOTCONN)?;
+        let (peer, _) = self
+            .connected
+            .as_ref()
+            .ok_or_else(refusal::socket_not_connected)?;
         let to = |remote_addr| ibv_wr_rdma {
             remote_addr,
             rkey: peer.targets.key,
@@ -353,7 +361,10 @@ impl Link {
         let mut bad = std::ptr::null_mut();
         // SAFETY: the queue pair is alive, and what the requests name lives until they have completed.
         unsafe {
-            let post_send = (*(*qp).context).ops.post_send.ok_or(libc::EOPNOTSUPP)?;
+            let post_send = (*(*qp).context)
+                .ops
+                .post_send
+                .ok_or_else(refusal::no_such_operation)?;
             errno::check(post_send(qp, first, &raw mut bad))
         }
     }

@@ -13,7 +13,7 @@ use super::stream::{Phase, State, StreamSocket};
 use super::table;
 use super::wait::{Waitable, wait};
 use crate::connection;
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
 
@@ -103,9 +103,19 @@ impl StreamSocket {
             _ => true,
         })?;
         let Phase::Listening(listening) = &mut state.phase else {
-            return Err(libc::EINVAL);
+            return Err(refused(
+                libc::EINVAL,
+                "the socket does not listen",
+                "call rlisten first",
+            ));
         };
-        let socket = listening.established.pop_front().ok_or(libc::EINVAL)?;
+        let socket = listening.established.pop_front().ok_or_else(|| {
+            refused(
+                libc::EINVAL,
+                "the socket was shut down while it waited for a connection",
+                "end the loop that accepts",
+            )
+        })?;
         self.accept_waiting(state);
         Ok(socket.fd())
     }

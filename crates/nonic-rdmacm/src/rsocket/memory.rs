@@ -4,7 +4,7 @@
 //! them.
 
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, of_system};
 use nonic_abi::libibverbs::{ibv_dereg_mr, ibv_reg_mr};
 use nonic_abi::verbs::*;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,7 +37,7 @@ impl Memory {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(errno::last());
+            return Err(of_system("mmap"));
         }
         // SAFETY: the pages are ours and stay mapped until the region is gone.
         let mr = unsafe { ibv_reg_mr(pd, base, len, access as c_int) };

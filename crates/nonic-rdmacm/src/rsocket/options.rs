@@ -5,7 +5,7 @@
 use super::protocol::nearest_iomap_size;
 use super::settings::Settings;
 use libc::{c_int, linger, timeval};
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::librdmacm::{RDMA_INLINE, RDMA_IOMAPSIZE, RDMA_ROUTE, RDMA_RQSIZE, RDMA_SQSIZE, SOL_RDMA};
 use std::time::Duration;
 
@@ -34,7 +34,11 @@ impl Value {
             Value::Nothing => return Ok(()),
         };
         if to.is_null() || len.is_null() {
-            return Err(libc::EFAULT);
+            return Err(refused(
+                libc::EFAULT,
+                "optval or optlen is NULL",
+                "pass where to put the value",
+            ));
         }
         // SAFETY: the caller's promise; the value is ours.
         unsafe {
@@ -51,7 +55,11 @@ pub(super) fn int(value: &[u8]) -> Result<c_int, Errno> {
     match value {
         [a, b, c, d, ..] => Ok(c_int::from_ne_bytes([*a, *b, *c, *d])),
         [byte] => Ok((*byte).into()),
-        _ => Err(libc::EINVAL),
+        _ => Err(refused(
+            libc::EINVAL,
+            format!("optlen is {}", value.len()),
+            "pass an int",
+        )),
     }
 }
 
@@ -60,7 +68,11 @@ pub(super) fn int(value: &[u8]) -> Result<c_int, Errno> {
 /// All bit patterns are values of `T`.
 unsafe fn structure<T: Copy>(value: &[u8]) -> Result<T, Errno> {
     if value.len() < size_of::<T>() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!("optlen is {}, which is too short for the option", value.len()),
+            "pass the structure that the option takes",
+        ));
     }
     // SAFETY: long enough, and the caller's promise.
     Ok(unsafe { value.as_ptr().cast::<T>().read_unaligned() })
@@ -70,10 +82,18 @@ fn timeout(value: &[u8]) -> Result<Option<Duration>, Errno> {
     // SAFETY: two integers.
     let time: timeval = unsafe { structure(value) }?;
     let (Ok(seconds), Ok(micros)) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_usec)) else {
-        return Err(libc::EDOM);
+        return Err(refused(
+            libc::EDOM,
+            "the timeout is negative",
+            "pass a timeout of 0 or more",
+        ));
     };
     if micros >= 1_000_000 {
-        return Err(libc::EDOM);
+        return Err(refused(
+            libc::EDOM,
+            "tv_usec of the timeout is a second or more",
+            "pass less than 1000000",
+        ));
     }
     let timeout = Duration::from_secs(seconds) + Duration::from_micros(micros.into());
     Ok((!timeout.is_zero()).then_some(timeout))
@@ -119,13 +139,25 @@ impl Settings {
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => drop(int(value)?),
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => match u32::try_from(int(value)?) {
                 Ok(seconds @ 1..) => self.keepalive_idle_s = seconds,
-                _ => return Err(libc::EINVAL),
+                _ => {
+                    return Err(refused(
+                        libc::EINVAL,
+                        "TCP_KEEPIDLE is 0 or negative",
+                        "pass a number of seconds",
+                    ));
+                }
             },
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => self.no_delay = int(value)? != 0,
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => drop(int(value)?),
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {}
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => self.own_family_only = int(value)? != 0,
-            _ => return Err(libc::ENOTSUP),
+            _ => {
+                return Err(refused(
+                    libc::ENOTSUP,
+                    format!("the option {option} of level {level} is not offered"),
+                    "do without it; docs/sockets.md lists those that are",
+                ));
+            }
         }
         Ok(())
     }
@@ -139,7 +171,13 @@ impl Settings {
             RDMA_IOMAPSIZE => self.iomap_size = nearest_iomap_size(queue(value)?),
             // On Ethernet the address is all there is to a route.
             RDMA_ROUTE => {}
-            _ => return Err(libc::ENOTSUP),
+            _ => {
+                return Err(refused(
+                    libc::ENOTSUP,
+                    format!("the option {option} of SOL_RDMA is not offered"),
+                    "do without it; docs/sockets.md lists those that are",
+                ));
+            }
         }
         Ok(())
     }
@@ -172,7 +210,13 @@ impl Settings {
             (SOL_RDMA, RDMA_INLINE) => Value::Int(self.inline.into()),
             (SOL_RDMA, RDMA_IOMAPSIZE) => Value::Int(self.iomap_size.into()),
             (SOL_RDMA, RDMA_ROUTE) => Value::Nothing,
-            _ => return Err(libc::ENOTSUP),
+            _ => {
+                return Err(refused(
+                    libc::ENOTSUP,
+                    format!("the option {option} of level {level} is not offered"),
+                    "do without it; docs/sockets.md lists those that are",
+                ));
+            }
         })
     }
 
@@ -183,7 +227,13 @@ impl Settings {
             libc::F_SETFL => self.file_flags = argument,
             libc::F_GETFD => return Ok(self.descriptor_flags),
             libc::F_SETFD => self.descriptor_flags = argument,
-            _ => return Err(libc::ENOTSUP),
+            _ => {
+                return Err(refused(
+                    libc::ENOTSUP,
+                    format!("the command {command} is not offered"),
+                    "use F_GETFL, F_SETFL, F_GETFD or F_SETFD",
+                ));
+            }
         }
         Ok(0)
     }

@@ -6,7 +6,7 @@ use super::table;
 use super::wait::earlier;
 use super::waker::Waker;
 use libc::{c_int, fd_set, nfds_t, pollfd, timeval};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_system, refused};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ impl Set<'_> {
         }
         // SAFETY: our own structures.
         if unsafe { libc::poll(others.as_mut_ptr(), others.len() as nfds_t, 0) } < 0 {
-            return Err(errno::last());
+            return Err(of_system("poll"));
         }
         let ordinary = self
             .asked
@@ -137,7 +137,11 @@ pub(crate) unsafe fn select(
         libc::POLLPRI,
     ];
     if !(0..=libc::FD_SETSIZE as c_int).contains(&count) {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!("nfds is {count}"),
+            "pass the highest descriptor plus 1, at most FD_SETSIZE",
+        ));
     }
     let mut asked: Vec<pollfd> = Vec::new();
     for fd in 0..count {
@@ -163,7 +167,11 @@ pub(crate) unsafe fn select(
     });
     poll(&mut asked, timeout_ms)?;
     if asked.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
-        return Err(libc::EBADF);
+        return Err(refused(
+            libc::EBADF,
+            "a descriptor in the sets is not open",
+            "take it out of the sets when it is closed",
+        ));
     }
     let mut found = 0;
     for ((set, wanted), counts) in sets.into_iter().zip(WANTED).zip(FOUND) {

@@ -13,7 +13,7 @@ use crate::descriptor::Audience;
 use crate::event;
 use crate::id::Pending;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_io};
 use nonic_abi::fork::Birth;
 use nonic_abi::rdma_cma::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +52,9 @@ pub(crate) fn channel() -> Result<Arc<Channel<Pending>>, Errno> {
 fn start(channel: Arc<Channel<Pending>>) -> Result<(), Errno> {
     let thread = std::thread::Builder::new().name("nonic-rsocket".into());
     let started = with_signals_blocked(|| thread.spawn(move || run(&channel)));
-    started.map(drop).map_err(|error| errno::of_io(&error))
+    started
+        .map(drop)
+        .map_err(|error| of_io("starting a thread", &error))
 }
 
 /// Signals are the program's: none may be taken by a thread it does not know of, but for those that its own instructions
@@ -83,7 +85,7 @@ fn run(channel: &Channel<Pending>) {
     loop {
         match delivery::wait(channel) {
             Ok(event) => handle(event),
-            Err(libc::EINTR) => {}
+            Err(errno) if errno.is(libc::EINTR) => {}
             // Without a descriptor to sleep on, it looks now and then.
             Err(_) if channel.is_lost() => {
                 std::thread::sleep(LOST_NAP);

@@ -69,7 +69,7 @@ pub(crate) enum ConnectionEvent {
     /// The peer refuses since it remembers our queue pair from an earlier connection.
     Stale { id: *mut rdma_cm_id },
     /// There will be no connection.
-    Failed { id: *mut rdma_cm_id, errno: Errno },
+    Failed { id: *mut rdma_cm_id, errno: c_int },
     /// The peer has gone.
     Disconnected { id: *mut rdma_cm_id },
 }

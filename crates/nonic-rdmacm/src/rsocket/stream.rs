@@ -14,8 +14,10 @@ use crate::address;
 use crate::connection;
 use crate::convert::mapped;
 use crate::descriptor::{Audience, Descriptor};
+use crate::refusal;
+use crate::refusal::not_connected;
 use libc::{c_int, c_void, off_t, pollfd};
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, expected, refused};
 use nonic_abi::rdma_cma::{RDMA_PS_TCP, rdma_cm_id};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -36,7 +38,7 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     pub(crate) waiters: Waiters,
     /// `SO_ERROR`.
-    pub(crate) error: Errno,
+    pub(crate) error: c_int,
     /// How often a connection was asked for again.
     pub(super) attempts: u32,
 }
@@ -52,7 +54,7 @@ pub(crate) enum Phase {
     /// Connected, or it was.
     Open(Link),
     /// It could not be connected.
-    Failed(Errno),
+    Failed(c_int),
     /// The program has closed it.
     Closed,
 }
@@ -103,9 +105,9 @@ impl State {
     pub(crate) fn open(&mut self) -> Result<&mut Link, Errno> {
         match &mut self.phase {
             Phase::Open(link) => Ok(link),
-            Phase::Failed(_) | Phase::Idle(_) | Phase::Listening(_) => Err(libc::ENOTCONN),
-            Phase::Connecting(_) | Phase::Accepting(..) => Err(libc::EAGAIN),
-            Phase::Closed => Err(libc::EBADF),
+            Phase::Failed(_) | Phase::Idle(_) | Phase::Listening(_) => Err(refusal::socket_not_connected()),
+            Phase::Connecting(_) | Phase::Accepting(..) => Err(expected(libc::EAGAIN)),
+            Phase::Closed => Err(refusal::socket_closed()),
         }
     }
 }
@@ -142,10 +144,18 @@ impl StreamSocket {
                 None => self.new_identifier(),
             },
             Phase::Failed(_) => self.new_identifier(),
-            Phase::Connecting(_) => Err(libc::EALREADY),
-            Phase::Open(_) | Phase::Accepting(..) => Err(libc::EISCONN),
-            Phase::Listening(_) => Err(libc::EINVAL),
-            Phase::Closed => Err(libc::EBADF),
+            Phase::Connecting(_) => Err(expected(libc::EALREADY)),
+            Phase::Open(_) | Phase::Accepting(..) => Err(refused(
+                libc::EISCONN,
+                "the socket is connected",
+                "make another socket for another connection",
+            )),
+            Phase::Listening(_) => Err(refused(
+                libc::EINVAL,
+                "the socket listens",
+                "make another socket to connect",
+            )),
+            Phase::Closed => Err(refusal::socket_closed()),
         }
     }
 
@@ -192,15 +202,15 @@ impl StreamSocket {
         state.phase = Phase::Connecting(ask(identifier, remote, &state.settings)?);
         let limit = state.settings.send_limit(0);
         let state = wait(self, state, limit, |state| !state.phase.is_opening());
-        let mut state = state.map_err(|errno| match errno {
-            libc::EAGAIN => libc::EINPROGRESS,
-            errno => errno,
+        let mut state = state.map_err(|errno| match errno.is(libc::EAGAIN) {
+            true => expected(libc::EINPROGRESS),
+            false => errno,
         })?;
         state.error = 0;
         match state.phase {
             Phase::Open(_) => Ok(()),
-            Phase::Failed(errno) => Err(errno),
-            _ => Err(libc::EBADF),
+            Phase::Failed(errno) => Err(not_connected(errno)),
+            _ => Err(refusal::socket_closed()),
         }
     }
 
@@ -242,11 +252,19 @@ impl StreamSocket {
         let mut sent = 0;
         loop {
             let link = state.open()?;
-            let stream = link.stream().ok_or(libc::ENOTCONN)?;
+            let stream = link.stream().ok_or_else(refusal::socket_not_connected)?;
             if !stream.is_writable() {
                 let errno = match stream.is_connected() {
-                    true => libc::EPIPE,
-                    false => libc::ECONNRESET,
+                    true => refused(
+                        libc::EPIPE,
+                        "this side or the peer has shut the connection down for what is sent",
+                        "expect it when a peer closes; send no more",
+                    ),
+                    false => refused(
+                        libc::ECONNRESET,
+                        "the connection broke, or the peer closed it",
+                        "see what the line of its queue pair says, and what the peer says",
+                    ),
                 };
                 return if sent > 0 { Ok(sent) } else { Err(errno) };
             }
@@ -282,10 +300,14 @@ impl StreamSocket {
             if more > 0 && (peek || !all) || vector.left() == 0 {
                 break;
             }
-            let stream = link.stream().ok_or(libc::ENOTCONN)?;
+            let stream = link.stream().ok_or_else(refusal::socket_not_connected)?;
             if more == 0 && stream.unread() == 0 && !stream.is_readable() {
                 if stream.is_broken() && received == 0 {
-                    return Err(libc::ECONNRESET);
+                    return Err(refused(
+                        libc::ECONNRESET,
+                        "the connection broke, or the peer closed it",
+                        "see what the line of its queue pair says, and what the peer says",
+                    ));
                 }
                 break;
             }
@@ -313,7 +335,9 @@ impl StreamSocket {
                 return Ok(());
             }
             Phase::Open(_) => {}
-            _ => return Err(libc::ENOTCONN),
+            _ => {
+                return Err(refusal::socket_not_connected());
+            }
         }
         state.progress();
         if let Some(stream) = state.stream() {

@@ -1,7 +1,7 @@
 //! The sockets of this process, by number.
 
 use super::socket::Socket;
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::fork::Birth;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -43,7 +43,13 @@ pub(crate) fn find(fd: RawFd) -> Option<Arc<dyn Socket>> {
 /// Forgets the number. Answers nothing for a socket of the parent's, of which only the descriptor is ours, and closed.
 pub(crate) fn remove(fd: RawFd) -> Result<Option<Arc<dyn Socket>>, Errno> {
     let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
-    let entry = table.remove(&fd).ok_or(libc::EBADF)?;
+    let entry = table.remove(&fd).ok_or_else(|| {
+        refused(
+            libc::EBADF,
+            format!("{fd} is no rsocket"),
+            "close a socket once, with what rsocket or raccept returned",
+        )
+    })?;
     if !entry.made_in.is_elsewhere() {
         return Ok(Some(entry.socket));
     }

@@ -4,7 +4,7 @@ use super::settings::Defaults;
 use super::wait_limit::WaitLimit;
 use super::waker::{Waiters, Waker};
 use libc::pollfd;
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, expected};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -119,7 +119,7 @@ pub(crate) fn wait<'a, S: Waitable>(
             return Ok(state);
         }
         if limit.is_over() {
-            return Err(libc::EAGAIN);
+            return Err(expected(libc::EAGAIN));
         }
         let now = Instant::now();
         if now < *spin_until.get_or_insert(now + Defaults::read().polling_time) {

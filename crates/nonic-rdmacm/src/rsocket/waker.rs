@@ -6,7 +6,7 @@
 
 use crate::descriptor::{Audience, Descriptor};
 use libc::{nfds_t, pollfd};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, of_io};
 use nonic_abi::eventfd;
 use nonic_abi::fork::Birth;
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ impl Waker {
         let failure = errno::last();
         let own = polled.pop();
         if ready < 0 {
-            return Err(failure);
+            return Err(of_io("poll", &std::io::Error::from_raw_os_error(failure)));
         }
         if own.is_some_and(|own| own.revents != 0) {
             eventfd::drain(self.fd());

@@ -2,6 +2,7 @@
 
 use super::memory::Memory;
 use super::protocol::{Carrier, Message};
+use crate::refusal;
 use libc::c_int;
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
@@ -97,7 +98,10 @@ impl Words {
         let mut bad = std::ptr::null_mut();
         // SAFETY: the caller's promise; the chain is in our arrays, and the buffers live as long as we do.
         unsafe {
-            let post_recv = (*(*qp).context).ops.post_recv.ok_or(libc::EOPNOTSUPP)?;
+            let post_recv = (*(*qp).context)
+                .ops
+                .post_recv
+                .ok_or_else(refusal::no_such_operation)?;
             errno::check(post_recv(qp, next, &raw mut bad))
         }
     }

@@ -1,7 +1,7 @@
 //! The work requests of an extended queue pair, while they are being built.
 
 use super::call_lock::CallLock;
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use nonic_core::{Data, Destination, SendFlags, SendOp, SendRequest, Sge};
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -52,7 +52,13 @@ impl Batch {
     pub(super) fn set_content(&mut self, content: Content) {
         match self.drafts.last_mut() {
             Some(draft) => draft.content = content,
-            None => self.mistake = Some(libc::EINVAL),
+            None => {
+                self.mistake = Some(refused(
+                    libc::EINVAL,
+                    "data was set before any request was begun",
+                    "call ibv_wr_send, ibv_wr_rdma_write or another of them first",
+                ))
+            }
         }
     }
 

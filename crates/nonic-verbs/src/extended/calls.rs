@@ -11,8 +11,9 @@ use crate::memory::binding;
 use crate::object::{argument, argument_mut, object};
 use crate::post::{Bytes, append, core_sge, datagram};
 use crate::qp::{Qp, create, create_target};
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void, size_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, expected, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{Destination, Flush, FlushRange, Placement, RemoteAddress, SendFlags, SendOp, Service, Sge};
 
@@ -59,11 +60,19 @@ unsafe fn create_extended(
     };
     let given = |bit: u32| init.comp_mask & bit != 0;
     if init.comp_mask & !KNOWN_MASK != 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "init has bits in comp_mask that are not offered",
+            "clear the bits; docs/differences.md says what is offered",
+        ));
     }
     let unoffered = IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     if given(unoffered) || (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0) {
-        return Err(libc::EOPNOTSUPP);
+        return Err(refused(
+            libc::EOPNOTSUPP,
+            "init asks for TSO, an indirection table, RX hashing or create_flags, which are not offered",
+            "leave them out of comp_mask, and create_flags 0",
+        ));
     }
     let is_target = init.qp_type == IBV_QPT_XRC_RECV;
     let owner = if is_target {
@@ -72,7 +81,11 @@ unsafe fn create_extended(
         IBV_QP_INIT_ATTR_PD
     };
     if !given(owner) {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "init.comp_mask lacks IBV_QP_INIT_ATTR_PD, or for IBV_QPT_XRC_RECV IBV_QP_INIT_ATTR_XRCD",
+            "set the bit and the field",
+        ));
     }
     let is_extended = given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     let (pd, xrcd) = (init.pd, init.xrcd);
@@ -89,7 +102,14 @@ unsafe fn create_extended(
         if init.send_ops_flags & !offered(qp.service()) != 0 {
             // SAFETY: just made, and nobody has seen it.
             unsafe { crate::qp::destroy(Box::into_raw(qp).cast()) }?;
-            return Err(libc::EOPNOTSUPP);
+            return Err(refused(
+                libc::EOPNOTSUPP,
+                format!(
+                    "init.send_ops_flags {:#x} has operations that this kind of queue pair does not offer",
+                    init.send_ops_flags
+                ),
+                "READs and atomics need RC or XRC, WRITEs RC, UC or XRC; datagram queue pairs only SEND",
+            ));
         }
         let c = qp.c.get_mut();
         fill_calls(&mut c.base);
@@ -126,7 +146,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: the program passes an open context and its structure.
-    errno::pointer(unsafe { create_extended(c_context, init) })
+    ANSWER.pointer("ibv_create_qp_ex", unsafe { create_extended(c_context, init) })
 }
 
 /// The queue pair and its batch, between start and complete.
@@ -248,7 +268,13 @@ unsafe extern "C" fn wr_set_ud_addr(c_qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: 
     // SAFETY: the program passes a live handle.
     match (unsafe { datagram(ah, qpn, qkey) }, batch.drafts.last_mut()) {
         (Ok(destination), Some(draft)) => draft.destination = Some(destination),
-        _ => batch.mistake = Some(libc::EINVAL),
+        _ => {
+            batch.mistake = Some(refused(
+                libc::EINVAL,
+                "ibv_wr_set_ud_addr: ah is NULL, or no request was begun",
+                "call ibv_wr_send first, and pass what ibv_create_ah returned",
+            ))
+        }
     }
 }
 
@@ -259,7 +285,13 @@ unsafe extern "C" fn wr_set_xrc_srqn(c_qp: *mut ibv_qp_ex, number: u32) {
     };
     match batch.drafts.last_mut() {
         Some(draft) => draft.destination = Some(Destination::srq(number)),
-        None => batch.mistake = Some(libc::EINVAL),
+        None => {
+            batch.mistake = Some(refused(
+                libc::EINVAL,
+                "ibv_wr_set_xrc_srqn came before any request was begun",
+                "call ibv_wr_send or another of them first",
+            ))
+        }
     }
 }
 
@@ -276,7 +308,14 @@ unsafe extern "C" fn wr_set_sge_list(c_qp: *mut ibv_qp_ex, count: size_t, list: 
         return;
     };
     if count > qp.cap.max_send_sge as usize || (count > 0 && list.is_null()) {
-        batch.mistake = Some(libc::EINVAL);
+        batch.mistake = Some(refused(
+            libc::EINVAL,
+            format!(
+                "ibv_wr_set_sge_list: num_sge is {count}, the queue pair takes {}; or sg_list is NULL",
+                qp.cap.max_send_sge
+            ),
+            "create the queue pair with a larger max_send_sge, or post fewer elements",
+        ));
     } else if count > 0 {
         // SAFETY: the program's list has `count` elements.
         let list = unsafe { std::slice::from_raw_parts(list, count) };
@@ -308,7 +347,14 @@ unsafe extern "C" fn wr_set_inline_data_list(c_qp: *mut ibv_qp_ex, count: size_t
             )
         };
         if appended.is_err() {
-            batch.mistake = Some(libc::ENOMEM);
+            batch.mistake = Some(refused(
+                libc::ENOMEM,
+                format!(
+                    "inline data is longer than the queue was created for, {} bytes",
+                    qp.cap.max_inline_data
+                ),
+                "create the queue pair with a larger max_inline_data, or send from registered memory",
+            ));
             return;
         }
     }
@@ -329,21 +375,22 @@ unsafe extern "C" fn wr_start(c_qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(c_qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the program has started, and so holds the lock.
     let Some((qp, batch)) = (unsafe { batch(c_qp) }) else {
-        return libc::EINVAL;
+        let errno = refused(libc::EINVAL, "qp is NULL", "pass what ibv_qp_to_qp_ex returned");
+        return ANSWER.code("ibv_wr_complete", Err(errno));
     };
-    let result = match batch.mistake {
+    let result = match batch.mistake.take() {
         Some(mistake) => Err(mistake),
         None => qp.device.post_each_send(qp.qpn, |poster| {
             // All of them or none.
             if batch.drafts.len() > poster.room() {
-                return Err(libc::ENOMEM);
+                return Err(expected(libc::ENOMEM));
             }
             let mut drafts = batch.drafts.iter();
             drafts.try_for_each(|draft| poster.post(&batch.request(draft)).map_err(errors::of_post))
         }),
     };
     qp.builder.lock.unlock();
-    errno::code(result)
+    ANSWER.code("ibv_wr_complete", result)
 }
 
 unsafe extern "C" fn wr_abort(c_qp: *mut ibv_qp_ex) {

@@ -5,11 +5,13 @@
 
 use crate::context::context;
 use crate::cq::{Cq, CqRequest, create};
+use crate::errors;
 use crate::object::{argument, object};
 use crate::poll::work_completion;
 use crate::query::clock;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_uint};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::Completion;
 
@@ -27,16 +29,31 @@ unsafe fn create_extended(
     // SAFETY: the caller's promise.
     let (context, init) = unsafe { (context(c_context)?, argument(init)?) };
     if init.comp_mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "cq_attr has bits in comp_mask that are not offered",
+            "clear the bits; docs/differences.md says what is offered",
+        ));
     }
     let has_flags = init.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
     let flags = if has_flags { init.flags } else { 0 };
     if init.wc_flags & !SUPPORTED_FLAGS != 0 || flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
-        return Err(libc::EOPNOTSUPP);
+        return Err(refused(
+            libc::EOPNOTSUPP,
+            format!(
+                "cq_attr.wc_flags {:#x} or flags {flags:#x} ask for what is not offered",
+                init.wc_flags
+            ),
+            "ask for fields that hardware of every vendor has: tunnel headers, raw clocks and VLAN are not offered",
+        ));
     }
     let has_domain = init.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0;
     if has_domain && init.parent_domain.is_null() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "cq_attr.parent_domain is NULL",
+            "pass a domain of ibv_alloc_parent_domain, or leave IBV_CQ_INIT_ATTR_MASK_PD out of comp_mask",
+        ));
     }
     let request = CqRequest {
         entries: init.cqe,
@@ -79,7 +96,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     init: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     // SAFETY: the program passes an open context and its structure.
-    errno::pointer(unsafe { create_extended(c_context, init) })
+    ANSWER.pointer("ibv_create_cq_ex", unsafe { create_extended(c_context, init) })
 }
 
 /// Makes a completion the one that is read.
@@ -95,10 +112,14 @@ fn show(cq: &Cq, completion: &Completion) {
 
 unsafe extern "C" fn start_poll(c_cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: the program passes a live queue, and NULL or its structure.
-    let (cq, attr) = unsafe { (object::<Cq>(c_cq.cast()), argument(attr)) };
-    let Ok(cq) = cq else { return libc::EINVAL };
-    if attr.is_ok_and(|attr| attr.comp_mask != 0) {
-        return libc::EINVAL;
+    let (cq, attr) = unsafe { (object::<Cq>(c_cq.cast()), attr.as_ref()) };
+    let cq = match cq {
+        Ok(cq) => cq,
+        Err(errno) => return ANSWER.code("ibv_start_poll", Err(errno)),
+    };
+    if attr.is_some_and(|attr| attr.comp_mask != 0) {
+        let errno = refused(libc::EINVAL, "attr.comp_mask is not 0", "set it to 0");
+        return ANSWER.code("ibv_start_poll", Err(errno));
     }
     cq.current.lock();
     let taken = cq.device.poll(&cq.queue, 1, |completion| show(cq, &completion));
@@ -111,20 +132,21 @@ unsafe extern "C" fn start_poll(c_cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_att
         }
         Err(_overflow) => {
             cq.current.unlock();
-            libc::EOVERFLOW
+            ANSWER.code("ibv_start_poll", Err(errors::overrun()))
         }
     }
 }
 
 unsafe extern "C" fn next_poll(c_cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the program passes a live queue whose polling it has started.
-    let Ok(cq) = (unsafe { object::<Cq>(c_cq.cast()) }) else {
-        return libc::EINVAL;
+    let cq = match unsafe { object::<Cq>(c_cq.cast()) } {
+        Ok(cq) => cq,
+        Err(errno) => return ANSWER.code("ibv_next_poll", Err(errno)),
     };
     match cq.queue.poll(1, |completion| show(cq, &completion)) {
         Ok(1..) => 0,
         Ok(_) => libc::ENOENT,
-        Err(_overflow) => libc::EOVERFLOW,
+        Err(_overflow) => ANSWER.code("ibv_next_poll", Err(errors::overrun())),
     }
 }
 

@@ -4,8 +4,9 @@
 use super::mr::ibv_reg_mr;
 use crate::object::{argument, argument_mut, object};
 use crate::pd::Pd;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void, size_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_system, refused};
 use nonic_abi::verbs::{ibv_mr, ibv_pd};
 
 /// What an `ibv_buf` pointer leads to. Programs only hand it back.
@@ -26,7 +27,7 @@ impl Buffer {
         // SAFETY: new memory, wherever the kernel has room.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, read_write, private, -1, 0) };
         match start {
-            libc::MAP_FAILED => Err(errno::last()),
+            libc::MAP_FAILED => Err(of_system("mmap")),
             start => Ok(Buffer { pd, start, length }),
         }
     }
@@ -50,13 +51,16 @@ impl Drop for Buffer {
 unsafe extern "C" fn ibv_alloc_buf(c_pd: *mut ibv_pd, size: size_t, buffer: *mut *mut Buffer) -> *mut c_void {
     // SAFETY: the program passes a live domain and where to put the answer.
     let (pd, place) = unsafe { (object::<Pd>(c_pd), argument_mut(buffer)) };
-    errno::pointer(pd.and_then(|_| {
-        let place = place?;
-        let new = Buffer::new(c_pd, size)?;
-        let start = new.start;
-        *place = Box::into_raw(Box::new(new));
-        Ok(start)
-    }))
+    ANSWER.pointer(
+        "ibv_alloc_buf",
+        pd.and_then(|_| {
+            let place = place?;
+            let new = Buffer::new(c_pd, size)?;
+            let start = new.start;
+            *place = Box::into_raw(Box::new(new));
+            Ok(start)
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -81,7 +85,11 @@ unsafe extern "C" fn ibv_reg_buf_mr(
         Ok(buffer) if buffer.pd == pd && buffer.contains(addr, length) => unsafe {
             ibv_reg_mr(pd, addr, length, access)
         },
-        _ => errno::pointer(Err(libc::EINVAL)),
+        _ => {
+            let what = "buf is NULL or of another protection domain, or addr and length are not within it";
+            let errno = refused(libc::EINVAL, what, "pass a part of what ibv_alloc_buf returned for this domain");
+            ANSWER.pointer("ibv_reg_buf_mr", Err(errno))
+        }
     }
 }
 
@@ -90,7 +98,9 @@ unsafe extern "C" fn ibv_reg_buf_mr(
 unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut Buffer) -> c_int {
     // SAFETY: the program passes a live buffer.
     let buffer = unsafe { argument(buffer) };
-    errno::minus_one(buffer.and(Err(libc::ENODATA)))
+    let what = "the buffer is ordinary memory, which has no dma-buf";
+    let refusal = refused(libc::ENODATA, what, "register it with ibv_reg_buf_mr or ibv_reg_mr");
+    ANSWER.minus_one("ibv_export_buf_dmabuf_fd", buffer.and(Err(refusal)))
 }
 
 #[cfg(test)]

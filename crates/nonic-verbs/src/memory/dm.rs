@@ -6,8 +6,9 @@ use crate::limits::MAX_DEVICE_MEMORY;
 use crate::object::{Object, Users, argument, next_handle, object, reclaim};
 use crate::objects::ExportedDm;
 use crate::pd::Pd;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_uint, c_void, size_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{KeySpec, Region};
 use nonic_engine::memory::Pages;
@@ -58,53 +59,93 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 ) -> *mut ibv_dm {
     // SAFETY: the program passes an open context and its structure.
     let (context, attr) = unsafe { (context(c_context), argument(attr)) };
-    errno::pointer(context.and_then(|context| {
-        let attr = attr?;
-        if attr.comp_mask != 0 || attr.length == 0 || attr.log_align_req > 12 {
-            return Err(libc::EINVAL);
-        }
-        if attr.length > MAX_DEVICE_MEMORY {
-            return Err(libc::ENOMEM);
-        }
-        let pages = Pages::new(attr.length).map_err(|_| libc::ENOMEM)?;
-        if context.shared.device.is_mapped_by_peers() {
-            // SAFETY: nobody else knows of them yet. If it fails, peers have other ways.
-            let _ = unsafe { pages.share() };
-        }
-        let exported = ExportedDm {
-            pages: Arc::new(pages),
-            length: attr.length,
-        };
-        let handle = next_handle();
-        context.shared.objects().dms.insert(handle, exported.clone());
-        Ok(Dm::new(&context.shared, c_context, exported, handle).leak())
-    }))
+    ANSWER.pointer(
+        "ibv_alloc_dm",
+        context.and_then(|context| {
+            let attr = attr?;
+            if attr.comp_mask != 0 || attr.length == 0 || attr.log_align_req > 12 {
+                return Err(refused(
+                    libc::EINVAL,
+                    format!(
+                        "attr.comp_mask is {:#x}, length {}, log_align_req {}",
+                        attr.comp_mask, attr.length, attr.log_align_req
+                    ),
+                    "comp_mask is 0, length at least 1, log_align_req at most 12",
+                ));
+            }
+            if attr.length > MAX_DEVICE_MEMORY {
+                return Err(refused(
+                    libc::ENOMEM,
+                    format!(
+                        "attr.length is {}, the device has {MAX_DEVICE_MEMORY} bytes",
+                        attr.length
+                    ),
+                    "ask for no more than ibv_query_device_ex says (max_dm_size)",
+                ));
+            }
+            let pages = Pages::new(attr.length).map_err(|_| {
+                refused(
+                    libc::ENOMEM,
+                    "no memory of that length could be mapped",
+                    "free memory, or raise the limit of the process or its container",
+                )
+            })?;
+            if context.shared.device.is_mapped_by_peers() {
+                // SAFETY: nobody else knows of them yet. If it fails, peers have other ways.
+                let _ = unsafe { pages.share() };
+            }
+            let exported = ExportedDm {
+                pages: Arc::new(pages),
+                length: attr.length,
+            };
+            let handle = next_handle();
+            context.shared.objects().dms.insert(handle, exported.clone());
+            Ok(Dm::new(&context.shared, c_context, exported, handle).leak())
+        }),
+    )
 }
 
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     // SAFETY: the program passes live device memory.
     let dm_object = unsafe { object::<Dm>(dm) };
-    errno::code(dm_object.and_then(|object| {
-        object.users.none()?;
-        if !object.imported {
-            object.shared.objects().dms.remove(&object.handle);
-        }
-        // SAFETY: the program does not use it again.
-        drop(unsafe { reclaim::<Dm>(dm) });
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_free_dm",
+        dm_object.and_then(|object| {
+            object.users.none()?;
+            if !object.imported {
+                object.shared.objects().dms.remove(&object.handle);
+            }
+            // SAFETY: the program does not use it again.
+            drop(unsafe { reclaim::<Dm>(dm) });
+            Ok(())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_import_dm(c_context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     // SAFETY: the program passes an open context.
     let context = unsafe { context(c_context) };
-    errno::pointer(context.and_then(|context| {
-        let found = context.shared.objects().dms.get(&handle).cloned();
-        let mut dm = Dm::new(&context.shared, c_context, found.ok_or(libc::EINVAL)?, handle);
-        dm.imported = true;
-        Ok(dm.leak())
-    }))
+    ANSWER.pointer(
+        "ibv_import_dm",
+        context.and_then(|context| {
+            let found = context.shared.objects().dms.get(&handle).cloned();
+            let mut dm = Dm::new(
+                &context.shared,
+                c_context,
+                found.ok_or_else(|| {
+                    refused(
+                        libc::EINVAL,
+                        format!("dm_handle {handle} names no device memory of this device"),
+                        "pass the handle of an ibv_dm of a context that shares this cmd_fd",
+                    )
+                })?,
+                handle,
+            );
+            dm.imported = true;
+            Ok(dm.leak())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -124,35 +165,55 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 ) -> *mut ibv_mr {
     // SAFETY: the program passes live objects.
     let (pd, dm) = unsafe { (object::<Pd>(pd), object::<Dm>(dm)) };
-    errno::pointer(pd.and_then(|pd| {
-        let dm = dm?;
-        // There is no address that could be meant otherwise.
-        if access & IBV_ACCESS_ZERO_BASED == 0 || access & IBV_ACCESS_ON_DEMAND != 0 {
-            return Err(libc::EINVAL);
-        }
-        let offset = dm.inside(offset, length)?;
-        let spec = KeySpec {
-            pd: pd.id,
-            region: Arc::clone(&dm.pages) as Arc<dyn Region>,
-            offset,
-            length: length as u64,
-            iova: 0,
-            access: rights(access)?,
-            bound_qp: None,
-            invalidatable: false,
-        };
-        let keeps = Box::new(Lease::new(dm));
-        Mr::new(pd, spec, std::ptr::null_mut(), Some(keeps)).map(Object::leak)
-    }))
+    ANSWER.pointer(
+        "ibv_reg_dm_mr",
+        pd.and_then(|pd| {
+            let dm = dm?;
+            // There is no address that could be meant otherwise.
+            if access & IBV_ACCESS_ZERO_BASED == 0 || access & IBV_ACCESS_ON_DEMAND != 0 {
+                return Err(refused(
+                    libc::EINVAL,
+                    format!("access is {access:#x}"),
+                    "set IBV_ACCESS_ZERO_BASED and not IBV_ACCESS_ON_DEMAND: device memory has no address",
+                ));
+            }
+            let offset = dm.inside(offset, length)?;
+            let spec = KeySpec {
+                pd: pd.id,
+                region: Arc::clone(&dm.pages) as Arc<dyn Region>,
+                offset,
+                length: length as u64,
+                iova: 0,
+                access: rights(access)?,
+                bound_qp: None,
+                invalidatable: false,
+            };
+            let keeps = Box::new(Lease::new(dm));
+            Mr::new(pd, spec, std::ptr::null_mut(), Some(keeps)).map(Object::leak)
+        }),
+    )
 }
 
 impl Dm {
     /// The offset as an index, if the range lies within.
     fn inside(&self, offset: u64, length: size_t) -> Result<usize, Errno> {
-        let offset = usize::try_from(offset).map_err(|_| libc::EINVAL)?;
+        let offset = usize::try_from(offset).map_err(|_| {
+            refused(
+                libc::EINVAL,
+                "the offset is out of bounds of the device memory",
+                "check offset and length",
+            )
+        })?;
         match offset.checked_add(length) {
             Some(end) if end <= self.length => Ok(offset),
-            _ => Err(libc::EINVAL),
+            _ => Err(refused(
+                libc::EINVAL,
+                format!(
+                    "offset {offset} and length {length} end behind the device memory, which has {} bytes",
+                    self.length
+                ),
+                "check offset and length",
+            )),
         }
     }
 }
@@ -164,7 +225,11 @@ impl Dm {
         if offset.is_multiple_of(4) && length.is_multiple_of(4) {
             Ok(offset)
         } else {
-            Err(libc::EINVAL)
+            Err(refused(
+                libc::EINVAL,
+                format!("offset {offset} or length {length} is no multiple of 4"),
+                "copy whole words of 4 bytes",
+            ))
         }
     }
 }
@@ -194,21 +259,39 @@ unsafe extern "C" fn memcpy_to_dm(
 ) -> c_int {
     // SAFETY: the program passes live device memory.
     let dm = unsafe { object::<Dm>(dm) };
-    errno::code(dm.and_then(|dm| {
-        let offset = dm.words(offset, length)?;
-        // SAFETY: the program's buffer has `length` bytes that nobody writes during the call.
-        let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
-        dm.pages.write(offset, data).map_err(|_| libc::EFAULT)
-    }))
+    ANSWER.code(
+        "ibv_memcpy_to_dm",
+        dm.and_then(|dm| {
+            let offset = dm.words(offset, length)?;
+            // SAFETY: the program's buffer has `length` bytes that nobody writes during the call.
+            let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
+            dm.pages.write(offset, data).map_err(|_| {
+                refused(
+                    libc::EFAULT,
+                    "the device memory cannot be written",
+                    "allocate it again",
+                )
+            })
+        }),
+    )
 }
 
 unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: size_t) -> c_int {
     // SAFETY: the program passes live device memory.
     let dm = unsafe { object::<Dm>(dm) };
-    errno::code(dm.and_then(|dm| {
-        let offset = dm.words(offset, length)?;
-        // SAFETY: the program's buffer has `length` bytes for us to write.
-        let out = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), length) };
-        dm.pages.read(offset, out).map_err(|_| libc::EFAULT)
-    }))
+    ANSWER.code(
+        "ibv_memcpy_from_dm",
+        dm.and_then(|dm| {
+            let offset = dm.words(offset, length)?;
+            // SAFETY: the program's buffer has `length` bytes for us to write.
+            let out = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), length) };
+            dm.pages.read(offset, out).map_err(|_| {
+                refused(
+                    libc::EFAULT,
+                    "the device memory cannot be read",
+                    "allocate it again",
+                )
+            })
+        }),
+    )
 }

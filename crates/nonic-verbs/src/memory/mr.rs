@@ -7,8 +7,9 @@ use crate::errors;
 use crate::object::{Object, argument, next_handle, object, reclaim};
 use crate::objects::ExportedMr;
 use crate::pd::Pd;
+use crate::refusal::ANSWER;
 use libc::{c_int, c_void, size_t};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{Access, KeyError, KeySpec, Region};
 use nonic_engine::memory::RawRegion;
@@ -47,7 +48,11 @@ const KNOWN_ACCESS: u32 = IBV_ACCESS_LOCAL_WRITE
 /// The rights in force, if the combination is allowed.
 pub(super) fn rights(access: u32) -> Result<Access, Errno> {
     if access & !KNOWN_ACCESS != 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!("access {access:#x} has bits that are not offered"),
+            "set bits of enum ibv_access_flags that ibv_reg_mr documents",
+        ));
     }
     let writes_remotely = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0;
     if writes_remotely && access & IBV_ACCESS_LOCAL_WRITE == 0 {
@@ -106,7 +111,8 @@ fn region(addr: *mut c_void, length: size_t, access: u32) -> Result<Arc<dyn Regi
     }
     let write = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) != 0;
     probe(start, length, write)?;
-    let start = NonNull::new(addr.cast::<u8>()).ok_or(libc::EFAULT)?;
+    let start = NonNull::new(addr.cast::<u8>())
+        .ok_or_else(|| refused(libc::EFAULT, "addr is NULL", "pass memory that is mapped"))?;
     // SAFETY: it is the program's memory, and programs synchronise with the NIC through completions. One that takes it
     // away before it deregisters it gets errors, or, if it maps something of its own there, bytes in that.
     Ok(Arc::new(unsafe { RawRegion::guarded(start, length) }))
@@ -128,7 +134,11 @@ unsafe fn register(
     // Without an address and for all of it: whatever the program maps, now or later.
     let implicit = addr.is_null() && length == size_t::MAX;
     if implicit && access & IBV_ACCESS_ON_DEMAND == 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "addr NULL with length SIZE_MAX is for IBV_ACCESS_ON_DEMAND alone",
+            "set that bit, or pass the range to be registered",
+        ));
     }
     let spec = KeySpec {
         pd: pd.id,
@@ -157,7 +167,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
         0
     };
     // SAFETY: the program passes a live domain.
-    errno::pointer(unsafe { register(pd, addr, length, iova, access) })
+    ANSWER.pointer("ibv_reg_mr", unsafe { register(pd, addr, length, iova, access) })
 }
 
 #[unsafe(no_mangle)]
@@ -169,7 +179,9 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the program passes a live domain.
-    errno::pointer(unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
+    ANSWER.pointer("ibv_reg_mr_iova", unsafe {
+        register(pd, addr, length, iova, access.cast_unsigned())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -184,7 +196,9 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     let same = access & IBV_ACCESS_ZERO_BASED != 0 && iova == addr.addr() as u64;
     let iova = if same { 0 } else { iova };
     // SAFETY: the program passes a live domain.
-    errno::pointer(unsafe { register(pd, addr, length, iova, access) })
+    ANSWER.pointer("ibv_reg_mr_iova2", unsafe {
+        register(pd, addr, length, iova, access)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -196,7 +210,13 @@ unsafe extern "C" fn ibv_reg_dmabuf_mr(
     _fd: c_int,
     _access: c_int,
 ) -> *mut ibv_mr {
-    errno::pointer(Err(libc::EOPNOTSUPP))
+    let what = "memory of other devices (dma-buf) is not offered: there is no device that could read it";
+    let errno = refused(
+        libc::EOPNOTSUPP,
+        what,
+        "register memory of the process with ibv_reg_mr",
+    );
+    ANSWER.pointer("ibv_reg_dmabuf_mr", Err(errno))
 }
 
 /// # Safety
@@ -225,7 +245,7 @@ unsafe fn deregister(c_mr: *mut ibv_mr) -> Result<(), Errno> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the program passes a live region.
-    errno::code(unsafe { deregister(mr) })
+    ANSWER.code("ibv_dereg_mr", unsafe { deregister(mr) })
 }
 
 /// # Safety
@@ -242,7 +262,11 @@ unsafe fn reregister(
     let input = |errno| (IBV_REREG_MR_ERR_INPUT, errno);
     let known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
     if flags & !known != 0 || flags == 0 {
-        return Err(input(libc::EINVAL));
+        return Err(input(refused(
+            libc::EINVAL,
+            format!("flags {flags:#x} has unknown bits, or none"),
+            "set IBV_REREG_MR_CHANGE_TRANSLATION, _PD or _ACCESS",
+        )));
     }
     // SAFETY: the caller's promise.
     let mr = unsafe { object::<Mr>(c_mr) }.map_err(input)?;
@@ -261,7 +285,11 @@ unsafe fn reregister(
     }
     if flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
         if addr.is_null() || length == 0 {
-            return Err(input(libc::EINVAL));
+            return Err(input(refused(
+                libc::EINVAL,
+                "addr is NULL or length 0",
+                "pass the range to be registered",
+            )));
         }
         spec.region = region(addr, length, spec.access.bits()).map_err(input)?;
         spec.length = length as u64;
@@ -274,7 +302,11 @@ unsafe fn reregister(
         .map_err(|error| input(errors::of_key(error)))?;
     let registered = device.keys().register_as(mr.key(), spec.clone());
     if !matches!(registered, Ok(Some(_))) {
-        return Err(command(libc::ENOMEM));
+        return Err(command(refused(
+            libc::ENOMEM,
+            "the device has no key left",
+            "deregister regions that are not used any more",
+        )));
     }
     old_pd.users.leave();
     pd.users.join();
@@ -303,7 +335,7 @@ unsafe extern "C" fn ibv_rereg_mr(
     match unsafe { reregister(mr, flags, pd, addr, length, access.cast_unsigned()) } {
         Ok(()) => 0,
         Err((code, errno)) => {
-            errno::set(errno);
+            ANSWER.tell("ibv_rereg_mr", &errno);
             code
         }
     }
@@ -312,38 +344,50 @@ unsafe extern "C" fn ibv_rereg_mr(
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     // SAFETY: the program passes a live domain.
     let pd = unsafe { object::<Pd>(pd) };
-    errno::pointer(pd.and_then(|pd| {
-        let spec = KeySpec {
-            pd: pd.id,
-            region: Arc::new(Null),
-            offset: 0,
-            length: u64::MAX,
-            iova: 0,
-            access: Access::LOCAL_WRITE,
-            bound_qp: None,
-            invalidatable: false,
-        };
-        Mr::new(pd, spec, std::ptr::null_mut(), None).map(Object::leak)
-    }))
+    ANSWER.pointer(
+        "ibv_alloc_null_mr",
+        pd.and_then(|pd| {
+            let spec = KeySpec {
+                pd: pd.id,
+                region: Arc::new(Null),
+                offset: 0,
+                length: u64::MAX,
+                iova: 0,
+                access: Access::LOCAL_WRITE,
+                bound_qp: None,
+                invalidatable: false,
+            };
+            Mr::new(pd, spec, std::ptr::null_mut(), None).map(Object::leak)
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_import_mr(c_pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     // SAFETY: the program passes a live domain.
     let pd = unsafe { object::<Pd>(c_pd) };
-    errno::pointer(pd.and_then(|pd| {
-        let found = *pd.shared.objects().mrs.get(&handle).ok_or(libc::EINVAL)?;
-        let c = ibv_mr {
-            context: pd.c_context(),
-            pd: c_pd,
-            addr: std::ptr::null_mut(),
-            length: found.length,
-            handle,
-            lkey: found.key,
-            rkey: found.key,
-        };
-        Ok(Box::into_raw(Box::new(c)))
-    }))
+    ANSWER.pointer(
+        "ibv_import_mr",
+        pd.and_then(|pd| {
+            let found = *pd.shared.objects().mrs.get(&handle).ok_or_else(|| {
+                refused(
+                    libc::EINVAL,
+                    format!("mr_handle {handle} names no region of this device"),
+                    "pass the handle of an ibv_mr of a context that shares this cmd_fd",
+                )
+            })?;
+            let c = ibv_mr {
+                context: pd.c_context(),
+                pd: c_pd,
+                addr: std::ptr::null_mut(),
+                length: found.length,
+                handle,
+                lkey: found.key,
+                rkey: found.key,
+            };
+            Ok(Box::into_raw(Box::new(c)))
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -369,28 +413,42 @@ pub(crate) unsafe extern "C" fn advise_mr(
             | IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
     );
     if !known {
-        return libc::EOPNOTSUPP;
+        let what = format!("advice {advice} is not offered");
+        let errno = refused(libc::EOPNOTSUPP, what, "use one of IBV_ADVISE_MR_ADVICE_PREFETCH");
+        return ANSWER.code("ibv_advise_mr", Err(errno));
     }
     if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 {
-        return libc::EINVAL;
+        let what = format!("flags is {flags:#x} and num_sge {count}");
+        let next = "set no flag but IBV_ADVISE_MR_FLAG_FLUSH, and num_sge to at least 1";
+        return ANSWER.code("ibv_advise_mr", Err(refused(libc::EINVAL, what, next)));
     }
     // SAFETY: the program passes a live domain and an array of `count` elements.
     let sges = unsafe { argument(sges).map(|first| std::slice::from_raw_parts(first, count as usize)) };
     // SAFETY: the program passes a live domain.
     let pd = unsafe { object::<Pd>(c_pd) };
-    errno::code(pd.and_then(|pd| {
-        for sge in sges? {
-            prefetch(pd, sge, advice)?;
-        }
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_advise_mr",
+        pd.and_then(|pd| {
+            for sge in sges? {
+                prefetch(pd, sge, advice)?;
+            }
+            Ok(())
+        }),
+    )
 }
 
 fn prefetch(pd: &Pd, sge: &ibv_sge, advice: c_int) -> Result<(), Errno> {
     let keys = pd.shared.device.keys();
-    let key = keys
-        .find(sge.lkey, pd.id, nonic_core::Qpn::new(0))
-        .map_err(|_| libc::ENOENT)?;
+    let key = keys.find(sge.lkey, pd.id, nonic_core::Qpn::new(0)).map_err(|_| {
+        refused(
+            libc::ENOENT,
+            format!(
+                "sg_list has lkey {:#x}, which is no key of this protection domain",
+                sge.lkey
+            ),
+            "pass the lkey of a region of the same protection domain",
+        )
+    })?;
     let write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
     let needed = if write {
         Access::LOCAL_WRITE
@@ -399,8 +457,19 @@ fn prefetch(pd: &Pd, sge: &ibv_sge, advice: c_int) -> Result<(), Errno> {
     };
     key.check(sge.addr, u64::from(sge.length), needed)
         .map_err(|error| match error {
-            nonic_core::KeyError::Rights => libc::EPERM,
-            _ => libc::EFAULT,
+            nonic_core::KeyError::Rights => refused(
+                libc::EPERM,
+                format!("the region of lkey {:#x} is not writable", sge.lkey),
+                "register it with IBV_ACCESS_LOCAL_WRITE, or prefetch for reading",
+            ),
+            _ => refused(
+                libc::EFAULT,
+                format!(
+                    "sg_list has a range that is out of bounds of lkey {:#x}",
+                    sge.lkey
+                ),
+                "check address and length",
+            ),
         })?;
     if advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
         probe(sge.addr as usize, sge.length as usize, write)?;

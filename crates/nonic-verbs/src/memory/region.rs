@@ -7,7 +7,7 @@
 //! - [`Null`] memory reads as zeros and forgets what is written.
 
 use libc::{c_int, c_void, iovec};
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{self, Errno, refused};
 use nonic_core::{Fault, Region};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,21 @@ pub(crate) fn probe(start: usize, length: usize, write: bool) -> Result<(), Errn
     if length == 0 {
         return Ok(());
     }
-    let end = start.checked_add(length).ok_or(libc::EINVAL)?;
+    let end = start.checked_add(length).ok_or_else(|| {
+        refused(
+            libc::EINVAL,
+            "the range runs over the end of the address space",
+            "check addr and length",
+        )
+    })?;
     let first = start & !(PAGE - 1);
-    let bytes = end.checked_next_multiple_of(PAGE).ok_or(libc::EINVAL)? - first;
+    let bytes = end.checked_next_multiple_of(PAGE).ok_or_else(|| {
+        refused(
+            libc::EINVAL,
+            "the range runs over the end of the address space",
+            "check addr and length",
+        )
+    })? - first;
     let advice = if write {
         libc::MADV_POPULATE_WRITE
     } else {
@@ -32,7 +44,7 @@ pub(crate) fn probe(start: usize, length: usize, write: bool) -> Result<(), Errn
     match advise(first, bytes, advice) {
         Ok(()) => Ok(()),
         // Nothing mapped, mapped without the right, or a page of a file behind its end.
-        Err(libc::ENOMEM | libc::EINVAL | libc::EFAULT) => Err(libc::EFAULT),
+        Err(libc::ENOMEM | libc::EINVAL | libc::EFAULT) => Err(not_mapped(start, end, write)),
         // Interrupted, or memory the kernel will not fault in (of a device): it is mapped at least.
         Err(_) => Ok(()),
     }
@@ -44,7 +56,18 @@ fn populates() -> bool {
     *KNOWN.get_or_init(|| advise(0, 0, libc::MADV_POPULATE_READ).is_ok())
 }
 
-fn advise(start: usize, bytes: usize, advice: c_int) -> Result<(), Errno> {
+/// Memory that cannot be registered.
+#[cold]
+fn not_mapped(start: usize, end: usize, write: bool) -> Errno {
+    let right = if write { "writable" } else { "readable" };
+    refused(
+        libc::EFAULT,
+        format!("the memory from {start:#x} to {end:#x} is not mapped, or not {right}, in part at least"),
+        "register memory that is mapped; without IBV_ACCESS_LOCAL_WRITE memory may be read-only",
+    )
+}
+
+fn advise(start: usize, bytes: usize, advice: c_int) -> Result<(), c_int> {
     let address = std::ptr::with_exposed_provenance_mut::<c_void>(start);
     // SAFETY: populating changes no byte, and the kernel checks the range.
     match unsafe { libc::madvise(address, bytes, advice) } {
@@ -61,7 +84,7 @@ fn probe_by_residency(first: usize, bytes: usize) -> Result<(), Errno> {
         let address = std::ptr::with_exposed_provenance_mut::<c_void>(first + offset);
         // SAFETY: one byte per page of a step; the kernel checks the range.
         if unsafe { libc::mincore(address, STEP.min(bytes - offset), resident.as_mut_ptr()) } < 0 {
-            return Err(libc::EFAULT);
+            return Err(not_mapped(first, first + bytes, false));
         }
     }
     Ok(())
@@ -195,8 +218,8 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_mapped_is_refused() {
-        assert_eq!(probe(4096, 1, false), Err(libc::EFAULT));
-        assert_eq!(probe(usize::MAX - 10, 100, false), Err(libc::EINVAL));
+        assert!(probe(4096, 1, false).is_err_and(|errno| errno.is(libc::EFAULT)));
+        assert!(probe(usize::MAX - 10, 100, false).is_err_and(|errno| errno.is(libc::EINVAL)));
         let pages = Pages::new(8192).expect("memory");
         assert_eq!(probe(pages.start().addr().get() + 5, 8000, true), Ok(()));
     }

@@ -8,8 +8,9 @@ use crate::errors;
 use crate::object::{Object, argument, next_handle, object, reclaim};
 use crate::pd::Pd;
 use crate::qp::Qp;
+use crate::refusal::ANSWER;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{Access, Data, SendFlags, SendOp, SendRequest, WindowBind, WindowKind};
 use std::cell::UnsafeCell;
@@ -30,46 +31,64 @@ unsafe impl Object for Mw {
 pub(crate) unsafe extern "C" fn alloc_mw(c_pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_mw {
     // SAFETY: the program passes a live domain.
     let pd = unsafe { object::<Pd>(c_pd) };
-    errno::pointer(pd.and_then(|pd| {
-        let kind = match mw_type {
-            IBV_MW_TYPE_1 => WindowKind::Type1,
-            IBV_MW_TYPE_2 => WindowKind::Type2,
-            _ => return Err(libc::EINVAL),
-        };
-        let rkey = pd.shared.device.alloc_window(pd.id, kind);
-        let rkey = rkey.map_err(|_| libc::ENOMEM)?;
-        pd.users.join();
-        let c = ibv_mw {
-            context: pd.c_context(),
-            pd: c_pd,
-            rkey,
-            handle: next_handle(),
-            mw_type,
-        };
-        let mw = Mw {
-            c: UnsafeCell::new(c),
-            shared: Arc::clone(&pd.shared),
-        };
-        Ok(mw.leak())
-    }))
+    ANSWER.pointer(
+        "ibv_alloc_mw",
+        pd.and_then(|pd| {
+            let kind = match mw_type {
+                IBV_MW_TYPE_1 => WindowKind::Type1,
+                IBV_MW_TYPE_2 => WindowKind::Type2,
+                _ => {
+                    return Err(refused(
+                        libc::EINVAL,
+                        format!("type {mw_type} is unknown"),
+                        "use IBV_MW_TYPE_1 or IBV_MW_TYPE_2",
+                    ));
+                }
+            };
+            let rkey = pd.shared.device.alloc_window(pd.id, kind);
+            let rkey = rkey.map_err(|_| {
+                refused(
+                    libc::ENOMEM,
+                    "the device has no key left",
+                    "deallocate windows and regions that are not used any more",
+                )
+            })?;
+            pd.users.join();
+            let c = ibv_mw {
+                context: pd.c_context(),
+                pd: c_pd,
+                rkey,
+                handle: next_handle(),
+                mw_type,
+            };
+            let mw = Mw {
+                c: UnsafeCell::new(c),
+                shared: Arc::clone(&pd.shared),
+            };
+            Ok(mw.leak())
+        }),
+    )
 }
 
 pub(crate) unsafe extern "C" fn dealloc_mw(c_mw: *mut ibv_mw) -> c_int {
     // SAFETY: the program passes a live window.
     let mw = unsafe { object::<Mw>(c_mw) };
-    errno::code(mw.and_then(|mw| {
-        if mw.shared.is_elsewhere() {
-            return Ok(());
-        }
-        // SAFETY: the program uses the window in no other call meanwhile; a window keeps its domain from being
-        // destroyed.
-        let (rkey, pd) = unsafe { ((*c_mw).rkey, object::<Pd>((*c_mw).pd)?) };
-        mw.shared.device.free_window(rkey);
-        pd.users.leave();
-        // SAFETY: the program does not use it again.
-        drop(unsafe { reclaim::<Mw>(c_mw) });
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_dealloc_mw",
+        mw.and_then(|mw| {
+            if mw.shared.is_elsewhere() {
+                return Ok(());
+            }
+            // SAFETY: the program uses the window in no other call meanwhile; a window keeps its domain from being
+            // destroyed.
+            let (rkey, pd) = unsafe { ((*c_mw).rkey, object::<Pd>((*c_mw).pd)?) };
+            mw.shared.device.free_window(rkey);
+            pd.users.leave();
+            // SAFETY: the program does not use it again.
+            drop(unsafe { reclaim::<Mw>(c_mw) });
+            Ok(())
+        }),
+    )
 }
 
 /// What a binding asks for. Which window and region it concerns are looked up when its turn comes.
@@ -88,7 +107,13 @@ pub(crate) unsafe fn binding(
     let lkey = match mr {
         Some(mr) => mr.lkey,
         None if info.length == 0 => 0,
-        None => return Err(libc::EINVAL),
+        None => {
+            return Err(refused(
+                libc::EINVAL,
+                "bind_info.mr is NULL and length is not 0",
+                "pass the region to bind the window to, or length 0 to unbind it",
+            ));
+        }
     };
     Ok(WindowBind {
         window: mw.rkey,
@@ -129,7 +154,7 @@ unsafe fn bind(c_qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Re
 
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, info: *mut ibv_mw_bind) -> c_int {
     // SAFETY: the program passes live objects and its structure.
-    errno::code(unsafe { bind(qp, mw, info) })
+    ANSWER.code("ibv_bind_mw", unsafe { bind(qp, mw, info) })
 }
 
 #[cfg(test)]

@@ -6,22 +6,35 @@ use crate::context::{Context, context};
 use crate::cq::Cq;
 use crate::errors;
 use crate::object::{argument, argument_mut, object, zeroed};
+use crate::refusal::ANSWER;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, refused};
 use nonic_abi::verbs::*;
 use nonic_core::{Access, AckTimeout, PathMtu, Psn, QpAttributes, QpState, Qpn, RnrTimer};
 use std::sync::PoisonError;
 
 fn state_of(value: c_int) -> Result<QpState, Errno> {
     let found = QpState::ALL.into_iter().find(|state| *state as c_int == value);
-    found.ok_or(libc::EINVAL)
+    found.ok_or_else(|| {
+        refused(
+            libc::EINVAL,
+            format!("the state {value} is unknown"),
+            "use IBV_QPS_RESET, INIT, RTR, RTS, SQD, SQE or ERR",
+        )
+    })
 }
 
 fn mtu_of(value: c_int) -> Result<PathMtu, Errno> {
     let bytes = u32::try_from(value)
         .ok()
         .and_then(|code| 128_u32.checked_shl(code));
-    bytes.and_then(PathMtu::from_bytes).ok_or(libc::EINVAL)
+    bytes.and_then(PathMtu::from_bytes).ok_or_else(|| {
+        refused(
+            libc::EINVAL,
+            format!("attr.path_mtu is {value}: it is a code, not a number of bytes"),
+            "set it to IBV_MTU_256 (1) to IBV_MTU_4096 (5), no more than active_mtu of ibv_query_port",
+        )
+    })
 }
 
 /// The attributes that `mask` names.
@@ -33,7 +46,11 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: u32) -> Result<QpAttr
     }
     if given(IBV_QP_AV) {
         if attr.ah_attr.port_num > 1 {
-            return Err(libc::EINVAL);
+            return Err(refused(
+                libc::EINVAL,
+                format!("attr.ah_attr.port_num is {}", attr.ah_attr.port_num),
+                "every device has one port, number 1",
+            ));
         }
         set.path = Some(path(context, &attr.ah_attr)?);
     }
@@ -41,10 +58,25 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: u32) -> Result<QpAttr
         set.path_mtu = Some(mtu_of(attr.path_mtu)?);
     }
     if given(IBV_QP_TIMEOUT) {
-        set.timeout = Some(AckTimeout::from_exponent(attr.timeout).ok_or(libc::EINVAL)?);
+        set.timeout = Some(AckTimeout::from_exponent(attr.timeout).ok_or_else(|| {
+            refused(
+                libc::EINVAL,
+                format!(
+                    "attr.timeout is {}: it is an exponent, 4.096 µs times 2 to its power",
+                    attr.timeout
+                ),
+                "set it to 31 or less; 14 is usual",
+            )
+        })?);
     }
     if given(IBV_QP_MIN_RNR_TIMER) {
-        set.min_rnr_timer = Some(RnrTimer::from_code(attr.min_rnr_timer).ok_or(libc::EINVAL)?);
+        set.min_rnr_timer = Some(RnrTimer::from_code(attr.min_rnr_timer).ok_or_else(|| {
+            refused(
+                libc::EINVAL,
+                format!("attr.min_rnr_timer is {}: it is a code", attr.min_rnr_timer),
+                "set it to 31 or less; 12 is usual",
+            )
+        })?);
     }
     set.access = given(IBV_QP_ACCESS_FLAGS).then_some(Access::from_bits_truncate(attr.qp_access_flags));
     set.pkey_index = given(IBV_QP_PKEY_INDEX).then_some(attr.pkey_index);
@@ -74,12 +106,23 @@ unsafe fn modify(c_qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: u32) -> Result
         (qp, argument(attr)?, context(qp.links().context)?)
     };
     if mask & !KNOWN_ATTRIBUTES != 0 {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!("attr_mask {mask:#x} has bits that are not known"),
+            "set the bits of enum ibv_qp_attr_mask alone",
+        ));
     }
     if mask & IBV_QP_CUR_STATE != 0 {
         let expected = state_of(attr.cur_qp_state)?;
         if qp.device.qp_state(qp.qpn) != Some(expected) {
-            return Err(libc::EINVAL);
+            return Err(refused(
+                libc::EINVAL,
+                format!(
+                    "attr.cur_qp_state is {}, the queue pair is in another state",
+                    attr.cur_qp_state
+                ),
+                "ask ibv_query_qp, or leave IBV_QP_CUR_STATE out",
+            ));
         }
     }
     let set = attributes(context, attr, mask)?;
@@ -110,7 +153,7 @@ fn forget_completions(qp: &Qp) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     // SAFETY: the program passes a live queue pair and its structure.
-    errno::code(unsafe { modify(qp, attr, mask.cast_unsigned()) })
+    ANSWER.code("ibv_modify_qp", unsafe { modify(qp, attr, mask.cast_unsigned()) })
 }
 
 /// How fast requests leave from now on; 0 is as fast as they can. Bursts are short whatever is asked for.
@@ -120,17 +163,20 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
 ) -> c_int {
     // SAFETY: the program passes a live queue pair and its structure.
     let (qp, attr) = unsafe { (object::<Qp>(qp), argument(attr)) };
-    errno::code(qp.and_then(|qp| {
-        let attr = attr?;
-        if attr.comp_mask != 0 {
-            return Err(libc::EINVAL);
-        }
-        let set = QpAttributes {
-            rate_limit: Some(attr.rate_limit),
-            ..QpAttributes::default()
-        };
-        qp.device.modify_qp(qp.qpn, &set).map_err(errors::of_modify)
-    }))
+    ANSWER.code(
+        "ibv_modify_qp_rate_limit",
+        qp.and_then(|qp| {
+            let attr = attr?;
+            if attr.comp_mask != 0 {
+                return Err(refused(libc::EINVAL, "attr.comp_mask is not 0", "set it to 0"));
+            }
+            let set = QpAttributes {
+                rate_limit: Some(attr.rate_limit),
+                ..QpAttributes::default()
+            };
+            qp.device.modify_qp(qp.qpn, &set).map_err(errors::of_modify)
+        }),
+    )
 }
 
 /// The attributes in force, as C sees them.
@@ -168,24 +214,33 @@ unsafe extern "C" fn ibv_query_qp(
 ) -> c_int {
     // SAFETY: the program passes a live queue pair and where to put the answers.
     let (qp, attr, init) = unsafe { (object::<Qp>(c_qp), argument_mut(attr), argument_mut(init)) };
-    errno::code(qp.and_then(|qp| {
-        let now = qp.device.query_qp(qp.qpn).ok_or(libc::EINVAL)?;
-        let attr = attr?;
-        *attr = answer(qp, &now);
-        let links = qp.links();
-        if let Ok(init) = init {
-            *init = ibv_qp_init_attr {
-                qp_context: links.qp_context,
-                send_cq: links.send_cq,
-                recv_cq: links.recv_cq,
-                srq: links.srq,
-                cap: qp.cap,
-                qp_type: links.qp_type,
-                sq_sig_all: c_int::from(qp.signal_all),
-            };
-        }
-        // SAFETY: as in `modify`.
-        unsafe { (*c_qp).state = attr.qp_state };
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_query_qp",
+        qp.and_then(|qp| {
+            let now = qp.device.query_qp(qp.qpn).ok_or_else(|| {
+                refused(
+                    libc::EINVAL,
+                    "the queue pair is gone",
+                    "query it before it is destroyed",
+                )
+            })?;
+            let attr = attr?;
+            *attr = answer(qp, &now);
+            let links = qp.links();
+            if let Ok(init) = init {
+                *init = ibv_qp_init_attr {
+                    qp_context: links.qp_context,
+                    send_cq: links.send_cq,
+                    recv_cq: links.recv_cq,
+                    srq: links.srq,
+                    cap: qp.cap,
+                    qp_type: links.qp_type,
+                    sq_sig_all: c_int::from(qp.signal_all),
+                };
+            }
+            // SAFETY: as in `modify`.
+            unsafe { (*c_qp).state = attr.qp_state };
+            Ok(())
+        }),
+    )
 }

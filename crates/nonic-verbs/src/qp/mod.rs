@@ -3,7 +3,9 @@
 
 mod attributes;
 
+use crate::refusal::ANSWER;
 pub(crate) use attributes::{ibv_modify_qp, modify_qp_rate_limit};
+use nonic_abi::errno::{Errno, refused};
 
 use crate::context::{Shared, context};
 use crate::cq::Cq;
@@ -14,7 +16,6 @@ use crate::pd::{Buffer, Pd};
 use crate::srq::Srq;
 use crate::xrc::Xrcd;
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
 use nonic_core::{QpCapacity, QpInit, QpState, Qpn, Service};
 use nonic_engine::Device;
@@ -154,8 +155,16 @@ fn service_of(qp_type: c_int) -> Result<Service, Errno> {
         IBV_QPT_UC => Ok(Service::Uc),
         IBV_QPT_UD => Ok(Service::Ud),
         IBV_QPT_XRC_SEND => Ok(Service::Xrc),
-        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(libc::EOPNOTSUPP),
-        _ => Err(libc::EINVAL),
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(refused(
+            libc::EOPNOTSUPP,
+            "qp_type is IBV_QPT_RAW_PACKET or IBV_QPT_DRIVER, which need hardware",
+            "use IBV_QPT_RC, UC, UD or XRC",
+        )),
+        _ => Err(refused(
+            libc::EINVAL,
+            format!("qp_type {qp_type} is unknown here"),
+            "use IBV_QPT_RC, UC, UD or XRC_SEND; IBV_QPT_XRC_RECV is made by ibv_create_qp_ex",
+        )),
     }
 }
 
@@ -258,7 +267,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
     // SAFETY: the program passes an open context and its structure.
-    errno::pointer(unsafe { open(c_context, attr) })
+    ANSWER.pointer("ibv_open_qp", unsafe { open(c_context, attr) })
 }
 
 /// # Safety
@@ -270,7 +279,11 @@ unsafe fn open(c_context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> Resu
     let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
     let known = needed | IBV_QP_OPEN_ATTR_CONTEXT;
     if attr.comp_mask & !known != 0 || attr.comp_mask & needed != needed || attr.qp_type != IBV_QPT_XRC_RECV {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            "attr.comp_mask lacks IBV_QP_OPEN_ATTR_NUM, _XRCD or _TYPE or has unknown bits, or qp_type is not IBV_QPT_XRC_RECV",
+            "set the three bits and that type: only the receiving half of XRC can be opened",
+        ));
     }
     // SAFETY: the caller's promise.
     let xrcd = unsafe { object::<Xrcd>(attr.xrcd) }?;
@@ -278,7 +291,11 @@ unsafe fn open(c_context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> Resu
     // SAFETY: listed objects are alive.
     let first = unsafe { object::<Qp>(found.unwrap_or(std::ptr::null_mut())) }?;
     if first.xrcd != xrcd.as_c() {
-        return Err(libc::EINVAL);
+        return Err(refused(
+            libc::EINVAL,
+            format!("the queue pair {:#x} is of another XRC domain", attr.qp_num),
+            "pass the domain it was made with",
+        ));
     }
     let mut init: ibv_qp_init_attr = zeroed();
     if attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0 {
@@ -324,7 +341,7 @@ fn capacity(cap: &ibv_qp_cap) -> QpCapacity {
 pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the program passes a live domain and its structure.
     let created = unsafe { argument_mut(init).and_then(|init| create(pd, init, false)) };
-    errno::pointer(created.map(|qp| Box::into_raw(qp).cast()))
+    ANSWER.pointer("ibv_create_qp", created.map(|qp| Box::into_raw(qp).cast()))
 }
 
 /// # Safety
@@ -342,7 +359,11 @@ pub(crate) unsafe fn destroy(c_qp: *mut ibv_qp) -> Result<(), Errno> {
         .unwrap_or_else(PoisonError::into_inner)
         .is_empty()
     {
-        return Err(libc::EBUSY);
+        return Err(refused(
+            libc::EBUSY,
+            "the queue pair is attached to multicast groups",
+            "call ibv_detach_mcast for each first",
+        ));
     }
     let mut objects = qp.shared.objects();
     if objects.qps.get(&qp.qpn) == Some(&c_qp) {
@@ -364,7 +385,7 @@ pub(crate) unsafe fn destroy(c_qp: *mut ibv_qp) -> Result<(), Errno> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the program passes a live queue pair.
-    errno::code(unsafe { destroy(qp) })
+    ANSWER.code("ibv_destroy_qp", unsafe { destroy(qp) })
 }
 
 /// Data is placed packet by packet in the order of arrival, which a retransmission may change.
@@ -377,25 +398,35 @@ unsafe extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_int, _f
 unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the program passes a live queue pair and its structure.
     let (qp, ece) = unsafe { (object::<Qp>(qp), argument(ece)) };
-    errno::code(qp.and_then(|_| match ece?.vendor_id {
-        // Nothing asked for: nothing to refuse.
-        0 => Ok(()),
-        _ => Err(libc::EOPNOTSUPP),
-    }))
+    ANSWER.code(
+        "ibv_set_ece",
+        qp.and_then(|_| match ece?.vendor_id {
+            // Nothing asked for: nothing to refuse.
+            0 => Ok(()),
+            _ => Err(refused(
+                libc::EOPNOTSUPP,
+                "ece asks for options of a vendor, which are not offered",
+                "pass vendor_id 0",
+            )),
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the program passes a live queue pair and where to put the answer.
     let (qp, ece) = unsafe { (object::<Qp>(qp), argument_mut(ece)) };
-    errno::code(qp.and_then(|_| {
-        *ece? = ibv_ece {
-            vendor_id: 0,
-            options: 0,
-            comp_mask: 0,
-        };
-        Ok(())
-    }))
+    ANSWER.code(
+        "ibv_query_ece",
+        qp.and_then(|_| {
+            *ece? = ibv_ece {
+                vendor_id: 0,
+                options: 0,
+                comp_mask: 0,
+            };
+            Ok(())
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]

@@ -78,6 +78,7 @@ pub(super) static ALL: [Topic; 16] = [
         causes: &[
             "no RDMA program runs there, or its device has another address",
             "a firewall drops UDP port 4791 (iWARP: the TCP port), in either direction",
+            "another program has UDP port 4791 on the peer's host, such as a kernel's rxe: what comes there is lost",
             "the peer's program neither accepts nor rejects",
             "of datagram services (RDMA_PS_UDP): nobody listens on the port, or it refused; the status says which",
         ],

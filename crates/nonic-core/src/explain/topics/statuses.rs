@@ -174,7 +174,7 @@ pub(super) static ALL: [Topic; 24] = [
         causes: &[
             "the peer's process has ended, was killed or is stopped",
             "its queue pair is not in RTR yet, in error or destroyed",
-            "a firewall drops UDP port 4791",
+            "a firewall drops UDP port 4791, or another program has it on the peer's host",
             "address, GID index, queue pair number or first packet sequence number are wrong",
             "the network loses nearly everything",
         ],

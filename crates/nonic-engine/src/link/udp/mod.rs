@@ -17,11 +17,12 @@ use super::lane::{IncomingLanes, LaneRoom, OutgoingLanes};
 use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
 use crate::direct::{DirectLinks, Reached};
 use crate::host::demultiplex::{self, Owner};
+use crate::host::holder;
 use crate::host::routes::Routes;
 use crate::host::survey::{Answer, Question, Steering, Step};
 use crate::host::{
     Block, BlockClaim, BlockName, ClaimError, Delivery, InboxBuffer, InboxName, Message, Outbox, Port,
-    PortState, ServiceClaim, ServiceName, steering,
+    PortState, RetryReason, ServiceClaim, ServiceName, steering,
 };
 use crate::netdev::{self, LocalAddress};
 use crate::os::descriptors;
@@ -536,7 +537,15 @@ impl Presence for UdpLink {
     }
 
     fn port_state(&self) -> PortState {
-        self.port.port_state()
+        let is_ours = |name: &str| self.claims.iter().any(|claim| claim.name().to_string() == name);
+        match self.port.port_state() {
+            PortState::Retry {
+                reason: RetryReason::Taken,
+            } if holder::is_foreign(self.address, is_ours) => PortState::Retry {
+                reason: RetryReason::Foreign,
+            },
+            state => state,
+        }
     }
 
     #[cfg(test)]

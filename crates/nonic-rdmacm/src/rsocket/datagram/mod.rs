@@ -19,8 +19,9 @@ use super::wait_limit::WaitLimit;
 use super::waker::{Waiters, readable};
 use crate::address;
 use crate::convert::canonical;
+use crate::refusal;
 use libc::{c_int, pollfd};
-use nonic_abi::errno::Errno;
+use nonic_abi::errno::{Errno, refused};
 use port::{Port, Route, SLOT};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -135,7 +136,13 @@ impl DatagramSocket {
         flags: c_int,
     ) -> Result<usize, Errno> {
         let mut state = self.lock();
-        let to = to.map(canonical).or(state.connected).ok_or(libc::EDESTADDRREQ)?;
+        let to = to.map(canonical).or(state.connected).ok_or_else(|| {
+            refused(
+                libc::EDESTADDRREQ,
+                "no destination was named, and the socket is not connected",
+                "use rsendto, or rconnect first",
+            )
+        })?;
         let length = vector.left();
         let mut bytes = vec![0; length];
         // SAFETY: as many bytes as there is room for.
@@ -156,7 +163,7 @@ impl DatagramSocket {
             })?;
         }
         if state.is_closed {
-            return Err(libc::EBADF);
+            return Err(refusal::socket_closed());
         }
         let State { ports, peers, .. } = &mut *state;
         match peers.get(&to).and_then(|peer| peer.route.as_ref()) {
@@ -179,7 +186,7 @@ impl DatagramSocket {
                 state.is_closed || !state.received.is_empty()
             })?;
         }
-        let datagram = state.received.front().ok_or(libc::EBADF)?;
+        let datagram = state.received.front().ok_or_else(refusal::socket_closed)?;
         let length = datagram.bytes.len().min(vector.left());
         // SAFETY: no longer than the message.
         unsafe { vector.copy_from(datagram.bytes.as_ptr(), length) };
@@ -256,7 +263,11 @@ impl State {
         let lookup = self.ports[port].lookup(Purpose::Data);
         let header = lookup.emit();
         if header.len() + bytes.len() > SLOT {
-            return Err(libc::EMSGSIZE);
+            return Err(refused(
+                libc::EMSGSIZE,
+                format!("the message has {} bytes", bytes.len()),
+                "send shorter ones: a datagram is one packet",
+            ));
         }
         if let Some(peer) = self.peers.get_mut(&to) {
             // Asked; the answer has as long again.

@@ -8,7 +8,8 @@ use super::super::settings::Settings;
 use crate::address;
 use crate::convert::{ah_attributes, gid_of};
 use crate::qp;
-use nonic_abi::errno::{self, Errno};
+use crate::refusal;
+use nonic_abi::errno::{self, Errno, expected};
 use nonic_abi::libibverbs::{ibv_create_ah, ibv_destroy_ah};
 use nonic_abi::rdma_cma::{RDMA_PS_UDP, RDMA_UDP_QKEY};
 use nonic_abi::verbs::*;
@@ -161,7 +162,7 @@ impl Port {
 
     /// Sends a message no longer than [`max_payload`](Self::max_payload) from a free slot.
     pub(crate) fn send(&mut self, route: &Route, bytes: &[u8]) -> Result<(), Errno> {
-        let slot = self.free.pop().ok_or(libc::EAGAIN)?;
+        let slot = self.free.pop().ok_or_else(|| expected(libc::EAGAIN))?;
         let offset = u32::from(slot) * SLOT as u32;
         self.sending.write(offset, &self.header);
         self.sending.write(offset + self.header.len() as u32, bytes);
@@ -187,7 +188,10 @@ impl Port {
         let mut bad = std::ptr::null_mut();
         // SAFETY: the queue pair is alive; the slot is left alone until the request has completed.
         let posted = unsafe {
-            let post_send = (*(*qp).context).ops.post_send.ok_or(libc::EOPNOTSUPP)?;
+            let post_send = (*(*qp).context)
+                .ops
+                .post_send
+                .ok_or_else(refusal::no_such_operation)?;
             errno::check(post_send(qp, &raw mut wr, &raw mut bad))
         };
         posted.inspect_err(|_| self.free.push(slot))
@@ -210,7 +214,10 @@ impl Port {
         let mut bad = std::ptr::null_mut();
         // SAFETY: the queue pair is alive; the slot is left alone until the request has completed.
         unsafe {
-            let post_recv = (*(*qp).context).ops.post_recv.ok_or(libc::EOPNOTSUPP)?;
+            let post_recv = (*(*qp).context)
+                .ops
+                .post_recv
+                .ok_or_else(refusal::no_such_operation)?;
             errno::check(post_recv(qp, &raw mut wr, &raw mut bad))
         }
     }

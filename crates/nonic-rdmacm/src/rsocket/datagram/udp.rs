@@ -7,7 +7,7 @@ use super::super::protocol::datagram::Lookup;
 use crate::convert::{canonical, len_of, mapped, storage};
 use crate::descriptor::{Audience, Descriptor};
 use libc::c_int;
-use nonic_abi::errno::{self, Errno};
+use nonic_abi::errno::{Errno, of_io, of_system};
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -51,17 +51,21 @@ impl Udp {
     pub(crate) fn connect(&mut self, remote: SocketAddr) -> Result<(), Errno> {
         self.socket
             .connect(remote)
-            .map_err(|error| errno::of_io(&error))?;
+            .map_err(|error| of_io(&format!("connect of the UDP socket to {remote}"), &error))?;
         self.is_connected = true;
         Ok(())
     }
 
     pub(crate) fn local(&self) -> Result<SocketAddr, Errno> {
-        self.socket.local_addr().map_err(|error| errno::of_io(&error))
+        self.socket
+            .local_addr()
+            .map_err(|error| of_io("getsockname of the UDP socket", &error))
     }
 
     pub(crate) fn remote(&self) -> Result<SocketAddr, Errno> {
-        self.socket.peer_addr().map_err(|error| errno::of_io(&error))
+        self.socket
+            .peer_addr()
+            .map_err(|error| of_io("getpeername of the UDP socket", &error))
     }
 
     /// The address, with a port: peers are told it before the system would choose one.
@@ -91,7 +95,8 @@ impl Udp {
             true => self.socket.send(&message),
             false => self.socket.send_to(&message, self.presentable(to)),
         };
-        sent.map(drop).map_err(|error| errno::of_io(&error))
+        sent.map(drop)
+            .map_err(|error| of_io(&format!("sending by UDP to {to}"), &error))
     }
 
     /// The next message, if there is one: where it is from, what it is for and what it carries. Those that are not of
@@ -125,6 +130,6 @@ impl AsRawFd for Udp {
 fn check(code: c_int) -> Result<(), Errno> {
     match code {
         0 => Ok(()),
-        _ => Err(errno::last()),
+        _ => Err(of_system("a call of the UDP socket")),
     }
 }
