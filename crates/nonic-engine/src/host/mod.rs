@@ -59,6 +59,7 @@ mod claim;
 pub(crate) mod demultiplex;
 mod inbox;
 mod lines;
+mod locality;
 mod message;
 mod outbox;
 pub(crate) mod port;
