@@ -16,6 +16,8 @@ const TIMEWAIT_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) struct Footprint {
     /// Resident memory.
     pub(crate) rss_bytes: u64,
+    /// Processor time so far, of all threads.
+    pub(crate) cpu_ns: u64,
     /// Open descriptors.
     pub(crate) descriptors: u64,
     pub(crate) queue_pairs: u64,
@@ -38,6 +40,7 @@ impl Footprint {
         } = local.device.usage();
         Ok(Footprint {
             rss_bytes: resident_bytes().context("cannot read /proc/self/status")?,
+            cpu_ns: processor_ns(),
             // What was made for the first connections serves the next ones.
             descriptors: std::fs::read_dir("/proc/self/fd")?
                 .count()
@@ -86,6 +89,7 @@ impl Footprint {
     pub(crate) fn to_message(self, verb: &str) -> Message {
         Message::new(verb)
             .with("rss", self.rss_bytes)
+            .with("cpu-ns", self.cpu_ns)
             .with("descriptors", self.descriptors)
             .with("queue-pairs", self.queue_pairs)
             .with("connections", self.connections)
@@ -97,6 +101,7 @@ impl Footprint {
     pub(crate) fn from_message(message: &Message) -> Result<Self> {
         Ok(Footprint {
             rss_bytes: message.field("rss")?,
+            cpu_ns: message.field("cpu-ns")?,
             descriptors: message.field("descriptors")?,
             queue_pairs: message.field("queue-pairs")?,
             connections: message.field("connections")?,
@@ -115,6 +120,12 @@ fn resident_bytes() -> Option<u64> {
     Some(kibibytes << 10)
 }
 
+/// Processor time that this process has used.
+fn processor_ns() -> u64 {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +139,7 @@ mod tests {
         };
         let after = Footprint {
             rss_bytes: 1 << 30,
+            cpu_ns: 1 << 30,
             descriptors: 12,
             queue_pairs: 1,
             ..before

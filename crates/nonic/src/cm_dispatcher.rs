@@ -180,7 +180,12 @@ impl EventChannel {
     /// The next event of which `pick` makes something; others are dropped.
     pub(crate) fn take<R>(&self, mut pick: impl FnMut(CmEvent) -> Option<R>) -> Option<R> {
         let mut events = self.lock();
-        std::iter::from_fn(|| events.pop_front()).find_map(&mut pick)
+        let found = std::iter::from_fn(|| events.pop_front()).find_map(&mut pick);
+        if events.is_empty() {
+            // Few come after the first, and there may be a hundred thousand connections.
+            events.shrink_to_fit();
+        }
+        found
     }
 
     /// Waits for such an event, at most `timeout` (for ever without one).

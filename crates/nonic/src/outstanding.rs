@@ -30,6 +30,9 @@ pub(crate) struct WorkQueueId {
 pub(crate) struct Outstanding {
     requests: Slab<Request>,
     work_queues: Slab<WorkQueue>,
+    /// Completions that all work queues together can have. Kept as they come and go: adding them up for each new one would make
+    /// the cost of a queue pair grow with their number.
+    capacity: usize,
     /// Counts whatever was put into either.
     generation: u32,
 }
@@ -130,6 +133,7 @@ impl Outstanding {
     /// A place for the requests of a new work queue.
     pub(crate) fn open(&mut self, qpn: Option<Qpn>, capacity: u32) -> WorkQueueId {
         let generation = self.next_generation();
+        self.capacity += capacity as usize;
         let index = self.work_queues.insert(WorkQueue {
             generation,
             qpn,
@@ -169,8 +173,7 @@ impl Outstanding {
 
     /// Completions that all work queues together can have.
     pub(crate) fn capacity(&self) -> usize {
-        let all = self.work_queues.iter();
-        all.map(|(_, work_queue)| work_queue.capacity as usize).sum()
+        self.capacity
     }
 
     /// A queue pair is gone: so are its requests. Whoever called lets go of their buffers, unlocked: the end of
@@ -178,6 +181,7 @@ impl Outstanding {
     #[must_use = "to be dropped when nothing is locked"]
     pub(crate) fn close(&mut self, work_queue: WorkQueueId) -> Vec<(Buffers, Option<Arc<Ticket>>)> {
         let closed = self.work_queues.remove(work_queue.index as usize);
+        self.capacity -= closed.capacity as usize;
         let mut next = closed.latest;
         let drainers = closed.drainers.into_iter();
         let mut given_up: Vec<_> = drainers
@@ -402,8 +406,10 @@ mod tests {
         assert!(all.take(given_up).is_none());
         assert_eq!(all.take(kept).expect("there").id, 3);
         assert!(all.close(right).is_empty());
+        assert_eq!(all.capacity(), 4);
         assert_eq!(all.close(next).len(), 1);
         assert!(all.work_queues.is_empty());
+        assert_eq!(all.capacity(), 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What two programs tell each other while they connect.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
@@ -29,7 +30,10 @@ use std::ops::Deref;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct PrivateData(Vec<u8>);
+pub struct PrivateData(Cow<'static, [u8]>);
+
+/// What a connection brings whose peer said nothing: there may be many of those, and they share it.
+static NOTHING: [u8; 256] = [0; 256];
 
 /// More bytes than any message of the connection manager has room for.
 ///
@@ -45,7 +49,10 @@ pub struct PrivateDataTooLong(usize);
 
 impl PrivateData {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
-        PrivateData(bytes)
+        match NOTHING.get(..bytes.len()) {
+            Some(nothing) if nothing == bytes => PrivateData(Cow::Borrowed(nothing)),
+            _ => PrivateData(Cow::Owned(bytes)),
+        }
     }
 
     /// Bytes with their length in front, one byte, for a peer that asks for them [`unpacked`](PrivateData::unpacked).

@@ -137,6 +137,11 @@ impl Cost {
         self.open.rss_bytes.saturating_sub(self.before.rss_bytes) / u64::from(self.count)
     }
 
+    /// Processor time that opening took, the library's threads included.
+    fn connect_cpu(&self) -> Duration {
+        Duration::from_nanos(self.open.cpu_ns.saturating_sub(self.before.cpu_ns))
+    }
+
     fn left_behind(&self) -> Vec<String> {
         self.after.left_behind(&self.before)
     }
@@ -144,6 +149,7 @@ impl Cost {
     fn as_json(&self) -> Value {
         json!({
             "bytes_per_connection": self.bytes_per_connection(),
+            "connect_cpu_seconds": self.connect_cpu().as_secs_f64(),
             "rss_bytes": [self.before.rss_bytes, self.open.rss_bytes, self.after.rss_bytes],
             "descriptors": [self.before.descriptors, self.open.descriptors, self.after.descriptors],
             "left_behind": self.left_behind(),
@@ -153,8 +159,10 @@ impl Cost {
     fn print(&self, side: &str) -> Result<()> {
         let left = self.left_behind();
         output::line(format_args!(
-            "    {side}: {} B of memory per connection, {} descriptors while all are open, left behind: {}",
+            "    {side}: {} B of memory per connection, opened in {:.0} us of processor time, {} descriptors while all are open, \
+             left behind: {}",
             self.bytes_per_connection(),
+            self.connect_cpu().as_secs_f64() * 1e6 / f64::from(self.count),
             self.open.descriptors,
             if left.is_empty() {
                 "nothing".to_owned()

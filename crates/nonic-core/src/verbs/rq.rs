@@ -135,6 +135,10 @@ impl ReceiveQueue {
         if inner.entries.len() >= inner.capacity {
             return Err(RecvRefused::Full);
         }
+        if inner.entries.capacity() == 0 {
+            // Programs with very many queue pairs have one receive posted to most: the next ones make room for more.
+            inner.entries.reserve_exact(1);
+        }
         inner.entries.push_back(RecvWqe {
             wr_id: request.wr_id,
             target,

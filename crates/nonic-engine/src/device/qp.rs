@@ -107,7 +107,7 @@ impl Device {
         if let (Some(QpState::Rtr), Some(path), Some(peer)) = (set.state, set.path, set.dest_qpn)
             && let Some(presence) = turn.presence_mut(path.gid_index)
         {
-            presence.expect_packets_from(path.remote);
+            presence.expect_packets_from(now, path.remote);
             let asked = presence.find_way(now, path.remote, peer.value());
             drop(turn);
             if asked {

@@ -178,7 +178,13 @@ impl Publication {
         let number = memory.number();
         let mut mappable = self.mappable();
         if !mappable.contains_key(&number) {
-            mappable.retain(|_, memory| memory.strong_count() > 0);
+            // Those that are gone are taken out whenever there may be as many of them as others: that costs each new one the
+            // same, however many there are.
+            if mappable.len() == mappable.capacity() {
+                mappable.retain(|_, memory| memory.strong_count() > 0);
+                let left = mappable.len();
+                mappable.reserve(left + 1);
+            }
             mappable.insert(number, Arc::downgrade(&memory));
         }
         memory.list(&self.memory, file_word(number));

@@ -171,6 +171,11 @@ impl Inbox {
         self.ended_lines.pop()
     }
 
+    /// Whether there is a sender to be hung up on at the next look, for want of a place.
+    pub(crate) fn has_guest(&self) -> bool {
+        self.guest.is_some()
+    }
+
     /// Whether a sender has ended, or hung up, since this was last asked.
     pub(crate) fn take_ended(&mut self) -> bool {
         std::mem::take(&mut self.ended)

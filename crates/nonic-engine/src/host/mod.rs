@@ -60,6 +60,7 @@ pub(crate) mod demultiplex;
 pub(crate) mod holder;
 mod inbox;
 mod lines;
+mod locality;
 mod message;
 mod outbox;
 pub(crate) mod port;

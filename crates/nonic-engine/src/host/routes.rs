@@ -8,8 +8,9 @@
 //! A testing aid: without the shortcut (`NONIC_NO_SHORTCUT`), nobody is asked and every packet goes to port 4791, as it
 //! would from another host.
 
+use crate::host::locality::Locality;
 use crate::host::{Block, BlockName, Delivery, Message, Outbox};
-use crate::netdev::{self, LocalAddress};
+use crate::netdev::LocalAddress;
 use crate::socket::ROCE_PORT;
 use nonic_core::Time;
 use std::collections::HashMap;
@@ -17,6 +18,10 @@ use std::time::Duration;
 
 /// How long an answer is believed. A dead process's block may pass to another.
 const BELIEVED_FOR: Duration = Duration::from_secs(5);
+
+/// How long it is not asked again for a queue pair that is being connected. Less than a block takes to pass to another process by
+/// chance; and a process whose end was heard of is forgotten at once.
+const FRESH_FOR: Duration = Duration::from_millis(100);
 
 /// The most destinations remembered; beyond, the table starts afresh.
 const MAX_ENTRIES: usize = 65_536;
@@ -32,6 +37,13 @@ struct Route {
     at: Time,
 }
 
+impl Route {
+    /// Whether its owner has told where it is just now.
+    fn is_fresh(&self, now: Time) -> bool {
+        self.direct.is_some() && !self.asked && now.since(self.at) < FRESH_FOR
+    }
+}
+
 /// Ports of same-host peers.
 #[derive(Debug)]
 pub(crate) struct Routes {
@@ -40,6 +52,7 @@ pub(crate) struct Routes {
     latest: Option<(BlockName, Route)>,
     /// Whether processes of this host are reached directly.
     shortcut: bool,
+    locality: Locality,
 }
 
 impl Routes {
@@ -49,7 +62,13 @@ impl Routes {
             table: HashMap::new(),
             latest: None,
             shortcut,
+            locality: Locality::default(),
         }
+    }
+
+    /// Whether an address is this host's.
+    pub(crate) fn is_local(&mut self, now: Time, address: LocalAddress) -> bool {
+        self.locality.is_local(now, address)
     }
 
     /// The port to send to for a queue pair of the peer; asks in the background if nothing recent is known.
@@ -69,12 +88,22 @@ impl Routes {
         route.direct.unwrap_or(ROCE_PORT)
     }
 
-    /// Asks for a block's port again. Whether an answer may come.
+    /// Asks for a block's port again, unless its owner has just told. Whether an answer may come.
     pub(crate) fn refresh(&mut self, now: Time, to: LocalAddress, qpn: u32, outbox: &mut Outbox) -> bool {
         let Some(block) = self.block(qpn) else {
             return false;
         };
-        self.ask(now, BlockName { address: to, block }, outbox).asked
+        let name = BlockName { address: to, block };
+        match self.table.get(&name) {
+            Some(route) if route.is_fresh(now) => false,
+            _ => self.ask(now, name, outbox).asked,
+        }
+    }
+
+    /// The owner of a block has ended.
+    pub(crate) fn forget(&mut self, who: BlockName) {
+        self.latest = None;
+        self.table.remove(&who);
     }
 
     /// Whether the answer for a queue pair has come (or none will).
@@ -112,7 +141,9 @@ impl Routes {
         self.latest = None;
         // What was known stays in use until the answer: switching back and forth would reorder packets.
         let known = self.table.get(&name).and_then(|route| route.direct);
-        let asked = netdev::is_local(name.address)
+        let asked = self
+            .locality
+            .is_local(now, name.address)
             .then(|| outbox.post(name, &Message::WhereAreYou).unwrap_or(Delivery::Gone));
         let route = match asked {
             Some(Delivery::Sent) => Route {

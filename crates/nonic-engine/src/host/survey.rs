@@ -35,7 +35,7 @@ const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
 /// So many batches of packets that came through others are worth a survey.
 const STRAYS: u32 = 4;
 /// The most that an answer tells of; the rest is handed over.
-const MAX_ENTRIES: usize = 128;
+pub(crate) const MAX_ENTRIES: usize = 128;
 
 /// Who has this number?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -184,7 +184,7 @@ impl Presence for MemoryLink {
         true
     }
 
-    fn expect_packets_from(&mut self, _: IpAddr) {}
+    fn expect_packets_from(&mut self, _: Time, _: IpAddr) {}
 
     fn is_steered(&self, _: Time) -> bool {
         true

@@ -139,7 +139,7 @@ pub(crate) trait Presence {
 
     /// A peer is about to send to us. If it is on another host, the kernel should know that its packets are for this
     /// process.
-    fn expect_packets_from(&mut self, remote: IpAddr);
+    fn expect_packets_from(&mut self, now: Time, remote: IpAddr);
 
     /// Whether the kernel sorts by everything that it was to be told of.
     fn is_steered(&self, now: Time) -> bool;

@@ -223,6 +223,10 @@ impl Requester {
             chunk: 0,
         };
         self.tail = request.end();
+        if self.queue.capacity() == 0 {
+            // Programs with very many queue pairs have one request under way on most: the next ones make room for more.
+            self.queue.reserve_exact(1);
+        }
         self.queue.push_back(request);
     }
 

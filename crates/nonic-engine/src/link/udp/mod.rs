@@ -3,13 +3,13 @@
 //! - its *own* socket, on a port of the kernel's choice: all packets leave from here, and peers on this host
 //!   send here directly;
 //! - the socket at port 4791, which the processes of a user share, and how the kernel sorts packets among them;
-//! - the *claims*: blocks of queue pair numbers that are ours, each with an inbox;
-//! - the *services*: what we listen on, each with an inbox for requests to connect;
+//! - its [`Names`] on this host: blocks of queue pair numbers that are ours and services that we listen on, each with an inbox;
 //! - the multicast groups we joined, each with a socket;
 //! - the ways to peers on this host ([`Routes`]).
 //!
 //! Packets that came to port 4791 and are for another process are handed over here; the NIC does not see them.
 
+mod names;
 mod neighbours;
 pub mod socket;
 
@@ -19,15 +19,16 @@ use crate::direct::{DirectLinks, Reached};
 use crate::host::demultiplex::{self, Owner};
 use crate::host::holder;
 use crate::host::routes::Routes;
-use crate::host::survey::{Answer, Question, Steering, Step};
+use crate::host::survey::{self, Answer, Question, Steering, Step};
 use crate::host::{
     Block, BlockClaim, BlockName, ClaimError, Delivery, InboxBuffer, InboxName, Message, Outbox, Port,
     PortState, RetryReason, ServiceClaim, ServiceName, steering,
 };
-use crate::netdev::{self, LocalAddress};
+use crate::netdev::LocalAddress;
 use crate::os::descriptors;
 use crate::os::entropy::KernelEntropy;
 use crate::os::poller::Poller;
+use names::Names;
 use nonic_core::cm::ListenerId;
 use nonic_core::{Entropy as _, Hop, Qpn, Time, Transmit};
 use socket::{ROCE_PORT, RecvBatch, WireSocket};
@@ -54,8 +55,7 @@ pub(crate) struct UdpLink {
     own: WireSocket,
     port: Port,
     steering: Steering,
-    claims: Vec<BlockClaim>,
-    services: Vec<(ListenerId, ServiceClaim)>,
+    names: Names,
     groups: Vec<(IpAddr, WireSocket)>,
     outbox: Outbox,
     routes: Routes,
@@ -116,8 +116,7 @@ impl UdpLink {
             own,
             port: Port::join(address, now.as_ns()),
             steering: Steering::default(),
-            claims: Vec::new(),
-            services: Vec::new(),
+            names: Names::new()?,
             groups: Vec::new(),
             outbox: Outbox::new()?,
             routes: Routes::new(options.shortcut),
@@ -143,14 +142,11 @@ impl UdpLink {
     /// Descriptors whose readability means work.
     fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let port = self.port.socket().map(AsFd::as_fd);
-        let blocks = self.claims.iter().map(|claim| claim.inbox().as_fd());
-        let services = self.services.iter().map(|(_, claim)| claim.inbox().as_fd());
         let groups = self.groups.iter().map(|(_, socket)| socket.as_fd());
         [self.own.as_fd(), self.outbox.as_fd()]
             .into_iter()
             .chain(port)
-            .chain(blocks)
-            .chain(services)
+            .chain(self.names.fds())
             .chain(groups)
             .chain(self.outgoing.fds())
             .chain(self.incoming.fd())
@@ -220,20 +216,13 @@ impl UdpLink {
 
     /// Whether we listen on a service here.
     fn serves(&self, service_id: u64) -> bool {
-        self.services
-            .iter()
-            .any(|(_, claim)| claim.name().service_id == service_id)
+        self.names.has_service(service_id)
     }
 
-    /// Tries for port 4791 once more if a process that wrote to us has ended: it may have been the last of the user that
-    /// has the port.
+    /// Tries for port 4791 once more: a process that wrote to us has ended, and may have been the last of the user that has
+    /// the port.
     fn try_port_again(&mut self, now: Time) {
-        let blocks = self.claims.iter_mut().map(BlockClaim::inbox_mut);
-        let services = self.services.iter_mut().map(|(_, claim)| claim.inbox_mut());
-        let ended = blocks
-            .chain(services)
-            .fold(false, |ended, inbox| inbox.take_ended() | ended);
-        if ended && self.port.try_again(now.as_ns()) {
+        if self.port.try_again(now.as_ns()) {
             self.watch_port();
         }
     }
@@ -251,12 +240,10 @@ impl UdpLink {
             return;
         }
         for question in datagrams.segments().filter_map(Question::decode) {
-            let blocks = self.claims.iter().map(BlockClaim::block).collect();
-            let services = self
-                .services
-                .iter()
-                .map(|(_, claim)| claim.name().service_id as u32);
-            let answer = Answer::to(question, blocks, services.collect());
+            let blocks = self.names.blocks().take(survey::MAX_ENTRIES);
+            let services = self.names.services().take(survey::MAX_ENTRIES);
+            let services = services.map(|service_id| service_id as u32);
+            let answer = Answer::to(question, blocks.collect(), services.collect());
             let _ = self.own.send(datagrams.src, &answer.encode(), None);
         }
     }
@@ -445,16 +432,16 @@ impl Presence for UdpLink {
         };
         self.poller.watch(claim.inbox())?;
         let block = claim.block();
-        self.claims.push(claim);
+        self.names.add_block(claim)?;
         Ok(block)
     }
 
     fn release(&mut self, block: Block) {
-        self.claims.retain(|claim| claim.block() != block);
+        self.names.remove_block(block);
     }
 
     fn owns(&self, block: Block) -> bool {
-        self.claims.iter().any(|claim| claim.block() == block)
+        self.names.has_block(block)
     }
 
     fn listen(&mut self, listener: ListenerId, service_id: u64) -> io::Result<()> {
@@ -463,13 +450,16 @@ impl Presence for UdpLink {
             service_id,
         })?;
         self.poller.watch(claim.inbox())?;
-        self.services.push((listener, claim));
-        self.steering.want_again();
+        self.names.add_service(listener, claim)?;
+        // No answer to a survey tells of more, so none is worth making for them.
+        if self.names.services().len() <= survey::MAX_ENTRIES {
+            self.steering.want_again();
+        }
         Ok(())
     }
 
     fn unlisten(&mut self, listener: ListenerId) {
-        self.services.retain(|(owner, _)| *owner != listener);
+        self.names.remove_service(listener);
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {
@@ -487,7 +477,8 @@ impl Presence for UdpLink {
 
     fn find_way(&mut self, now: Time, remote: IpAddr, qpn: u32) -> bool {
         let to = self.peer(remote);
-        self.routes.refresh(now, to, qpn, &mut self.outbox)
+        let asked = self.routes.refresh(now, to, qpn, &mut self.outbox);
+        asked || !self.way_is_settled(now, remote, qpn)
     }
 
     fn way_is_settled(&self, now: Time, remote: IpAddr, qpn: u32) -> bool {
@@ -496,8 +487,9 @@ impl Presence for UdpLink {
         self.routes.is_settled(address, qpn) && lane.is_none_or(|lane| self.outgoing.is_settled(now, lane))
     }
 
-    fn expect_packets_from(&mut self, remote: IpAddr) {
-        if !netdev::is_local(self.peer(remote)) {
+    fn expect_packets_from(&mut self, now: Time, remote: IpAddr) {
+        let peer = self.peer(remote);
+        if !self.routes.is_local(now, peer) {
             self.steering.want();
         }
     }

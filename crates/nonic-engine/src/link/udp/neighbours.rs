@@ -33,22 +33,28 @@ impl UdpLink {
             direct: self.direct.as_ref(),
             counters: &mut self.counters,
         };
-        let blocks = self.claims.iter_mut().map(|claim| {
-            let block = claim.block();
-            (Some(block), claim.inbox_mut())
-        });
-        let services = self
-            .services
-            .iter_mut()
-            .map(|(_, claim)| (None, claim.inbox_mut()));
-        for (block, inbox) in blocks.chain(services) {
+        let (mut hung_up, mut ended_lanes) = (false, Vec::new());
+        self.names.read(|block, inbox| {
             if let Some(came) = reading.read(block, inbox, buffer, deliver) {
                 heard = true;
                 bytes += came;
             }
+            hung_up |= inbox.take_ended();
+            // Lanes are offered to blocks.
+            let lines = std::iter::from_fn(|| inbox.take_ended_line());
+            ended_lanes.extend(lines.filter_map(|number| {
+                Some(LaneLine {
+                    block: block?,
+                    number,
+                })
+            }));
+        });
+        for lane in ended_lanes {
+            self.close_lane(lane, deliver);
         }
-        self.close_ended_lanes(deliver);
-        self.try_port_again(now);
+        if hung_up {
+            self.try_port_again(now);
+        }
         if heard {
             Ok(bytes)
         } else {
@@ -68,11 +74,10 @@ impl UdpLink {
                     udp_port,
                 } => {
                     self.routes.answered(now, who, udp_port);
-                    let ours = |block| self.claims.iter().any(|claim| claim.block() == block);
                     let from = LaneSource {
                         address: self.own.local_addr(),
-                        block: self.claims.first().map_or(0, |claim| claim.block().number()),
-                        ourselves: who.address == self.address && ours(who.block),
+                        block: self.names.blocks().next().map_or(0, Block::number),
+                        ourselves: who.address == self.address && self.names.has_block(who.block),
                     };
                     self.outgoing.offer(now, who, from, &mut self.outbox);
                 }
@@ -87,6 +92,7 @@ impl UdpLink {
                 } => self.memory_answered(who, number, given),
                 Heard::LaneEnded(InboxName::Block(who)) => self.lane_ended(who),
                 Heard::Gone(InboxName::Block(gone)) => {
+                    self.routes.forget(gone);
                     self.lane_ended(gone);
                     self.notices.push_back(Notice::ProcessEnded {
                         ip: gone.address.ip,
@@ -153,16 +159,11 @@ impl UdpLink {
         }
     }
 
-    /// Whoever sent on them has ended, or hung up.
-    fn close_ended_lanes(&mut self, deliver: &mut Deliver<'_>) {
-        for claim in &mut self.claims {
-            let block = claim.block();
-            while let Some(number) = claim.inbox_mut().take_ended_line() {
-                let ring = self.incoming.ended(LaneLine { block, number }, deliver);
-                if let (Some(ring), Some(direct)) = (ring, &self.direct) {
-                    direct.publication.dismiss(&ring);
-                }
-            }
+    /// Whoever sent on it has ended, or hung up.
+    fn close_lane(&mut self, line: LaneLine, deliver: &mut Deliver<'_>) {
+        let ring = self.incoming.ended(line, deliver);
+        if let (Some(ring), Some(direct)) = (ring, &self.direct) {
+            direct.publication.dismiss(&ring);
         }
     }
 }
