@@ -2,7 +2,8 @@
 //!
 //! Its descriptor is readable exactly while the queue is not empty, except while a thread attends to the queue that will
 //! look at it before it sleeps ([`EventQueue::attend`]): making the descriptor readable for it would be four system calls
-//! for nothing. It is in blocking mode until the program says
+//! for nothing. Every item signals it, also if it is readable already, as the kernel's channels do: a program that watches
+//! edges (`EPOLLET`) and leaves items in the queue is told of the next one, too. It is in blocking mode until the program says
 //! otherwise, and whether a call may wait depends on that; so the queue itself never waits, and whoever does waits beside
 //! it.
 
@@ -33,6 +34,8 @@ struct Contents<T, D> {
     descriptor: Option<D>,
     /// Whether the descriptor was made readable and not read by us since.
     signalled: bool,
+    /// Whether something came since the descriptor was signalled last.
+    unannounced: bool,
     /// Threads that look at the queue before they sleep.
     attended: u32,
 }
@@ -44,6 +47,7 @@ impl<T, D: Descriptor> EventQueue<T, D> {
             items: VecDeque::new(),
             descriptor: Some(descriptor),
             signalled: false,
+            unannounced: false,
             attended: 0,
         }))
     }
@@ -52,6 +56,7 @@ impl<T, D: Descriptor> EventQueue<T, D> {
     pub fn push(&self, item: T) {
         let mut contents = self.lock();
         contents.items.push_back(item);
+        contents.unannounced = true;
         contents.announce();
     }
 
@@ -128,21 +133,25 @@ impl<T, D: Descriptor> Contents<T, D> {
         (!descriptor.is_lost()).then(|| descriptor.number())
     }
 
-    /// Makes the descriptor readable if there is something to read that nobody attends to.
+    /// Signals the descriptor if something came that nobody attends to.
     fn announce(&mut self) {
-        if !self.signalled
+        if self.unannounced
             && self.attended == 0
-            && !self.items.is_empty()
             && let Some(fd) = self.usable()
         {
             eventfd::signal(fd);
             self.signalled = true;
+            self.unannounced = false;
         }
     }
 
     /// Makes the descriptor unreadable if nothing is left of what made it readable.
     fn settle(&mut self) {
-        if self.signalled && self.items.is_empty() {
+        if !self.items.is_empty() {
+            return;
+        }
+        self.unannounced = false;
+        if self.signalled {
             self.signalled = false;
             if let Some(fd) = self.usable() {
                 eventfd::drain(fd);
@@ -154,7 +163,7 @@ impl<T, D: Descriptor> Contents<T, D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
     struct Kept {
         fd: OwnedFd,
@@ -203,6 +212,53 @@ mod tests {
         assert_eq!(queue.pop(|_| ()), None);
         queue.push(4);
         assert!(is_readable(&queue));
+    }
+
+    /// Whether an event loop that watches edges, as tokio does, is told of something now.
+    fn is_edge(epoll: &OwnedFd) -> bool {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: one structure of ours.
+        unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, 0) == 1 }
+    }
+
+    fn watch_edges(queue: &EventQueue<u32, Kept>) -> OwnedFd {
+        let fd = queue.number().expect("it is open");
+        let mut event = libc::epoll_event {
+            events: (libc::EPOLLIN | libc::EPOLLET) as u32,
+            u64: 0,
+        };
+        // SAFETY: a new descriptor, and one structure of ours.
+        unsafe {
+            let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC));
+            let watched = libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event);
+            assert_eq!(watched, 0);
+            epoll
+        }
+    }
+
+    /// async-rdma waits for edges and takes no events: it learned of all completions but the first by a timer of 100 ms.
+    #[test]
+    fn whoever_watches_edges_is_told_of_each_item_though_none_is_taken() {
+        let queue = queue(false);
+        let epoll = watch_edges(&queue);
+        assert!(!is_edge(&epoll));
+        for item in 0..3 {
+            queue.push(item);
+            assert!(is_edge(&epoll), "item {item}");
+            assert!(!is_edge(&epoll));
+        }
+        assert_eq!(queue.pop(|_| ()), Some(0));
+        assert!(!is_edge(&epoll), "nothing came");
+        // What came while a thread attended is one edge, and what was there before is none.
+        queue.attend();
+        queue.push(3);
+        queue.push(4);
+        assert!(!is_edge(&epoll));
+        queue.unattend();
+        assert!(is_edge(&epoll));
+        queue.attend();
+        queue.unattend();
+        assert!(!is_edge(&epoll));
     }
 
     #[test]

@@ -115,7 +115,11 @@ impl Set {
             events: libc::EPOLLIN as u32,
             u64: mark,
         };
-        let wake_fd = InternalFd::new(eventfd::new(libc::EFD_NONBLOCK)?.into_raw_fd());
+        let wake_fd = InternalFd::new(
+            eventfd::new(libc::EFD_NONBLOCK)
+                .map_err(|errno| errno.number())?
+                .into_raw_fd(),
+        );
         let number = wake_fd.number();
         let set = Set {
             watches: Vec::new(),

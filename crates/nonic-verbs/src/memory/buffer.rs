@@ -87,7 +87,11 @@ unsafe extern "C" fn ibv_reg_buf_mr(
         },
         _ => {
             let what = "buf is NULL or of another protection domain, or addr and length are not within it";
-            let errno = refused(libc::EINVAL, what, "pass a part of what ibv_alloc_buf returned for this domain");
+            let errno = refused(
+                libc::EINVAL,
+                what,
+                "pass a part of what ibv_alloc_buf returned for this domain",
+            );
             ANSWER.pointer("ibv_reg_buf_mr", Err(errno))
         }
     }
@@ -99,7 +103,11 @@ unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buffer: *mut Buffer) -> c_int {
     // SAFETY: the program passes a live buffer.
     let buffer = unsafe { argument(buffer) };
     let what = "the buffer is ordinary memory, which has no dma-buf";
-    let refusal = refused(libc::ENODATA, what, "register it with ibv_reg_buf_mr or ibv_reg_mr");
+    let refusal = refused(
+        libc::ENODATA,
+        what,
+        "register it with ibv_reg_buf_mr or ibv_reg_mr",
+    );
     ANSWER.minus_one("ibv_export_buf_dmabuf_fd", buffer.and(Err(refusal)))
 }
 

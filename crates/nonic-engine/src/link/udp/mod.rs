@@ -529,7 +529,7 @@ impl Presence for UdpLink {
     }
 
     fn port_state(&self) -> PortState {
-        let is_ours = |name: &str| self.claims.iter().any(|claim| claim.name().to_string() == name);
+        let is_ours = |name: &str| self.names.has_block_named(name);
         match self.port.port_state() {
             PortState::Retry {
                 reason: RetryReason::Taken,

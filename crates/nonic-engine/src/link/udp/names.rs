@@ -76,6 +76,11 @@ impl Names {
         self.blocks.iter().any(|claim| claim.block() == block)
     }
 
+    /// Whether a block of ours has this name.
+    pub(super) fn has_block_named(&self, name: &str) -> bool {
+        self.blocks.iter().any(|claim| claim.name().to_string() == name)
+    }
+
     /// Our blocks, the one that others know us by first.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Block> {
         self.blocks.iter().map(BlockClaim::block)
