@@ -137,9 +137,9 @@ mod tests {
         // SAFETY: the buffer is alive, and no domain is looked at before it is found to be another.
         let region = unsafe { ibv_reg_buf_mr(null_mut(), &raw mut buffer, start, 4096, access) };
         assert!(region.is_null());
-        assert_eq!(errno::last(), libc::EINVAL);
+        assert_eq!(nonic_abi::errno::last(), libc::EINVAL);
         // SAFETY: the buffer is alive.
         assert_eq!(unsafe { ibv_export_buf_dmabuf_fd(&raw mut buffer) }, -1);
-        assert_eq!(errno::last(), libc::ENODATA);
+        assert_eq!(nonic_abi::errno::last(), libc::ENODATA);
     }
 }
