@@ -27,5 +27,7 @@ mod namespaces;
 mod nvme_target;
 mod port_sharing;
 mod run;
+mod run_environment;
 mod same_host;
+mod taken_port;
 mod unprivileged;
