@@ -64,6 +64,7 @@ impl Dist {
         let files = lib.join("libnonic_files.so");
         replace(&built.join("libnonic_files.so"), &files)?;
         for_builders(&lib)?;
+        std::fs::write(lib.join(SUPPRESSIONS), include_str!("../../packaging/nonic.supp"))?;
         // For `nonic doctor`: a library cannot be asked for its version.
         std::fs::write(lib.join("version"), concat!(env!("CARGO_PKG_VERSION"), "\n"))?;
         if !options.debug {
@@ -84,6 +85,9 @@ impl Dist {
         self.root.join("bin/nonic")
     }
 }
+
+/// What valgrind is told of the libraries; `nonic run` names it to valgrind.
+const SUPPRESSIONS: &str = "nonic.supp";
 
 /// The packages whose output needs no linking, or is linked by us.
 const STATIC: [&str; 2] = ["nonic-verbs", "nonic-rdmacm"];

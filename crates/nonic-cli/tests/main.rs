@@ -29,6 +29,8 @@ mod namespaces;
 mod nvme_target;
 mod port_sharing;
 mod run;
+mod run_environment;
 mod same_host;
 mod screens;
+mod taken_port;
 mod unprivileged;

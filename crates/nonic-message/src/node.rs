@@ -135,7 +135,7 @@ impl Node {
         Ok(Node::new(&Device::open(name)?, Options::default()))
     }
 
-    /// Opens the device from which the kernel would send to `peer`.
+    /// Opens the device from which the kernel would send to `peer`. The unspecified address (`0.0.0.0`) is nobody's, and refused.
     pub fn toward(peer: IpAddr) -> Result<Self, Error> {
         Ok(Node::new(&Device::toward(peer)?, Options::default()))
     }

@@ -85,12 +85,21 @@ impl Device {
     }
 
     /// Opens the device from which the kernel would send to `peer`.
+    ///
+    /// The unspecified address (`0.0.0.0`, `[::]`) is refused: it is nobody's. The kernel would name loopback, and who listens there, believing
+    /// to listen everywhere, is reached by programs of this host alone. A server that wants all devices opens each of [`Device::list`].
     #[doc(alias = "rdma_resolve_addr")]
     pub fn toward(peer: IpAddr) -> Result<Self, OpenError> {
-        let source = Self::address_toward(peer).map_err(|error| OpenError::Io {
+        let refuse = |error| OpenError::Io {
             name: format!("a device toward {peer}"),
             error,
-        })?;
+        };
+        if peer.is_unspecified() {
+            let problem = "that is no peer's address. Name a peer, or an address of this host with `Device::for_addr`; to listen on \
+                           all devices, open each of `Device::list` and listen on it";
+            return Err(refuse(io::Error::new(io::ErrorKind::InvalidInput, problem)));
+        }
+        let source = Self::address_toward(peer).map_err(refuse)?;
         Self::for_addr(source)
     }
 

@@ -30,6 +30,7 @@ mod requests;
 mod runtime;
 mod spans;
 mod streams;
+mod unspecified_address;
 mod verbs_names;
 mod waiting;
 mod windows;

@@ -15,8 +15,9 @@ mod program;
 
 use crate::exit::ExitWith;
 use anyhow::{Context, Result, bail, ensure};
-use environment::{defaults, preloadable, with_first};
+use environment::{asan_options, defaults, preloadable, with_first};
 use files::Files;
+use nonic_settings::Environment;
 use nonic_sysfs::{Config, Wires};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -30,7 +31,8 @@ use std::path::{Path, PathBuf};
 ///
 /// The program is told by LD_LIBRARY_PATH, LD_PRELOAD and NONIC_FILES. Unless they are set already,
 /// OMPI_MCA_opal_common_ucx_devices=any has Open MPI use UCX without being asked, NCCL_IBVERBS_LIB names our library to
-/// NCCL and RCCL, and MC_WORKERS_PER_CTX=1 keeps Mooncake's threads out of each other's way on four processors or fewer.
+/// NCCL and RCCL, VALGRIND_OPTS names nonic's suppressions, and MC_WORKERS_PER_CTX=1 keeps Mooncake's threads out of each other's way on four processors or fewer. To ASAN_OPTIONS
+/// is added verify_asan_link_order=0, for programs with AddressSanitizer.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "nonic run [OPTIONS] -- COMMAND...")]
 pub(crate) struct Arguments {
@@ -142,6 +144,8 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
             command.env(name, value);
         }
     }
+    let asan = std::env::var_os("ASAN_OPTIONS");
+    command.env("ASAN_OPTIONS", asan_options(asan.as_deref()));
     if let Some(log) = &arguments.log {
         command.env("NONIC_LOG", log);
     }
@@ -149,6 +153,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         let pcap = std::path::absolute(pcap).with_context(|| format!("cannot use {}", pcap.display()))?;
         command.env("NONIC_PCAP", pcap);
     }
+    check_files(arguments.pcap.as_deref())?;
     if let Some(faults) = &arguments.faults {
         command.env("NONIC_FAULTS", faults::setting(faults)?);
     }
@@ -164,6 +169,31 @@ fn not_run(program: &OsStr, error: &std::io::Error) -> ExitWith {
         },
         message: Some(format!("cannot run {}: {error}", program.to_string_lossy())),
     }
+}
+
+/// Says of the files that the program is to write if they cannot be written: its errors would not name them.
+fn check_files(pcap: Option<&Path>) -> Result<()> {
+    let environment = Environment::read()?;
+    let named = |setting| environment.file(setting).map(PathBuf::from);
+    // Becoming a program keeps the process id.
+    let process = std::process::id().to_string();
+    let pcap = match pcap {
+        Some(pcap) => Some(PathBuf::from(pcap.to_string_lossy().replace("%p", &process))),
+        None => named(&nonic_settings::PCAP),
+    };
+    let files = [
+        (pcap, "the capture cannot be written to"),
+        (
+            named(&nonic_settings::COUNTERS),
+            "the counters of NONIC_COUNTERS cannot be written to",
+        ),
+    ];
+    for (file, problem) in files {
+        if let Some(file) = file {
+            nonic_settings::check_writable(&file).with_context(|| format!("{problem} {}", file.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// The folder of the libraries that were installed together with this command.

@@ -45,6 +45,9 @@ pub struct Listener {
 
 impl Listener {
     /// Listens at one of the device's addresses, or at all of a family (`0.0.0.0`, `[::]`). Port 0 is any free one.
+    ///
+    /// All are those of this device: to be reached through others too, listen on each of [`Device::list`], as
+    /// `nonic_stream::RdmaListener` does.
     #[doc(alias("rdma_bind_addr", "rdma_listen"))]
     pub fn bind(device: &Device, address: SocketAddr) -> Result<Self, ListenError> {
         let listener = CmListener::open(device, PortSpace::Tcp, address)?;
