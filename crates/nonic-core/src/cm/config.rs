@@ -66,7 +66,7 @@ impl Default for CmConfig {
             early_pause: Duration::from_millis(250),
             unserved_grace: Duration::ZERO,
             unserved_pause: Duration::from_millis(10),
-            max_refused_retries: 10,
+            max_refused_retries: 7,
             refused_pause: Duration::from_millis(50),
             refused_memory: Duration::from_secs(5),
             packet_lifetime: 14,
