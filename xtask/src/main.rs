@@ -8,6 +8,7 @@ mod confined;
 mod conformance;
 mod debug_symbols;
 mod dist;
+mod growth;
 mod host;
 mod interop;
 mod lab;
@@ -44,6 +45,8 @@ enum Chore {
     Conformance(conformance::Options),
     /// Build what is installed: the command and the libraries programs run on.
     Dist(dist::Options),
+    /// Compare what one more connection, memory key, queue pair or listener costs beside few others and beside many.
+    Growth(growth::Options),
     /// Install it from this checkout: the command, the libraries, manual pages and completions.
     Install(package::InstallOptions),
     /// Run programs between nonic and Linux's own soft-RDMA driver.
@@ -81,6 +84,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench(options) => bench::run(&options),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Dist(options) => dist::run(&options),
+        Chore::Growth(options) => growth::run(&options),
         Chore::Install(options) => package::install(&options),
         Chore::Interop(options) => interop::run(&options),
         Chore::Lab(options) => lab::run(&options),
