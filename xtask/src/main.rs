@@ -9,6 +9,7 @@ mod conformance;
 mod debian;
 mod debug_symbols;
 mod dist;
+mod growth;
 mod host;
 mod interop;
 mod lab;
@@ -47,6 +48,8 @@ enum Chore {
     Conformance(conformance::Options),
     /// Build what is installed: the command and the libraries programs run on.
     Dist(dist::Options),
+    /// Compare what one more connection, memory key, queue pair or listener costs beside few others and beside many.
+    Growth(growth::Options),
     /// Install it from this checkout: the command, the libraries, manual pages and completions.
     Install(package::InstallOptions),
     /// Run programs between nonic and Linux's own soft-RDMA driver.
@@ -88,6 +91,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench(options) => bench::run(&options),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Dist(options) => dist::run(&options),
+        Chore::Growth(options) => growth::run(&options),
         Chore::Install(options) => package::install(&options),
         Chore::Interop(options) => interop::run(&options),
         Chore::Lab(options) => lab::run(&options),

@@ -87,11 +87,19 @@ impl<T, D: Descriptor> EventQueue<T, D> {
         Some(item)
     }
 
-    /// Takes out everything that fits, in order.
-    pub fn take_out(&self, fits: impl Fn(&T) -> bool) -> Vec<T> {
+    /// Takes out what fits, in order, and no more than `most`: whoever knows how many there are finds them without looking at
+    /// all that thousands of others have in the queue.
+    pub fn take_out(&self, most: usize, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut contents = self.lock();
-        let (taken, kept): (Vec<T>, Vec<T>) = contents.items.drain(..).partition(fits);
-        contents.items.extend(kept);
+        let mut taken = Vec::new();
+        let mut at = 0;
+        while taken.len() < most && at < contents.items.len() {
+            if fits(&contents.items[at]) {
+                taken.extend(contents.items.remove(at));
+            } else {
+                at += 1;
+            }
+        }
         if !taken.is_empty() {
             contents.settle();
         }
@@ -205,9 +213,9 @@ mod tests {
         assert!(is_readable(&queue));
         assert_eq!(queue.pop(|_| ()), Some(1));
         assert!(is_readable(&queue));
-        assert_eq!(queue.take_out(|item| *item == 3), [3]);
+        assert_eq!(queue.take_out(usize::MAX, |item| *item == 3), [3]);
         assert!(is_readable(&queue));
-        assert_eq!(queue.take_out(|item| *item == 2), [2]);
+        assert_eq!(queue.take_out(usize::MAX, |item| *item == 2), [2]);
         assert!(!is_readable(&queue));
         assert_eq!(queue.pop(|_| ()), None);
         queue.push(4);
@@ -259,6 +267,16 @@ mod tests {
         queue.attend();
         queue.unattend();
         assert!(!is_edge(&epoll));
+    }
+
+    #[test]
+    fn no_more_is_taken_out_than_was_asked_for_and_the_rest_stays_in_order() {
+        let queue = queue(false);
+        (1..=6).for_each(|item| queue.push(item));
+        assert_eq!(queue.take_out(0, |_| true), []);
+        assert_eq!(queue.take_out(2, |item| item % 2 == 0), [2, 4]);
+        assert_eq!(queue.take_out(9, |item| *item > 4), [5, 6]);
+        assert_eq!(queue.take_out(9, |_| true), [1, 3]);
     }
 
     #[test]

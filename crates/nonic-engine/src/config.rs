@@ -13,8 +13,9 @@ use std::time::Duration;
 
 /// For so long, a port where nobody listens may come to be listened on, on either transport. Servers that take one connection at a
 /// time listen anew for the next while clients come at once, and others agree to connect and then begin to listen; on a machine with
-/// too much to do that takes a while. Who asked for a port where there never is anybody waits no longer for the answer.
-pub(crate) const UNSERVED_GRACE: Duration = Duration::from_secs(1);
+/// too much to do that takes a while. Who asked for a port where there never is anybody waits no longer for the answer: less than a
+/// second in all, also where the server was killed and another process of its host answers.
+pub(crate) const UNSERVED_GRACE: Duration = Duration::from_millis(750);
 
 /// What was asked. `Config::default()` asks for nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]

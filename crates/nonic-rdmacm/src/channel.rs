@@ -55,9 +55,9 @@ impl<T> Channel<T> {
         self.queue.close();
     }
 
-    /// Takes out everything that fits.
-    pub(crate) fn purge(&self, fits: impl Fn(&T) -> bool) -> Vec<T> {
-        self.queue.take_out(fits)
+    /// Takes out what fits, of which there are no more than `most`.
+    pub(crate) fn purge(&self, most: usize, fits: impl Fn(&T) -> bool) -> Vec<T> {
+        self.queue.take_out(most, fits)
     }
 
     /// The next, if there is one; the key to wait with if not, unless the program made the descriptor non-blocking.

@@ -48,6 +48,7 @@ impl Event {
 /// Does what has to be done before the program knows of an event, and makes the event; `None` if it need not know.
 pub(crate) fn prepare(pending: Pending) -> Result<Option<*mut rdma_cm_event>, Errno> {
     let Pending { owner, asked, what } = pending;
+    owner.taken();
     let event = match what {
         What::Local { event, status } => Event::new(owner, event, status),
         What::Joined(group) => {

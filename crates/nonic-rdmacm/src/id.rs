@@ -26,6 +26,8 @@ pub(crate) struct Id {
     channel: Mutex<Arc<Channel<Pending>>>,
     /// The connection manager's name of the connection; 0 if there is none (any more).
     connection: AtomicU32,
+    /// Events of it that are on its channel: at least as many as there are, at any time.
+    queued: AtomicU32,
     /// Events the program has not acknowledged.
     unacknowledged: Mutex<u32>,
     acknowledged: Condvar,
@@ -159,6 +161,7 @@ impl Id {
             c: UnsafeCell::new(c),
             channel: Mutex::new(channel),
             connection: AtomicU32::new(0),
+            queued: AtomicU32::new(0),
             unacknowledged: Mutex::new(0),
             acknowledged: Condvar::new(),
             state: Mutex::new(State {
@@ -220,10 +223,22 @@ impl Id {
     /// Puts an event on its channel.
     pub(crate) fn push(&self, pending: Pending) {
         // Under the lock, so that it cannot move to another channel meanwhile.
-        self.channel
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(pending);
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queued.fetch_add(1, Ordering::Release);
+        channel.push(pending);
+    }
+
+    /// An event of it was taken from its channel.
+    pub(crate) fn taken(&self) {
+        self.queued.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Takes its events from a channel.
+    fn take_from(&self, channel: &Channel<Pending>) -> Vec<Pending> {
+        let most = self.queued.load(Ordering::Acquire) as usize;
+        let found = channel.purge(most, |pending| std::ptr::eq(&*pending.owner, self));
+        self.queued.fetch_sub(found.len() as u32, Ordering::Release);
+        found
     }
 
     /// Whether its device speaks iWARP.
@@ -374,7 +389,8 @@ impl Id {
     pub(crate) fn move_to(&self, to: Arc<Channel<Pending>>) {
         // Under the lock, so that no event comes to the old one meanwhile.
         let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        for pending in current.purge(|pending| std::ptr::eq(&*pending.owner, self)) {
+        for pending in self.take_from(&current) {
+            self.queued.fetch_add(1, Ordering::Release);
             to.push(pending);
         }
         // SAFETY: the program uses the field only to wait, and not while it changes it.
@@ -396,9 +412,7 @@ impl Id {
         if let Some(device) = device {
             device.abandon(self);
         }
-        let left = self
-            .channel()
-            .purge(|pending| std::ptr::eq(&*pending.owner, self));
+        let left = self.take_from(&self.channel());
         for asked in left.into_iter().filter_map(|pending| pending.asked) {
             // The program never got it, so nobody else destroys it.
             asked.silence();

@@ -161,7 +161,7 @@ unsafe fn destroy(c_cq: *mut ibv_cq) -> Result<(), Errno> {
         let channel = unsafe { object::<CompChannel>(channel) }?;
         channel
             .queue
-            .take_out(|event| event.load(Ordering::Relaxed) == c_cq);
+            .take_out(usize::MAX, |event| event.load(Ordering::Relaxed) == c_cq);
         channel.users.leave();
     }
     cq.completion_acks.wait();

@@ -220,6 +220,22 @@ fn sixty_three_dead_ones_do_not_slow_down_the_living() {
     the_living_keep_their_rate(&[(Peer::Dead, Work::Writes(4, 100)); 63], 1);
 }
 
+/// Not only all of them together: none pays for the dead one.
+#[test]
+fn beside_one_dead_one_each_of_sixty_three_keeps_its_fair_rate() {
+    let dead = [(Peer::Dead, Work::Writes(4, 100))];
+    the_living_keep_their_rate(&dead, 63);
+    let fair = delivered(&[], 63) / 63;
+    let mut crowd = Crowd::new(&[&dead[..], &[BUSY; 63][..]].concat());
+    crowd.run(LONG);
+    let living = crowd.clients.iter().filter(|client| client.peer == Peer::Alive);
+    let least = living.map(|client| client.done).min().expect("63 of them");
+    assert!(
+        10 * least >= 8 * fair,
+        "{least} of {fair} packets for the one that got least"
+    );
+}
+
 #[test]
 fn dead_ones_that_read_do_not_slow_down_the_living() {
     the_living_keep_their_rate(&[(Peer::Dead, Work::Reads(4, 100)); 16], 1);

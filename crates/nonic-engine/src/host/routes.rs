@@ -167,3 +167,59 @@ impl Routes {
         route
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{BlockClaim, Heard, InboxBuffer, InboxName};
+    use std::net::IpAddr;
+
+    fn at(ms: u64) -> Time {
+        Time::from_ns(ms * 1_000_000)
+    }
+
+    /// Has the owner of a block say where it is, if it was asked.
+    fn answer(routes: &mut Routes, now: Time, owner: &mut BlockClaim, outbox: &mut Outbox) {
+        let mut buffer = InboxBuffer::new();
+        let asked = owner.inbox_mut().recv(&mut buffer).expect("it is open");
+        assert_eq!(asked, Some(Message::WhereAreYou));
+        owner.inbox().reply(&Message::IAm { udp_port: 7 });
+        let Some(Heard::IAm { who, udp_port }) = outbox.poll() else {
+            panic!("it answered");
+        };
+        let InboxName::Block(who) = who else {
+            panic!("a block was asked");
+        };
+        routes.answered(now, who, udp_port);
+    }
+
+    #[test]
+    fn who_has_just_told_is_not_asked_again_unless_it_has_ended() {
+        let address = LocalAddress::from(IpAddr::from([127, 71, 3, 1]));
+        let mut owner = BlockClaim::claim(address).expect("plenty");
+        let qpn = u32::from(owner.block().number()) << 12 | 5;
+        let (mut routes, mut outbox) = (Routes::new(true), Outbox::new().expect("descriptors"));
+        assert!(
+            routes.refresh(at(0), address, qpn, &mut outbox),
+            "nothing is known"
+        );
+        assert!(
+            routes.refresh(at(1), address, qpn, &mut outbox),
+            "it has not answered"
+        );
+        answer(&mut routes, at(2), &mut owner, &mut outbox);
+        answer(&mut routes, at(2), &mut owner, &mut outbox);
+        assert!(!routes.refresh(at(101), address, qpn, &mut outbox));
+        assert_eq!(routes.port(at(101), address, qpn, &mut outbox), 7);
+        assert!(routes.refresh(at(102), address, qpn, &mut outbox), "a while ago");
+        answer(&mut routes, at(102), &mut owner, &mut outbox);
+        let name = owner.name();
+        drop(owner);
+        routes.forget(name);
+        assert!(
+            !routes.refresh(at(103), address, qpn, &mut outbox),
+            "nobody is there"
+        );
+        assert_eq!(routes.port(at(103), address, qpn, &mut outbox), ROCE_PORT);
+    }
+}

@@ -121,9 +121,9 @@ fn a_port_that_comes_to_be_listened_on_within_a_second_is_reached() {
 }
 
 #[test]
-fn where_nobody_ever_listens_the_program_is_told_after_a_second() {
+fn where_nobody_ever_listens_the_program_is_told_within_a_second() {
     let told = Client::asking(&Port::taken(), None).told_after();
-    assert_eq!(UNSERVED_GRACE, Duration::from_secs(1));
+    assert!(UNSERVED_GRACE < Duration::from_secs(1));
     assert!(
         (UNSERVED_GRACE..UNSERVED_GRACE + Duration::from_millis(50)).contains(&told),
         "{told:?}"

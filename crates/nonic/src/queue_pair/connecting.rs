@@ -53,7 +53,7 @@ pub struct ConnectOptions {
     ))]
     pub fetches: u8,
     /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
-    /// again every four seconds. Where nobody listens, it is asked again for a second, since its program may be about to start; then it is
+    /// again every four seconds. Where nobody listens, it is asked again for 750 ms, since its program may be about to start; then it is
     /// given up.
     pub patience: Duration,
     /// How often the peer is asked whether it is still there, once connected by address and port; never, if not given. One that does

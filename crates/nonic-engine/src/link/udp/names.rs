@@ -166,3 +166,84 @@ impl Names {
         let _ = epoll::delete(&self.watch, inbox);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{InboxBuffer, InboxName, Message, Outbox, ServiceName};
+    use crate::netdev::LocalAddress;
+    use std::net::IpAddr;
+
+    /// Names with two blocks and so many services, at an address of their own.
+    fn names(last: u8, services: u64) -> Names {
+        let address = LocalAddress::from(IpAddr::from([127, 71, 4, last]));
+        let mut names = Names::new().expect("descriptors");
+        for _ in 0..2 {
+            let claim = BlockClaim::claim(address).expect("plenty");
+            names.add_block(claim).expect("it can be watched");
+        }
+        for service_id in 0..services {
+            let name = ServiceName { address, service_id };
+            let claim = ServiceClaim::claim(name).expect("it is free");
+            let listener = ListenerId(service_id);
+            names.add_service(listener, claim).expect("it can be watched");
+        }
+        names
+    }
+
+    /// Which inboxes are looked into, and who asked there.
+    fn look(names: &mut Names) -> Vec<Option<Block>> {
+        let (mut looked, mut buffer) = (Vec::new(), InboxBuffer::new());
+        names.read(|block, inbox| {
+            while let Some(message) = inbox.recv(&mut buffer).expect("it is open") {
+                assert_eq!(message, Message::WhereAreYou);
+            }
+            looked.push(block);
+        });
+        looked
+    }
+
+    fn ask(outbox: &mut Outbox, whom: impl Into<InboxName>) {
+        let delivery = outbox.post(whom, &Message::WhereAreYou);
+        assert_eq!(delivery.expect("a line"), crate::host::Delivery::Sent);
+    }
+
+    #[test]
+    fn only_inboxes_that_have_something_are_looked_into() {
+        let mut names = names(1, 100);
+        let mut outbox = Outbox::new().expect("descriptors");
+        assert!(look(&mut names).is_empty(), "nobody wrote");
+        let block = names.blocks[1].name();
+        ask(&mut outbox, block);
+        assert_eq!(look(&mut names), [Some(block.block)]);
+        ask(&mut outbox, names.services[&ListenerId(57)].name());
+        assert_eq!(look(&mut names), [None]);
+        assert!(look(&mut names).is_empty(), "all was read");
+    }
+
+    #[test]
+    fn all_have_their_turn() {
+        let mut names = names(2, 50);
+        let mut outbox = Outbox::new().expect("descriptors");
+        for claim in names.services.values() {
+            ask(&mut outbox, claim.name());
+        }
+        let looks: Vec<usize> =
+            std::iter::from_fn(|| Some(look(&mut names).len()).filter(|n| *n > 0)).collect();
+        assert_eq!(looks.iter().sum::<usize>(), 50, "{looks:?}");
+    }
+
+    #[test]
+    fn what_was_given_back_is_neither_found_nor_looked_into() {
+        let mut names = names(3, 2);
+        let mut outbox = Outbox::new().expect("descriptors");
+        let (block, service) = (names.blocks[1].name(), names.services[&ListenerId(1)].name());
+        ask(&mut outbox, block);
+        ask(&mut outbox, service);
+        names.remove_block(block.block);
+        names.remove_service(ListenerId(1));
+        assert!(!names.has_block(block.block) && !names.has_service(1) && names.has_service(0));
+        assert!(look(&mut names).is_empty());
+        assert_eq!(names.services().collect::<Vec<_>>(), [0]);
+    }
+}

@@ -1,0 +1,161 @@
+//! What one more costs beside few others and beside many: connections, memory keys, queue pairs, listeners.
+//!
+//! Nothing else notices a sum over all of them that is made for each new one: it works, and tests have few. The judge is processor
+//! time, not time: both sides of a connection, the library's threads among them, so that a machine that is busy otherwise does not
+//! change it much. Few and many take turns, and the best of several rounds counts.
+//!
+//! It uses what was built before (`cargo xtask dist`). The C libraries are measured by `growth.c`, the Rust API by `nonic perf
+//! --connections`.
+
+use crate::dist::{self, Dist, target_directory};
+use crate::tools::process::Process;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SOURCE: &str = include_str!("growth.c");
+
+/// Many are made at no less than this part of the rate of few.
+const LEAST_RATIO: f64 = 0.8;
+/// What one may cost more beside many all the same: what belongs to them does not fit the processor's caches. Something that is done
+/// for each of 20,000 takes several times as long.
+const CACHES_NS: f64 = 1_000.0;
+
+/// How often.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Rounds of which the best counts
+    #[arg(long, default_value_t = 4)]
+    rounds: u32,
+}
+
+/// How many of something there are, few and many.
+type Counts = [u32; 2];
+
+const FEW_AND_MANY: Counts = [2_000, 20_000];
+/// Each listener has descriptors of its own, of which a process may have 20,000 or so.
+const LISTENERS: Counts = [500, 5_000];
+
+/// Nanoseconds of processor time for each, beside few and beside many.
+type Cost = [f64; 2];
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let dist = Dist::built(&dist::Options::default())?;
+    ensure!(
+        dist.nonic().exists(),
+        "nothing is built; run `cargo xtask dist` first"
+    );
+    let program = compile()?;
+    let rounds = options.rounds.max(1);
+    println!(
+        "processor time for one, the best of {rounds} rounds; the rate beside many is at least {LEAST_RATIO} of that beside few, \
+         but for {} us",
+        CACHES_NS / 1e3
+    );
+    println!(
+        "{:34} {:>7} {:>7} {:>9} {:>9} {:>6}",
+        "", "few", "many", "few us", "many us", "ratio"
+    );
+    let mut failed = Vec::new();
+    let cost = in_rust(&dist, rounds)?;
+    judge("connect (Rust)", FEW_AND_MANY, cost, &mut failed);
+    for (subject, verbs, counts) in [
+        (
+            "connections",
+            ["rdma_connect, rdma_accept", "rdma_disconnect, rdma_destroy_id"],
+            FEW_AND_MANY,
+        ),
+        ("memory-keys", ["ibv_reg_mr", "ibv_dereg_mr"], FEW_AND_MANY),
+        ("queue-pairs", ["ibv_create_qp", "ibv_destroy_qp"], FEW_AND_MANY),
+        (
+            "listeners",
+            ["rdma_listen", "rdma_destroy_id (a listener's)"],
+            LISTENERS,
+        ),
+    ] {
+        let costs = in_c(&dist, &program, subject, counts, rounds)?;
+        for (verb, cost) in verbs.into_iter().zip(costs) {
+            judge(verb, counts, cost, &mut failed);
+        }
+    }
+    ensure!(
+        failed.is_empty(),
+        "cost more the more there are: {}",
+        failed.join("; ")
+    );
+    Ok(())
+}
+
+/// Prints a row of the table, and remembers what grows.
+fn judge(what: &str, [few, many]: Counts, [beside_few, beside_many]: Cost, failed: &mut Vec<String>) {
+    let ratio = beside_few / beside_many;
+    println!(
+        "{what:34} {few:>7} {many:>7} {:>9.1} {:>9.1} {ratio:>6.2}",
+        beside_few / 1e3,
+        beside_many / 1e3
+    );
+    if beside_many > beside_few / LEAST_RATIO + CACHES_NS {
+        failed.push(format!("{what}, {ratio:.2}"));
+    }
+}
+
+/// Connections by the Rust API, between two processes.
+fn in_rust(dist: &Dist, rounds: u32) -> Result<Cost> {
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..rounds {
+        for (best, count) in best.iter_mut().zip(FEW_AND_MANY) {
+            let mut command = Command::new(dist.nonic());
+            command.args([
+                "perf",
+                "--loopback",
+                "--json",
+                "--connections",
+                &count.to_string(),
+            ]);
+            let printed = Process::start(&mut command)?.finish()?;
+            let found: serde_json::Value = serde_json::from_str(&printed).context("nonic perf")?;
+            let sides = ["client", "server"].map(|side| found[side]["connect_cpu_seconds"].as_f64());
+            let [Some(client), Some(server)] = sides else {
+                anyhow::bail!("nonic perf does not tell its processor time: {printed}");
+            };
+            *best = best.min((client + server) * 1e9 / f64::from(count));
+        }
+    }
+    Ok(best)
+}
+
+/// What the C libraries take to make one, and to take it away again.
+fn in_c(dist: &Dist, program: &Path, subject: &str, counts: Counts, rounds: u32) -> Result<[Cost; 2]> {
+    let mut command = Command::new(dist.nonic());
+    command.env("NONIC_LOOPBACK", "only");
+    command.args(["run", "--"]).arg(program).arg(subject);
+    command.args([counts[0], counts[1], rounds].map(|number| number.to_string()));
+    let printed = Process::start(&mut command)?
+        .finish()
+        .context(subject.to_owned())?;
+    let numbers: Vec<f64> = printed
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [made_few, made_many, gone_few, gone_many] = numbers[..] else {
+        anyhow::bail!("{subject}: {printed}");
+    };
+    Ok([[made_few, made_many], [gone_few, gone_many]])
+}
+
+fn compile() -> Result<PathBuf> {
+    let folder = target_directory()?.join("growth");
+    std::fs::create_dir_all(&folder)?;
+    let (source, program) = (folder.join("growth.c"), folder.join("growth"));
+    std::fs::write(&source, SOURCE)?;
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-o"]).args([&program, &source]);
+    let output = command
+        .args(["-lrdmacm", "-libverbs"])
+        .output()
+        .context("cannot start the C compiler")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "growth.c does not compile: {complaint}");
+    Ok(program)
+}
