@@ -207,7 +207,7 @@ impl Table {
             .collect();
         let row = |(of, command, record): (&Answer, &str, &Record)| {
             let fields = columns.iter().map(|(_, name, _)| cell(record, name));
-            [of.pid.to_string(), command.to_owned()]
+            [of.pid.to_string(), output::cell(command)]
                 .into_iter()
                 .chain(fields)
                 .collect()
@@ -313,6 +313,7 @@ mod tests {
             uid: 0,
             nonce: 0,
             records: records.collect(),
+            cut: false,
         };
         Gathered {
             answers: vec![answer],
