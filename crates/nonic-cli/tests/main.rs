@@ -4,6 +4,10 @@
 
 #[path = "support/attacks.rs"]
 mod attacks;
+#[path = "support/lingering.rs"]
+mod lingering;
+#[path = "support/passing.rs"]
+mod passing;
 #[path = "support/confinement.rs"]
 mod confinement;
 #[path = "support/lane_attacks.rs"]

@@ -279,9 +279,10 @@ pub(crate) fn cell(record: &Record, name: &str) -> String {
         }
         value => value.to_string(),
     });
-    value
-        .filter(|text| !text.is_empty())
-        .unwrap_or_else(|| "-".to_owned())
+    match value.filter(|text| !text.is_empty()) {
+        Some(text) => output::cell(&text),
+        None => "-".to_owned(),
+    }
 }
 
 fn document(what: What, gathered: &Gathered) -> Value {
