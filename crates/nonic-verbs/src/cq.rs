@@ -5,6 +5,7 @@ use crate::context::{Context, Shared, context};
 use crate::extended::Current;
 use crate::limits::MAX_CQE;
 use crate::object::{Acks, Object, Users, argument, next_handle, object, reclaim, zeroed};
+use crate::objects::reserve;
 use crate::pd::{Buffer, Pd};
 use libc::{c_int, c_void};
 use nonic_abi::errno::{self, Errno};
@@ -67,6 +68,7 @@ pub(crate) unsafe fn create(context: &Context, request: &CqRequest) -> Result<Bo
             Buffer::new(domain, request.entries as usize * 64, RESOURCE_CQ)?
         }
     };
+    reserve(&mut context.shared.objects().cqs)?;
     let listener = match request.channel.is_null() {
         true => None,
         false => {

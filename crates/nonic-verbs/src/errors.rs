@@ -19,7 +19,7 @@ pub(crate) fn of_create(error: CreateError) -> Errno {
     log::refused_call(&Explanation::of_create(error));
     match error {
         CreateError::Unsupported => libc::EOPNOTSUPP,
-        CreateError::NoQpn => libc::ENOMEM,
+        CreateError::NoQpn | CreateError::NoMemory => libc::ENOMEM,
         _ => libc::EINVAL,
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::context::{Shared, context};
 use crate::object::{Object, Users, argument, next_handle, object, reclaim};
+use crate::objects::reserve;
 use libc::{c_int, c_void};
 use nonic_abi::errno::{self, Errno};
 use nonic_abi::verbs::*;
@@ -117,11 +118,12 @@ impl Drop for Buffer {
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(c_context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the program passes an open context.
     let context = unsafe { context(c_context) };
-    errno::pointer(context.map(|context| {
+    errno::pointer(context.and_then(|context| {
+        reserve(&mut context.shared.objects().pds)?;
         let id = context.device().alloc_pd();
         let handle = next_handle();
         context.shared.objects().pds.insert(handle, id);
-        Pd::new(&context.shared, c_context, id, handle).leak()
+        Ok(Pd::new(&context.shared, c_context, id, handle).leak())
     }))
 }
 

@@ -5,6 +5,7 @@ use crate::cq::Cq;
 use crate::errors;
 use crate::limits::MAX_SRQ_WR;
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
+use crate::objects::reserve;
 use crate::pd::Pd;
 use crate::xrc::Xrcd;
 use libc::{c_int, c_void};
@@ -62,6 +63,7 @@ unsafe fn create(
     if attr.max_wr == 0 || attr.max_wr > MAX_SRQ_WR || attr.max_sge > max_sge {
         return Err(libc::EINVAL);
     }
+    reserve(&mut pd.shared.objects().srqs)?;
     attr.max_sge = attr.max_sge.max(1);
     let (depth, width) = (attr.max_wr as usize, attr.max_sge as usize);
     let (queue, xrc) = match xrc {
