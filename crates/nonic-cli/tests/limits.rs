@@ -1,9 +1,7 @@
 //! What a process may have is little: everything works that does not need more, and nothing ends the process.
 
-mod support;
-
+use crate::support::{Place, is_root, missing};
 use std::process::{Command, Stdio};
-use support::{Place, is_root, missing};
 
 /// Runs a transfer on one host behind a line of shell.
 fn transfer_after(shell: &str) -> std::process::Output {

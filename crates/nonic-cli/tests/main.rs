@@ -27,6 +27,7 @@ mod hostile_users;
 mod idle;
 mod inspect;
 mod killed_peer;
+mod limits;
 mod loopback;
 mod mapped_memory;
 mod namespaces;

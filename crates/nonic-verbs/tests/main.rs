@@ -11,6 +11,7 @@ mod closing;
 mod explained;
 mod forks;
 mod loading;
+mod memory_limit;
 mod misuse;
 mod on_demand;
 mod symbols;

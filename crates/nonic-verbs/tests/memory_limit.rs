@@ -1,8 +1,6 @@
 //! A program that may have no more memory is refused objects, and lives; see `c/memory_limit.c`.
 
-mod support;
-
-use support::{HEADER, Library, missing, succeeded};
+use crate::support::{HEADER, Library, missing, succeeded};
 
 /// Fails without `nonic_core::room`: the process is ended where the first allocation fails.
 #[test]
