@@ -3,12 +3,12 @@
 //!
 //! Every test was seen to fail with the defence taken out that it is about; which one is said at each.
 
-use crate::{attacks, passing};
 use crate::support::matrix::{bandwidth, number};
 use crate::support::namespace::{Cable, Namespace};
 use crate::support::{
     Client, DEADLINE, Place, Process, Server, has_program, missing, readable_copy, readable_copy_of, run,
 };
+use crate::{attacks, passing};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Stdio};

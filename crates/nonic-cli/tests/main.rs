@@ -4,16 +4,16 @@
 
 #[path = "support/attacks.rs"]
 mod attacks;
-#[path = "support/lingering.rs"]
-mod lingering;
-#[path = "support/passing.rs"]
-mod passing;
 #[path = "support/confinement.rs"]
 mod confinement;
 #[path = "support/lane_attacks.rs"]
 mod lane_attacks;
+#[path = "support/lingering.rs"]
+mod lingering;
 #[path = "support/party.rs"]
 mod party;
+#[path = "support/passing.rs"]
+mod passing;
 mod support;
 #[path = "support/tshark.rs"]
 mod tshark;
