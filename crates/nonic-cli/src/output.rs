@@ -47,6 +47,15 @@ pub(crate) fn table<T: fmt::Display>(header: impl IntoIterator<Item = T>) -> Tab
     table
 }
 
+/// A text for a table. A long one is cut: every row is as wide as the widest, and the text may be of anybody.
+pub(crate) fn cell(text: &str) -> String {
+    const WIDEST: usize = 128;
+    match text.char_indices().nth(WIDEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Prints a table without the blanks that pad its last column.
 pub(crate) fn print_table(table: &Table) -> Result<()> {
     table.to_string().lines().try_for_each(|row| line(row.trim_end()))

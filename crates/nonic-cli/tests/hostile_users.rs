@@ -3,12 +3,12 @@
 //!
 //! Every test was seen to fail with the defence taken out that it is about; which one is said at each.
 
-use crate::attacks;
 use crate::support::matrix::{bandwidth, number};
 use crate::support::namespace::{Cable, Namespace};
 use crate::support::{
-    Client, DEADLINE, Place, Process, Server, has_program, missing, readable_copy, readable_copy_of,
+    Client, DEADLINE, Place, Process, Server, has_program, missing, readable_copy, readable_copy_of, run,
 };
+use crate::{attacks, passing};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Stdio};
@@ -20,6 +20,8 @@ const ATTACK: &str = "NONIC_TEST_ATTACK";
 const NOBODY: u32 = 65534;
 /// How long a transfer goes on before something happens to it, and how long at least after.
 const UNDISTURBED: Duration = Duration::from_millis(400);
+/// Less than it takes to close what an attacker passes, and more than a busy machine needs for anything else.
+const SOON: Duration = Duration::from_secs(30);
 /// Clock ticks in a second.
 const TICKS: u64 = 100;
 
@@ -31,7 +33,10 @@ fn attacker() {
     };
     let mut words = attack.split(';').map(str::to_owned);
     let name = words.next().expect("a name");
-    attacks::run(&name, &words.collect::<Vec<String>>());
+    let arguments: Vec<String> = words.collect();
+    if !passing::run(&name, &arguments) {
+        attacks::run(&name, &arguments);
+    }
 }
 
 /// The user nobody, with an attack under way.
@@ -305,6 +310,192 @@ fn a_lying_owner_of_a_block_harms_nobody_else() {
         println!("{used} ticks");
         assert!(used <= TICKS / 5, "{used} ticks in two seconds of lies");
     }
+}
+
+/// Fails if an inbox reads what another user attached descriptors to, or closes a line that holds some (`os/peer_socket.rs` of the
+/// engine): the thread that does it waits for a minute, and with it all connections of the process.
+#[test]
+fn descriptors_that_take_long_to_close_stop_nobody() {
+    if missing(unavailable()) {
+        return;
+    }
+    let namespace = Namespace::new();
+    let place = root_in(&namespace);
+    let server = Server::start(&place, "perf", "127.0.0.1:0", &[]);
+    let mut client = transfer(&place, &server.address, "3s");
+    assert_eq!(server.next_event()["event"], "client");
+    std::thread::sleep(UNDISTURBED);
+    let attacker = Attacker::start(&namespace, &["pass descriptors", "127.0.0.1"]);
+    let passed = attacker.says();
+    assert!(
+        passed.starts_with("passed ") && !passed.starts_with("passed 0"),
+        "{passed}"
+    );
+    assert!(client.process.is_running(), "it was in the middle");
+    went_well(client);
+    bandwidth(&place, &server.address, "rc", "write", "999");
+    bandwidth(&place, &server.address, "ud", "send", "999");
+}
+
+/// Fails like the one before, where answers are read.
+#[test]
+fn descriptors_in_the_answers_of_a_liar_stop_nobody() {
+    if missing(unavailable()) {
+        return;
+    }
+    let namespace = Namespace::new();
+    let place = root_in(&namespace);
+    let asked = Server::start(&place, "perf", "127.0.0.1:0", &[]);
+    let mut attacker = Attacker::start(&namespace, &["lie", &asked.address, "9", "attach"]);
+    assert_eq!(attacker.says(), "lies");
+    let deadline = Instant::now() + DEADLINE;
+    // More than one, for the attacker may be slower than who asks.
+    while !matches!(attacker.told("count").split_once(' '), Some((count, _)) if count.parse::<u32>().unwrap_or(0) > 4)
+    {
+        assert!(Instant::now() < deadline, "it is not asked");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bandwidth(&place, &asked.address, "rc", "write", "999");
+    bandwidth(&place, &asked.address, "ud", "send", "999");
+}
+
+/// Fails if the thread that answers closes what another user wrote: nobody is answered for a minute, and whoever closes the
+/// last device waits for it.
+#[test]
+fn descriptors_sent_to_who_tells_what_is_in_a_process_keep_nobody_waiting() {
+    if missing(unavailable()) {
+        return;
+    }
+    let namespace = Namespace::new();
+    let place = root_in(&namespace);
+    let mut server = Server::start(&place, "perf", "127.0.0.1:0", &["--once"]);
+    let pid = server.process.pid();
+    let attacker = Attacker::start(&namespace, &["pass to inspection", &pid.to_string()]);
+    let passed = attacker.says();
+    assert_ne!(passed, "passed 0");
+    let listed = run(&place, &["ps", "--json"]).json();
+    assert_eq!(listed["devices"][0]["pid"], pid, "{listed}");
+    bandwidth(&place, &server.address, "rc", "write", "999");
+    assert!(server.process.wait(Instant::now() + SOON), "it ends");
+}
+
+/// Names of processes that are none: what root sees when it looks at everybody's.
+struct Fakes {
+    namespace: Namespace,
+    attacker: Attacker,
+}
+
+impl Fakes {
+    fn start(kind: &str, count: usize) -> Self {
+        let namespace = Namespace::new();
+        let attacker = Attacker::start(&namespace, &["fake processes", kind, &count.to_string()]);
+        assert_eq!(attacker.says(), format!("fakes {count}"));
+        Fakes { namespace, attacker }
+    }
+
+    fn place(&self) -> Place {
+        root_in(&self.namespace)
+    }
+
+    /// Whether they were in earnest.
+    fn were_asked(&mut self) {
+        assert!(
+            !self.attacker.told("count").starts_with("0 "),
+            "nobody asked them"
+        );
+    }
+}
+
+/// Fails without `printable` where records are read.
+#[test]
+fn what_other_users_say_is_shown_and_not_obeyed() {
+    if missing(unavailable()) {
+        return;
+    }
+    let mut fakes = Fakes::start("inject", 1);
+    for arguments in [
+        &["ps"][..],
+        &["ps", "--json"],
+        &["show", "qp"],
+        &["show", "qp", "--json"],
+        &["show", "device"],
+        &["show", "cq"],
+        &["metrics"],
+    ] {
+        let outcome = run(&fakes.place(), arguments);
+        for text in [&outcome.stdout, &outcome.stderr] {
+            let obeyed = text.chars().find(|letter| letter.is_control() && *letter != '\n');
+            assert_eq!(obeyed, None, "{arguments:?}: {text:?}");
+            let begins_a_line = text.lines().any(|line| line.starts_with("nonic_evil"));
+            assert!(!begins_a_line, "{arguments:?}: {text:?}");
+        }
+        assert!(
+            format!("{}{}", outcome.stdout, outcome.stderr).contains("owned"),
+            "{arguments:?}"
+        );
+    }
+    fakes.were_asked();
+}
+
+/// Fails if what is read is bounded in bytes and not in memory: it takes fifty times as much, and rows as wide as the widest.
+#[test]
+fn what_other_users_say_without_end_takes_little_memory() {
+    if missing(unavailable()) {
+        return;
+    }
+    let mut fakes = Fakes::start("talk", 4);
+    let place = fakes.place();
+    let nonic = place.command(&["show", "qp"]);
+    let words = std::iter::once(nonic.get_program()).chain(nonic.get_args());
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", "ulimit -v 1000000 && exec \"$@\"", "sh"])
+        .args(words)
+        .stdin(Stdio::null());
+    let outcome = limited.output().expect("a shell");
+    let complaints = String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success(), "{} {complaints}", outcome.status);
+    assert_eq!(
+        complaints.matches("says more than is read").count(),
+        4,
+        "{complaints}"
+    );
+    fakes.were_asked();
+}
+
+/// Fails if they are asked some at a time, each for a second.
+#[test]
+fn hundreds_of_silent_names_keep_nobody_waiting() {
+    if missing(unavailable()) {
+        return;
+    }
+    let mut fakes = Fakes::start("silent", 300);
+    let place = fakes.place();
+    let server = Server::start(&place, "ping", "127.0.0.1:0", &[]);
+    let began = Instant::now();
+    let listed = run(&place, &["ps", "--json"]).json();
+    let took = began.elapsed();
+    assert_eq!(listed["devices"][0]["pid"], server.process.pid(), "{listed}");
+    assert_eq!(
+        listed["silent"].as_array().map(Vec::len),
+        Some(1),
+        "one process: {listed}"
+    );
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    fakes.were_asked();
+}
+
+/// Fails if root's `nonic ps` reads what descriptors are attached to.
+#[test]
+fn descriptors_in_what_other_users_say_keep_nobody_waiting() {
+    if missing(unavailable()) {
+        return;
+    }
+    let mut fakes = Fakes::start("pass", 4);
+    let began = Instant::now();
+    assert!(run(&fakes.place(), &["ps"]).success);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    fakes.were_asked();
 }
 
 /// Fails if a request in the name of a connected queue pair ends its connection (nonic-core, `cm/stale.rs`).

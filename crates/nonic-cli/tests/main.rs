@@ -8,8 +8,12 @@ mod attacks;
 mod confinement;
 #[path = "support/lane_attacks.rs"]
 mod lane_attacks;
+#[path = "support/lingering.rs"]
+mod lingering;
 #[path = "support/party.rs"]
 mod party;
+#[path = "support/passing.rs"]
+mod passing;
 mod support;
 #[path = "support/tshark.rs"]
 mod tshark;
@@ -23,6 +27,7 @@ mod hostile_users;
 mod idle;
 mod inspect;
 mod killed_peer;
+mod limits;
 mod loopback;
 mod mapped_memory;
 mod namespaces;

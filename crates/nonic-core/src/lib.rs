@@ -36,6 +36,7 @@ mod queue_pair;
 pub mod record;
 mod resources;
 mod roce;
+pub mod room;
 mod sync;
 mod time;
 mod timer;

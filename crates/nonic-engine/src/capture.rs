@@ -20,6 +20,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
@@ -161,6 +162,8 @@ fn create_alone(name: &Path) -> io::Result<File> {
     let file = File::options()
         .write(true)
         .create(true)
+        // It has what the programs send; who may read that, its owner decides.
+        .mode(0o600)
         .truncate(false)
         .open(name)?;
     // Some file systems have no locks.
@@ -256,6 +259,16 @@ mod tests {
         use Direction::{Inbound, Outbound};
         assert_eq!(ways(false), [Some(Outbound), Some(Inbound)]);
         assert_eq!(ways(true), [Some(Outbound), Some(Inbound), Some(Inbound)]);
+    }
+
+    #[test]
+    fn only_its_owner_reads_a_new_file() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("new.pcapng");
+        let capture = Capture::create(&path, "roce_lo", false).expect("it can be written");
+        assert_eq!(path.metadata().expect("it is there").mode() & 0o777, 0o600);
+        drop(capture);
     }
 
     /// As another process would: it knows nothing of the files that this one has open.

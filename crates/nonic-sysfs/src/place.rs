@@ -2,7 +2,8 @@
 //!
 //! Folders are named after their content and never changed: a program that runs keeps what it was started with, and any
 //! number of programs can be started at once. Each is written beside its place and renamed there when it is complete.
-//! Whatever lies at our place and belongs to somebody else is not used.
+//! Whatever lies at our place and belongs to somebody else is not used: where all places are taken, one with a name that nobody
+//! can know beforehand is made, and found again by its owner.
 //!
 //! Others may read it: a service started by root that becomes another user must still see it, and it says nothing that is
 //! not in `/sys/class/net` as well. Only the user who made it can write there.
@@ -12,7 +13,7 @@ use nonic_engine::{Config, Device};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -49,7 +50,9 @@ impl std::error::Error for PlaceError {
 pub fn place(config: &Config) -> Result<PathBuf, PlaceError> {
     let tree = tree(config)?;
     let mut refused = None;
-    for base in bases() {
+    let parents = temporary();
+    let fresh = parents.iter().filter_map(|parent| unforeseen(parent).ok());
+    for base in bases(&parents).into_iter().chain(fresh) {
         match place_below(&base, &tree) {
             Ok(path) => return Ok(path),
             Err(error) => refused = refused.or(Some(error)),
@@ -90,15 +93,41 @@ fn failed(what: impl Into<String>, error: io::Error) -> PlaceError {
 }
 
 /// Where a user may put files that need not stay, best first.
-fn bases() -> Vec<PathBuf> {
+fn bases(temporary: &[PathBuf]) -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let own = own.filter(|path| path.is_absolute());
-    let user = rustix::process::geteuid().as_raw();
-    let temporary = [std::env::temp_dir(), "/tmp".into(), "/dev/shm".into()];
     own.map(|path| path.join("nonic"))
         .into_iter()
-        .chain(temporary.map(|path| path.join(format!("nonic-{user}"))))
+        .chain(temporary.iter().map(|path| path.join(name())))
         .collect()
+}
+
+/// Where anybody may put such files.
+fn temporary() -> [PathBuf; 3] {
+    [std::env::temp_dir(), "/tmp".into(), "/dev/shm".into()]
+}
+
+/// The name of a user's folder among those of others.
+fn name() -> String {
+    format!("nonic-{}", rustix::process::geteuid().as_raw())
+}
+
+/// A folder of ours whose name nobody could take before us: the one that was made so earlier, or a new one.
+fn unforeseen(parent: &Path) -> io::Result<PathBuf> {
+    let prefix = format!("{}-", name());
+    let ours = std::fs::read_dir(parent)?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .find(|path| own_folder(path).is_ok());
+    if let Some(found) = ours {
+        return Ok(found);
+    }
+    // Keyed by the kernel's random numbers.
+    let random = RandomState::new().hash_one(SystemTime::now());
+    let path = parent.join(format!("{prefix}{random:016x}"));
+    std::fs::DirBuilder::new().mode(MODE).create(&path)?;
+    Ok(path)
 }
 
 fn place_below(base: &Path, tree: &Tree) -> Result<PathBuf, PlaceError> {
@@ -244,13 +273,13 @@ fn last_number(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn temporary() -> tempfile::TempDir {
+    fn scratch() -> tempfile::TempDir {
         tempfile::tempdir().expect("a temporary folder")
     }
 
     #[test]
     fn the_same_devices_have_the_same_folder() {
-        let folder = temporary();
+        let folder = scratch();
         let base = folder.path().join("nonic");
         let tree = Tree::of(&[], 2);
         let first = place_below(&base, &tree).expect("it can be written");
@@ -264,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_was_cleaned_away_comes_back() {
-        let folder = temporary();
+        let folder = scratch();
         let tree = Tree::of(&[], 2);
         let place = place_below(folder.path(), &tree).expect("it can be written");
         let file = place.join("sys/class/infiniband_verbs/abi_version");
@@ -276,7 +305,7 @@ mod tests {
     #[test]
     fn a_folder_that_others_can_write_to_is_refused() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = temporary();
+        let folder = scratch();
         let base = folder.path().join("nonic");
         std::fs::create_dir(&base).expect("a folder can be made");
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
@@ -288,8 +317,22 @@ mod tests {
     }
 
     #[test]
+    fn where_the_name_is_taken_another_is_made_and_found_again() {
+        let folder = scratch();
+        // A file is nobody's folder, whoever runs this.
+        std::fs::write(folder.path().join(name()), "taken").expect("it can be written");
+        std::fs::write(folder.path().join(format!("{}-0", name())), "taken").expect("it can be written");
+        let bases = bases(&[folder.path().to_owned()]);
+        let taken = bases.last().expect("one at least");
+        place_below(taken, &Tree::default()).expect_err("it is no folder");
+        let made = unforeseen(folder.path()).expect("nobody knew the name");
+        assert_eq!(unforeseen(folder.path()).expect("it is there"), made);
+        place_below(&made, &Tree::default()).expect("it is ours");
+    }
+
+    #[test]
     fn many_start_at_once() {
-        let folder = temporary();
+        let folder = scratch();
         let tree = Tree::of(&[], 2);
         std::thread::scope(|scope| {
             let places: Vec<_> = (0..8)
@@ -307,7 +350,7 @@ mod tests {
 
     #[test]
     fn folders_are_not_kept_for_ever() {
-        let folder = temporary();
+        let folder = scratch();
         for processors in 0..KEPT + 5 {
             let devices = [];
             let mut tree = Tree::of(&devices, processors);

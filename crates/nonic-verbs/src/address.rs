@@ -2,6 +2,7 @@
 
 use crate::context::{Context, context};
 use crate::object::{Object, argument, argument_mut, next_handle, object, reclaim, zeroed};
+use crate::objects::reserve_unlisted;
 use crate::pd::Pd;
 use crate::query::is_iwarp;
 use crate::refusal::ANSWER;
@@ -125,6 +126,7 @@ unsafe fn create(c_pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, E
         ));
     }
     let path = path(context, attr)?;
+    reserve_unlisted()?;
     pd.users.join();
     let c = ibv_ah {
         context: pd.c_context(),

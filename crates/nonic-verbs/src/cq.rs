@@ -5,6 +5,7 @@ use crate::context::{Context, Shared, context};
 use crate::extended::Current;
 use crate::limits::MAX_CQE;
 use crate::object::{Acks, Object, Users, argument, next_handle, object, reclaim, zeroed};
+use crate::objects::reserve;
 use crate::pd::{Buffer, Pd};
 use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
@@ -81,6 +82,7 @@ pub(crate) unsafe fn create(context: &Context, request: &CqRequest) -> Result<Bo
             Buffer::new(domain, request.entries as usize * 64, RESOURCE_CQ)?
         }
     };
+    reserve(&mut context.shared.objects().cqs)?;
     let listener = match request.channel.is_null() {
         true => None,
         false => {

@@ -18,7 +18,7 @@ pub(crate) fn of_open(error: &OpenError) -> Errno {
 pub(crate) fn of_create(error: CreateError) -> Errno {
     let number = match error {
         CreateError::Unsupported => libc::EOPNOTSUPP,
-        CreateError::NoQpn => libc::ENOMEM,
+        CreateError::NoQpn | CreateError::NoMemory => libc::ENOMEM,
         _ => libc::EINVAL,
     };
     explained(number, &Explanation::of_create(error))

@@ -2,8 +2,11 @@
 //!
 //! Read first: [`Objects`]. It knows nothing of the objects themselves but their pointers.
 
+use crate::errors;
+use nonic_abi::errno::Errno;
 use nonic_abi::verbs::{ibv_cq, ibv_qp, ibv_srq};
-use nonic_core::{CqId, PdId, Qpn, SrqId, XrcDomain};
+use nonic_core::room::has_room;
+use nonic_core::{CqId, CreateError, PdId, Qpn, SrqId, XrcDomain};
 use nonic_engine::memory::Pages;
 use nonic_engine::os::descriptors::Identity;
 use std::collections::HashMap;
@@ -25,6 +28,32 @@ pub(crate) struct Objects {
 // SAFETY: the pointers are followed only while the lock around them is held, and their targets may be used from
 // any thread.
 unsafe impl Send for Objects {}
+
+/// Makes sure that one more object does not fail for want of memory: `ENOMEM` otherwise, and nothing has happened. `table` is
+/// where it will be listed.
+pub(crate) fn reserve<K: Eq + std::hash::Hash, V>(table: &mut HashMap<K, V>) -> Result<(), Errno> {
+    // The engine lists some of them once more, in tables that are not larger.
+    let growth = match table.len() == table.capacity() {
+        true => 4 * table.len() * size_of::<(K, V)>(),
+        false => 0,
+    };
+    match table.try_reserve(1).is_ok() && has_room(growth) {
+        true => Ok(()),
+        false => Err(no_memory()),
+    }
+}
+
+/// The same for an object that is in no table.
+pub(crate) fn reserve_unlisted() -> Result<(), Errno> {
+    match has_room(0) {
+        true => Ok(()),
+        false => Err(no_memory()),
+    }
+}
+
+fn no_memory() -> Errno {
+    errors::of_create(CreateError::NoMemory)
+}
 
 /// What another context of the same device needs to know to use a memory region.
 #[derive(Copy, Clone)]

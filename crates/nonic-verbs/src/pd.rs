@@ -2,6 +2,7 @@
 
 use crate::context::{Shared, context};
 use crate::object::{Object, Users, argument, next_handle, object, reclaim};
+use crate::objects::reserve;
 use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
 use nonic_abi::errno::{Errno, refused};
@@ -124,11 +125,12 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(c_context: *mut ibv_context) -> *mu
     let context = unsafe { context(c_context) };
     ANSWER.pointer(
         "ibv_alloc_pd",
-        context.map(|context| {
+        context.and_then(|context| {
+            reserve(&mut context.shared.objects().pds)?;
             let id = context.device().alloc_pd();
             let handle = next_handle();
             context.shared.objects().pds.insert(handle, id);
-            Pd::new(&context.shared, c_context, id, handle).leak()
+            Ok(Pd::new(&context.shared, c_context, id, handle).leak())
         }),
     )
 }

@@ -5,6 +5,7 @@ use crate::cq::Cq;
 use crate::errors;
 use crate::limits::MAX_SRQ_WR;
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
+use crate::objects::reserve;
 use crate::pd::Pd;
 use crate::refusal::ANSWER;
 use crate::xrc::Xrcd;
@@ -70,6 +71,7 @@ unsafe fn create(
             "ask for no more than ibv_query_device says (max_srq_wr, max_srq_sge)",
         ));
     }
+    reserve(&mut pd.shared.objects().srqs)?;
     attr.max_sge = attr.max_sge.max(1);
     let (depth, width) = (attr.max_wr as usize, attr.max_sge as usize);
     let (queue, xrc) = match xrc {

@@ -13,6 +13,7 @@ mod closing;
 mod explained;
 mod forks;
 mod loading;
+mod memory_limit;
 mod misuse;
 mod on_demand;
 mod refusals;

@@ -10,6 +10,7 @@ use nonic_ladder::{CaptureDrawer, Selection, terminal};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -155,7 +156,12 @@ impl TemporaryCapture {
     fn create() -> Result<Self> {
         let name = format!("nonic-draw-{}.pcapng", std::process::id());
         let path = std::env::temp_dir().join(name);
-        File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let made = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        made.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(TemporaryCapture { path })
     }
 }

@@ -3,7 +3,7 @@
 //! The counters are those of `NONIC_COUNTERS` and of the files in `counters` and `hw_counters` (docs/files.md): one source,
 //! shown three ways.
 
-use super::{Gathered, gather};
+use super::{Gathered, gather, short};
 use crate::output;
 use anyhow::{Result, ensure};
 use nonic::inspect::{Answer, Record, Request, Value};
@@ -147,7 +147,7 @@ fn family(
 }
 
 fn labels(gathered: &Gathered, of: &Answer, command: &str, record: &Record) -> String {
-    let (command, device) = (escape(command), escape(record.text("device")));
+    let (command, device) = (escape(command), escape(short(record.text("device"))));
     let Answer { pid, uid, nonce, .. } = of;
     // Processes of PID namespaces that we do not see may have one number: no two samples may have the same labels.
     let is_other = |other: &&Answer| other.pid == *pid && other.nonce != *nonce;
@@ -174,6 +174,7 @@ mod tests {
             pid,
             uid: 1000,
             nonce,
+            cut: false,
             records: [
                 "process command=\"a%22b\"".to_owned(),
                 "device device=\"roce_lo\" queue_pairs=2 failed=no".to_owned(),

@@ -8,12 +8,9 @@ pub(crate) mod ps;
 pub(crate) mod show;
 
 use anyhow::{Context, Result, bail};
-use nonic::inspect::{Answer, InspectError, Process, Record, Request, Value};
+use nonic::inspect::{Answer, InspectError, Record, Request, Value};
 use serde_json::{Map, Value as Json};
 use std::time::Duration;
-
-/// Processes that are asked at the same time.
-const AT_ONCE: usize = 16;
 
 /// What processes answered.
 #[derive(Debug, Default)]
@@ -25,7 +22,8 @@ pub(crate) struct Gathered {
     pub(crate) others: usize,
 }
 
-/// Asks the processes of this user, for root those of all users, or one of them, and waits for each no longer than `patience`.
+/// Asks the processes of this user, for root those of all users, or one of them, and waits for all together no longer than
+/// `patience`.
 pub(crate) fn gather(request: Request, pid: Option<u32>, patience: Duration) -> Result<Gathered> {
     let mut processes = nonic::inspect::processes().context("cannot read /proc/net/unix")?;
     if let Some(pid) = pid {
@@ -38,25 +36,17 @@ pub(crate) fn gather(request: Request, pid: Option<u32>, patience: Duration) -> 
         }
     }
     let mut gathered = Gathered::default();
-    for some in processes.chunks(AT_ONCE) {
-        for outcome in ask_all(some, request, patience) {
-            gathered.add(outcome);
-        }
+    for outcome in nonic::inspect::ask_all(&processes, request, patience) {
+        gathered.add(outcome);
     }
     gathered.answers.sort_by_key(|answer| answer.pid);
+    // A process has one name. One that has many is told of once.
+    gathered.silent.sort_by_key(InspectError::pid);
+    gathered.silent.dedup_by_key(|error| error.pid());
     match pid {
         Some(pid) if gathered.answers.is_empty() => Err(gathered.why_not(pid)),
         _ => Ok(gathered),
     }
-}
-
-fn ask_all(processes: &[Process], request: Request, patience: Duration) -> Vec<Result<Answer, InspectError>> {
-    std::thread::scope(|scope| {
-        let ask = |process| scope.spawn(move || Process::ask(process, request, patience));
-        let asked: Vec<_> = processes.iter().map(ask).collect();
-        // A thread that panicked has said so.
-        asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
-    })
 }
 
 impl Gathered {
@@ -91,7 +81,7 @@ impl Gathered {
         })
     }
 
-    /// Says on standard error who did not answer, and that there are others.
+    /// Says on standard error who did not answer, or not all.
     pub(crate) fn complain(&self) {
         use std::io::Write;
         let mut stderr = std::io::stderr().lock();
@@ -99,13 +89,28 @@ impl Gathered {
             // Nobody may read it.
             let _ = writeln!(stderr, "nonic: {error}");
         }
+        for Answer { pid, uid, .. } in self.answers.iter().filter(|answer| answer.cut) {
+            let _ = writeln!(
+                stderr,
+                "nonic: process {pid} of user {uid} says more than is read when all are asked; ask it alone (`--pid {pid}`)"
+            );
+        }
     }
 }
 
 /// The name of the program that answered.
 pub(crate) fn command_of(answer: &Answer) -> &str {
     let process = answer.records.iter().find(|record| record.kind() == "process");
-    process.map_or("", |process| process.text("command"))
+    process.map_or("", |process| short(process.text("command")))
+}
+
+/// The beginning of a name that stands with every record or number. The kernel's names of programs and interfaces are shorter; a
+/// process may say what it likes.
+fn short(name: &str) -> &str {
+    const LONGEST: usize = 64;
+    name.char_indices()
+        .nth(LONGEST)
+        .map_or(name, |(end, _)| &name[..end])
 }
 
 /// A record as JSON, with the process it is of.

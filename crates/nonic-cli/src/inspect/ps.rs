@@ -3,7 +3,7 @@
 use super::{Gathered, as_json, gather};
 use crate::output;
 use anyhow::Result;
-use nonic::inspect::{InspectError, Request};
+use nonic::inspect::{Request, printable};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
         table.add_row([
             of.pid.to_string(),
             user_name(of.uid),
-            command.to_owned(),
-            device.text("device").to_owned(),
+            output::cell(command),
+            output::cell(device.text("device")),
             count("queue_pairs"),
             count("memory_keys"),
             count("completion_queues"),
@@ -54,9 +54,9 @@ pub(crate) fn run(_: &Arguments, json: bool) -> Result<()> {
     for error in &gathered.silent {
         let dash = || "-".to_owned();
         table.add_row([
-            pid_of(error).to_string(),
+            error.pid().to_string(),
             dash(),
-            command_name(pid_of(error)),
+            command_name(error.pid()),
             dash(),
             dash(),
             dash(),
@@ -81,21 +81,9 @@ fn document(gathered: &Gathered) -> Value {
     let silent: Vec<Value> = gathered
         .silent
         .iter()
-        .map(|error| json!({ "pid": pid_of(error), "why": error.to_string() }))
+        .map(|error| json!({ "pid": error.pid(), "why": error.to_string() }))
         .collect();
     json!({ "devices": devices, "silent": silent, "other_users": gathered.others })
-}
-
-fn pid_of(error: &InspectError) -> u32 {
-    match error {
-        InspectError::OtherUser { pid }
-        | InspectError::Gone { pid }
-        | InspectError::Silent { pid }
-        | InspectError::Refused { pid, .. }
-        | InspectError::Nonsense { pid }
-        | InspectError::Io { pid, .. } => *pid,
-        _ => 0,
-    }
 }
 
 /// The name of a user, or the number of one that has none here.
@@ -112,5 +100,6 @@ fn user_name(uid: u32) -> String {
 /// What the kernel calls a process that does not say it itself.
 fn command_name(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+    // A process may give itself any name.
+    printable(name.trim_end().to_owned())
 }

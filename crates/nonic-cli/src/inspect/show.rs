@@ -208,7 +208,7 @@ impl Table {
             .collect();
         let row = |(of, command, record): (&Answer, &str, &Record)| {
             let fields = columns.iter().map(|(_, name, _)| cell(record, name));
-            [of.pid.to_string(), command.to_owned()]
+            [of.pid.to_string(), output::cell(command)]
                 .into_iter()
                 .chain(fields)
                 .collect()
@@ -280,9 +280,10 @@ pub(crate) fn cell(record: &Record, name: &str) -> String {
         }
         value => value.to_string(),
     });
-    value
-        .filter(|text| !text.is_empty())
-        .unwrap_or_else(|| "-".to_owned())
+    match value.filter(|text| !text.is_empty()) {
+        Some(text) => output::cell(&text),
+        None => "-".to_owned(),
+    }
 }
 
 fn document(what: What, gathered: &Gathered) -> Value {
@@ -314,6 +315,7 @@ mod tests {
             uid: 0,
             nonce: 0,
             records: records.collect(),
+            cut: false,
         };
         Gathered {
             answers: vec![answer],

@@ -400,6 +400,7 @@ pub(super) mod tests {
             pid,
             uid: 0,
             nonce: u64::from(pid),
+            cut: false,
             records: std::iter::once(&process)
                 .chain(lines)
                 .map(|line| record(line))

@@ -4,6 +4,7 @@
 //! It uses what any user can: abstract Unix sockets, UDP sockets and `/proc/net/unix`. Names and packets are made by
 //! nonic's own code, so that an attack does not become harmless because a format has changed.
 
+use super::lingering::Lingering;
 use nonic_engine::host::{Block, BlockName};
 use nonic_engine::netdev::LocalAddress;
 use nonic_wire::cm::{CmMad, IpHeader, Message, PortSpace, PrivateData, Req, ReqPath, ServiceId, gid_of};
@@ -19,11 +20,11 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// What nonic's processes ask each other on a line, and how the answer begins.
-const WHERE_ARE_YOU: [u8; 2] = [3, 2];
+pub(crate) const WHERE_ARE_YOU: [u8; 2] = [3, 2];
 const I_AM: [u8; 2] = [3, 3];
 
 /// An attack that nobody ends has ended after this long.
-const LONGEST: Duration = Duration::from_secs(200);
+pub(crate) const LONGEST: Duration = Duration::from_secs(200);
 
 /// Takes part in nothing: runs the attack of this name.
 pub(crate) fn run(attack: &str, arguments: &[String]) {
@@ -36,6 +37,7 @@ pub(crate) fn run(attack: &str, arguments: &[String]) {
         "lie" => lie(
             address(&arguments[0]),
             arguments[1].parse().expect("a port"),
+            arguments.get(2).is_some(),
             &commands,
         ),
         "forge requests" => forge_requests(ip(&arguments[0]), address(&arguments[1])),
@@ -51,13 +53,13 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address and a port")
 }
 
-fn say(words: &str) {
+pub(crate) fn say(words: &str) {
     println!("> {words}");
     let _ = std::io::stdout().flush();
 }
 
 /// What comes on standard input, line by line.
-fn commands() -> Receiver<String> {
+pub(crate) fn commands() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -70,7 +72,7 @@ fn commands() -> Receiver<String> {
 }
 
 /// Does the same again and again until there is nobody left to say what to do. `answer` answers commands.
-fn until_told<A>(
+pub(crate) fn until_told<A>(
     attack: &mut A,
     commands: &Receiver<String>,
     mut step: impl FnMut(&mut A),
@@ -87,7 +89,7 @@ fn until_told<A>(
 }
 
 /// Takes as many descriptors as the administrator allows.
-fn raise_limit() {
+pub(crate) fn raise_limit() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit {
         current: limit.maximum,
@@ -96,16 +98,16 @@ fn raise_limit() {
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("it is allowed");
 }
 
-fn new_line() -> OwnedFd {
+pub(crate) fn new_line() -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket")
 }
 
-fn unix_name(name: &str) -> SocketAddrUnix {
+pub(crate) fn unix_name(name: &str) -> SocketAddrUnix {
     SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("short enough")
 }
 
-fn listen(name: &str, kind: SocketType) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn listen(name: &str, kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
     rustix::net::bind(&socket, &unix_name(name))?;
@@ -120,7 +122,7 @@ fn block_name(address: IpAddr, number: u16) -> Option<String> {
 }
 
 /// The names that processes have at an address, as the kernel shows them to everybody.
-fn inboxes(address: IpAddr) -> Vec<String> {
+pub(crate) fn inboxes(address: IpAddr) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/net/unix").expect("everybody may read it");
     let name = block_name(address, 1).expect("a block");
     let (prefix, _) = name.rsplit_once("block").expect("it is one of a block");
@@ -145,6 +147,8 @@ struct Owner {
     next: u64,
     asked: usize,
     answer: u16,
+    /// Attached to answers, if they are to take long to be dropped.
+    attached: Option<Lingering>,
 }
 
 impl Owner {
@@ -156,6 +160,7 @@ impl Owner {
             next: 0,
             asked: 0,
             answer,
+            attached: None,
         };
         for name in names {
             if let Ok(socket) = listen(&name, SocketType::SEQPACKET) {
@@ -204,7 +209,11 @@ impl Owner {
             match rustix::net::recv(socket, &mut bytes[..], RecvFlags::TRUNC) {
                 Ok((_, 2)) if bytes.starts_with(&WHERE_ARE_YOU) => {
                     self.asked += 1;
-                    let _ = rustix::net::send(socket, &self.i_am(), SendFlags::NOSIGNAL);
+                    let i_am = self.i_am();
+                    let _ = match &mut self.attached {
+                        Some(attached) => attached.attach(socket, &i_am),
+                        None => rustix::net::send(socket, &i_am, SendFlags::NOSIGNAL).map(drop),
+                    };
                 }
                 Ok((_, 1..)) | Err(rustix::io::Errno::AGAIN) => {}
                 _ => drop(self.sockets.remove(&number)),
@@ -345,13 +354,14 @@ fn squat(address: IpAddr, commands: &Receiver<String>) {
 }
 
 /// Owns one block of a server's address, has the server ask where it listens, names a port that is somebody else's, and
-/// does not stop talking. Command: `count` questions.
-fn lie(server: SocketAddr, port: u16, commands: &Receiver<String>) {
+/// does not stop talking; or attaches what takes long to close. Command: `count` questions.
+fn lie(server: SocketAddr, port: u16, attaches: bool, commands: &Receiver<String>) {
     let taken = inboxes(server.ip());
     let free = |number: &u16| block_name(server.ip(), *number).is_some_and(|name| !taken.contains(&name));
     let block = (0x100..0x200).find(free).expect("few are taken");
     let mut owner = Owner::new(block_name(server.ip(), block).into_iter(), port);
     assert_eq!(owner.listeners, 1, "it was free");
+    owner.attached = attaches.then(Lingering::new);
     let socket = UdpSocket::bind(SocketAddr::new(server.ip(), 0)).expect("any port");
     say("lies");
     let mut requests = 0;
@@ -364,7 +374,9 @@ fn lie(server: SocketAddr, port: u16, commands: &Receiver<String>) {
             (requests, last) = (requests + 1, Instant::now());
         }
         owner.attend();
-        owner.chatter();
+        if !attaches {
+            owner.chatter();
+        }
     };
     until_told(&mut owner, commands, step, |owner, _| {
         say(&format!("{} asked", owner.asked));

@@ -74,6 +74,9 @@ impl Explanation {
             CreateError::Domain => {
                 &["create the shared receive queue in the protection domain of the queue pair"]
             }
+            CreateError::NoMemory => {
+                &["let the process have more memory (`ulimit -v`), or destroy what is not used"]
+            }
             CreateError::QpnInUse | CreateError::NoQpn | CreateError::NoSrqNumber => {
                 &["destroy what is not used any more"]
             }

@@ -99,6 +99,9 @@ pub enum CreateError {
     /// No queue pair number is free.
     #[error("no queue pair number is free")]
     NoQpn,
+    /// There is no memory for it.
+    #[error("there is no memory for it")]
+    NoMemory,
     /// No shared receive queue number is free.
     #[error("no shared receive queue number is free")]
     NoSrqNumber,

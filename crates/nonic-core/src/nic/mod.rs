@@ -50,6 +50,7 @@ use crate::roce::qp1::Qp1;
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
+use crate::room::has_room;
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
 use crate::verbs::cq::{CompletionQueue, CqId, Published};
@@ -245,6 +246,7 @@ impl Nic {
     pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn, CreateError> {
         init.check(&self.config)?;
         let qpn = self.draw_qpn()?;
+        self.reserve_qp()?;
         Ok(self.insert_qp(qpn, init))
     }
 
@@ -270,6 +272,20 @@ impl Nic {
             return Err(CreateError::QpnInUse);
         }
         Ok(self.insert_qp(qpn, init))
+    }
+
+    /// Makes sure that one more queue pair does not fail for want of memory.
+    fn reserve_qp(&mut self) -> Result<(), CreateError> {
+        // A full slab doubles.
+        let growth = match self.qps.len() == self.qps.capacity() {
+            true => 2 * self.qps.capacity() * (size_of::<QueuePair>() + size_of::<usize>()),
+            false => 0,
+        };
+        let table = self.by_qpn.try_reserve(1);
+        match has_room(growth) && table.is_ok() {
+            true => Ok(()),
+            false => Err(CreateError::NoMemory),
+        }
     }
 
     fn insert_qp(&mut self, qpn: Qpn, init: QpInit) -> Qpn {

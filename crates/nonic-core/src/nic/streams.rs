@@ -15,6 +15,7 @@ use crate::qp::{AttributeMask, ModifyError, Named, QpAttributes, QpState};
 use crate::queue_pair::PostError;
 use crate::record::QpEvent;
 use crate::resources::NicResources;
+use crate::room::has_room;
 use crate::time::Time;
 use crate::timer::{Timer, Token};
 use crate::verbs::event::Event;
@@ -61,6 +62,15 @@ impl Streams {
         self.qps.iter().map(|(_, qp)| qp)
     }
 
+    /// Whether there is memory for one more.
+    fn reserve(&mut self) -> bool {
+        let growth = match self.qps.len() == self.qps.capacity() {
+            true => 2 * self.qps.capacity() * (size_of::<IwarpQueuePair>() + size_of::<usize>()),
+            false => 0,
+        };
+        self.by_qpn.try_reserve(1).is_ok() && has_room(growth)
+    }
+
     fn slot(&self, qpn: Qpn) -> Option<usize> {
         self.by_qpn.get(&qpn.value()).copied()
     }
@@ -75,6 +85,9 @@ impl Nic {
         }
         init.check(&self.config)?;
         let qpn = self.draw_qpn()?;
+        if !self.streams.reserve() {
+            return Err(CreateError::NoMemory);
+        }
         self.generation = self.generation.wrapping_add(1);
         let common = init.into_common(qpn, QpState::Init);
         let qp = IwarpQueuePair::new(common, self.config.iwarp, self.generation);

@@ -17,13 +17,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use rustix::process::geteuid;
 
 use super::lines::{LineBudget, Senders, new_socket, receive, send};
 use super::message::{MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Message};
 use super::{InboxName, abstract_name};
 use crate::os::descriptors::InternalFd;
-use crate::socket::{Credentials, peer_credentials};
+use crate::os::peer_socket::{PeerSocket, close_listener};
+use crate::socket::Credentials;
 
 /// How many unreadable messages and ended lines one [`Inbox::recv`] skips before it lets the caller do other work.
 const MAX_JUNK_PER_RECV: usize = 16;
@@ -37,7 +37,8 @@ const LISTENER: u64 = 0;
 /// Where other processes of this host write to us.
 #[derive(Debug)]
 pub struct Inbox {
-    listener: InternalFd,
+    /// There until the inbox is dropped.
+    listener: Option<InternalFd>,
     lines: HashMap<u64, Line>,
     senders: Senders,
     /// Watches the listener and all lines: readable when one of them is.
@@ -61,7 +62,7 @@ pub struct Inbox {
 
 #[derive(Debug)]
 struct Line {
-    socket: InternalFd,
+    socket: PeerSocket,
     /// The user it was admitted for, and the right to keep it; none for a guest's.
     place: Option<(u32, LineBudget)>,
     /// Somebody wants to hear of its end.
@@ -78,7 +79,7 @@ impl Inbox {
         epoll::add(&watch, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         let spare = spare(&watch);
         Ok(Inbox {
-            listener,
+            listener: Some(listener),
             lines: HashMap::new(),
             senders: Senders::default(),
             watch,
@@ -113,7 +114,8 @@ impl Inbox {
                 // The sender closed its end without having read an answer of ours. That is said once, before what it had
                 // written to us.
                 Err(Errno::CONNRESET) => continue,
-                // An empty message looks like the end, and nobody has a reason to send one.
+                // An empty message looks like the end, and nobody has a reason to send one; nor to attach descriptors, if of
+                // another user.
                 Ok((0, _)) | Err(_) => {
                     self.ended = true;
                     self.close(line);
@@ -152,11 +154,10 @@ impl Inbox {
     /// its other end; `None` if it is another user, or will be closed soon for want of a place.
     pub(crate) fn keep_last(&mut self) -> Option<(u64, Credentials)> {
         let line = self.lines.get_mut(&self.last)?;
-        let (uid, _) = line.place.as_ref()?;
-        if *uid != geteuid().as_raw() {
+        if line.place.is_none() || !line.socket.is_of_our_user() {
             return None;
         }
-        let who = peer_credentials(&line.socket).ok()?;
+        let who = line.socket.peer()?;
         line.kept = true;
         Some((self.last, who))
     }
@@ -243,8 +244,8 @@ impl Inbox {
     }
 
     /// A place among those whose lines stay open, if there is one for this sender.
-    fn place_for(&mut self, line: &InternalFd) -> Option<(u32, LineBudget)> {
-        let uid = peer_credentials(line).ok()?.uid;
+    fn place_for(&mut self, line: &PeerSocket) -> Option<(u32, LineBudget)> {
+        let uid = line.peer()?.uid;
         let budget = LineBudget::take()?;
         self.senders.admit(uid).then_some((uid, budget))
     }
@@ -257,9 +258,11 @@ impl Inbox {
         Ok(())
     }
 
-    fn accept(&self) -> rustix::io::Result<InternalFd> {
+    fn accept(&self) -> rustix::io::Result<PeerSocket> {
+        let listener = self.listener.as_ref().ok_or(Errno::BADF)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        rustix::net::accept_with(&self.listener, flags).map(InternalFd::from)
+        let line = rustix::net::accept_with(listener, flags)?;
+        Ok(PeerSocket::new(line.into()))
     }
 
     fn close(&mut self, line: u64) {
@@ -273,6 +276,14 @@ impl Inbox {
             if let Some((uid, _)) = line.place {
                 self.senders.leave(uid);
             }
+        }
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            close_listener(listener);
         }
     }
 }

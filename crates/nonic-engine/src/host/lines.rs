@@ -19,6 +19,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::message::Message;
 use crate::os::descriptors::InternalFd;
+use crate::os::peer_socket::PeerSocket;
 
 /// A quarter of the descriptors that the program may have, but not more than this.
 const MOST: usize = 4096;
@@ -101,7 +102,7 @@ pub(super) fn new_socket() -> rustix::io::Result<InternalFd> {
 
 /// Writes a message to a line, without waiting for room, and descriptors with it.
 pub(super) fn send(
-    line: &InternalFd,
+    line: &PeerSocket,
     message: &Message<'_>,
     fds: &[BorrowedFd<'_>],
 ) -> rustix::io::Result<()> {
@@ -117,8 +118,11 @@ pub(super) fn send(
 }
 
 /// Reads a message from a line, without waiting: how long it was, which may be more than fitted, and the descriptors that
-/// came with it.
-pub(super) fn receive(line: &InternalFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+/// came with it. [`rustix::io::Errno::BADMSG`] if another user has attached some: then nothing more can be read.
+pub(super) fn receive(line: &PeerSocket, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+    if !line.is_of_our_user() {
+        line.refuse_descriptors(&mut [])?;
+    }
     // TRUNC makes the kernel say how long the message was, not how much of it fitted.
     let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];

@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
 use super::lines::{LineBudget, new_socket, receive, send};
 use super::message::Message;
 use super::{InboxName, abstract_name};
 use crate::os::descriptors::InternalFd;
-use crate::socket::{Credentials, grow_buffers, peer_credentials};
+use crate::os::peer_socket::PeerSocket;
+use crate::socket::{Credentials, grow_buffers};
 
 /// Unread messages count against a line's buffer: what a slow reader may be behind by.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -42,10 +42,8 @@ pub struct Outbox {
 
 #[derive(Debug)]
 struct Line {
-    socket: InternalFd,
+    socket: PeerSocket,
     number: u64,
-    /// Who listened when it was opened; the name may have passed to another since.
-    owner: Option<Credentials>,
     /// How many lines before this one ended although the owner of the name was there.
     doubts: u8,
     /// Questions that were not answered yet. Nobody may say more than was asked: each answer wakes us.
@@ -169,13 +167,14 @@ impl Outbox {
 
     /// Whether we have a line to the owner of a name, and it is a process of our user.
     pub(crate) fn is_of_our_user(&self, name: impl Into<InboxName>) -> bool {
-        self.owner(name)
-            .is_some_and(|owner| owner.uid == geteuid().as_raw())
+        self.lines
+            .get(&name.into())
+            .is_some_and(|line| line.socket.is_of_our_user())
     }
 
     /// Who owned the name when our line to it was opened.
     pub(crate) fn owner(&self, name: impl Into<InboxName>) -> Option<Credentials> {
-        self.lines.get(&name.into())?.owner
+        self.lines.get(&name.into())?.socket.peer()
     }
 
     /// How many messages were dropped because they did not fit.
@@ -237,7 +236,7 @@ impl Outbox {
         match connect(name) {
             Err(Errno::CONNREFUSED) => true,
             // The name has passed to another process, so the one that had it has ended.
-            Ok(socket) if peer_credentials(&socket).ok() != line.owner => true,
+            Ok(socket) if socket.peer() != line.socket.peer() => true,
             // It has too many lines and closed ours; or it is about to end and has not come to its name yet, for
             // the kernel closes what was opened last first. Then it ends the new line too.
             Ok(socket) if doubts < MAX_DOUBTS => {
@@ -266,7 +265,7 @@ impl Outbox {
     }
 
     /// Keeps a line, watching for answers and for its end, if there is room or can be made.
-    fn keep(&mut self, to: InboxName, socket: InternalFd, doubts: u8) -> rustix::io::Result<()> {
+    fn keep(&mut self, to: InboxName, socket: PeerSocket, doubts: u8) -> rustix::io::Result<()> {
         let Some(budget) = LineBudget::take().or_else(|| self.make_room()) else {
             // What was sent stays readable when the line is closed.
             return Ok(());
@@ -276,7 +275,6 @@ impl Outbox {
         let flags = EventFlags::IN | EventFlags::RDHUP;
         epoll::add(&self.watch, &socket, EventData::new_u64(number), flags)?;
         let line = Line {
-            owner: peer_credentials(&socket).ok(),
             socket,
             number,
             doubts,
@@ -390,14 +388,17 @@ impl Line {
                 _ => Err(LineEnd::Nonsense),
             },
             Err(Errno::AGAIN) => Ok(None),
+            // Somebody of another user has attached descriptors, which nobody asked for.
+            Err(Errno::BADMSG) => Err(LineEnd::Nonsense),
             Err(_) => Err(LineEnd::Closed),
         }
     }
 }
 
-fn connect(to: InboxName) -> rustix::io::Result<InternalFd> {
+fn connect(to: InboxName) -> rustix::io::Result<PeerSocket> {
     let line = new_socket()?;
     let name = abstract_name(&to)?;
     rustix::io::retry_on_intr(|| rustix::net::connect(&line, &name))?;
-    Ok(line)
+    // The name may pass to another owner; the line stays with this one.
+    Ok(PeerSocket::new(line))
 }

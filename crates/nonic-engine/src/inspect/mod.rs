@@ -2,7 +2,7 @@
 //!
 //! Every process with an open device has an abstract Unix socket (`name`) and a thread that sleeps on it (`server`). Who
 //! connects says in one line what it wants ([`Request`]) and is told in lines of names and values ([`Record`]). The `nonic` command
-//! asks ([`processes`], [`Process::ask`]) for `nonic ps`, `show`, `metrics` and `top`; docs/inspect.md says what each field means.
+//! asks ([`processes`], [`ask_all`]) for `nonic ps`, `show`, `metrics` and `top`; docs/inspect.md says what each field means.
 //!
 //! - **Reading costs the data path nothing that shows.** What is told was counted anyway, in plain integers. It is copied out between
 //!   turns of others, so many queue pairs at a time (`answer`, `gate`), and formatted afterwards.
@@ -14,18 +14,21 @@
 //! Without descriptors or threads to be had, or with `NONIC_INSPECT=off`, devices work and nobody is told.
 
 mod answer;
+mod asking;
 mod client;
 mod gate;
 mod name;
+mod outcome;
 pub(crate) mod queues;
 mod record;
 mod request;
 mod server;
 mod service;
 
-pub use client::{Answer, InspectError, Process, processes};
+pub use client::{Process, ask_all, processes};
 pub(crate) use gate::Inspected;
-pub use record::{Record, Value};
+pub use outcome::{Answer, InspectError};
+pub use record::{Record, Value, printable};
 pub use request::Request;
 
 use crate::os::entropy::KernelEntropy;

@@ -27,7 +27,10 @@ impl CompletionQueues {
             list.queues.retain(|queue| queue.strong_count() > 0);
             list.tidy_at = 2 * list.queues.len();
         }
-        list.queues.push(Arc::downgrade(queue));
+        // Without memory for the list, a queue works and is not told of.
+        if list.queues.try_reserve(1).is_ok() {
+            list.queues.push(Arc::downgrade(queue));
+        }
     }
 
     /// All of them, some of which may be gone.

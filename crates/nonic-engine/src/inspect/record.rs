@@ -7,13 +7,24 @@
 //! A number is digits, a yes or no the word, and a text stands in quotes, with `%` and two digits for whatever would end it, the line
 //! or the field. So a reader knows what a value is without knowing the name, and a script can cut lines at blanks. One place
 //! writes and reads them: [`Line`] and [`Record::parse`], which takes any bytes and makes sense of them or says no.
+//!
+//! What is read may be of anybody, and is shown on terminals. So no text of a record has a character that is not shown but obeyed
+//! ([`printable`]), and names that come again take no memory again ([`Names`]).
 
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 /// A line that was read is no longer than this.
 pub(super) const MAX_LINE: usize = 64 << 10;
 /// Fields of a line that was read, at most.
 const MAX_FIELDS: usize = 1024;
+/// Names of fields and kinds that one process may use.
+const MAX_NAMES: usize = 4096;
+/// What a record takes that is a row of a table.
+const ROW: usize = 4096;
+/// What an allocation takes beside its bytes, at most.
+const ALLOCATION: usize = 32;
 
 /// What a field says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,30 +49,63 @@ impl fmt::Display for Value {
 }
 
 /// A line that was read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    kind: String,
-    fields: Vec<(String, Value)>,
+    kind: Arc<str>,
+    fields: Vec<(Arc<str>, Value)>,
 }
 
-impl Record {
+/// The names in the records of one process: each is in memory once.
+#[derive(Default, Debug)]
+pub(super) struct Names(HashSet<Arc<str>>);
+
+impl Names {
     /// Reads a line, without its end. `None` if it is not one of ours.
-    pub fn parse(line: &[u8]) -> Option<Self> {
+    pub(super) fn parse(&mut self, line: &[u8]) -> Option<Record> {
         if line.len() > MAX_LINE {
             return None;
         }
         let line = std::str::from_utf8(line).ok()?;
         let mut words = line.split(' ');
-        let kind = words.next().filter(|kind| is_name(kind))?.to_owned();
-        let mut fields = Vec::new();
+        let kind = self.name(words.next()?)?;
+        let count = words.clone().count();
+        if count > MAX_FIELDS {
+            return None;
+        }
+        let mut fields = Vec::with_capacity(count);
         for word in words {
             let (name, value) = word.split_once('=')?;
-            if !is_name(name) || fields.len() == MAX_FIELDS {
-                return None;
-            }
-            fields.push((name.to_owned(), parse_value(value)?));
+            fields.push((self.name(name)?, parse_value(value)?));
         }
         Some(Record { kind, fields })
+    }
+
+    fn name(&mut self, name: &str) -> Option<Arc<str>> {
+        if let Some(known) = self.0.get(name) {
+            return Some(Arc::clone(known));
+        }
+        if !is_name(name) || self.0.len() == MAX_NAMES {
+            return None;
+        }
+        let name: Arc<str> = name.into();
+        self.0.insert(Arc::clone(&name));
+        Some(name)
+    }
+}
+
+impl Record {
+    /// Reads a line, without its end. `None` if it is not one of ours.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        Names::default().parse(line)
+    }
+
+    /// About how much memory it takes, where it is shown as well.
+    pub(super) fn memory(&self) -> usize {
+        let texts = self.fields.iter().map(|(_, value)| match value {
+            Value::Text(text) => ALLOCATION + text.capacity(),
+            Value::Number(_) | Value::Flag(_) => 0,
+        });
+        size_of::<Record>() + ALLOCATION + ROW + size_of_val(self.fields.as_slice()) + texts.sum::<usize>()
     }
 
     /// What it is about.
@@ -71,12 +115,12 @@ impl Record {
 
     /// All fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.fields.iter().map(|(name, value)| (name.as_str(), value))
+        self.fields.iter().map(|(name, value)| (&**name, value))
     }
 
     /// The field of this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        let found = self.fields.iter().find(|(other, _)| other == name);
+        let found = self.fields.iter().find(|(other, _)| **other == *name);
         found.map(|(_, value)| value)
     }
 
@@ -103,7 +147,7 @@ impl Record {
 
     /// Takes a field out.
     pub fn remove(&mut self, name: &str) {
-        self.fields.retain(|(other, _)| other != name);
+        self.fields.retain(|(other, _)| **other != *name);
     }
 }
 
@@ -185,11 +229,32 @@ fn parse_value(value: &str) -> Option<Value> {
         _ => {}
     }
     if let Some(quoted) = value.strip_prefix('"') {
-        return unescape(quoted.strip_suffix('"')?).map(Value::Text);
+        let text = unescape(quoted.strip_suffix('"')?)?;
+        return Some(Value::Text(printable(text)));
     }
     // The standard library would take a sign as well.
     let digits = value.bytes().all(|digit| digit.is_ascii_digit());
     digits.then(|| value.parse().ok().map(Value::Number)).flatten()
+}
+
+/// A text without characters that a terminal obeys instead of showing them: those for control, and those that change the
+/// direction of writing. They become what a programmer writes for them, as `\u{1b}`.
+pub fn printable(text: String) -> String {
+    let obeyed = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    if !text.contains(obeyed) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        match obeyed(letter) {
+            true => out.extend(letter.escape_default()),
+            false => out.push(letter),
+        }
+    }
+    out
 }
 
 fn unescape(text: &str) -> Option<String> {
@@ -236,6 +301,24 @@ mod tests {
     }
 
     #[test]
+    fn nothing_in_a_text_is_obeyed_by_a_terminal() {
+        let line = "qp a=\"%1b]0;x%07%0a%0d%7f\u{9b}31m\u{202e}é\"";
+        let record = Record::parse(line.as_bytes()).expect("a record");
+        let shown = "\\u{1b}]0;x\\u{7}\\n\\r\\u{7f}\\u{9b}31m\\u{202e}é";
+        assert_eq!(record.text("a"), shown);
+    }
+
+    #[test]
+    fn names_take_memory_once_and_are_bounded() {
+        let mut names = Names::default();
+        let records: Vec<Record> = (0..100).filter_map(|_| names.parse(b"qp a=1 b=2")).collect();
+        assert_eq!((records.len(), names.0.len()), (100, 3));
+        let many = (0..MAX_NAMES).map_while(|name| names.parse(format!("n{name}").as_bytes()));
+        assert_eq!(many.count(), MAX_NAMES - 3);
+        assert!(names.parse(b"qp a=1").is_some(), "those that are known go on");
+    }
+
+    #[test]
     fn what_is_none_of_ours_is_refused() {
         let refused: [&[u8]; 14] = [
             b"",
@@ -265,7 +348,7 @@ mod tests {
             let line = line(|line| line.text("a", &text).number("b", number).flag("c", flag));
             prop_assert_eq!(line.matches('\n').count(), 1);
             let record = Record::parse(line.trim_end_matches('\n').as_bytes()).expect("our own");
-            prop_assert_eq!(record.text("a"), text);
+            prop_assert_eq!(record.text("a"), printable(text));
             prop_assert_eq!((record.number("b"), record.flag("c")), (number, flag));
         }
 

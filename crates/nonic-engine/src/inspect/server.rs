@@ -10,17 +10,18 @@ use super::record::Line;
 use super::request::{END, GREETING, MAX_REQUEST, REFUSAL, Request};
 use crate::eventfd::EventFd;
 use crate::host::abstract_name;
+use crate::log::tell;
 use crate::os::descriptors::InternalFd;
+use crate::os::peer_socket::{PeerSocket, close_listener};
 use crate::os::poller::timespec;
 use crate::os::signals::with_signals_blocked;
-use crate::socket::peer_credentials;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Conversations that may wait to be taken.
@@ -33,6 +34,8 @@ const READER_PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait after somebody was hung up on, or could not be taken.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long whoever closes the last device waits for the thread to end. It sleeps nowhere that a signal does not end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Answers are formatted and sent; the deepest call writes a line of text.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -42,7 +45,8 @@ pub(super) type Devices = fn() -> Vec<Arc<Gate>>;
 /// A thread that answers, until it is stopped.
 pub(super) struct Server {
     stop: Arc<EventFd>,
-    thread: JoinHandle<()>,
+    /// Hangs up when the thread has ended.
+    ended: Receiver<()>,
 }
 
 impl Server {
@@ -54,23 +58,36 @@ impl Server {
         rustix::net::listen(&listener, BACKLOG)?;
         let stop = Arc::new(EventFd::internal()?);
         let answering = Answering {
-            listener,
+            listener: Some(listener),
             stop: Arc::clone(&stop),
             devices,
         };
+        let (end, ended) = channel::<()>();
         let builder = std::thread::Builder::new()
             .name("nonic-inspect".to_owned())
             .stack_size(STACK_BYTES);
-        let thread = with_signals_blocked(|| builder.spawn(move || answering.run()))?;
-        Ok(Server { stop, thread })
+        with_signals_blocked(|| {
+            builder.spawn(move || {
+                answering.run();
+                drop(answering);
+                drop(end);
+            })
+        })?;
+        Ok(Server { stop, ended })
     }
 
-    /// Ends the thread and waits for its end, which does not take long: whatever it waits for, it waits for this as well.
+    /// Ends the thread and waits for its end, which does not take long: whatever it waits for, it waits for this as well. If
+    /// it takes long all the same, nobody is kept: the thread has nothing of the device.
     pub(super) fn stop(self) {
         // A program that has closed the descriptor has a thread that sleeps for ever.
-        if self.stop.signal().is_ok() {
-            // If it panicked it has said so.
-            let _ = self.thread.join();
+        if self.stop.signal().is_ok()
+            && self.ended.recv_timeout(END_PATIENCE) == Err(RecvTimeoutError::Timeout)
+        {
+            tell!(
+                WARN,
+                "nonic::inspect",
+                "the thread that answers `nonic ps` has not ended in {END_PATIENCE:?}"
+            );
         }
     }
 
@@ -82,17 +99,16 @@ impl Server {
 
 /// What the thread has.
 struct Answering {
-    listener: InternalFd,
+    /// There until this is dropped.
+    listener: Option<InternalFd>,
     stop: Arc<EventFd>,
     devices: Devices,
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // A child of `fork` may have the socket too: whoever asks is to be refused, not to wait for an answer.
-        if !self.listener.is_lost() {
-            // It listens; there is no other reason to fail.
-            let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(listener) = self.listener.take() {
+            close_listener(listener);
         }
     }
 }
@@ -108,19 +124,20 @@ enum Woken {
 
 impl Answering {
     fn run(&self) {
+        let Some(listener) = &self.listener else { return };
         loop {
-            match self.wait(&self.listener, PollFlags::IN, None) {
+            match self.wait(listener, PollFlags::IN, None) {
                 Woken::Ready => {}
                 Woken::TimedOut => continue,
                 Woken::Stopped => return,
             }
-            if self.listener.is_lost() {
+            if listener.is_lost() {
                 // The number is the program's by now, and so are those who connect there.
                 return;
             }
-            match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(line) => {
-                    let line = InternalFd::from(line);
+                    let line = PeerSocket::new(line.into());
                     if !may_ask(&line) || self.converse(&line).is_err() {
                         drop(line);
                         self.pause();
@@ -153,7 +170,7 @@ impl Answering {
         }
     }
 
-    fn converse(&self, line: &InternalFd) -> io::Result<()> {
+    fn converse(&self, line: &PeerSocket) -> io::Result<()> {
         let deadline = Instant::now() + ANSWER_PATIENCE;
         let request = match Request::parse(&self.read_request(line)?) {
             Ok(request) => request,
@@ -172,14 +189,14 @@ impl Answering {
         }
     }
 
-    fn refuse(&self, line: &InternalFd, reason: &str, deadline: Instant) -> io::Result<()> {
+    fn refuse(&self, line: &PeerSocket, reason: &str, deadline: Instant) -> io::Result<()> {
         let mut out = String::new();
         Line::new(&mut out, REFUSAL).text("reason", reason).end();
         self.write(line, &out, deadline)
     }
 
     /// The first line, without its end.
-    fn read_request(&self, line: &InternalFd) -> io::Result<Vec<u8>> {
+    fn read_request(&self, line: &PeerSocket) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + REQUEST_PATIENCE;
         let mut request = Vec::with_capacity(MAX_REQUEST);
         loop {
@@ -201,7 +218,7 @@ impl Answering {
         }
     }
 
-    fn write(&self, line: &InternalFd, text: &str, deadline: Instant) -> io::Result<()> {
+    fn write(&self, line: &PeerSocket, text: &str, deadline: Instant) -> io::Result<()> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match rustix::net::send(line, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -216,7 +233,7 @@ impl Answering {
         Ok(())
     }
 
-    fn wait_until(&self, line: &InternalFd, wanted: PollFlags, deadline: Instant) -> io::Result<()> {
+    fn wait_until(&self, line: &PeerSocket, wanted: PollFlags, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.wait(line, wanted, Some(left)) {
             Woken::Ready => Ok(()),
@@ -227,7 +244,6 @@ impl Answering {
 }
 
 /// Our own user, and root, who can look into the process anyway.
-fn may_ask(line: &InternalFd) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    peer_credentials(line).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
+fn may_ask(line: &PeerSocket) -> bool {
+    line.is_of_our_user() || line.peer().is_some_and(|peer| peer.uid == 0)
 }

@@ -16,11 +16,9 @@
 //! question may come late.
 
 use crate::os::descriptors::InternalFd;
-use crate::os::shared_memory::SharedMemory;
+use crate::os::shared_memory::{SharedMemory, set_length};
 use nonic_core::Access;
-use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
-};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::io::pwrite;
 use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
@@ -87,7 +85,7 @@ impl Backing {
     pub(super) fn new(len: usize, stays: bool) -> io::Result<Self> {
         let budget = Budget::take().ok_or(io::ErrorKind::QuotaExceeded)?;
         let fd = memfd_create("nonic-memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, len as u64)?;
+        set_length(&fd, len)?;
         // Whoever maps it relies on its length.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok(Backing {

@@ -53,6 +53,11 @@ impl InternalFd {
         self.identity.is_none() || Identity::of(self.fd.as_raw_fd()) != self.identity
     }
 
+    /// Whether it is a copy that a child of `fork` or `vfork` has of its parent's.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.listed && !is_ours(self.fd.as_raw_fd())
+    }
+
     /// Gives the descriptor away.
     pub fn into_owned(mut self) -> OwnedFd {
         self.unlist();

@@ -6,6 +6,7 @@ pub mod descriptors;
 pub(crate) mod entropy;
 pub mod eventfd;
 pub mod netdev;
+pub(crate) mod peer_socket;
 pub mod pinning;
 pub(crate) mod poller;
 pub(crate) mod scheduling;

@@ -8,6 +8,7 @@
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
@@ -42,7 +43,7 @@ impl SharedMemory {
     pub(crate) fn create(name: &str, len: usize, others: Others) -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(name, flags)?;
-        ftruncate(&fd, len as u64)?;
+        set_length(&fd, len)?;
         let memory = Self::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
         let mut seals = SealFlags::SHRINK | SealFlags::GROW;
         if others == Others::Read {
@@ -113,6 +114,16 @@ impl SharedMemory {
         // SAFETY: inside the mapping, as just checked.
         unsafe { self.start.add(offset) }
     }
+}
+
+/// Gives a new file its length. Fails where the process may not have files of that length (`ulimit -f`), memory or not: to ask the
+/// kernel for it would end the process (SIGXFSZ).
+pub(crate) fn set_length(fd: impl AsFd, len: usize) -> io::Result<()> {
+    let most = getrlimit(Resource::Fsize).current;
+    if most.is_some_and(|most| len as u64 > most) {
+        return Err(rustix::io::Errno::FBIG.into());
+    }
+    Ok(ftruncate(fd, len as u64)?)
 }
 
 /// The length of memory, which must not be able to change, and its seals.

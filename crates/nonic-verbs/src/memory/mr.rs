@@ -5,7 +5,7 @@
 use super::region::{Null, OnDemand, probe};
 use crate::errors;
 use crate::object::{Object, argument, next_handle, object, reclaim};
-use crate::objects::ExportedMr;
+use crate::objects::{ExportedMr, reserve};
 use crate::pd::Pd;
 use crate::refusal::ANSWER;
 use libc::{c_int, c_void, size_t};
@@ -70,6 +70,7 @@ impl Mr {
         keeps: Option<Box<dyn std::any::Any>>,
     ) -> Result<Mr, Errno> {
         let device = &pd.shared.device;
+        reserve(&mut pd.shared.objects().mrs)?;
         let key = device.register(spec.clone()).map_err(errors::of_key)?.value();
         let handle = next_handle();
         let length = spec.length as size_t;

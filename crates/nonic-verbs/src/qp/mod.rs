@@ -12,6 +12,7 @@ use crate::cq::Cq;
 use crate::errors;
 use crate::extended::Builder;
 use crate::object::{Acks, Object, Users, argument, argument_mut, next_handle, object, reclaim, zeroed};
+use crate::objects::reserve;
 use crate::pd::{Buffer, Pd};
 use crate::srq::Srq;
 use crate::xrc::Xrcd;
@@ -206,6 +207,7 @@ pub(crate) unsafe fn create(
     init.cap.max_inline_data = init.cap.max_inline_data.max(list_bytes.min(MAX_UNASKED_INLINE));
     let cap = init.cap;
     let device = &pd.shared.device;
+    reserve(&mut pd.shared.objects().qps)?;
     let qpn = device
         .create_qp(QpInit {
             service,

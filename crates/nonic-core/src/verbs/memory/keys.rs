@@ -19,6 +19,7 @@ use super::hasher::KeyHasher;
 use super::rights::{Access, KeyError, PdId};
 use super::window_table::WindowTable;
 use crate::entropy::Entropy;
+use crate::room::has_room;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use nonic_wire::Qpn;
@@ -306,23 +307,27 @@ impl KeyTable {
         if !in_region || spec.iova.checked_add(spec.length).is_none() {
             return Err(KeyError::Bounds);
         }
-        let registered = self.insert(value, spec);
+        let registered = self.insert(value, spec)?;
         if let (Some(key), Some(Publisher(publisher))) = (&registered, self.publisher.get()) {
             key.publish(&**publisher);
         }
         Ok(registered)
     }
 
-    fn insert(&self, value: u32, spec: KeySpec) -> Option<Arc<Key>> {
+    /// Under this key, if it is free.
+    fn insert(&self, value: u32, spec: KeySpec) -> Result<Option<Arc<Key>>, KeyError> {
         let mut tables = self.write();
         if tables.windows.contains(value >> 8) {
-            return None;
+            return Ok(None);
+        }
+        if tables.keys.try_reserve(1).is_err() || !has_room(0) {
+            return Err(KeyError::Exhausted);
         }
         match tables.keys.entry(value) {
-            Entry::Occupied(_) => None,
+            Entry::Occupied(_) => Ok(None),
             Entry::Vacant(slot) => {
                 let key = Arc::new(Key::new(value, spec, None));
-                Some(Arc::clone(slot.insert(key)))
+                Ok(Some(Arc::clone(slot.insert(key))))
             }
         }
     }

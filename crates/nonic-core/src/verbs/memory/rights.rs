@@ -66,7 +66,7 @@ pub enum KeyError {
     /// It is revoked, but a peer on this host was stopped in the middle of a direct access through it.
     #[error("the memory key is revoked, but a stopped peer may not have ended its access")]
     Busy,
-    /// No number is free.
-    #[error("no memory key is free")]
+    /// No number is free, or there is no memory for one more.
+    #[error("no memory key is free, or there is no memory for one more")]
     Exhausted,
 }

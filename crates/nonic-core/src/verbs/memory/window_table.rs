@@ -44,6 +44,11 @@ impl WindowTable {
         self.windows.get(&number).copied()
     }
 
+    /// Whether there is memory for one more.
+    pub(super) fn reserve(&mut self) -> bool {
+        self.windows.try_reserve(1).is_ok()
+    }
+
     pub(super) fn insert(&mut self, number: u32, window: Window) {
         self.windows.insert(number, window);
     }

@@ -10,6 +10,7 @@ use super::keys::{Key, KeySpec, KeyTable, Tables};
 use super::rights::{Access, KeyError, PdId};
 use super::window_table::{Window, WindowKind};
 use crate::entropy::Entropy;
+use crate::room::has_room;
 use crate::sync::atomic::Ordering;
 use nonic_wire::Qpn;
 use std::sync::Arc;
@@ -58,6 +59,9 @@ impl KeyTable {
                 && own.all(|key| !tables.keys.contains_key(&key));
             if free {
                 let bound = None;
+                if !tables.windows.reserve() || !has_room(0) {
+                    return Err(KeyError::Exhausted);
+                }
                 tables.windows.insert(number, Window { pd, kind, bound });
                 return Ok(rkey);
             }
