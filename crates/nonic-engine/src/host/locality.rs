@@ -55,7 +55,7 @@ mod tests {
     fn the_kernel_is_asked_once_in_a_while_and_believed_meanwhile() {
         let mut locality = Locality::default();
         let address = LocalAddress::from(IpAddr::from([192, 0, 2, 1]));
-        let at = |ms| Time::from_ns(ms * 1_000_000);
+        let at = |ms: u64| Time::from_ns(ms * 1_000_000);
         assert!(!locality.find(at(0), address, |_| false));
         assert!(!locality.find(at(499), address, |_| unreachable!("it was asked")));
         assert!(locality.find(at(500), address, |_| true), "the address has come");
