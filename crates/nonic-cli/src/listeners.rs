@@ -1,6 +1,6 @@
 //! Where a server waits for clients: a port of one address, or of every address this host has.
 
-use crate::local_gid::{DeviceChoice, LocalGid, OpenDevices};
+use crate::local_gid::{DeviceChoice, LocalGid, OpenDevices, interfaces};
 use anyhow::{Context, Result};
 use nonic::{Device, Incoming, ListenError, Listener};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,6 +24,8 @@ impl Listeners {
         choice: &DeviceChoice,
         devices: &OpenDevices,
     ) -> Result<Self> {
+        // A setting that is wrong is told as it is: another address would not help.
+        interfaces()?;
         let addresses = match bind {
             Some(address) => vec![address],
             None => [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()]
@@ -33,7 +35,7 @@ impl Listeners {
         let one = bind.filter(|address| !address.ip().is_unspecified());
         let local = one.map(|address| devices.find(choice, address)).transpose();
         let local = local.map_err(|error| match &choice.device {
-            // What is wrong is the device or a setting, then, and another address would not help.
+            // What is wrong is the device, then.
             Some(_) => error,
             None if error.chain().any(|cause| cause.is::<nonic::OpenError>()) => error,
             None => error.context(no_listening(bind, default_port)),

@@ -91,7 +91,7 @@ pub static PCAP: Setting = Setting {
     name: "NONIC_PCAP",
     form: Form::File,
     about: "Writes every packet that the process sends and receives to the file, as pcapng, which `nonic draw`, Wireshark and tshark read. \
-            Devices that are open at the same time write to one file, each as an interface of its own. Of iWARP it writes the bytes that \
+            A new file can be read by its owner alone. Devices that are open at the same time write to one file, each as an interface of its own. Of iWARP it writes the bytes that \
             the kernel took and gave, as TCP segments with made-up headers: what TCP sent again is not seen.",
 };
 

@@ -79,11 +79,12 @@ const WITHOUT_NAME: [(&str, &str); 11] = [
 ];
 
 /// Constants that later releases brought; Debian's header does not know them.
-const LATER: [&str; 6] = [
+const LATER: [&str; 7] = [
     "IBV_ACCESS_FLUSH_GLOBAL",
     "IBV_ACCESS_FLUSH_PERSISTENT",
     "IBV_DEVICE_ATOMIC_WRITE",
     "IBV_DEVICE_FLUSH_GLOBAL",
+    "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC",
     "IBV_QP_EX_WITH_FLUSH",
     "IBV_WR_FLUSH",
 ];

@@ -100,8 +100,8 @@ fn device_finding(device: &DeviceFacts) -> Finding {
     Finding::ok("device", found)
 }
 
-/// Port 4791 is shared by one user's processes, served to those of others, and lost to a program that does neither. Processes of one host
-/// do not need it to reach each other.
+/// Port 4791 is shared by one user's processes, served to those of others, and lost to a program that does neither. Queue pairs
+/// of one host that were connected by hand do not need it; messages of the connection manager do.
 fn ports(devices: &[DeviceFacts], uid: u32) -> Vec<Finding> {
     let subject = "UDP port 4791";
     let mut findings = Vec::new();
@@ -126,8 +126,8 @@ fn ports(devices: &[DeviceFacts], uid: u32) -> Vec<Finding> {
             Ok(PortOwner::Other) => findings.push(Finding::better(
                 subject,
                 format!(
-                    "{address}: taken by a program that does not share it, or the kernel's rxe; nothing arrives from other hosts, programs \
-                     of this host reach each other"
+                    "{address}: taken by a program that does not share it, or the kernel's rxe; nothing arrives from other hosts, and \
+                     connecting by address and port fails; queue pairs that programs of this host connect by themselves work"
                 ),
                 "`rdma link` shows rxe (`rdma link delete` ends it), `ss -ulpn sport = 4791` others",
             )),

@@ -223,8 +223,8 @@ fn warn_of_taken_ports(shard: &Shard, name: &str) {
             Severity::Warning,
             &format!(
                 "{name}: another program has UDP port 4791 of {address}, so nothing can arrive from other hosts: what they send is lost, and \
-                 connections with them time out. Programs on this host reach each other all the same. Try: `ss -ulpn sport = 4791` shows \
-                 the program, `rdma link` a kernel's rxe; the port is taken over within a second after it ends"
+                 connections with them time out. Programs on this host that connect queue pairs by themselves reach each other all \
+                 the same; connecting by address and port does not work either. Try: `ss -ulpn sport = 4791` shows the program, `rdma link` a kernel's rxe; the port is taken over within a second after it ends"
             ),
         );
     }

@@ -36,7 +36,7 @@ pub(super) fn text(topic: &Topic) -> Option<&'static str> {
 }
 
 /// In the order of their numbers.
-pub(super) static ALL: [Errno; 40] = [
+pub(super) static ALL: [Errno; 41] = [
     errno(
         1,
         "EPERM",
@@ -238,8 +238,11 @@ pub(super) static ALL: [Errno; 40] = [
         61,
         "ENODATA",
         "No data available",
-        "there is no entry with that index",
-        &["a GID index beyond those of the device"],
+        "there is nothing of that kind",
+        &[
+            "a GID index beyond those of the device",
+            "of ibv_export_buf_dmabuf_fd: the buffer is ordinary memory, which has no dma-buf",
+        ],
         &["use an index of `nonic devices` or `ibv_devinfo -v`"],
     ),
     errno(
@@ -345,6 +348,14 @@ pub(super) static ALL: [Errno; 40] = [
             "look at the peer first",
             "set NONIC_LOG=warn: it says what was seen of it",
         ],
+    ),
+    errno(
+        105,
+        "ENOBUFS",
+        "No buffer space available",
+        "the kernel has no memory for a socket's buffers",
+        &["the host or the container is at its limit of memory"],
+        &["free memory, or raise the limit of the process or its container"],
     ),
     errno(
         106,
