@@ -111,7 +111,9 @@ fn queue_pairs_have_six_digits() {
     assert!(!numbers.is_empty(), "{drawn}");
     for number in numbers {
         let digits = number.find(|letter: char| !letter.is_ascii_hexdigit());
-        assert_eq!(digits.unwrap_or(number.len()), 6, "{drawn}");
+        // A heading with several numbers may be cut where its column ends, and says so.
+        let is_cut = digits.is_some_and(|end| number[end..].starts_with('…'));
+        assert!(is_cut || digits.unwrap_or(number.len()) == 6, "{drawn}");
     }
 }
 
