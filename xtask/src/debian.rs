@@ -40,7 +40,7 @@ pub(crate) const SUITES: [Suite; 3] = [
 /// A mirror may be a copy that was made some time ago. Signatures are checked all the same.
 const AS_OF_OLD: &str = "Acquire::Check-Valid-Until=false";
 
-/// Where this machine gets Debian's packages from; if it is no Debian, where everybody can.
+/// Where this machine gets Debian's packages from.
 fn mirror() -> Result<String> {
     let found = output(Command::new("apt-get").args([
         "indextargets",
@@ -49,7 +49,10 @@ fn mirror() -> Result<String> {
         "Label: Debian",
         "Created-By: Packages",
     ]))?;
-    let mirror = found.lines().next().unwrap_or("http://deb.debian.org/debian");
+    let mirror = found.lines().next();
+    let mirror = mirror.context(
+        "apt has no source of Debian's packages; is this a Debian, and was `apt-get update` called?",
+    )?;
     Ok(mirror.to_owned())
 }
 
