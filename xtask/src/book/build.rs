@@ -6,7 +6,7 @@
 
 use super::links::{self, is_elsewhere, resolve};
 use super::markdown;
-use crate::{debian, dist};
+use crate::dist;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,38 +50,18 @@ pub(super) fn build() -> Result<()> {
 }
 
 fn run_mdbook(source: &Path, html: &Path) -> Result<()> {
-    let ran = mdbook()?
+    let ran = Command::new("mdbook")
         .arg("build")
         .arg(source)
         .arg("--dest-dir")
         .arg(html)
         .output()
-        .context("cannot start mdbook")?;
+        .context("cannot start mdbook: `cargo install --locked mdbook --no-default-features` installs it")?;
     let said = String::from_utf8_lossy(&ran.stderr);
     if !ran.status.success() || complains(&said) {
         bail!("mdBook complains:\n{said}");
     }
     Ok(())
-}
-
-/// mdBook as it is installed, or else that of Debian 13, which is unpacked and not installed: building it takes minutes. It needs a
-/// newer C library than Debian 12 has, so that comes along and loads it.
-fn mdbook() -> Result<Command> {
-    if Command::new("mdbook").arg("--version").output().is_ok() {
-        return Ok(Command::new("mdbook"));
-    }
-    let folder = dist::target_directory()?.join("mdbook");
-    let root = folder.join("root");
-    let program = root.join("usr/bin/mdbook");
-    if !program.exists() {
-        let suite = debian::SUITES.iter().find(|suite| suite.name == "trixie");
-        let suite = suite.context("Debian 13 is one of the suites")?;
-        debian::unpack(suite, &["mdbook", "libc6", "libgcc-s1"], &folder)?;
-    }
-    let libraries = root.join("usr/lib/x86_64-linux-gnu");
-    let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
-    command.arg("--library-path").arg(&libraries).arg(program);
-    Ok(command)
 }
 
 /// Whether mdBook said more than what it is about to do.

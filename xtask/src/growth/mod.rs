@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Rounds of which the best counts
     #[arg(long, default_value_t = 4)]
     rounds: u32,
+    /// Use this folder, as made by `dist`.
+    #[arg(long = "dist", value_name = "DIR")]
+    folder: Option<PathBuf>,
 }
 
 /// How many of something there are, few and many.
@@ -40,7 +43,10 @@ const LISTENERS: Counts = [500, 5_000];
 type Cost = [f64; 2];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let dist = Dist::built(&dist::Options::default())?;
+    let dist = match &options.folder {
+        Some(root) => Dist { root: root.clone() },
+        None => Dist::built(&dist::Options::default())?,
+    };
     ensure!(
         dist.nonic().exists(),
         "nothing is built; run `cargo xtask dist` first"
