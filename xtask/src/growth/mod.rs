@@ -36,8 +36,8 @@ pub(crate) struct Options {
 type Counts = [u32; 2];
 
 const FEW_AND_MANY: Counts = [2_000, 20_000];
-/// Each listener has descriptors of its own, of which a process may have 20,000 or so.
-const LISTENERS: Counts = [500, 5_000];
+/// Each listener has several descriptors of its own, of which a process may have 20,000 or so.
+const LISTENERS: Counts = [200, 2_000];
 
 /// Nanoseconds of processor time for each, beside few and beside many.
 type Cost = [f64; 2];
@@ -63,8 +63,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "", "few", "many", "few us", "many us", "ratio"
     );
     let mut failed = Vec::new();
-    let cost = in_rust(&dist, rounds)?;
-    judge("connect (Rust)", FEW_AND_MANY, cost, &mut failed);
+    let cost = settled(|| Ok([in_rust(&dist, rounds)?]))?;
+    judge("connect (Rust)", FEW_AND_MANY, cost[0], &mut failed);
     for (subject, verbs, counts) in [
         (
             "connections",
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             LISTENERS,
         ),
     ] {
-        let costs = in_c(&dist, &program, subject, counts, rounds)?;
+        let costs = settled(|| in_c(&dist, &program, subject, counts, rounds))?;
         for (verb, cost) in verbs.into_iter().zip(costs) {
             judge(verb, counts, cost, &mut failed);
         }
@@ -92,6 +92,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Measures until nothing grows, at most three times. The least of all rounds is the cost: what else the machine does only adds to it,
+/// so more rounds can come nearer to it and never below.
+fn settled<const N: usize>(mut measure: impl FnMut() -> Result<[Cost; N]>) -> Result<[Cost; N]> {
+    let mut least = measure()?;
+    for _ in 1..3 {
+        if !least.iter().any(grows) {
+            break;
+        }
+        for (least, again) in least.iter_mut().flatten().zip(measure()?.into_iter().flatten()) {
+            *least = least.min(again);
+        }
+    }
+    Ok(least)
+}
+
+fn grows([beside_few, beside_many]: &Cost) -> bool {
+    *beside_many > beside_few / LEAST_RATIO + CACHES_NS
+}
+
 /// Prints a row of the table, and remembers what grows.
 fn judge(what: &str, [few, many]: Counts, [beside_few, beside_many]: Cost, failed: &mut Vec<String>) {
     let ratio = beside_few / beside_many;
@@ -100,7 +119,7 @@ fn judge(what: &str, [few, many]: Counts, [beside_few, beside_many]: Cost, faile
         beside_few / 1e3,
         beside_many / 1e3
     );
-    if beside_many > beside_few / LEAST_RATIO + CACHES_NS {
+    if grows(&[beside_few, beside_many]) {
         failed.push(format!("{what}, {ratio:.2}"));
     }
 }
