@@ -70,6 +70,39 @@ class Recorder(unittest.TestResult):
         self.report.flush()
 
 
+class ReadFirst:
+    """A barrier that a side of an iWARP connection comes to after its WRITEs are placed.
+
+    A WRITE over iWARP has completed when TCP has taken it (RFC 5040, section 5.5); the peer may place it later. A READ is answered
+    after everything sent before it is placed. The tests were written for InfiniBand, where the completion says as much.
+    """
+
+    def __init__(self, barrier, cm_res):
+        self.barrier = barrier
+        self.cm_res = cm_res
+
+    def wait(self):
+        from pyverbs.enums import IBV_SEND_SIGNALED
+        self.cm_res.cmid.post_read(self.cm_res.mr, 0, 0, 0, flags=IBV_SEND_SIGNALED)
+        self.cm_res.cmid.get_send_comp()
+        self.barrier.wait()
+
+
+def read_before_telling():
+    """The side that WRITEs tells the other by a barrier, not by RDMA: on iWARP it makes sure first that there is something to tell."""
+    from tests.rdmacm_utils import CMConnection
+    remote_traffic = CMConnection.remote_traffic
+
+    def with_reads(self, passive, remote_op='write'):
+        barrier = self.syncer
+        if not passive and remote_op == 'write':
+            self.syncer = ReadFirst(barrier, self.cm_res)
+        remote_traffic(self, passive=passive, remote_op=remote_op)
+        self.syncer = barrier
+
+    CMConnection.remote_traffic = with_reads
+
+
 def cases(suite):
     """Every test of a suite of suites."""
     for member in suite:
@@ -89,6 +122,8 @@ def main():
     from args_parser import parser
     parser.parse_args()
     tests = SourceFileLoader('tests', os.path.join(folder, '__init__.py')).load_module()
+    if (parser.get_config()['dev'] or '').startswith('iwarp'):
+        read_before_telling()
     with open(path, 'a+', encoding='utf-8') as report:
         report.seek(0)
         done = {json.loads(line)['test'] for line in report}

@@ -2,7 +2,8 @@
 //!
 //! The tests come with Debian's `rdma-core` package and use pyverbs, the Python binding of libibverbs. Those for
 //! mlx5, efa and CUDA are left out: they drive one vendor's hardware. What the others need from the environment
-//! (huge pages, and the device's network interface in `/sys`) is provided; a test is never edited. Which tests skip is written in
+//! (huge pages, and the device's network interface in `/sys`) is provided; a test is never edited. On iWARP, where a WRITE's completion
+//! does not say that it is placed, `runner.py` lets a READ follow before the other side looks. Which tests skip is written in
 //! `crates/nonic-verbs/conformance/skipped.txt`, with the reason, and the run fails if reality differs.
 //!
 //! Read first: [`run`], then [`report`].
