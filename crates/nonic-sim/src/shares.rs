@@ -234,7 +234,7 @@ impl Hosts {
             host.connect(qpn, PEERS, there, &plan);
             if plan.processes[index] == Trouble::Dead {
                 // Without a peer it has nobody to tell: a process that is gone is silent.
-                process.nic.destroy_qp(there);
+                process.nic.destroy_qp(Time::ZERO, there);
             } else {
                 process.connect(there, HOST, qpn, &plan);
             }

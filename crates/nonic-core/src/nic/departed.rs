@@ -29,17 +29,14 @@ pub(super) struct Departed {
 }
 
 impl Departed {
-    /// A queue pair was destroyed, if there was one to speak of; and the number of one that is to be forgotten.
-    pub(super) fn note(&mut self, qpn: Qpn, departure: Option<Departure>, forgotten: Option<u32>) {
-        if let Some(forgotten) = forgotten {
-            self.known.remove(&forgotten);
-        }
+    /// A queue pair was destroyed, and had a peer if there is a departure.
+    pub(super) fn note(&mut self, qpn: Qpn, departure: Option<Departure>) {
         if let Some(departure) = departure {
             self.known.insert(qpn.value(), departure);
         }
     }
 
-    /// A queue pair has this number now.
+    /// The number rests no more, or a queue pair has it.
     pub(super) fn forget(&mut self, qpn: Qpn) {
         self.known.remove(&qpn.value());
     }

@@ -46,6 +46,7 @@ use crate::qp::{QpAttributes, QpState};
 use crate::queue_pair::{PostError, QueuePair};
 use crate::record::{QpEvent, Recorder};
 use crate::resources::{Endpoint, NicResources, Pending};
+use crate::roce::departure::Departure;
 use crate::roce::qp1::Qp1;
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
@@ -299,15 +300,14 @@ impl Nic {
     }
 
     /// Destroys a queue pair; its outstanding requests end without completions. Answers whether it existed.
-    pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
+    pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> bool {
         let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
-            return self.destroy_stream_qp(qpn);
+            return self.destroy_stream_qp(now, qpn);
         };
         let nic = &mut *self;
-        let departure = nic.qps[slot].depart(&mut resources!(nic, Time::ZERO));
-        let rested = self.numbers.retire(qpn);
-        self.departed.note(qpn, departure, rested);
-        self.reset_qp(Time::ZERO, slot);
+        let departure = nic.qps[slot].depart(&mut resources!(nic, now));
+        self.let_number_rest(now, qpn, departure);
+        self.reset_qp(now, slot);
         self.recorder.forget(qpn);
         let qp = self.qps.remove(slot);
         self.ready.retain(|ready| *ready != Sender::QueuePair(slot));
@@ -322,6 +322,25 @@ impl Nic {
         }
         self.groups.retain(|_, members| !members.is_empty());
         true
+    }
+
+    /// A destroyed queue pair's number rests. As long as it does, its peer is told so, if there is something to tell.
+    fn let_number_rest(&mut self, now: Time, qpn: Qpn, departure: Option<Departure>) {
+        self.numbers.retire(now, qpn);
+        self.departed.note(qpn, departure);
+        self.end_rests(now);
+    }
+
+    /// Numbers that have rested may be drawn again.
+    fn end_rests(&mut self, now: Time) {
+        while let Some(number) = self.numbers.rested(now) {
+            self.departed.forget(Qpn::new(number));
+        }
+    }
+
+    /// No more numbers are to be had: those that rest may be drawn again at once.
+    pub fn cut_rests_short(&mut self) {
+        self.end_rests(Time::from_ns(u64::MAX));
     }
 
     /// Back to RESET. Others that wait for the window to the same peer may take its share.

@@ -1,14 +1,18 @@
 //! Which numbers queue pairs get: drawn at random from the blocks of the NIC, and not again for a while.
 
 use crate::entropy::Entropy;
+use crate::time::Time;
 use nonic_wire::Qpn;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 /// Numbers in a block.
 const BLOCK: usize = 1 << 12;
-/// Numbers that rest at a time: half of the least that a NIC may have. A peer's connection manager remembers one for about
-/// a second and refuses it meanwhile, and a program may make a thousand connections in that time.
-const MAX_RETIRED: usize = BLOCK / 2;
+/// How long the number of a destroyed queue pair rests. A peer's connection manager remembers the number for as long as packets may be
+/// under way, about a second, and refuses a connection that comes from it meanwhile ("stale connection").
+const REST: Duration = Duration::from_secs(4);
+/// Numbers that rest at a time, at most: what is known of destroyed queue pairs is bounded.
+const MAX_RESTING: usize = 1 << 16;
 
 /// The numbers of a NIC's queue pairs.
 #[derive(Debug, Default)]
@@ -17,8 +21,10 @@ pub(super) struct Numbers {
     blocks: Vec<u16>,
     /// How many queue pairs have numbers of a block.
     used: HashMap<u16, usize>,
-    /// Numbers of queue pairs that were destroyed lately: a peer's connection manager may still remember them.
-    retired: VecDeque<u32>,
+    /// Numbers of queue pairs that were destroyed lately.
+    resting: HashSet<u32>,
+    /// The same with the end of each one's rest, the earliest first.
+    rests: VecDeque<(Time, u32)>,
 }
 
 impl Numbers {
@@ -33,7 +39,7 @@ impl Numbers {
         count: usize,
         taken: impl Fn(u32) -> bool,
     ) -> Option<Qpn> {
-        // With three quarters free a random draw succeeds within a few tries.
+        // With a quarter free a random draw succeeds within a few tries. If all fail, hardly any number is free that does not rest.
         const TRIES: usize = 64;
         let space = match self.blocks.len() {
             0 => 1 << 24,
@@ -51,7 +57,7 @@ impl Numbers {
                     (u32::from(block) << 12) | (draw & 0xfff)
                 }
             };
-            let reserved = value < 2 || value == Qpn::MULTICAST.value() || self.retired.contains(&value);
+            let reserved = value < 2 || value == Qpn::MULTICAST.value() || self.resting.contains(&value);
             if !reserved && !taken(value) {
                 return Some(Qpn::new(value));
             }
@@ -64,11 +70,12 @@ impl Numbers {
         *self.used.entry(block_of(qpn)).or_default() += 1;
     }
 
-    /// Its queue pair is gone: the number rests. Answers one that has rested for long enough.
-    pub(super) fn retire(&mut self, qpn: Qpn) -> Option<u32> {
-        let full = self.retired.len() >= MAX_RETIRED;
-        let rested = if full { self.retired.pop_front() } else { None };
-        self.retired.push_back(qpn.value());
+    /// Its queue pair is gone: the number rests from now on.
+    pub(super) fn retire(&mut self, now: Time, qpn: Qpn) {
+        // A number that was chosen, not drawn, may rest already.
+        if self.resting.insert(qpn.value()) {
+            self.rests.push_back((now + REST, qpn.value()));
+        }
         let block = block_of(qpn);
         if let Some(used) = self.used.get_mut(&block) {
             *used -= 1;
@@ -76,11 +83,22 @@ impl Numbers {
                 self.used.remove(&block);
             }
         }
-        rested
+    }
+
+    /// A number that has rested for long enough, or has to do because too many rest.
+    pub(super) fn rested(&mut self, now: Time) -> Option<u32> {
+        let (end, number) = *self.rests.front()?;
+        if end > now && self.rests.len() <= MAX_RESTING {
+            return None;
+        }
+        self.rests.pop_front();
+        self.resting.remove(&number);
+        Some(number)
     }
 
     /// Gives back a block that no queue pair needs: not the first, which others know us by, and only while the
-    /// rest would do for twice the `count` there are, so that blocks do not come and go.
+    /// others would do for twice the `count` there are, so that blocks do not come and go. Its numbers may rest still: if the block
+    /// comes back, they are not drawn.
     pub(super) fn give_back(&mut self, count: usize) -> Option<u16> {
         if self.blocks.len() < 2 || count > (self.blocks.len() - 1) * BLOCK / 8 * 3 {
             return None;
@@ -126,11 +144,11 @@ mod tests {
         taken.sort_by_key(|qpn| block_of(*qpn) == 8);
         let mut given_back = Vec::new();
         while let Some(qpn) = (taken.len() > 1).then(|| taken.remove(0)) {
-            numbers.retire(qpn);
+            numbers.retire(Time::ZERO, qpn);
             given_back.extend(numbers.give_back(taken.len()));
         }
         assert_eq!(given_back, [9], "one is needed, one is the first");
-        numbers.retire(taken[0]);
+        numbers.retire(Time::ZERO, taken[0]);
         assert_eq!(numbers.give_back(0), Some(8));
         assert_eq!(numbers.give_back(0), None);
     }
@@ -141,9 +159,43 @@ mod tests {
         numbers.add_block(5);
         let qpn = numbers.draw(&mut entropy, 0, |_| false).expect("all are free");
         numbers.take(qpn);
-        numbers.retire(qpn);
+        numbers.retire(Time::ZERO, qpn);
         for _ in 0..10 * BLOCK {
             assert_ne!(numbers.draw(&mut entropy, 0, |_| false), Some(qpn));
         }
+        assert_eq!(numbers.rested(Time::ZERO + REST / 2), None);
+        assert_eq!(numbers.rested(Time::ZERO + REST), Some(qpn.value()));
+        let other = |value| value != qpn.value();
+        let drawn = (0..BLOCK).find_map(|_| numbers.draw(&mut entropy, 0, other));
+        assert_eq!(drawn, Some(qpn));
+    }
+
+    #[test]
+    fn numbers_that_rest_are_as_good_as_taken() {
+        let (mut numbers, mut entropy) = (Numbers::default(), SeededEntropy::new(1));
+        numbers.add_block(4);
+        for number in 0..BLOCK as u32 {
+            numbers.retire(Time::ZERO, Qpn::new((4 << 12) | number));
+        }
+        assert_eq!(
+            numbers.draw(&mut entropy, 0, |_| false),
+            None,
+            "another block is needed"
+        );
+        numbers.add_block(5);
+        let drawn = numbers
+            .draw(&mut entropy, 0, |_| false)
+            .expect("one of the new block");
+        assert_eq!(block_of(drawn), 5);
+    }
+
+    #[test]
+    fn only_so_many_rest() {
+        let mut numbers = Numbers::default();
+        for number in 0..=MAX_RESTING as u32 {
+            numbers.retire(Time::ZERO, Qpn::new(number + 2));
+        }
+        assert_eq!(numbers.rested(Time::ZERO), Some(2));
+        assert_eq!(numbers.rested(Time::ZERO), None);
     }
 }

@@ -232,12 +232,11 @@ impl Nic {
         self.streams.events.pop_front()
     }
 
-    pub(super) fn destroy_stream_qp(&mut self, qpn: Qpn) -> bool {
+    pub(super) fn destroy_stream_qp(&mut self, now: Time, qpn: Qpn) -> bool {
         let Some(slot) = self.streams.by_qpn.remove(&qpn.value()) else {
             return false;
         };
-        let rested = self.numbers.retire(qpn);
-        self.departed.note(qpn, None, rested);
+        self.let_number_rest(now, qpn, None);
         self.recorder.forget(qpn);
         let mut qp = self.streams.qps.remove(slot);
         qp.reset();

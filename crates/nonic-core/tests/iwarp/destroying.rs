@@ -7,7 +7,7 @@ use nonic_core::iwarp::{StreamEnd, StreamEvent};
 /// Destroys the queue pair; what the owner of its stream is told.
 fn destroyed(end: &mut End) -> Vec<StreamEvent> {
     end.told();
-    assert!(end.nic.destroy_qp(end.qpn));
+    assert!(end.nic.destroy_qp(end.now, end.qpn));
     std::iter::from_fn(|| end.nic.poll_stream_event()).collect()
 }
 
@@ -56,7 +56,7 @@ fn an_end_that_nobody_has_heard_of_outlives_the_queue_pair() {
         .nic
         .modify_qp(now, qpn, &error)
         .expect("any state leads there");
-    assert!(pair.a.nic.destroy_qp(qpn));
+    assert!(pair.a.nic.destroy_qp(pair.a.now, qpn));
     let told: Vec<StreamEvent> = std::iter::from_fn(|| pair.a.nic.poll_stream_event()).collect();
     let expected = [
         StreamEvent::Disconnected(qpn, StreamEnd::Aborted),

@@ -372,12 +372,12 @@ fn only_a_stream_connects() {
 fn a_destroyed_or_reset_queue_pair_gives_its_stream_back() {
     let (mut end, _) = solo(&Setup::default());
     end.send(1, SendOp::Send, 0, 4);
-    assert!(end.nic.destroy_qp(end.qpn));
+    assert!(end.nic.destroy_qp(end.now, end.qpn));
     end.act();
     assert!(end.closed);
     assert_eq!(end.completed(), []);
     assert_eq!(end.nic.usage().queue_pairs, 0);
-    assert!(!end.nic.destroy_qp(end.qpn));
+    assert!(!end.nic.destroy_qp(end.now, end.qpn));
 
     let (mut end, _) = solo(&Setup::default());
     end.recv(1, 0, 4);

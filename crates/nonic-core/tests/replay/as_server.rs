@@ -193,7 +193,7 @@ fn receiver_not_ready_six_times() {
 #[test]
 fn nobody_home() {
     let mut host = Host::server(&RC_TIMEOUT, false);
-    assert!(host.nic.destroy_qp(host.qpn));
+    assert!(host.nic.destroy_qp(host.now, host.qpn));
     replay_exactly(&RC_TIMEOUT, &mut host, |_, _| {});
     assert_eq!(host.nic.counters().rx_unclaimed, 3);
 }

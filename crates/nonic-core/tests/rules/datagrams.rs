@@ -211,7 +211,7 @@ fn a_group_gets_one_copy_per_member() {
 
     assert!(pair.b.nic.detach_multicast(first, group));
     assert!(!pair.b.nic.detach_multicast(first, group));
-    assert!(pair.b.nic.destroy_qp(second));
+    assert!(pair.b.destroy_qp(second));
     pair.b.receive_all(&packets);
     expect_nothing!(pair.b);
     assert_eq!(pair.b.nic.counters().rx_unclaimed, 1);

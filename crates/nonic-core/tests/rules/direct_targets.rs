@@ -108,7 +108,7 @@ fn the_end_of_a_queue_pair_withdraws_it() {
     let ends: [(&str, End); 5] = [
         ("error", |pair| pair.b.go_to(QpState::Error)),
         ("reset", |pair| pair.b.go_to(QpState::Reset)),
-        ("destroy", |pair| assert!(pair.b.nic.destroy_qp(pair.b.qpn))),
+        ("destroy", |pair| assert!(pair.b.destroy_qp(pair.b.qpn))),
         ("failure of the device", |pair| pair.b.nic.fail(pair.b.now)),
         ("refusal", |pair| {
             let wrong = RemoteAddress { va: 0, rkey: 1 };

@@ -47,7 +47,7 @@ fn a_healthy_queue_pair_has_its_states_written_down_and_nothing_to_explain() {
     assert_eq!(events(&pair.b), states);
     assert_eq!(pair.a.nic.explain(pair.a.qpn, None), None);
     assert_eq!(pair.a.nic.explain(pair.a.qpn, Some(Status::Success)), None);
-    assert!(pair.a.nic.destroy_qp(pair.a.qpn));
+    assert!(pair.a.destroy_qp(pair.a.qpn));
     assert_eq!(pair.a.nic.recorded(pair.a.qpn).count(), 0);
 }
 

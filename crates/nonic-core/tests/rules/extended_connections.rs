@@ -76,7 +76,7 @@ fn pair() -> Pair {
         a: Node::new(1, &setup),
         b: Node::new(2, &setup),
     };
-    pair.b.nic.destroy_qp(pair.b.qpn);
+    pair.b.destroy_qp(pair.b.qpn);
     pair.b.qpn = target(&mut pair.b, DOMAIN);
     let (a, b) = (pair.a.qpn, pair.b.qpn);
     pair.connect(a, b);
@@ -329,7 +329,7 @@ fn destroying_a_target_loses_no_completion_of_an_srq() {
     post(&mut pair, 1, SendOp::Send, 8, &srq);
     let packets = pair.a.transmit();
     pair.b.receive_all(&packets);
-    pair.b.nic.destroy_qp(pair.b.qpn);
+    pair.b.destroy_qp(pair.b.qpn);
     assert_eq!(srq.completions(&mut pair.b).len(), 1);
 }
 

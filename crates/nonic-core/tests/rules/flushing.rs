@@ -162,9 +162,9 @@ fn destroying_a_queue_pair_takes_its_completions_along() {
     // One more that is not published yet.
     recv!(pair.a, 2, 0, 8);
     let qpn = pair.a.qpn;
-    assert!(pair.a.nic.destroy_qp(qpn));
+    assert!(pair.a.destroy_qp(qpn));
     pair.a.nic.publish();
     assert_eq!((pair.a.send_cq.len(), pair.a.recv_cq.len()), (0, 0));
-    assert!(!pair.a.nic.destroy_qp(qpn));
+    assert!(!pair.a.destroy_qp(qpn));
     assert_eq!(pair.a.nic.usage(), nonic_core::Usage::default());
 }

@@ -144,9 +144,9 @@ fn a_number_can_be_chosen_once() {
             Err(CreateError::QpnInUse)
         );
     }
-    assert!(node.nic.destroy_qp(chosen));
+    assert!(node.destroy_qp(chosen));
     assert_eq!(node.nic.create_qp_with(chosen, init), Ok(chosen));
-    assert!(!node.nic.destroy_qp(Qpn::GSI));
+    assert!(!node.destroy_qp(Qpn::GSI));
 }
 
 #[test]

@@ -462,7 +462,7 @@ fn the_end_of_a_queue_pair_is_the_end_of_what_it_kept() {
     let mut solo = Solo::rc();
     write(&mut solo, 1, 0, b"early");
     let qpn = solo.qpn;
-    solo.nic.destroy_qp(qpn);
+    solo.destroy_qp(qpn);
     assert_eq!(solo.nic.usage().reordered_bytes, 0);
 }
 

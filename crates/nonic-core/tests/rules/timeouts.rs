@@ -264,7 +264,7 @@ fn a_destroyed_queue_pair_leaves_no_timer_behind() {
     post!(solo, 1, SendOp::Write(remote), 0, 8);
     solo.transmit();
     let qpn = solo.qpn;
-    assert!(solo.nic.destroy_qp(qpn));
+    assert!(solo.destroy_qp(qpn));
     solo.advance(ms(200));
     assert_eq!(solo.nic.usage(), nonic_core::Usage::default());
     sent!(solo, []);

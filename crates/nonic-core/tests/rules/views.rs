@@ -90,7 +90,7 @@ fn portions_show_every_queue_pair_once_whatever_has_been_destroyed() {
     let mut pair = Pair::rc();
     let made: Vec<Qpn> = (0..100).map(|_| pair.a.add_qp()).collect();
     for qpn in made.iter().step_by(2) {
-        assert!(pair.a.nic.destroy_qp(*qpn));
+        assert!(pair.a.destroy_qp(*qpn));
     }
     let mut expected: Vec<u32> = made
         .iter()

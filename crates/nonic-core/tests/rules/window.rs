@@ -138,7 +138,7 @@ fn one_fills_one_waits() -> (Pair, nonic_core::Qpn) {
 #[test]
 fn destroying_the_one_that_filled_the_window_lets_the_next_go_on() {
     let (mut pair, first) = one_fills_one_waits();
-    assert!(pair.a.nic.destroy_qp(first));
+    assert!(pair.a.destroy_qp(first));
     sent!(pair.a, [RC_RDMA_WRITE_ONLY]);
 }
 
@@ -393,7 +393,7 @@ fn a_change_of_path_takes_the_bytes_under_way_along() {
     recv!(pair.b, 9, 0, 8);
     post!(pair.a, 2, SendOp::Write(remote), 0, 4 * MTU);
     assert_eq!(pair.a.transmit().len(), 4);
-    assert!(pair.a.nic.destroy_qp(qpn));
+    assert!(pair.a.destroy_qp(qpn));
     assert_eq!(pair.a.nic.usage().peers, 1);
     assert_eq!(pair.a.nic.usage().in_flight_bytes, u64::from(4 * MTU));
 }
@@ -504,9 +504,9 @@ fn those_in_line_take_turns() {
 fn one_destroyed_in_its_turn_passes_it_on() {
     for destroy in [true, false] {
         let (mut pair, [first, second, third]) = two_in_line();
-        assert!(pair.a.nic.destroy_qp(first));
+        assert!(pair.a.destroy_qp(first));
         if destroy {
-            assert!(pair.a.nic.destroy_qp(second));
+            assert!(pair.a.destroy_qp(second));
         } else {
             pair.a.qpn = second;
             pair.a.go_to(QpState::Reset);

@@ -112,6 +112,11 @@ impl Node {
         qpn
     }
 
+    /// Destroys a queue pair; whether there was one.
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
+        self.nic.destroy_qp(self.now, qpn)
+    }
+
     pub fn modify(&mut self, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
         self.nic.modify_qp(self.now, qpn, set)
     }

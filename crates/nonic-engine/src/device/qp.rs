@@ -78,8 +78,10 @@ impl Device {
             Err(CreateError::NoQpn) => {}
             result => return result,
         }
-        // All our numbers are in use: claim another block.
-        turn.claim_block().map_err(|_| CreateError::NoQpn)?;
+        // All our numbers are in use or rest: claim another block, or do with what there is.
+        if turn.claim_block().is_err() {
+            turn.nic.cut_rests_short();
+        }
         create(&mut turn.nic)
     }
 
@@ -90,7 +92,7 @@ impl Device {
         let now = turn.now();
         // What it still owes its peer leaves first.
         turn.flush_deferred(|| now);
-        let existed = turn.nic.destroy_qp(qpn);
+        let existed = turn.nic.destroy_qp(now, qpn);
         turn.release_spare_blocks();
         existed
     }

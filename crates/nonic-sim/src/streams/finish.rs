@@ -111,7 +111,8 @@ impl Streams {
             }
             let qpn = side_now.qpn;
             self.sides[side].gone = true;
-            if !self.hosts[host].nic.destroy_qp(qpn) {
+            let now = self.now();
+            if !self.hosts[host].nic.destroy_qp(now, qpn) {
                 return Err(format!("side {side}: destroy_qp knows no such queue pair"));
             }
             self.attend(host)?;

@@ -108,7 +108,8 @@ impl Streams {
         self.connections[side / 2].causes.push(Cause::Gone(side));
         let attached = self.sides[side].is_attached();
         self.sides[side].gone = true;
-        if !self.hosts[host].nic.destroy_qp(qpn) {
+        let now = self.now();
+        if !self.hosts[host].nic.destroy_qp(now, qpn) {
             return Err(format!("side {side}: destroy_qp knows no such queue pair"));
         }
         self.attend(host)?;

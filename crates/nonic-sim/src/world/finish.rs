@@ -149,16 +149,16 @@ impl World {
 
     /// Destroys everything and looks for leaks.
     fn take_down(&mut self) -> Check {
+        let now = self.fabric.now();
         for number in 0..self.qps.len() {
             if matches!(self.qps[number].life, Life::Gone | Life::Planned) {
                 continue;
             }
             let (station, qpn) = (self.hosts[self.qps[number].host].station, self.qps[number].qpn);
-            if !self.fabric.nic_mut(station).destroy_qp(qpn) {
+            if !self.fabric.nic_mut(station).destroy_qp(now, qpn) {
                 return Err(format!("QP {number} was gone before it was destroyed"));
             }
         }
-        let now = self.fabric.now();
         for station in 0..self.scenario.stations {
             let nic = self.fabric.nic_mut(station);
             // Entries of timers that are no longer wanted stay until they are due.

@@ -273,7 +273,7 @@ impl World {
             let modified = self.fabric.nic_mut(station).modify_qp(now, qpn, &to_error);
             modified.map_err(|error| format!("QP {number}: cannot go to ERR: {error}"))?;
         }
-        if !self.fabric.nic_mut(station).destroy_qp(qpn) {
+        if !self.fabric.nic_mut(station).destroy_qp(now, qpn) {
             return Err(format!("QP {number} was gone before it was destroyed"));
         }
         self.forget(number);
