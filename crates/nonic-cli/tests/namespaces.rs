@@ -57,6 +57,33 @@ fn reachable(address: &str) -> String {
     }
 }
 
+/// As on an interface that just came up. Fails if tentative addresses are no GIDs: the server is told that no device has the address.
+#[test]
+fn an_address_that_is_still_tentative_is_a_gid() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    // Each attempt to find a duplicate takes a second.
+    cable.right.write_sysctl("net/ipv6/conf/veth/dad_transmits", "3");
+    cable.right.ip(&["addr", "add", "fe80::7/64", "dev", "veth"]);
+    let tentative = cable.right.ask_ip(&["-6", "addr", "show", "tentative"]);
+    assert!(tentative.contains("fe80::7/64"), "{tentative}");
+    let right = Place::here().in_namespace(&cable.right.name);
+    let mut server = Server::start(&right, "perf", "[fe80::7%veth]:0", &[]);
+    server.address = reachable(&server.address);
+    let left = Place::here().in_namespace(&cable.left.name);
+    let run = matrix::perf(
+        &left,
+        &server.address,
+        "rc",
+        "write",
+        "64",
+        &["--iterations", "100"],
+    );
+    assert_eq!(run["messages"], 100, "{run}");
+}
+
 #[test]
 fn two_processes_per_host_share_its_address() {
     if missing(Namespace::unavailable()) {

@@ -39,6 +39,12 @@ impl Namespace {
         ip(&all);
     }
 
+    /// Sets a number below `/proc/sys` within it.
+    pub(crate) fn write_sysctl(&self, name: &str, value: &str) {
+        let script = format!("echo {value} > /proc/sys/{name}");
+        ip(&["netns", "exec", &self.name, "sh", "-c", &script]);
+    }
+
     /// What `ip` says within it.
     pub(crate) fn ask_ip(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("ip");

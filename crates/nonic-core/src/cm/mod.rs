@@ -355,6 +355,11 @@ impl Cm {
         &self.counters
     }
 
+    /// Whether there is a connection to this queue pair of a peer, or was one lately: its end is told by a message of its own.
+    pub fn knows_peer(&self, address: IpAddr, qpn: Qpn) -> bool {
+        self.by_qpn.contains_key(&(address, qpn))
+    }
+
     /// What there is at the moment.
     pub fn usage(&self) -> CmUsage {
         CmUsage {

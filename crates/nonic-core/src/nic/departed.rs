@@ -13,6 +13,7 @@ use crate::roce::emit::Hop;
 use crate::time::Time;
 use nonic_wire::{Flow, Headers, ICRC_LEN, Packet, Qpn, icrc};
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Answers that wait to be sent, at most.
@@ -74,10 +75,29 @@ impl Nic {
         if let Some(departure) = self.departed.known.get_mut(&bth.dest_qp.value()) {
             departure.answered_at = Some(now);
         }
+        self.queue_answer(departure.hop, answer);
+    }
+
+    /// The peer of a queue pair that was destroyed lately, if it may be told by [`Nic::bid_farewell`].
+    pub fn departed_peer(&self, qpn: Qpn) -> Option<(IpAddr, Qpn)> {
+        let departure = self.departed.known.get(&qpn.value()).filter(|left| left.kin)?;
+        Some((departure.hop.flow.dst, departure.bth.dest_qp))
+    }
+
+    /// Tells the peer of a queue pair that was destroyed lately that it was. A peer that the connection manager tells need not be told
+    /// twice.
+    pub fn bid_farewell(&mut self, qpn: Qpn) {
+        let departure = self.departed.known.get(&qpn.value()).filter(|left| left.kin);
+        if let (Some(departure), true) = (departure.copied(), self.departed.answers.len() < MAX_ANSWERS) {
+            self.queue_answer(departure.hop, departure.farewell());
+        }
+    }
+
+    fn queue_answer(&mut self, hop: Hop, answer: Headers) {
         if self.departed.answers.is_empty() {
             self.ready.push_back(Sender::Departed);
         }
-        self.departed.answers.push_back((departure.hop, answer));
+        self.departed.answers.push_back((hop, answer));
     }
 
     /// Writes the next answer as a batch of one packet. The rest waits for the next turn.

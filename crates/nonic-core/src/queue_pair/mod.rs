@@ -360,6 +360,7 @@ impl QueuePair {
             service: self.roce.common.service,
             bth: self.roce.bth(Operation::Acknowledge, responder.expected()),
             msn: responder.msn(),
+            kin: responder.has_kin(),
             answered_at: None,
         })
     }

@@ -3,10 +3,12 @@
 //! - What had been executed is acknowledged, as a duplicate always is. Nothing is acknowledged that was not.
 //! - Anything else ends at once: a NAK with [`Bth::SELECTIVE`] says that the queue pair is gone. The request then completes with
 //!   the status that silence would have led to, so programs see nothing new, but sooner.
+//! - The same NAK can be sent unasked, as a farewell, when the queue pair is destroyed: the program may close its device next, and then
+//!   nobody is left who could answer.
 
 use crate::roce::emit::Hop;
 use crate::time::Time;
-use nonic_wire::{Aeth, Bth, Headers, NakCode, Operation, Packet, Service, Syndrome};
+use nonic_wire::{Aeth, Bth, Headers, NakCode, Operation, Packet, Psn, Service, Syndrome};
 
 /// Says that the queue pair is gone, if the header says [`Bth::SELECTIVE`].
 pub(crate) const GONE: NakCode = NakCode::RemoteOperationalError;
@@ -20,6 +22,8 @@ pub(crate) struct Departure {
     /// An acknowledgement to the peer: everything before its PSN was executed, and so many messages.
     pub(crate) bth: Bth,
     pub(crate) msn: u32,
+    /// Whether the peer is of our kind, as far as was seen: only then is it bidden farewell.
+    pub(crate) kin: bool,
     /// When something was said last.
     pub(crate) answered_at: Option<Time>,
 }
@@ -38,13 +42,22 @@ impl Departure {
             (true, false) => (bth.psn, Syndrome::nak(GONE), Bth::SELECTIVE),
             (false, _) => (expected, Syndrome::nak(GONE), Bth::SELECTIVE),
         };
+        is_request(operation).then(|| self.headers(psn, syndrome, resv7))
+    }
+
+    /// What to say unasked: everything before this was executed, and nothing else will be.
+    pub(crate) fn farewell(&self) -> Headers {
+        self.headers(self.bth.psn, Syndrome::nak(GONE), Bth::SELECTIVE)
+    }
+
+    fn headers(&self, psn: Psn, syndrome: Syndrome, resv7: u8) -> Headers {
         let mut headers = Headers::new(self.bth);
         (headers.bth.psn, headers.bth.resv7) = (psn, resv7);
         headers.aeth = Aeth {
             syndrome,
             msn: self.msn,
         };
-        is_request(operation).then_some(headers)
+        headers
     }
 }
 

@@ -3,12 +3,20 @@
 use crate::support::{Node, Pair, Setup, SharedHost, Solo, Wire};
 use crate::{completed, expect_nothing, post, received, recv, sent};
 use nonic_core::{SendOp, Status};
-use nonic_wire::{Bth, Headers, Opcode, Service, Syndrome};
+use nonic_wire::{Aeth, Bth, Headers, NakCode, Opcode, Service, Syndrome};
 use std::time::Duration;
 
 fn destroy(node: &mut Node) {
     let qpn = node.qpn;
     assert!(node.destroy_qp(qpn));
+}
+
+/// The same, and the peer is told.
+fn leave(node: &mut Node) {
+    let qpn = node.qpn;
+    destroy(node);
+    assert!(node.nic.departed_peer(qpn).is_some());
+    node.nic.bid_farewell(qpn);
 }
 
 /// No retry is used up: nothing waits for a timeout.
@@ -32,6 +40,96 @@ fn what_it_has_not_executed_ends_at_once() {
         .expect("it failed")
         .to_string();
     assert!(told.contains("destroyed its queue pair"), "{told}");
+}
+
+/// The device may be closed by then, and nobody be left who answers.
+#[test]
+fn what_is_sent_after_a_farewell_ends_at_once() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    leave(&mut pair.b);
+    pair.exchange();
+    completed!(pair.a, []);
+    post!(pair.a, 2, SendOp::Send, 0, 8);
+    sent!(pair.a, []);
+    completed!(pair.a, [(2, Status::RetryExceeded)]);
+    let told = pair.a.nic.explain(pair.a.qpn, None).expect("it failed");
+    assert!(told.to_string().contains("destroyed its queue pair"), "{told}");
+}
+
+/// A farewell says how far the peer came, as every acknowledgement does.
+#[test]
+fn what_was_executed_before_a_farewell_completes() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.b.receive_all(&pair.a.transmit());
+    // The acknowledgement is lost.
+    pair.b.transmit();
+    leave(&mut pair.b);
+    let farewell = pair.b.transmit();
+    assert_eq!(farewell.len(), 1);
+    pair.a.receive_all(&farewell);
+    completed!(pair.a, [(1, Status::Success)]);
+}
+
+/// The answer to a READ may be on its way, so it is waited for, but not for long.
+#[test]
+fn a_read_that_a_farewell_overtakes_is_answered_or_fails_after_one_timeout() {
+    for answered in [true, false] {
+        let mut pair = Pair::rc();
+        post!(pair.a, 1, SendOp::Read(pair.b.remote(0)), 0, 8);
+        pair.b.receive_all(&pair.a.transmit());
+        let answer = pair.b.transmit();
+        leave(&mut pair.b);
+        pair.a.receive_all(&pair.b.transmit());
+        post!(pair.a, 2, SendOp::Send, 0, 8);
+        expect_nothing!(pair.a);
+        if answered {
+            pair.a.receive_all(&answer);
+            sent!(pair.a, []);
+            completed!(pair.a, [(1, Status::Success), (2, Status::RetryExceeded)]);
+        } else {
+            while pair.a.nic.counters().timeouts == 0 {
+                pair.advance(Duration::from_millis(1));
+                pair.a.transmit();
+            }
+            completed!(pair.a, [(1, Status::RetryExceeded), (2, Status::Flushed)]);
+        }
+    }
+}
+
+/// A forger would have to guess the sequence number and how many messages there were.
+#[test]
+fn a_farewell_that_does_not_know_how_far_the_connection_is_means_nothing() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    for number in 1..=3 {
+        post!(pair.a, number, SendOp::Write(remote), 0, 8);
+        pair.exchange();
+    }
+    completed!(
+        pair.a,
+        [(1, Status::Success), (2, Status::Success), (3, Status::Success)]
+    );
+    leave(&mut pair.b);
+    let psn = pair.b.transmit()[0].psn();
+    for (psn, msn) in [(psn.next(), 3), (psn.prev(), 3), (psn, 2), (psn, 4)] {
+        let mut headers = Headers::new(Bth::new(Opcode::RC_ACKNOWLEDGE, pair.a.qpn, psn));
+        headers.bth.resv7 = Bth::SELECTIVE;
+        headers.aeth = Aeth {
+            syndrome: Syndrome::nak(NakCode::RemoteOperationalError),
+            msn,
+        };
+        let flow = pair.b.flow_to(pair.a.ip);
+        pair.a.receive_all(&[Wire::build(flow, headers, b"")]);
+    }
+    post!(pair.a, 4, SendOp::Send, 0, 8);
+    sent!(pair.a, [RC_SEND_ONLY]);
+    completed!(pair.a, []);
 }
 
 /// Its acknowledgement was lost, or did not leave before the queue pair was destroyed.
@@ -152,6 +250,19 @@ fn a_flood_is_answered_once_in_a_millisecond() {
         solo.advance(Duration::from_micros(1));
     }
     assert!((10..=11).contains(&answers), "{answers}");
+}
+
+#[test]
+fn a_peer_of_another_kind_is_not_bidden_farewell() {
+    let mut solo = Solo::rc();
+    recv!(solo, 1, 0, 8);
+    solo.request(Opcode::RC_SEND_ONLY, 0, b"late");
+    sent!(solo, [RC_ACKNOWLEDGE]);
+    let qpn = solo.qpn;
+    destroy(&mut solo);
+    assert_eq!(solo.nic.departed_peer(qpn), None);
+    solo.nic.bid_farewell(qpn);
+    assert_eq!(solo.transmit(), []);
 }
 
 #[test]

@@ -419,7 +419,7 @@ impl<'a> Opening<'a> {
                     undriven.shard.attach(link);
                     gids.push(*entry);
                 }
-                // An address that is still tentative, or was removed this moment.
+                // An address that was removed this moment.
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
                 // The next address would get no further.
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Err(error),

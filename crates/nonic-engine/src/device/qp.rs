@@ -93,6 +93,7 @@ impl Device {
         // What it still owes its peer leaves first.
         turn.flush_deferred(|| now);
         let existed = turn.nic.destroy_qp(now, qpn);
+        turn.bid_farewell(now, qpn);
         turn.release_spare_blocks();
         existed
     }

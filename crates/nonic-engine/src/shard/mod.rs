@@ -533,6 +533,18 @@ impl Shard {
         }
     }
 
+    /// Tells the peer of a destroyed queue pair, unless the connection manager does. The program may close the device next, and then
+    /// nobody would answer what the peer sends.
+    pub(crate) fn bid_farewell(&mut self, now: Time, qpn: Qpn) {
+        let Some((address, peer)) = self.nic.departed_peer(qpn) else {
+            return;
+        };
+        if !self.common.connections.with(|cm| cm.knows_peer(address, peer)) {
+            self.nic.bid_farewell(qpn);
+            self.flush(now);
+        }
+    }
+
     /// A thread that slept on the descriptors is awake, and looks for packets next.
     pub(crate) fn wake(&mut self) {
         self.sleepers = self.sleepers.saturating_sub(1);

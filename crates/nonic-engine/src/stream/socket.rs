@@ -236,5 +236,10 @@ impl AsFd for ListeningSocket {
 fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     let domain = Domain::for_address(address);
     // Both flags: a program that forks, or reads from a thread of its own, must not find it waiting.
-    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+    let socket = Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // Our address may be tentative still: `os::netdev`.
+        socket.set_freebind_v6(true)?;
+    }
+    Ok(socket)
 }

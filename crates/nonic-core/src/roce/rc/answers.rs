@@ -80,11 +80,15 @@ impl Requester {
             return self.handle_ack(roce, nic, packet);
         }
         let Some(psn) = self.find(packet.headers.bth.psn) else {
+            if is_gone(packet) && packet.headers.bth.psn == self.sent.psn() {
+                return self.handle_farewell(roce, nic, packet);
+            }
             self.note_other_psn(roce, nic, packet.headers.bth.psn);
             return Ok(());
         };
-        if psn < self.executed || !self.counts_messages(packet, psn) {
-            // It was executed since, or somebody else says so who does not know how far we are.
+        // What was executed since is not refused, unless the answer that it wants cannot be given any more. And a forger does not know how
+        // far we are.
+        if (psn < self.executed && !is_gone(packet)) || !self.counts_messages(packet, psn) {
             return Ok(());
         }
         // Every other kind is about this packet itself and acknowledges what is before it.
@@ -117,6 +121,21 @@ impl Requester {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The peer has executed everything that was sent, and its queue pair was destroyed since.
+    #[cold]
+    fn handle_farewell(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fatal> {
+        if !self.counts_messages(packet, self.sent) {
+            return Ok(());
+        }
+        self.peer_gone = true;
+        self.acknowledge(roce, nic, self.sent)
     }
 
     /// Whether a refusal of the packet with this number counts as many messages before it as we do. That tells a peer's refusal

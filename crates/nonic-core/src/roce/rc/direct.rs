@@ -251,6 +251,7 @@ impl Responder {
         let next = self.expected.nearest(progress.next);
         self.expected = next.unwrap_or(ExtendedPsn::starting_at(progress.next));
         self.msn = self.msn.wrapping_add(progress.messages) & 0xff_ffff;
+        self.kin = true;
         self.refused = false;
         self.not_ready = 0;
         Ok(())

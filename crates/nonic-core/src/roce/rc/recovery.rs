@@ -396,7 +396,7 @@ impl Requester {
         };
         nic.record(roce.common.qpn, timed_out);
         self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
-        if self.retry_left == 0 {
+        if self.retry_left == 0 || self.peer_gone {
             self.fail_front(roce, nic, Status::RetryExceeded);
             return Err(Fatal);
         }

@@ -23,6 +23,7 @@ use super::direct_progress::DirectProgress;
 use super::recovery::Recovery;
 use super::round_trip::RoundTrip;
 use crate::qp::QpState;
+use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit};
@@ -61,6 +62,8 @@ pub(crate) struct Requester {
     pub(super) msn: u32,
     /// Whether the peer's latest acknowledgement counted as many.
     pub(super) peer_counts: bool,
+    /// Whether the peer's queue pair was destroyed: nothing will be answered any more.
+    pub(super) peer_gone: bool,
     pub(super) retry_left: u8,
     pub(super) rnr_left: u8,
     /// How often in a row nothing was heard for longer than usual.
@@ -172,7 +175,7 @@ impl Requester {
         (self.tail, self.una, self.next, self.sent) = (start, start, start, start);
         (self.asked, self.written_off, self.cautious_until) = (start, start, start);
         self.executed = start;
-        (self.msn, self.peer_counts) = (0, false);
+        (self.msn, self.peer_counts, self.peer_gone) = (0, false, false);
         self.troubles = RequesterTroubles::default();
         self.reset_retries(roce);
     }
@@ -264,6 +267,9 @@ impl Requester {
             if request.wqe.op.is_answered() && self.fetches >= u32::from(roce.common.max_rd_atomic) {
                 return Emit::Idle;
             }
+            if self.peer_gone {
+                return self.end_in_vain(roce, nic);
+            }
             if index == 0 && self.waits_for_quiescence(nic, request) {
                 return Emit::Idle;
             }
@@ -285,6 +291,17 @@ impl Requester {
 
     pub(super) fn is_probing(&self, roce: &RoceContext) -> bool {
         self.retry_left < roce.retry_count
+    }
+
+    /// Nobody is there to send to: ends as silence would, but at once. Answers to what is before it may be on their way.
+    #[cold]
+    fn end_in_vain(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Emit {
+        if self.cursor != 0 {
+            return Emit::Idle;
+        }
+        nic.record(roce.common.qpn, QpEvent::PeerGone);
+        self.fail_front(roce, nic, Status::RetryExceeded);
+        Emit::Failed
     }
 
     fn may_start(&self, roce: &RoceContext, request: &RcRequest) -> bool {

@@ -37,6 +37,8 @@ pub(crate) struct Responder {
     pub(super) expected: ExtendedPsn,
     /// Messages executed; 24 bits on the wire.
     pub(super) msn: u32,
+    /// Whether the peer is of our kind, by what it sent last.
+    pub(super) kin: bool,
     /// A missing receive has been reported and `expected` has not come since.
     pub(super) refused: bool,
     /// Packets from behind `expected` have come.
@@ -83,6 +85,7 @@ impl Responder {
         Responder {
             expected: ExtendedPsn::default(),
             msn: 0,
+            kin: false,
             refused: false,
             gap: None,
             reach: None,
@@ -112,6 +115,11 @@ impl Responder {
     /// How many messages were executed, as the peer is told.
     pub(crate) fn msn(&self) -> u32 {
         self.msn
+    }
+
+    /// Whether the peer is of our kind, by what it sent last.
+    pub(crate) fn has_kin(&self) -> bool {
+        self.kin
     }
 
     pub(crate) fn has_replies(&self) -> bool {
@@ -180,6 +188,7 @@ impl Responder {
     ) -> Result<(), Fatal> {
         let psn = packet.headers.bth.psn;
         self.refused = false;
+        self.kin = packet.headers.bth.is_selective();
         if let Some(reach) = &mut self.reach {
             reach.came_to(nic.now, self.expected, packet);
         }

@@ -277,6 +277,8 @@ fn new_socket(address: SocketAddr) -> io::Result<Socket> {
         // A mapped IPv4 peer would make the address in the ICRC ambiguous.
         socket.set_only_v6(true)?;
         options::accept_unchecked(&socket)?;
+        // Our address may be tentative still: `os::netdev`.
+        socket.set_freebind_v6(true)?;
     }
     Ok(socket)
 }

@@ -225,8 +225,11 @@ fn parse_link(body: &[u8]) -> Option<NetDevice> {
     })
 }
 
-/// Reads an `ifaddrmsg` and its attributes: the interface index and the address, unless it is one that
-/// cannot be bound to yet.
+/// Reads an `ifaddrmsg` and its attributes: the interface index and the address, unless another host has it.
+///
+/// A tentative address counts. An interface that just came up has one for a second or two, while the kernel asks whether another host
+/// has the same. A GID table without it would have the other addresses at other indices than a second later, and programs that name
+/// their GID by its index (UCX, MPI) would not reach each other. Linux too lists a NIC's link-local GID from the beginning.
 fn parse_address(body: &[u8]) -> Option<(u32, LocalAddress)> {
     let index = u32_at(body, 4)?;
     let mut flags = u32::from(*body.get(2)?);
@@ -239,8 +242,7 @@ fn parse_address(body: &[u8]) -> Option<(u32, LocalAddress)> {
             _ => {}
         }
     }
-    // Duplicate address detection has not finished, or has found a duplicate: bind() would fail.
-    if flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) != 0 && flags & libc::IFA_F_OPTIMISTIC == 0 {
+    if flags & libc::IFA_F_DADFAILED != 0 {
         return None;
     }
     // On point-to-point links IFA_ADDRESS is the other end and IFA_LOCAL is ours.
@@ -331,10 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn tentative_addresses_are_left_out() {
-        let address = attribute(libc::IFA_ADDRESS, &[192, 0, 2, 1]);
-        assert!(parse_address(&address_message(0, std::slice::from_ref(&address))).is_some());
-        assert!(parse_address(&address_message(libc::IFA_F_TENTATIVE as u8, &[address])).is_none());
+    fn tentative_addresses_count_and_duplicate_ones_are_left_out() {
+        let listed = |flags: u32| {
+            let address = attribute(libc::IFA_ADDRESS, &[192, 0, 2, 1]);
+            parse_address(&address_message(flags as u8, &[address])).is_some()
+        };
+        assert!(listed(0));
+        assert!(listed(libc::IFA_F_TENTATIVE));
+        assert!(!listed(libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED));
     }
 
     #[test]
