@@ -62,7 +62,7 @@ pub fn deframer(bytes: &[u8]) {
         stream.extend_from_slice(&(ulpdu.len() as u16).to_be_bytes());
         stream.extend_from_slice(&ulpdu);
         framer.seal(&mut stream, start);
-        assert!((stream.len() - start).is_multiple_of(4));
+        assert!((stream.len() - start) % 4 == 0);
         ulpdus.push(ulpdu);
     }
     let expected = Outcome {

@@ -447,14 +447,15 @@ impl World {
             _ => u32::from(length) % (RANGE as u32 + 64),
         };
         let lkey = if flags & 0x80 == 0 { KEY } else { INVALIDATABLE_KEY };
+        let sges = [Sge {
+            addr: IOVA,
+            length,
+            lkey,
+        }];
         let request = SendRequest {
             wr_id: side.next_send,
             op,
-            data: Data::Sges(&[Sge {
-                addr: IOVA,
-                length,
-                lkey,
-            }]),
+            data: Data::Sges(&sges),
             flags: SendFlags::from_bits_truncate(u32::from(flags)),
             destination: match index {
                 DATAGRAM => Some(Destination {
@@ -559,10 +560,10 @@ impl World {
         let bth = packet.headers.bth;
         assert!(packet.payload.len() <= 4096);
         let from = (bth.dest_qp.value() as usize).checked_sub(0x90);
-        if let Some(side) = from.and_then(|index| self.qps.get_mut(index))
-            && bth.opcode.operation().is_request()
-        {
-            side.last_sent = bth.psn;
+        if let Some(side) = from.and_then(|index| self.qps.get_mut(index)) {
+            if bth.opcode.operation().is_request() {
+                side.last_sent = bth.psn;
+            }
         }
     }
 

@@ -143,13 +143,12 @@ impl<T, D: Descriptor> Contents<T, D> {
 
     /// Signals the descriptor if something came that nobody attends to.
     fn announce(&mut self) {
-        if self.unannounced
-            && self.attended == 0
-            && let Some(fd) = self.usable()
-        {
-            eventfd::signal(fd);
-            self.signalled = true;
-            self.unannounced = false;
+        if self.unannounced && self.attended == 0 {
+            if let Some(fd) = self.usable() {
+                eventfd::signal(fd);
+                self.signalled = true;
+                self.unannounced = false;
+            }
         }
     }
 

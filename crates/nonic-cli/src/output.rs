@@ -41,7 +41,7 @@ pub(crate) const COLUMN_GAP: usize = 2;
 pub(crate) fn table<T: fmt::Display>(header: impl IntoIterator<Item = T>) -> Table {
     let mut table = Table::new();
     table
-        .load_style(presets::NOTHING)
+        .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(header.into_iter().map(|name| name.to_string()));
     table

@@ -191,9 +191,8 @@ fn many(arguments: &Arguments, json: bool) -> Result<()> {
         },
     );
     ticker.finish();
-    if let Some(reason) = reason_to_stop(&summary, count, interrupt.is_told())
-        && !json
-    {
+    let reason = reason_to_stop(&summary, count, interrupt.is_told());
+    if let (Some(reason), false) = (reason, json) {
         let of = match count {
             MANY_SEEDS => String::new(),
             count => format!(" of {count}"),

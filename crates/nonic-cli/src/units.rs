@@ -37,7 +37,7 @@ impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = BINARY
             .iter()
-            .find(|(_, shift)| self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift));
+            .find(|(_, shift)| self.0 >= 1 << shift && self.0 % (1 << shift) == 0);
         match unit {
             Some((suffix, shift)) if !suffix.is_empty() => write!(f, "{} {suffix}iB", self.0 >> shift),
             _ => write!(f, "{} B", self.0),

@@ -120,7 +120,7 @@ impl PublishedKey {
             return None;
         }
         let at = self.offset + start as usize;
-        let aligned = request.va.is_multiple_of(8);
+        let aligned = request.va % 8 == 0;
         let LocalBytes {
             payload,
             offset,

@@ -205,7 +205,7 @@ impl PeerRights<'_> {
     }
 
     fn find_word(&self, va: u64, rkey: u32, needed: Access) -> Result<(Arc<Key>, usize), Refused> {
-        if !va.is_multiple_of(8) {
+        if va % 8 != 0 {
             return Err(Refused::Alignment);
         }
         let key = self.keys.find(rkey, self.pd, self.qpn)?;

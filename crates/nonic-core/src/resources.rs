@@ -51,9 +51,8 @@ impl NicResources<'_> {
 
     /// Takes the next receive of a queue, reporting an SRQ's limit.
     pub(crate) fn take_recv(&mut self, rq: &ReceiveQueue) -> Option<RecvWqe> {
-        if let Some(missing) = &mut self.missing_receives
-            && missing.strikes()
-        {
+        let missing = self.missing_receives.as_mut();
+        if missing.is_some_and(|missing| missing.strikes()) {
             return None;
         }
         let (wqe, below_limit) = rq.take()?;

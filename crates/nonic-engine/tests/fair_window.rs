@@ -111,14 +111,15 @@ impl Side {
             va: 0,
             rkey: peer.key,
         };
+        let sges = [Sge {
+            addr: 0,
+            length,
+            lkey: self.key,
+        }];
         let request = SendRequest {
             wr_id,
             op: SendOp::Write(remote),
-            data: Data::Sges(&[Sge {
-                addr: 0,
-                length,
-                lkey: self.key,
-            }]),
+            data: Data::Sges(&sges),
             flags: SendFlags::SIGNALED,
             destination: None,
         };

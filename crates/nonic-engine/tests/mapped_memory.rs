@@ -116,10 +116,11 @@ impl Side {
             length,
             lkey: self.lkey,
         };
+        let sges = [sge];
         let request = SendRequest {
             wr_id: 1,
             op,
-            data: Data::Sges(&[sge]),
+            data: Data::Sges(&sges),
             flags: SendFlags::SIGNALED,
             destination: None,
         };

@@ -117,10 +117,10 @@ impl Streams {
     }
 
     fn forget(&mut self, key: &(SocketAddr, SocketAddr)) {
-        if let Some(connection) = self.connections.remove(key)
-            && connection.stage != Stage::Iwarp
-        {
-            self.not_drawn += connection.segments;
+        if let Some(connection) = self.connections.remove(key) {
+            if connection.stage != Stage::Iwarp {
+                self.not_drawn += connection.segments;
+            }
         }
     }
 }
@@ -186,7 +186,7 @@ impl Connection {
             self.stage = Stage::Ignored;
             return said;
         };
-        let ahead = segment.sequence.wrapping_sub(next).cast_signed();
+        let ahead = segment.sequence.wrapping_sub(next) as i32;
         if ahead > 0 {
             let held = &mut self.halves[half].held;
             held.insert(segment.sequence, segment.payload.to_vec());
@@ -214,7 +214,7 @@ impl Connection {
         self.feed(half, &segment.payload[known..], control, &mut said);
         while let Some((at, bytes)) = self.halves[half].held.pop_first() {
             let next = self.halves[half].next.unwrap_or(at);
-            let ahead = at.wrapping_sub(next).cast_signed();
+            let ahead = at.wrapping_sub(next) as i32;
             if ahead > 0 {
                 self.halves[half].held.insert(at, bytes);
                 break;

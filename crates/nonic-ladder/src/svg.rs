@@ -116,15 +116,15 @@ impl Rows {
             let EventKind::Packet { to, arrival } = event.kind else {
                 continue;
             };
-            if let Some(before) = before.insert((event.end, to), index)
-                && arrival == Arrival::Never
-            {
-                let (left, arrived) = self.places[before];
-                let place = &mut self.places[index];
-                if arrived > place.0 {
-                    place.1 = place.0 + (arrived - left);
-                    self.height = self.height.max(place.1);
-                }
+            let before = before.insert((event.end, to), index);
+            let (Some(before), Arrival::Never) = (before, arrival) else {
+                continue;
+            };
+            let (left, arrived) = self.places[before];
+            let place = &mut self.places[index];
+            if arrived > place.0 {
+                place.1 = place.0 + (arrived - left);
+                self.height = self.height.max(place.1);
             }
         }
     }

@@ -186,9 +186,9 @@ impl Call<'_> {
             }
         }
         loop {
-            if let Some(Some(_)) = calls.waiting.get(&self.number)
-                && let Some(Some(message)) = calls.waiting.remove(&self.number)
-            {
+            let answer = calls.waiting.get_mut(&self.number).and_then(Option::take);
+            if let Some(message) = answer {
+                calls.waiting.remove(&self.number);
                 return Poll::Ready(Ok(Response { message }));
             }
             let next = state.machine.take();
@@ -214,9 +214,7 @@ impl Future for Call<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (caller, deadline) = (self.caller, self.deadline);
         let polled = caller.shared().poll_with(context, |state| self.step(state));
-        if polled.is_pending()
-            && let Some(deadline) = deadline
-        {
+        if let (Poll::Pending, Some(deadline)) = (&polled, deadline) {
             if Instant::now() >= deadline {
                 return Poll::Ready(Err(Error::Deadline));
             }

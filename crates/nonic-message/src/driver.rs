@@ -138,11 +138,11 @@ impl State {
 
     /// Whether a message of this length can be handed over now; without one, whether any can.
     pub(crate) fn can_send(&self, length: Option<u64>) -> Result<bool, Error> {
-        if let Some(length) = length
-            && length > self.machine.longest()
-        {
-            let longest = self.machine.longest();
-            return Err(Error::TooLong { length, longest });
+        if let Some(length) = length {
+            if length > self.machine.longest() {
+                let longest = self.machine.longest();
+                return Err(Error::TooLong { length, longest });
+            }
         }
         self.machine.can_send(length).map_err(|_| self.ended())
     }

@@ -259,10 +259,10 @@ impl Node {
 
 /// A listener of another version says so in the private data of its rejection.
 fn refusal(error: ConnectError) -> Error {
-    if let ConnectError::Rejected { private_data, .. } = &error
-        && let Err(GreetingError::Version(version)) = Greeting::parse(private_data)
-    {
-        return GreetingError::Version(version).into();
+    if let ConnectError::Rejected { private_data, .. } = &error {
+        if let Err(GreetingError::Version(version)) = Greeting::parse(private_data) {
+            return GreetingError::Version(version).into();
+        }
     }
     error.into()
 }

@@ -121,9 +121,10 @@ impl Recycler for Shared {
         state.put(lease);
         // Unregistering takes time; nobody need wait for that who wants a buffer.
         let mut evicted = Vec::new();
-        while state.statistics.cached_bytes > self.limit
-            && let Some(oldest) = state.evict()
-        {
+        while state.statistics.cached_bytes > self.limit {
+            let Some(oldest) = state.evict() else {
+                break;
+            };
             evicted.push(oldest);
         }
         drop(state);

@@ -75,11 +75,11 @@ fn futures_that_live_for_one_poll_move_everything() {
         let (mut sent, mut received) = (0, 0);
         while received < COUNT {
             assert!(start.elapsed() < PATIENCE, "{sent} sent, {received} received");
-            if sent < COUNT
-                && let std::task::Poll::Ready(outcome) = poll_once(&mut sender.send(message(sent)))
-            {
-                outcome.expect("sent");
-                sent += 1;
+            if sent < COUNT {
+                if let std::task::Poll::Ready(outcome) = poll_once(&mut sender.send(message(sent))) {
+                    outcome.expect("sent");
+                    sent += 1;
+                }
             }
             let _ = poll_once(&mut sender.flush());
             if let std::task::Poll::Ready(outcome) = poll_once(&mut right.recv()) {

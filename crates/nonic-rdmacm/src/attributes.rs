@@ -118,7 +118,7 @@ fn qp_type(id: &Id) -> c_int {
 fn step(id: &Id, state: c_int) -> Result<(), Errno> {
     let (mut attr, mask) = attributes(id, state)?;
     // SAFETY: the identifier has a queue pair, as the callers see to.
-    errno::check(unsafe { ibv_modify_qp(id.qp(), &raw mut attr, mask.cast_signed()) })
+    errno::check(unsafe { ibv_modify_qp(id.qp(), &raw mut attr, mask as c_int) })
 }
 
 /// A new queue pair: connected ones can take receives now, datagrams can be sent.
@@ -174,7 +174,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
             unsafe {
                 let (found, which) = attributes(&id, (*attr).qp_state)?;
                 *attr = found;
-                *mask = which.cast_signed();
+                *mask = which as c_int;
             }
             Ok(())
         }),

@@ -98,10 +98,10 @@ impl Device {
     pub(crate) fn all() -> Result<Vec<&'static Device>, Errno> {
         let mut devices = Self::listed()?;
         for address in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
-            if let Ok(device) = Self::with_address(address)
-                && !devices.iter().any(|other| std::ptr::eq(*other, device))
-            {
-                devices.push(device);
+            if let Ok(device) = Self::with_address(address) {
+                if !devices.iter().any(|other| std::ptr::eq(*other, device)) {
+                    devices.push(device);
+                }
             }
         }
         Ok(devices)

@@ -22,6 +22,7 @@
 // A test must not replace its own C library: there, nothing here is exported, so little of it is used.
 #![cfg_attr(test, allow(dead_code))]
 
+mod caller;
 mod config;
 mod connect;
 mod data;

@@ -4,7 +4,7 @@ use crate::config::config;
 use crate::internal::{is_internal, next_internal};
 use crate::table::{Carried, Flag, all, carried, forget, name, named};
 use crate::{next, rsockets, watch};
-use libc::{c_int, c_uint, c_void};
+use libc::{c_int, c_uint};
 use nonic_abi::errno;
 use nonic_abi::fork::is_owner;
 use std::sync::Once;
@@ -13,25 +13,14 @@ use std::sync::atomic::Ordering;
 /// The flags that may stand in a socket's type.
 const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
-/// `socket`: passes on who calls, which only assembly can see.
-#[cfg(not(test))]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    #[cfg(target_arch = "x86_64")]
-    std::arch::naked_asm!("mov rcx, [rsp]", "jmp {}", sym socket_for);
-    #[cfg(target_arch = "aarch64")]
-    std::arch::naked_asm!("mov x3, x30", "b {}", sym socket_for);
-}
-
-/// Makes a socket for the code at `caller`.
-extern "C" fn socket_for(domain: c_int, kind: c_int, protocol: c_int, caller: *const c_void) -> c_int {
     // SAFETY: any arguments may be passed.
     let fd = unsafe { next::socket(domain, kind, protocol) };
     if fd < 0
         || rsockets::inside()
         || !config().carries(domain, kind & !FLAGS, protocol)
-        || rsockets::own(caller)
+        || rsockets::call_us()
         || !rsockets::are_there()
     {
         return fd;

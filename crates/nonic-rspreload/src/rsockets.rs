@@ -7,6 +7,7 @@
 //! descriptors are not in the table and so are passed on; and while a thread is inside one of these functions,
 //! [`inside`] has everything passed on, whatever the table says.
 
+use crate::caller;
 use crate::symbol::typed;
 use libc::{c_char, c_int, c_void, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 use nonic_abi::errno;
@@ -141,13 +142,16 @@ pub(crate) fn are_there() -> bool {
     !library().is_null()
 }
 
-/// Whether code at this address belongs to the libraries, whose sockets are never carried: their threads open some
-/// without being inside.
-pub(crate) fn own(code: *const c_void) -> bool {
+/// Whether the libraries called us, whose sockets are never carried: their threads open some without being inside.
+pub(crate) fn call_us() -> bool {
     let Some(loaded) = LOADED.get() else {
         return false;
     };
-    base(code).is_some_and(|base| loaded.bases.contains(&base))
+    let us = base(call_us as *const c_void);
+    let caller = caller::beyond(|code| base(code) == us);
+    caller
+        .and_then(base)
+        .is_some_and(|base| loaded.bases.contains(&base))
 }
 
 /// Loads `libibverbs.so.1` first: the other one asks for it by name, and then gets the one of the same folder.

@@ -35,9 +35,7 @@ pub(crate) fn change(
 ) -> Result<(), c_int> {
     let mut sets = SETS.lock();
     let watch = event.map(|event| Watch::new(fd, socket, event));
-    if let Some(watch) = &watch
-        && watch.is_edge_triggered()
-    {
+    if watch.as_ref().is_some_and(Watch::is_edge_triggered) {
         socket.set(Flag::Edge);
     }
     match operation {

@@ -28,11 +28,13 @@ fn a_program_does_not_notice() {
 
 /// A server that has said that it listens.
 fn serving(mut command: Command, port: u16) -> Child {
-    let mut server = command
-        .args(["serve", "127.0.0.1", &port.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    command.args(["serve", "127.0.0.1", &port.to_string()]);
+    started(command)
+}
+
+/// The same of a command that has its arguments.
+fn started(mut command: Command) -> Child {
+    let mut server = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut line = String::new();
     let output = server.stdout.as_mut().expect("it is piped");
     BufReader::new(output)
@@ -64,6 +66,15 @@ fn a_server_is_carried() {
         "it listens for TCP"
     );
     converse(server, port + SHIFT);
+}
+
+#[test]
+fn sockets_that_the_library_opens_for_itself_are_not_carried() {
+    let installed = Installed::with_fake();
+    let mut command = installed.command(installed.program("talk"));
+    let port = port(7);
+    command.args(["serve", "127.0.0.1", &port.to_string(), "library"]);
+    converse(started(command), port);
 }
 
 #[test]

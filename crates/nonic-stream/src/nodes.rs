@@ -35,10 +35,10 @@ pub(crate) fn of_all(family: IpAddr) -> io::Result<Vec<Node>> {
     for interface in Device::interfaces()?.iter().filter(|interface| interface.up) {
         let mut addresses = interface.gids.iter().map(|gid| gid.address.ip);
         // An interface is there twice if its devices speak RoCE and iWARP.
-        if let Some(address) = addresses.find(|ip| ip.is_ipv4() == family.is_ipv4())
-            && !chosen.contains(&address)
-        {
-            chosen.push(address);
+        if let Some(address) = addresses.find(|ip| ip.is_ipv4() == family.is_ipv4()) {
+            if !chosen.contains(&address) {
+                chosen.push(address);
+            }
         }
     }
     chosen.into_iter().map(of_address).collect()
@@ -47,11 +47,14 @@ pub(crate) fn of_all(family: IpAddr) -> io::Result<Vec<Node>> {
 /// Has the runtime that this is called on drive the node's device, if there is one and no other does.
 pub(crate) fn drive_on_runtime(node: &Node) {
     let device = node.device();
+    if device.is_driven_on_runtime() {
+        return;
+    }
     // Without, the background thread does, and wakes the runtime: slower, not wrong.
-    if !device.is_driven_on_runtime()
-        && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        && let Ok(drive) = device.drive_on_runtime()
-    {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return;
+    };
+    if let Ok(drive) = device.drive_on_runtime() {
         runtime.spawn(drive);
     }
 }

@@ -57,12 +57,12 @@ pub(crate) unsafe fn create(context: &Context, request: &CqRequest) -> Result<Bo
     let c_context = context.as_c();
     // SAFETY: the context is open.
     let vectors = unsafe { (*c_context).num_comp_vectors };
-    if request.entries == 0 || request.entries > MAX_CQE.cast_unsigned() {
+    if request.entries == 0 || request.entries > MAX_CQE as u32 {
         return Err(refused(
             libc::EINVAL,
             format!(
                 "cqe is {}: it must be from 1 to {MAX_CQE}",
-                request.entries.cast_signed()
+                request.entries as c_int
             ),
             "ask for no more than ibv_query_device says (max_cqe)",
         ));
@@ -102,7 +102,7 @@ pub(crate) unsafe fn create(context: &Context, request: &CqRequest) -> Result<Bo
     c.base.channel = request.channel;
     c.base.cq_context = request.cq_context;
     c.base.handle = next_handle();
-    c.base.cqe = request.entries.cast_signed();
+    c.base.cqe = request.entries as c_int;
     let cq = Box::new(Cq {
         c: UnsafeCell::new(c),
         device: context.device().clone(),

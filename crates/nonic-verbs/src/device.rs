@@ -80,7 +80,7 @@ pub(crate) unsafe fn verbs_device(device: *mut ibv_device) -> Option<&'static Ve
 pub(crate) fn copy_text(to: &mut [c_char], text: &str) {
     let room = to.len() - 1;
     for (to, from) in to.iter_mut().zip(text.bytes().take(room)) {
-        *to = from.cast_signed();
+        *to = from as c_char;
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
     fn text_that_does_not_fit_is_cut_and_stays_terminated() {
         let mut array = [0; 4];
         copy_text(&mut array, "abcdef");
-        assert_eq!(array, [b'a', b'b', b'c', 0].map(u8::cast_signed));
+        assert_eq!(array, [b'a', b'b', b'c', 0].map(|byte| byte as c_char));
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Acks {
     pub(crate) fn wait(&self) {
         let mut counts = self.lock();
         // A program that acknowledges too much is not punished by waiting for ever.
-        while counts.reported.wrapping_sub(counts.acknowledged).cast_signed() > 0 {
+        while counts.reported.wrapping_sub(counts.acknowledged) as i32 > 0 {
             counts = self.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
         }
     }

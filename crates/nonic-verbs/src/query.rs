@@ -33,7 +33,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
     attr.page_size_cap = 0xffff_f000;
     attr.vendor_id = VENDOR_ID;
     attr.max_qp = PLENTY;
-    attr.max_qp_wr = config.max_wr.cast_signed();
+    attr.max_qp_wr = config.max_wr as c_int;
     attr.device_cap_flags = IBV_DEVICE_BAD_QKEY_CNTR
         | IBV_DEVICE_CURR_QP_STATE_MOD
         | IBV_DEVICE_SYS_IMAGE_GUID
@@ -43,8 +43,8 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         | IBV_DEVICE_XRC
         | IBV_DEVICE_MEM_WINDOW_TYPE_2B
         | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-    attr.max_sge = config.max_sge.cast_signed();
-    attr.max_sge_rd = config.max_sge.cast_signed();
+    attr.max_sge = config.max_sge as c_int;
+    attr.max_sge_rd = config.max_sge as c_int;
     attr.max_cq = PLENTY;
     attr.max_cqe = MAX_CQE;
     attr.max_mr = PLENTY;
@@ -60,8 +60,8 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
     attr.max_total_mcast_qp_attach = 8192 * 56;
     attr.max_ah = PLENTY;
     attr.max_srq = PLENTY;
-    attr.max_srq_wr = MAX_SRQ_WR.cast_signed();
-    attr.max_srq_sge = config.max_sge.cast_signed();
+    attr.max_srq_wr = MAX_SRQ_WR as c_int;
+    attr.max_srq_sge = config.max_sge as c_int;
     attr.max_pkeys = 1;
     attr.local_ca_ack_delay = 15;
     attr.phys_port_cnt = 1;
@@ -399,7 +399,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
         // SAFETY: the program's array has `max_entries` entries of `entry_size` bytes.
         unsafe { copy_prefix(&answer, entries.cast::<u8>().add(index * entry_size), entry_size) };
     }
-    gids.len().cast_signed()
+    gids.len() as ssize_t
 }
 
 #[unsafe(no_mangle)]

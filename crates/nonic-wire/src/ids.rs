@@ -52,7 +52,7 @@ impl Psn {
     /// `self - other` as a signed distance in `-2^23..2^23`: the shorter way round the circle.
     pub const fn distance_from(self, other: Psn) -> i32 {
         // Bit 23 of the difference is the sign; moving it to bit 31 and back extends it.
-        (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
+        ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
     /// Whether `self` lies in the half circle before `other`.

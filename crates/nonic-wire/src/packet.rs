@@ -171,7 +171,7 @@ impl<'a> Packet<'a> {
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, ParseError> {
         let (body, icrc) = datagram.split_last_chunk().ok_or(ParseError::TooShort)?;
         let (headers, padded) = Headers::parse(body)?;
-        if !padded.len().is_multiple_of(4) {
+        if padded.len() % 4 != 0 {
             return Err(ParseError::Misaligned(padded.len()));
         }
         let payload_len = padded

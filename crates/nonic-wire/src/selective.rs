@@ -54,14 +54,14 @@ impl HeldRange {
     /// Whether it includes the packet.
     pub const fn contains(&self, psn: Psn) -> bool {
         let into = psn.distance_from(self.first);
-        into >= 0 && into.cast_unsigned() < self.packets
+        into >= 0 && (into as u32) < self.packets
     }
 }
 
 /// The ranges of a selective acknowledgement as they arrived, checked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SelectiveAck<'a> {
-    ranges: &'a [[u8; HeldRange::LEN]],
+    ranges: &'a [u8],
 }
 
 impl<'a> SelectiveAck<'a> {
@@ -82,17 +82,20 @@ impl<'a> SelectiveAck<'a> {
 
     /// Reads the payload of a selective acknowledgement.
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
-        let (ranges, rest) = payload.as_chunks();
-        let well_formed = rest.is_empty()
+        let mut ranges = payload.chunks_exact(HeldRange::LEN);
+        let well_formed = ranges.remainder().is_empty()
             && (1..=Self::MAX_RANGES).contains(&ranges.len())
-            && ranges.iter().all(|range| HeldRange::parse(range).is_some());
-        well_formed.then_some(SelectiveAck { ranges })
+            && ranges.all(|range| range.first_chunk().and_then(HeldRange::parse).is_some());
+        well_formed.then_some(SelectiveAck { ranges: payload })
     }
 
     /// The ranges, the one that changed last first.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = HeldRange> + use<'a> {
-        let checked = |range| HeldRange::parse(range).expect("each range was checked when it was parsed");
-        self.ranges.iter().map(checked)
+        let checked = |range: &[u8]| {
+            let range = range.first_chunk().and_then(HeldRange::parse);
+            range.expect("each range was checked when it was parsed")
+        };
+        self.ranges.chunks_exact(HeldRange::LEN).map(checked)
     }
 
     /// Writes ranges to `out`, as many as fit an acknowledgement; the length.

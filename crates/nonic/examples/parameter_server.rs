@@ -99,7 +99,7 @@ async fn train(device: &Device, address: SocketAddr, number: u32) -> Result<()> 
         // Both additions are under way at once.
         let add = |at: u64, change: f64| {
             let change = (change * STEP * MILLION) as i64;
-            server.fetch_add(weights.slice(at..at + 8), change.cast_unsigned())
+            server.fetch_add(weights.slice(at..at + 8), change as u64)
         };
         let (slope, offset) = (add(0, wrong * x)?, add(8, wrong)?);
         slope.await?;

@@ -133,8 +133,5 @@ fn work(device: &Device, address: SocketAddr) -> Result<u64> {
 
 fn is_prime(number: u64) -> bool {
     let divisors = (2..).take_while(|divisor| divisor * divisor <= number);
-    number > 1
-        && divisors
-            .into_iter()
-            .all(|divisor| !number.is_multiple_of(divisor))
+    number > 1 && divisors.into_iter().all(|divisor| number % divisor != 0)
 }

@@ -47,10 +47,10 @@ pub(crate) struct Bench<'a> {
 impl Bench<'_> {
     /// One figure.
     pub(crate) fn measure(&self, probe: &Probe) -> Result<Figure, Absence> {
-        if let Some((file, package)) = probe.subject.needs()
-            && !Path::new(&file).exists()
-        {
-            return Err(Absence::NotInstalled(package));
+        if let Some((file, package)) = probe.subject.needs() {
+            if !Path::new(&file).exists() {
+                return Err(Absence::NotInstalled(package));
+            }
         }
         let topology = match probe.place {
             Place::OneHost => &self.one_host,
@@ -255,10 +255,10 @@ impl Bench<'_> {
             Place::OneHost => &self.one_host,
             Place::TwoHosts => self.two_hosts.as_ref().ok_or(Absence::NeedsRoot)?,
         };
-        if let Some((file, package)) = Subject::Libfabric(transport).needs()
-            && !Path::new(&file).exists()
-        {
-            return Err(Absence::NotInstalled(package));
+        if let Some((file, package)) = Subject::Libfabric(transport).needs() {
+            if !Path::new(&file).exists() {
+                return Err(Absence::NotInstalled(package));
+            }
         }
         self.pingpong(transport, "all", self.scaled(200), topology)
             .map_err(|error| Absence::Failed(format!("{error:#}")))

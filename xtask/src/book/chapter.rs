@@ -47,23 +47,22 @@ impl Chapter {
                 command: command.to_owned(),
                 refusal: None,
             });
-        } else if let Some(example) = self.examples.last_mut()
-            && example.refusal.is_none()
-            && text.starts_with("nonic: ")
-        {
+        } else if let Some(example) = self.examples.last_mut() {
             // Complaints of the command begin like this, and end it.
-            example.refusal = Some(text.trim_end_matches('…').trim_end().to_owned());
+            if example.refusal.is_none() && text.starts_with("nonic: ") {
+                example.refusal = Some(text.trim_end_matches('…').trim_end().to_owned());
+            }
         }
     }
 
     fn read_prose(&mut self, line: &str) {
-        if let Some(comment) = line.trim().strip_prefix("<!-- picture ")
-            && let Some((file, command)) = comment.trim_end_matches("-->").split_once(": ")
-        {
-            self.pictures.push(Picture {
-                file: file.to_owned(),
-                command: command.trim().to_owned(),
-            });
+        if let Some(comment) = line.trim().strip_prefix("<!-- picture ") {
+            if let Some((file, command)) = comment.trim_end_matches("-->").split_once(": ") {
+                self.pictures.push(Picture {
+                    file: file.to_owned(),
+                    command: command.trim().to_owned(),
+                });
+            }
         }
     }
 }

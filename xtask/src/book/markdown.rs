@@ -85,11 +85,11 @@ fn targets(text: &str) -> Vec<Range<usize>> {
     }
     let mut line_begin = 0;
     for line in prose.split_inclusive('\n') {
-        if line.starts_with('[')
-            && let Some(at) = line.find("]: ")
-        {
-            let begin = line_begin + at + 3;
-            found.push(begin..line_begin + line.trim_end().len());
+        if line.starts_with('[') {
+            if let Some(at) = line.find("]: ") {
+                let begin = line_begin + at + 3;
+                found.push(begin..line_begin + line.trim_end().len());
+            }
         }
         line_begin += line.len();
     }

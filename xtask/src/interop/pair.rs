@@ -194,10 +194,9 @@ impl<'a> Bench<'a> {
         let client = self.guest.start(&line)?;
         let theirs = self.guest.wait(&client, self.patience);
         let ours = self.wait(&mut server, self.patience_after(&theirs));
-        if self.opposite == Opposite::Siw
-            && let (Ok(theirs), Ok(ours)) = (&theirs, &ours)
-            && lost_its_last_word(theirs, ours)
-        {
+        let erred_at_the_end =
+            matches!((&theirs, &ours), (Ok(theirs), Ok(ours)) if lost_its_last_word(theirs, ours));
+        if self.opposite == Opposite::Siw && erred_at_the_end {
             return Ok(Outcome::SiwErredAtTheEnd);
         }
         judge(case, (&self.them("client"), theirs), ("nonic, the server", ours))

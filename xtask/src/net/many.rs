@@ -35,7 +35,7 @@ impl Mix {
     pub(super) fn subject(self, index: usize) -> Subject {
         match self {
             Mix::All(subject) => subject,
-            Mix::Halves(one, _) if index.is_multiple_of(2) => one,
+            Mix::Halves(one, _) if index % 2 == 0 => one,
             Mix::Halves(_, other) => other,
         }
     }

@@ -147,11 +147,11 @@ fn same_interface(tree: &Tree, folder: &Path) -> Result<()> {
         ensure!(
             differ.is_empty(),
             "{}: the packed library differs in {differ:?}",
-            name.display()
+            name.to_string_lossy()
         );
         println!(
             "{}: {} exported symbols, as linked here",
-            name.display(),
+            name.to_string_lossy(),
             packed.len()
         );
     }

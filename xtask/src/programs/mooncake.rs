@@ -143,12 +143,11 @@ fn listening_port(target: &Process, home: &str, log: &Path) -> Result<u16> {
     while Instant::now() < deadline {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let line = text.lines().find_map(|line| line.split_once("listening on "));
-        if let Some((_, address)) = line
-            && text.contains("DRAM is used")
-            && sleeps(home)
-        {
-            let port = address.trim().rsplit(':').next().unwrap_or_default();
-            return port.parse().with_context(|| format!("{address} has no port"));
+        if let Some((_, address)) = line {
+            if text.contains("DRAM is used") && sleeps(home) {
+                let port = address.trim().rsplit(':').next().unwrap_or_default();
+                return port.parse().with_context(|| format!("{address} has no port"));
+            }
         }
         ensure!(target.runs(), "it ended: {text}");
         std::thread::sleep(Duration::from_millis(20));

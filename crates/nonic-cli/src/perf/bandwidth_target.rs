@@ -103,7 +103,7 @@ impl<'a> BandwidthReceiver<'a> {
                 quiet_since = Instant::now();
             }
             rounds = rounds.wrapping_add(1);
-            if done.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.resources.run.events) {
+            if done.is_none() && (rounds % ROUNDS_PER_LOOK == 0 || self.resources.run.events) {
                 done = match conversation.news("done")? {
                     None => None,
                     Some(message) => {
@@ -112,10 +112,9 @@ impl<'a> BandwidthReceiver<'a> {
                     }
                 };
             }
-            let over = done
-                .as_ref()
-                .is_some_and(|(_, sent)| self.arrived.messages >= *sent || quiet_since.elapsed() > timeout);
-            if over && let Some((message, _)) = done {
+            let over =
+                done.take_if(|(_, sent)| self.arrived.messages >= *sent || quiet_since.elapsed() > timeout);
+            if let Some((message, _)) = over {
                 return Ok((message, self.arrived));
             }
         }

@@ -79,7 +79,7 @@ impl<'a> LatencyClient<'a> {
             }
             self.replenish()?;
             rounds += 1;
-            if taken.is_none() && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || self.resources.run.events) {
+            if taken.is_none() && (rounds % ROUNDS_PER_LOOK == 0 || self.resources.run.events) {
                 self.check_peer()?;
                 let reliable = self.resources.run.service == Service::Rc;
                 if reliable && start.elapsed() > self.timeout.max(PEER_TIMEOUT) {
@@ -186,10 +186,10 @@ pub(crate) fn prepare(run: &Run, sequence: u64, lease: &mut [u8]) {
             false => pattern::fill(seed(0, sequence), lease),
         }
     }
-    if run.polls_memory()
-        && let Some(last) = lease.last_mut()
-    {
-        *last = stamp(sequence);
+    if run.polls_memory() {
+        if let Some(last) = lease.last_mut() {
+            *last = stamp(sequence);
+        }
     }
 }
 

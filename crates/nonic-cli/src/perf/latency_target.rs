@@ -27,7 +27,7 @@ pub(crate) fn serve(resources: &mut RunResources, conversation: &mut Conversatio
     loop {
         let worked = server.round()?;
         rounds = rounds.wrapping_add(1);
-        if !worked && (rounds.is_multiple_of(ROUNDS_PER_LOOK) || server.resources.run.events) {
+        if !worked && (rounds % ROUNDS_PER_LOOK == 0 || server.resources.run.events) {
             if conversation.news("done")?.is_some() {
                 break;
             }

@@ -152,11 +152,11 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
             .with_context(|| format!("{run} with {} failed", session.peer))?;
         reports.push(Report { run, found });
     }
-    if let (Some(path), Some(report)) = (&arguments.plot, reports.first())
-        && let Found::Latency(latencies) = &report.found
-    {
-        let svg = histogram::plot(&format!("Latency of {}", report.run), latencies);
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    if let (Some(path), Some(report)) = (&arguments.plot, reports.first()) {
+        if let Found::Latency(latencies) = &report.found {
+            let svg = histogram::plot(&format!("Latency of {}", report.run), latencies);
+            std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        }
     }
     report::print(&reports, &session.local.device.counters().1, json)
 }

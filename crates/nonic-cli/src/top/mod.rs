@@ -66,10 +66,11 @@ fn watch(terminal: &mut DefaultTerminal, sampler: &Sampler) -> Result<()> {
         }
         // All keys that came meanwhile, then one drawing.
         while event::poll(Duration::ZERO)? {
-            if let Event::Key(key) = event::read()?
-                && let Some(action) = action(key, model.is_filtering())
-                && !model.act(action)
-            {
+            let Event::Key(key) = event::read()? else {
+                continue;
+            };
+            let action = action(key, model.is_filtering());
+            if action.is_some_and(|action| !model.act(action)) {
                 return Ok(());
             }
         }

@@ -107,7 +107,7 @@ impl Attack {
             write(&memory, 0, MAGIC);
             taken += u32::from(self.offer(&memory));
         }
-        let (pipe, _other) = std::io::pipe().expect("a pipe");
+        let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
         taken += u32::from(self.offer(&pipe));
         taken += u32::from(self.offer(File::open("/proc/self/exe").expect("a file")));
         let unnamed = memory(length, SealFlags::SHRINK | SealFlags::GROW);

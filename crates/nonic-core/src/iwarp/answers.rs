@@ -62,9 +62,7 @@ impl Requester {
         let offset = u64::from(*received);
         *received += payload.len() as u32;
         let number = *number;
-        if let Some(number) = number
-            && !payload.is_empty()
-        {
+        if let (Some(number), false) = (number, payload.is_empty()) {
             let request = &self.queue[(number - self.front) as usize];
             if request.wqe.payload.scatter(offset, payload).is_err() {
                 return Err(BadAnswer::Local(number));

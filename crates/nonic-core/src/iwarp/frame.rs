@@ -218,12 +218,12 @@ impl Frame for GatherFrame<'_> {
     }
 
     fn read(&mut self, read: &mut OutboundRead, length: usize) -> Result<(), Refused> {
-        if length >= WORTH_A_PIECE
-            && let Some((region, at)) = read.locate(length)?
-        {
-            self.parts.push((region, at, length));
-            read.skip(length);
-            return Ok(());
+        if length >= WORTH_A_PIECE {
+            if let Some((region, at)) = read.locate(length)? {
+                self.parts.push((region, at, length));
+                read.skip(length);
+                return Ok(());
+            }
         }
         read.take(self.copied(length))
     }

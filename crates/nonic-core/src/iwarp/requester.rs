@@ -159,10 +159,10 @@ impl Requester {
         if op.is_local() {
             return self.run_local(common, nic);
         }
-        if !self.is_within_message()
-            && let Some(instead) = self.keeps_from_starting(request)
-        {
-            return instead;
+        if !self.is_within_message() {
+            if let Some(instead) = self.keeps_from_starting(request) {
+                return instead;
+            }
         }
         let length = request.wqe.length;
         let number = Some(self.front + self.cursor as u64);

@@ -181,11 +181,11 @@ impl Responder {
         nic: &mut NicResources<'_>,
         kind: SendKind,
     ) -> Result<(), Refusal> {
-        if let Some(stag) = kind.invalidate_stag
-            && let Err(refused) = rights(common, nic).invalidate(stag)
-        {
-            let code = fault::protection(refused);
-            return Err(self.fail_receive(common, nic, code, Status::RemoteInvalidRequest));
+        if let Some(stag) = kind.invalidate_stag {
+            if let Err(refused) = rights(common, nic).invalidate(stag) {
+                let code = fault::protection(refused);
+                return Err(self.fail_receive(common, nic, code, Status::RemoteInvalidRequest));
+            }
         }
         self.send_msn = self.send_msn.wrapping_add(1);
         if let Some(inbound) = self.inbound.take() {

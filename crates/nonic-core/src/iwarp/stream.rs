@@ -47,12 +47,11 @@ impl IwarpQueuePair {
         if self.take_result(nic, result) {
             self.consume(nic, &backlog);
         }
-        if let Some(link) = &mut self.link
-            && link.backlog.is_empty()
-            && backlog.capacity() <= SPARE_MEMORY
-        {
-            backlog.clear();
-            link.backlog = backlog;
+        if let Some(link) = &mut self.link {
+            if link.backlog.is_empty() && backlog.capacity() <= SPARE_MEMORY {
+                backlog.clear();
+                link.backlog = backlog;
+            }
         }
     }
 

@@ -18,11 +18,11 @@ impl QueuePair {
         if self.published.is_some() {
             // With nothing permitted, the sequence stands still, and what was executed before is known for certain.
             self.withdraw(nic);
-            if let Machine::Rc { responder, .. } = &mut self.machine
-                && let Err(Fatal) = responder.catch_up(&self.roce, nic)
-            {
-                self.enter_error(nic);
-                return;
+            if let Machine::Rc { responder, .. } = &mut self.machine {
+                if let Err(Fatal) = responder.catch_up(&self.roce, nic) {
+                    self.enter_error(nic);
+                    return;
+                }
             }
         }
         if let (Some(target), Some(direct)) = (self.target(), nic.direct.as_deref_mut()) {

@@ -169,10 +169,11 @@ impl Host {
     }
 
     pub(crate) fn send(&mut self, op: SendOp, offset: usize, length: u32, flags: SendFlags) {
+        let sges = [self.sge(offset, length)];
         let request = SendRequest {
             wr_id: 0,
             op,
-            data: Data::Sges(&[self.sge(offset, length)]),
+            data: Data::Sges(&sges),
             flags,
             destination: self.destination,
         };

@@ -160,11 +160,11 @@ impl Crowd {
             let Peer::Slow(interval) = client.peer else {
                 continue;
             };
-            if self.steps.is_multiple_of(interval)
-                && let Some(mut wire) = client.backlog.pop_front()
-            {
-                wire.alter(|headers| headers.bth.ack_request = true);
-                self.pair.b.receive(&wire);
+            if self.steps % interval == 0 {
+                if let Some(mut wire) = client.backlog.pop_front() {
+                    wire.alter(|headers| headers.bth.ack_request = true);
+                    self.pair.b.receive(&wire);
+                }
             }
         }
     }

@@ -116,7 +116,7 @@ fn a_peer_that_loses_many_packets_at_a_time_has_the_rest_kept_the_second_time() 
             index,
             &u64::from(index).to_be_bytes(),
             |headers| {
-                headers.bth.ack_request = index.is_multiple_of(3);
+                headers.bth.ack_request = index % 3 == 0;
                 headers.reth = Reth {
                     va: remote.va,
                     rkey: remote.rkey,

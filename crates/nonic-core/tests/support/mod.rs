@@ -81,7 +81,8 @@ macro_rules! sent {
     ($node:expr, [$($opcode:ident),* $(,)?]) => {{
         let packets = $node.transmit();
         let opcodes: Vec<nonic_wire::Opcode> = packets.iter().map(|wire| wire.opcode()).collect();
-        assert_eq!(opcodes, [$(nonic_wire::Opcode::$opcode),*] as [nonic_wire::Opcode; _]);
+        let expected: Vec<nonic_wire::Opcode> = vec![$(nonic_wire::Opcode::$opcode),*];
+        assert_eq!(opcodes, expected);
         packets
     }};
 }

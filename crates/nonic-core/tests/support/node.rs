@@ -234,10 +234,11 @@ impl Node {
         (offset, length): (usize, u32),
         destination: Destination,
     ) -> Result<(), PostError> {
+        let sges = [self.sge(offset, length)];
         let request = SendRequest {
             wr_id,
             op,
-            data: Data::Sges(&[self.sge(offset, length)]),
+            data: Data::Sges(&sges),
             flags: SendFlags::SIGNALED,
             destination: Some(destination),
         };

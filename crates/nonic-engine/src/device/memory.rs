@@ -47,9 +47,7 @@ impl Device {
     /// was stopped in the middle of one, it waits until that goes on or ends. Answers whether the key was there.
     pub fn revoke(&self, key: u32) -> bool {
         let revoked = self.try_revoke(key);
-        while let Err(KeyError::Busy) = revoked
-            && self.wait_for_busy(key) == Some(false)
-        {}
+        while revoked == Err(KeyError::Busy) && self.wait_for_busy(key) == Some(false) {}
         revoked != Err(KeyError::Unknown)
     }
 

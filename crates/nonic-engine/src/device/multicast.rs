@@ -30,10 +30,10 @@ impl Device {
     pub fn detach_multicast(&self, qpn: Qpn, group: IpAddr) -> bool {
         let mut turn = self.inner.turn_of(qpn);
         let removed = turn.nic.detach_multicast(qpn, group);
-        if !turn.nic.has_multicast(group)
-            && let Some(presence) = turn.presence_mut(0)
-        {
-            presence.leave(group);
+        if !turn.nic.has_multicast(group) {
+            if let Some(presence) = turn.presence_mut(0) {
+                presence.leave(group);
+            }
         }
         removed
     }

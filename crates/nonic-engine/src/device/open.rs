@@ -134,11 +134,11 @@ impl Device {
         let io = |error| OpenError::from_io(&name, error);
         let opening = Opening::new(&netdev, settings).map_err(io)?;
         let (first, gids) = opening.first_shard()?;
-        if let Some(file) = &settings.counters
-            && let Err(error) = nonic_settings::check_writable(file)
-        {
-            // Now, and not when the program has ended and the counters are lost.
-            log::counters_unwritten(file, &error);
+        if let Some(file) = &settings.counters {
+            if let Err(error) = nonic_settings::check_writable(file) {
+                // Now, and not when the program has ended and the counters are lost.
+                log::counters_unwritten(file, &error);
+            }
         }
         warn_of_taken_ports(&first.shard, &name);
         let mut shards = vec![first];

@@ -107,14 +107,14 @@ impl Device {
         let now = turn.now();
         turn.flush_deferred(|| now);
         turn.nic.modify_qp(now, qpn, set)?;
-        if let (Some(QpState::Rtr), Some(path), Some(peer)) = (set.state, set.path, set.dest_qpn)
-            && let Some(presence) = turn.presence_mut(path.gid_index)
-        {
-            presence.expect_packets_from(now, path.remote);
-            let asked = presence.find_way(now, path.remote, peer.value());
-            drop(turn);
-            if asked {
-                self.await_way(self.inner.driver_of(qpn), path, peer);
+        if let (Some(QpState::Rtr), Some(path), Some(peer)) = (set.state, set.path, set.dest_qpn) {
+            if let Some(presence) = turn.presence_mut(path.gid_index) {
+                presence.expect_packets_from(now, path.remote);
+                let asked = presence.find_way(now, path.remote, peer.value());
+                drop(turn);
+                if asked {
+                    self.await_way(self.inner.driver_of(qpn), path, peer);
+                }
             }
         }
         Ok(())

@@ -134,13 +134,14 @@ impl Program {
             length,
             lkey: self.key,
         };
+        let sges = [sge];
         let request = SendRequest {
             wr_id: 1,
             op: SendOp::Write(RemoteAddress {
                 va: 0,
                 rkey: self.key,
             }),
-            data: Data::Sges(&[sge]),
+            data: Data::Sges(&sges),
             flags: SendFlags::SIGNALED,
             destination: None,
         };

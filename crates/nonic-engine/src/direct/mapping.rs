@@ -56,7 +56,7 @@ impl Mapping {
             DirectOperation::Write => self.write(request, at).then_some(Direct::Done),
             DirectOperation::Read => self.read(request, at).then_some(Direct::Done),
             // Of a region's words, only those are aligned that are aligned to its beginning, which is that of a page.
-            _ if !request.va.is_multiple_of(8) || !at.is_multiple_of(8) => None,
+            _ if request.va % 8 != 0 || at % 8 != 0 => None,
             DirectOperation::FetchAdd(add) => self.region.fetch_add(at, add).ok().map(Direct::Fetched),
             DirectOperation::CompareSwap { compare, swap } => {
                 let original = self.region.compare_swap(at, compare, swap);

@@ -122,10 +122,10 @@ impl Publication {
         self.memory.word(offset).store(0, Ordering::Release);
         drop(retired);
         fence(Ordering::SeqCst);
-        if !self.incoming.wait_for(Hazard::of_qp(index), PATIENCE)
-            && let Some(in_vain) = self.retired().get_mut(&offset)
-        {
-            *in_vain = true;
+        if !self.incoming.wait_for(Hazard::of_qp(index), PATIENCE) {
+            if let Some(in_vain) = self.retired().get_mut(&offset) {
+                *in_vain = true;
+            }
         }
     }
 
@@ -197,11 +197,11 @@ impl Publication {
             .region()
             .as_any()
             .and_then(|region| region.downcast_ref::<Pages>());
-        if let Some(memory) = pages.and_then(Pages::backing)
-            && memory.withdraw(key.value())
-        {
-            let word = self.memory.word(file_word(memory.number()));
-            let _ = word.compare_exchange(memory.number(), 0, Ordering::AcqRel, Ordering::Relaxed);
+        if let Some(memory) = pages.and_then(Pages::backing) {
+            if memory.withdraw(key.value()) {
+                let word = self.memory.word(file_word(memory.number()));
+                let _ = word.compare_exchange(memory.number(), 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
         }
     }
 

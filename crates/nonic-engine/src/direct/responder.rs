@@ -138,21 +138,21 @@ impl Responder {
 
     /// Takes it back.
     pub(super) fn withdraw(&mut self, qpn: Qpn) {
-        if let Some(published) = self.qps.get_mut(&qpn.value())
-            && published.live
-        {
-            // A peer that does not end an access holds up those who own the memory, which are told.
-            self.publication.withdraw_qp(published.index);
-            published.live = false;
+        if let Some(published) = self.qps.get_mut(&qpn.value()) {
+            if published.live {
+                // A peer that does not end an access holds up those who own the memory, which are told.
+                self.publication.withdraw_qp(published.index);
+                published.live = false;
+            }
         }
     }
 
     #[inline]
     pub(super) fn expect(&self, qpn: Qpn, psn: Psn) {
-        if let Some(published) = self.qps.get(&qpn.value())
-            && published.live
-        {
-            self.publication.expect(published.index, psn);
+        if let Some(published) = self.qps.get(&qpn.value()) {
+            if published.live {
+                self.publication.expect(published.index, psn);
+            }
         }
     }
 

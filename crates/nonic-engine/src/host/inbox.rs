@@ -185,10 +185,10 @@ impl Inbox {
     /// The line to read from next, letting in who waits; `None` if no line has anything.
     fn next_line(&mut self) -> io::Result<Option<(u64, usize)>> {
         for _ in 0..2 {
-            if let Some((line, turn)) = self.turn
-                && self.lines.contains_key(&line)
-            {
-                return Ok(Some((line, turn)));
+            if let Some((line, turn)) = self.turn {
+                if self.lines.contains_key(&line) {
+                    return Ok(Some((line, turn)));
+                }
             }
             if let Some(guest) = self.guest.take() {
                 self.close(guest);

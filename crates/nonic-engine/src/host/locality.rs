@@ -32,10 +32,10 @@ impl Locality {
     }
 
     fn find(&mut self, now: Time, address: LocalAddress, ask: impl FnOnce(LocalAddress) -> bool) -> bool {
-        if let Some(answer) = self.known.get(&address)
-            && now.since(answer.at) < BELIEVED_FOR
-        {
-            return answer.is_local;
+        if let Some(answer) = self.known.get(&address) {
+            if now.since(answer.at) < BELIEVED_FOR {
+                return answer.is_local;
+            }
         }
         if self.known.len() >= MAX_ENTRIES {
             self.known.clear();

@@ -59,9 +59,8 @@ pub fn port_owner(address: LocalAddress) -> io::Result<PortOwner> {
 
 /// An address as the kernel's table has it: words of the processor's own byte order.
 pub(super) fn words(octets: &[u8]) -> String {
-    let (words, _) = octets.as_chunks();
+    let words = octets.chunks_exact(4).filter_map(|word| word.first_chunk());
     words
-        .iter()
         .map(|word| format!("{:08X}", u32::from_ne_bytes(*word)))
         .collect()
 }

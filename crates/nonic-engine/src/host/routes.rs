@@ -117,15 +117,15 @@ impl Routes {
 
     /// Takes an answer.
     pub(crate) fn answered(&mut self, now: Time, who: BlockName, udp_port: u16) {
-        if let Some(route) = self.table.get_mut(&who)
-            && route.asked
-        {
-            self.latest = None;
-            *route = Route {
-                direct: Some(udp_port),
-                asked: false,
-                at: now,
-            };
+        if let Some(route) = self.table.get_mut(&who) {
+            if route.asked {
+                self.latest = None;
+                *route = Route {
+                    direct: Some(udp_port),
+                    asked: false,
+                    at: now,
+                };
+            }
         }
     }
 

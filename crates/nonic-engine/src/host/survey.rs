@@ -105,13 +105,14 @@ impl Answer {
             return None;
         }
         let (blocks, services) = rest.split_at(2 * blocks);
-        let (blocks, _) = blocks.as_chunks();
-        let (services, _) = services.as_chunks();
+        let blocks = blocks.chunks_exact(2).filter_map(|number| number.first_chunk());
+        let services = services
+            .chunks_exact(4)
+            .filter_map(|service| service.first_chunk());
         let blocks: Option<Vec<Block>> = blocks
-            .iter()
             .map(|number| Block::new(u16::from_be_bytes(*number)))
             .collect();
-        let services = services.iter().map(|service| u32::from_be_bytes(*service));
+        let services = services.map(|service| u32::from_be_bytes(*service));
         Some(Answer::to(question, blocks?, services.collect()))
     }
 }

@@ -82,9 +82,10 @@ impl Faults {
     /// Delivers and sends what has been held back for long enough. How many bytes were delivered.
     fn release_due(&mut self, now: Time, deliver: &mut Deliver<'_>) -> usize {
         let mut delivered = 0;
-        while let Some(first) = self.held.first_entry()
-            && first.key().0 <= now
-        {
+        while let Some(first) = self.held.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
             let held = first.remove();
             self.held_bytes -= held.len();
             match held {

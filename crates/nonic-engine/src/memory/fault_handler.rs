@@ -148,9 +148,11 @@ unsafe extern "C" fn handle(
         let registers = &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs;
         (caused, &mut registers[libc::REG_RIP as usize])
     };
-    if caused && let Some(landing) = guarded::landing(*instruction as usize) {
-        *instruction = landing as i64;
-        return;
+    if caused {
+        if let Some(landing) = guarded::landing(*instruction as usize) {
+            *instruction = landing as i64;
+            return;
+        }
     }
     let found = if signal == libc::SIGSEGV {
         &FOUND[0]

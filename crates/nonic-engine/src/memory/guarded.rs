@@ -269,12 +269,7 @@ pub(super) unsafe fn store_word(word: *mut u64, value: u64) -> Result<(), Fault>
 
 /// Whether the processor has "enhanced" byte string moves; those before 2012 and some emulators have not.
 fn moves_bytes_fast() -> bool {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
-    static ENHANCED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
-        const ENHANCED_BIT: u32 = 1 << 9;
-        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ebx & ENHANCED_BIT != 0
-    });
-    *ENHANCED
+    std::arch::is_x86_feature_detected!("ermsb")
 }
 
 #[cfg(test)]

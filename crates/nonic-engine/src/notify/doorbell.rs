@@ -119,10 +119,10 @@ impl Doorbell {
         let (wakers, asleep) = {
             let mut state = self.lock();
             state.rings += 1;
-            if state.beside > 0
-                && let Some(bedside) = self.bedside.get()
-            {
-                let _ = bedside.signal();
+            if state.beside > 0 {
+                if let Some(bedside) = self.bedside.get() {
+                    let _ = bedside.signal();
+                }
             }
             (std::mem::take(&mut state.wakers), state.asleep)
         };

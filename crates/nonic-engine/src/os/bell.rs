@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn what_is_no_bell_is_not_rung() {
-        let (pipe, _other) = std::io::pipe().expect("a pipe");
-        assert!(BellRinger::of_another(pipe.into()).is_none());
+        let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
+        assert!(BellRinger::of_another(pipe).is_none());
         let network = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
         assert!(BellRinger::of_another(network.into()).is_none());
         let (bell, ringer) = bell();

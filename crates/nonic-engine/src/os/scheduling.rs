@@ -19,7 +19,7 @@ pub(crate) fn ask_for_short_slices() -> bool {
     let Some(mut attributes) = attributes() else {
         return false;
     };
-    if attributes.sched_policy != libc::SCHED_OTHER.cast_unsigned() {
+    if attributes.sched_policy != libc::SCHED_OTHER as u32 {
         return false;
     }
     attributes.sched_runtime = SHORT_SLICE_NS;
@@ -52,7 +52,7 @@ mod tests {
         .expect("no panic");
         assert_eq!(before.sched_policy, after.sched_policy);
         assert_eq!(before.sched_nice, after.sched_nice);
-        if before.sched_policy == libc::SCHED_OTHER.cast_unsigned() {
+        if before.sched_policy == libc::SCHED_OTHER as u32 {
             assert!(asked);
             // Kernels that do not know of slices answer zero.
             assert!(after.sched_runtime <= SHORT_SLICE_NS);

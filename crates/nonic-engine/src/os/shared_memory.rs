@@ -94,7 +94,7 @@ impl SharedMemory {
     /// A word. Writing it where we may only read ends the process: whoever maps for reading does not.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
+        assert!(offset % 8 == 0 && offset + 8 <= self.len);
         // SAFETY: inside the mapping, which starts at a page; others access it as an atomic too, or are not to be helped.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
@@ -102,7 +102,7 @@ impl SharedMemory {
     /// Half a word.
     #[inline]
     pub(crate) fn half_word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.len);
+        assert!(offset % 4 == 0 && offset + 4 <= self.len);
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn files_and_pipes_are_not_memory() {
-        let (pipe, _other) = std::io::pipe().expect("a pipe");
+        let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
         assert!(SharedMemory::of_another(&pipe, LEN, Others::Read).is_err());
         let file = std::fs::File::open("/proc/self/exe").expect("a file");
         assert!(SharedMemory::of_another(&file, LEN, Others::Read).is_err());

@@ -24,7 +24,7 @@ impl Shard {
             true => LANE_CLOCK_INTERVAL,
             false => CLOCK_INTERVAL,
         };
-        if self.calls.wrapping_add(1).is_multiple_of(interval) || self.has_something_to_do() {
+        if self.calls.wrapping_add(1) % interval == 0 || self.has_something_to_do() {
             return self.drive(clock(), effort);
         }
         self.calls = self.calls.wrapping_add(1);

@@ -348,7 +348,7 @@ impl Shard {
         }
         let quiet_is_due = match self.on_lanes {
             true => now >= self.quiet_due,
-            false => self.calls.is_multiple_of(QUIET_SOURCE_INTERVAL),
+            false => self.calls % QUIET_SOURCE_INTERVAL == 0,
         };
         if let Some((streams, nic)) = self.streams() {
             worked |= streams.receive(now, nic);
@@ -421,7 +421,7 @@ impl Shard {
             // It was executed in the peer's memory: there is nothing to send.
             self.publish(self.clock_read);
             self.direct_posts = self.direct_posts.wrapping_add(1);
-            if self.direct_posts.is_multiple_of(QUIET_SOURCE_INTERVAL) {
+            if self.direct_posts % QUIET_SOURCE_INTERVAL == 0 {
                 // A program whose requests all end like this finds their completions without driving us.
                 self.links
                     .iter_mut()

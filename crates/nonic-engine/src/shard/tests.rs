@@ -139,14 +139,15 @@ fn common(shards: usize) -> Common {
 
 /// Posts a WRITE.
 fn post(shard: &mut Shard, now: Time, qpn: Qpn, length: u32, [lkey, rkey]: [u32; 2]) {
+    let sges = [Sge {
+        addr: 0,
+        length,
+        lkey,
+    }];
     let request = SendRequest {
         wr_id: 1,
         op: SendOp::Write(RemoteAddress { va: 0, rkey }),
-        data: Data::Sges(&[Sge {
-            addr: 0,
-            length,
-            lkey,
-        }]),
+        data: Data::Sges(&sges),
         flags: SendFlags::SIGNALED,
         destination: None,
     };

@@ -150,10 +150,10 @@ impl Streams {
                 let next = listener.held.pop_front();
                 let asked =
                     next.and_then(|next| self.connections[next].asked.as_mut().map(|asked| (next, asked)));
-                if let Some((next, asked)) = asked
-                    && let Stage::Held { request, .. } = std::mem::replace(&mut asked.stage, Stage::Told)
-                {
-                    self.tell(next, request);
+                if let Some((next, asked)) = asked {
+                    if let Stage::Held { request, .. } = std::mem::replace(&mut asked.stage, Stage::Told) {
+                        self.tell(next, request);
+                    }
                 }
             }
         }

@@ -201,10 +201,10 @@ impl Streams {
     }
 
     fn stand_in_line(&mut self, slot: usize) {
-        if let Some(connection) = self.connections.get_mut(slot)
-            && !std::mem::replace(&mut connection.in_line, true)
-        {
-            self.line.push_back(slot);
+        if let Some(connection) = self.connections.get_mut(slot) {
+            if !std::mem::replace(&mut connection.in_line, true) {
+                self.line.push_back(slot);
+            }
         }
     }
 

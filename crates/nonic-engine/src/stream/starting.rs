@@ -68,17 +68,17 @@ impl Streams {
 
     /// TCP did not connect. Where nobody listens, somebody may in a moment.
     fn refused(&mut self, now: Time, slot: usize, error: &io::Error) {
-        if let Phase::Connecting(ask) = &self.connections[slot].phase
-            && error.kind() == io::ErrorKind::ConnectionRefused
-        {
-            let until = ask.unserved_until.unwrap_or(now + UNSERVED_GRACE);
-            let until = until.min(ask.give_up_at);
-            if now < until {
-                let mut ask = ask.clone();
-                ask.unserved_until = Some(until);
-                self.set_deadline(slot, Some(now + UNSERVED_PAUSE));
-                self.enter(slot, Phase::Refused(ask));
-                return;
+        if let Phase::Connecting(ask) = &self.connections[slot].phase {
+            if error.kind() == io::ErrorKind::ConnectionRefused {
+                let until = ask.unserved_until.unwrap_or(now + UNSERVED_GRACE);
+                let until = until.min(ask.give_up_at);
+                if now < until {
+                    let mut ask = ask.clone();
+                    ask.unserved_until = Some(until);
+                    self.set_deadline(slot, Some(now + UNSERVED_PAUSE));
+                    self.enter(slot, Phase::Refused(ask));
+                    return;
+                }
             }
         }
         self.unreachable(slot, error);
@@ -218,10 +218,11 @@ impl Streams {
     /// Start-up came to nothing.
     fn failed(&mut self, now: Time, slot: usize, error: StartupError, try_plain: bool) {
         let connection = &mut self.connections[slot];
-        if let (true, Phase::Starting { again, .. }) = (try_plain, &mut connection.phase)
-            && let Some(ask) = again.take()
-            && self.connect_again(slot, ask, now + CONNECT_TIMEOUT).is_ok()
-        {
+        let again = match &mut connection.phase {
+            Phase::Starting { again, .. } if try_plain => again.take(),
+            _ => None,
+        };
+        if again.is_some_and(|ask| self.connect_again(slot, ask, now + CONNECT_TIMEOUT).is_ok()) {
             return;
         }
         let Connection { id, qpn, known, .. } = self.connections[slot];

@@ -126,9 +126,10 @@ impl Raw {
         let start = Instant::now();
         let (mut begun, mut done) = (0, 0);
         while done < count {
-            while begun < count
-                && let Some(lease) = leases.pop()
-            {
+            while begun < count {
+                let Some(lease) = leases.pop() else {
+                    break;
+                };
                 let slot = self.remote[begun % SLOTS];
                 self.connection.pair.sq.write(SEND, lease, slot)?;
                 begun += 1;

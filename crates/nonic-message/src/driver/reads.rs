@@ -48,9 +48,10 @@ impl Reads {
     /// Posts as many READs as may be under way.
     pub(super) fn post(&mut self, sq: &mut SendQueue<Rc>) -> Result<(), Lost> {
         for reading in &mut self.messages {
-            while self.under_way < AT_ONCE
-                && let Some(rest) = reading.rest.take()
-            {
+            while self.under_way < AT_ONCE {
+                let Some(rest) = reading.rest.take() else {
+                    break;
+                };
                 let length = rest.len().min(PIECE);
                 let (piece, rest) = rest.split_at(length);
                 let remote = reading.remote;

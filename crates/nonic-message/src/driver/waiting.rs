@@ -34,8 +34,13 @@ impl Tasks {
             if waiting.is_empty() {
                 return;
             }
-            let is_other = |waker: &mut Waker| !awake.is_some_and(|awake| awake.will_wake(waker));
-            waiting.extract_if(.., is_other).collect()
+            let is_awake = |waker: &Waker| awake.is_some_and(|awake| awake.will_wake(waker));
+            // It is listed once, if at all.
+            let stays = waiting.iter().position(is_awake);
+            if let Some(at) = stays {
+                waiting.swap(0, at);
+            }
+            waiting.split_off(usize::from(stays.is_some()))
         };
         others.into_iter().for_each(Waker::wake);
     }

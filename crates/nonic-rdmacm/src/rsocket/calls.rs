@@ -16,7 +16,6 @@ use libc::{
     ssize_t, timeval,
 };
 use nonic_abi::errno::{Errno, refused};
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -32,8 +31,7 @@ fn find(fd: c_int) -> Result<Arc<dyn Socket>, Errno> {
 
 /// For calls that only streams have.
 fn stream(fd: c_int) -> Result<Arc<StreamSocket>, Errno> {
-    let socket: Arc<dyn Any + Send + Sync> = find(fd)?;
-    socket.downcast().map_err(|_| {
+    find(fd)?.into_any().downcast().map_err(|_| {
         refused(
             libc::EOPNOTSUPP,
             "a datagram socket has no connections and no mapped memory",
@@ -133,12 +131,11 @@ extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn raccept(fd: c_int, peer: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let accepted = stream(fd).and_then(|socket| socket.next_connection());
-    if let &Ok(fd) = &accepted
-        && !peer.is_null()
-        && !len.is_null()
-    {
-        // SAFETY: the program passes where to put the name.
-        unsafe { rgetpeername(fd, peer, len) };
+    if let &Ok(fd) = &accepted {
+        if !peer.is_null() && !len.is_null() {
+            // SAFETY: the program passes where to put the name.
+            unsafe { rgetpeername(fd, peer, len) };
+        }
     }
     number("raccept", accepted) as c_int
 }
@@ -490,7 +487,7 @@ unsafe extern "C" fn riowrite(
         let mut vector = unsafe { Vector::new(&buffers) };
         socket.write_at(&mut vector, offset, flags)
     });
-    number("riowrite", written).cast_unsigned()
+    number("riowrite", written) as size_t
 }
 
 // What `librspreload.so` calls has the types it is compiled against.

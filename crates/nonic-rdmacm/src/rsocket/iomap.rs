@@ -54,7 +54,7 @@ impl Link {
             offset => offset,
         };
         self.iomaps.ours.push(Mapping {
-            offset: offset.cast_unsigned(),
+            offset: offset as u64,
             mr,
             index,
             is_told: index.is_none(),

@@ -11,6 +11,7 @@ use crate::refusal;
 use libc::c_int;
 use nonic_abi::errno::{Errno, of_system, refused};
 use nonic_abi::librdmacm::SOL_RDMA;
+use std::any::Any;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -92,6 +93,10 @@ impl Socket for StreamSocket {
 
     fn control(&self, command: c_int, argument: c_int) -> Result<c_int, Errno> {
         self.lock().settings.control(command, argument)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 
     fn handle(self: Arc<Self>, event: ConnectionEvent) {
@@ -180,6 +185,10 @@ impl Socket for DatagramSocket {
 
     fn control(&self, command: c_int, argument: c_int) -> Result<c_int, Errno> {
         self.lock().settings.control(command, argument)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 
     fn handle(self: Arc<Self>, _event: ConnectionEvent) {}

@@ -44,9 +44,10 @@ impl StreamSocket {
 
     /// Accepts as many as there is room for.
     fn accept_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
-        while let Phase::Listening(listening) = &mut state.phase
-            && let Some(request) = listening.next_request()
-        {
+        while let Phase::Listening(listening) = &mut state.phase {
+            let Some(request) = listening.next_request() else {
+                break;
+            };
             let settings = state.settings.clone();
             drop(state);
             let accepted = StreamSocket::accept(request, settings, self);

@@ -85,7 +85,7 @@ impl Memory {
 
     /// A word that the device may be writing; what was written before it can be read afterwards.
     pub(crate) fn load(&self, offset: u32) -> u32 {
-        assert!(offset.is_multiple_of(4), "aligned: records are");
+        assert!(offset % 4 == 0, "aligned: records are");
         let word = self.at(offset, 4).cast::<u32>();
         // SAFETY: within pages that are ours, and aligned as they are.
         unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Acquire)

@@ -109,7 +109,7 @@ fn time(timeout: Option<Duration>) -> Value {
 
 /// Twice what was asked for, as Linux does; of a length that can be had.
 fn buffer(value: &[u8]) -> Result<u32, Errno> {
-    Ok(int(value)?.max(0).cast_unsigned().saturating_mul(2))
+    Ok((int(value)?.max(0) as u32).saturating_mul(2))
 }
 
 fn queue(value: &[u8]) -> Result<u16, Errno> {
@@ -132,7 +132,7 @@ impl Settings {
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 // SAFETY: two integers.
                 let linger: linger = unsafe { structure(value) }?;
-                let seconds = Duration::from_secs(linger.l_linger.max(0).cast_unsigned().into());
+                let seconds = Duration::from_secs(linger.l_linger.max(0) as u64);
                 self.linger = (linger.l_onoff != 0).then_some(seconds);
             }
             (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service = int(value)?,
@@ -188,8 +188,8 @@ impl Settings {
             (libc::SOL_SOCKET, libc::SO_REUSEADDR) => Value::Int(self.reuse_address.into()),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => Value::Int(self.keepalive.into()),
             (libc::SOL_SOCKET, libc::SO_OOBINLINE) => Value::Int(self.out_of_band_inline.into()),
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => Value::Int(self.receive_buffer.cast_signed()),
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => Value::Int(self.send_buffer.cast_signed()),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => Value::Int(self.receive_buffer as c_int),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => Value::Int(self.send_buffer as c_int),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => time(self.receive_timeout),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => time(self.send_timeout),
             (libc::SOL_SOCKET, libc::SO_LINGER) => Value::Linger(linger {
@@ -201,7 +201,7 @@ impl Settings {
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_CONGESTION) => {
                 Value::Int(1)
             }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => Value::Int(self.keepalive_idle_s.cast_signed()),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => Value::Int(self.keepalive_idle_s as c_int),
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Value::Int(self.no_delay.into()),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Value::Int(SEGMENT),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => Value::Int(self.own_family_only.into()),

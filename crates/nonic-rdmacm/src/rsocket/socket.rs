@@ -17,7 +17,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// An rsocket.
-pub(crate) trait Socket: Pollable + Any + Send + Sync {
+pub(crate) trait Socket: Pollable + Send + Sync {
     /// Its number.
     fn fd(&self) -> RawFd;
 
@@ -49,6 +49,9 @@ pub(crate) trait Socket: Pollable + Any + Send + Sync {
 
     /// As `fcntl`.
     fn control(&self, command: c_int, argument: c_int) -> Result<c_int, Errno>;
+
+    /// For those who ask of which kind it is.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 
     /// Something happened to its connection. A socket that has none drops the event, which refuses a request.
     fn handle(self: Arc<Self>, event: ConnectionEvent);

@@ -437,7 +437,7 @@ impl StreamSocket {
         offset: off_t,
         flags: c_int,
     ) -> Result<usize, Errno> {
-        let mut offset = offset.cast_unsigned();
+        let mut offset = offset as u64;
         self.write(flags, Stream::can_send_directly, |link| {
             let (sent, done) = link.send_directly(vector, offset);
             offset += sent as u64;

@@ -71,7 +71,7 @@ impl Running {
     /// Sends it a signal, which `timeout` passes on.
     fn signal(&self, signal: libc::c_int) {
         // SAFETY: a child of ours that was not waited for.
-        unsafe { libc::kill(self.0.id().cast_signed(), signal) };
+        unsafe { libc::kill(self.0.id() as libc::pid_t, signal) };
     }
 }
 

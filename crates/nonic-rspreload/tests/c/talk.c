@@ -2,12 +2,14 @@
  * Two sides of one conversation.
  *
  *   talk serve ADDRESS PORT                          says back what one client says, until it stops
+ *   talk serve ADDRESS PORT library                  the same on a socket that librdmacm opens for itself
  *   talk ask ADDRESS PORT blocking|patient TEXT      says something and prints the answer; "patient" does not block
  *
  * Neither closes anything: that is what the end of a program is for.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -26,9 +28,20 @@ static void must(int condition, const char *what)
 	exit(1);
 }
 
-static int serve(void)
+static int library_socket(void)
 {
-	int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0), client;
+	int (*open)(void);
+
+	/* The first socket of the program loads the library. */
+	must(socket(AF_INET, SOCK_STREAM, 0) >= 0, "socket");
+	*(void **)&open = dlsym(RTLD_DEFAULT, "fake_open_socket");
+	must(open != NULL, "fake_open_socket");
+	return open();
+}
+
+static int serve(int listener)
+{
+	int one = 1, client;
 	char bytes[4096];
 	ssize_t count;
 
@@ -83,7 +96,7 @@ int main(int count, char **arguments)
 	must(inet_pton(AF_INET, arguments[2], &where.sin_addr) == 1, "address");
 	where.sin_port = htons((uint16_t)atoi(arguments[3]));
 	if (!strcmp(arguments[1], "serve"))
-		return serve();
+		return serve(count == 4 ? socket(AF_INET, SOCK_STREAM, 0) : library_socket());
 	must(count == 6, "arguments");
 	return ask(!strcmp(arguments[4], "patient"), arguments[5]);
 }

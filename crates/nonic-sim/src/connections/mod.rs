@@ -246,12 +246,12 @@ impl Connections {
             gateway, timer_at, ..
         } = &mut self.hosts[host];
         gateway.exchange(&mut self.fabric);
-        if let Some(at) = gateway.cm.poll_timeout()
-            && timer_at.is_none_or(|scheduled| scheduled > at)
-        {
-            *timer_at = Some(at);
-            let delay = at.since(self.fabric.now());
-            self.fabric.mark(delay.as_nanos() as u64, Mark::Timer(host));
+        if let Some(at) = gateway.cm.poll_timeout() {
+            if timer_at.is_none_or(|scheduled| scheduled > at) {
+                *timer_at = Some(at);
+                let delay = at.since(self.fabric.now());
+                self.fabric.mark(delay.as_nanos() as u64, Mark::Timer(host));
+            }
         }
         Ok(())
     }

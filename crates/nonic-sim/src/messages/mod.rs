@@ -113,11 +113,11 @@ impl Messages {
             if self.steps > MANY_STEPS {
                 return Err("it does not end: somebody waits for ever".into());
             }
-            if let Some((at, disaster)) = self.disaster
-                && self.steps >= at
-            {
-                self.disaster = None;
-                self.strike(disaster);
+            if let Some((at, disaster)) = self.disaster {
+                if self.steps >= at {
+                    self.disaster = None;
+                    self.strike(disaster);
+                }
             }
             let side = self.prng.index(2);
             match self.prng.below(6) {

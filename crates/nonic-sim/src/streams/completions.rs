@@ -123,9 +123,9 @@ impl Streams {
         };
         let side = &self.sides[number];
         let needed = side.ops[..=index].iter().filter(|op| fetches(op.kind)).count() as u64;
-        let ready = side.params.is_some_and(|params| {
-            params.rtr == Some(nonic_core::iwarp::Rtr::Read) && number.is_multiple_of(2)
-        });
+        let ready = side
+            .params
+            .is_some_and(|params| params.rtr == Some(nonic_core::iwarp::Rtr::Read) && number % 2 == 0);
         let observer = self.observers[number].as_ref();
         observer.is_some_and(|observer| observer.requests >= needed + u64::from(ready))
     }
@@ -233,14 +233,13 @@ impl Streams {
             if later.flags.contains(SendFlags::FENCE) {
                 break;
             }
-            if let Kind::Write {
-                cell: written,
-                version,
-                ..
-            } = later.kind
-                && written == cell
-            {
-                latest = version;
+            match later.kind {
+                Kind::Write {
+                    cell: written,
+                    version,
+                    ..
+                } if written == cell => latest = version,
+                _ => {}
             }
         }
         let Source::Target(buffer, _) = &side.ops[index].source else {

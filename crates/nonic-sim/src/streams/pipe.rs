@@ -92,12 +92,12 @@ impl Pipe {
             _ => most,
         };
         let mut copy = bytes[..taken].to_vec();
-        if let Some(PipeFault::Flip { at, bit }) = self.fault
-            && let Some(index) = at.checked_sub(self.written)
-            && let Some(byte) = copy.get_mut(index as usize)
-        {
-            *byte ^= 1 << bit;
-            self.struck = true;
+        if let Some(PipeFault::Flip { at, bit }) = self.fault {
+            let index = at.checked_sub(self.written);
+            if let Some(byte) = index.and_then(|index| copy.get_mut(index as usize)) {
+                *byte ^= 1 << bit;
+                self.struck = true;
+            }
         }
         let leaves_ns = now_ns.max(self.stalled_until_ns);
         let arrival_ns = leaves_ns + self.profile.latency_ns + prng.below(self.profile.jitter_ns + 1);

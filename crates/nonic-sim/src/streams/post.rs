@@ -255,15 +255,15 @@ impl Streams {
             receive,
             for_ns,
         } = self.connections[number / 2].trouble
-            && starved == number
-            && receive == side.next_receive
         {
-            // Once.
-            let cause = Cause::Fault(number, Code::DDP_UNTAGGED_NO_BUFFER);
-            self.connections[number / 2].causes.push(cause);
-            self.connections[number / 2].trouble = Trouble::Quiet;
-            self.mark(for_ns, Mark::Receive(number));
-            return Ok(());
+            if starved == number && receive == side.next_receive {
+                // Once.
+                let cause = Cause::Fault(number, Code::DDP_UNTAGGED_NO_BUFFER);
+                self.connections[number / 2].causes.push(cause);
+                self.connections[number / 2].trouble = Trouble::Quiet;
+                self.mark(for_ns, Mark::Receive(number));
+                return Ok(());
+            }
         }
         let room = side.waiting.len() < side.recv_depth as usize;
         if room {

@@ -60,7 +60,7 @@ impl<'a> Planner<'a> {
         for number in 0..count {
             match self.prng.below(100) {
                 // A responder may have to wait for it.
-                _ if number == 0 && self.side.is_multiple_of(2) => self.send(),
+                _ if number == 0 && self.side % 2 == 0 => self.send(),
                 0..=34 => self.send(),
                 35..=39 => self.send_invalidate(),
                 40..=69 => self.write(),

@@ -283,7 +283,7 @@ impl Streams {
             }
             StreamEvent::Established(_) => {
                 let promised = side.params.is_some_and(|params| params.rtr.is_some());
-                if side.established || number.is_multiple_of(2) || !promised || side.ended.is_some() {
+                if side.established || number % 2 == 0 || !promised || side.ended.is_some() {
                     return Err(format!("side {number}: established without reason"));
                 }
                 side.established = true;

@@ -93,13 +93,12 @@ impl Streams {
             StartupEvent::Accepted { private_data, .. } => Some((private_data, 1)),
             _ => None,
         };
-        if let Some((said, by)) = said
-            && !connection.blind
-            && *said != connection.private_data[by]
-        {
-            return Err(format!(
-                "side {number}: private data is not what the other side said"
-            ));
+        if let Some((said, by)) = said {
+            if !connection.blind && *said != connection.private_data[by] {
+                return Err(format!(
+                    "side {number}: private data is not what the other side said"
+                ));
+            }
         }
         match event {
             StartupEvent::ConnectRequest { .. } => {

@@ -11,7 +11,7 @@ impl CallLock {
         let mut tries = 0_u32;
         while self.0.swap(true, Ordering::Acquire) {
             tries += 1;
-            if tries.is_multiple_of(64) {
+            if tries % 64 == 0 {
                 // Held for as long as the other thread builds or reads: let it.
                 std::thread::yield_now();
             } else {

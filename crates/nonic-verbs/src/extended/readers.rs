@@ -185,7 +185,7 @@ readers! {
 }
 
 fn nanoseconds(time: libc::timespec) -> u64 {
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The time of reading: completions do not remember theirs, and it is the closest there is.

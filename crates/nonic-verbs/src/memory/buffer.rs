@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_buffer_is_pages_of_zeros_and_knows_its_end() {
         let buffer = Buffer::new(null_mut(), 5000).expect("memory");
-        assert!(buffer.start.addr().is_multiple_of(4096));
+        assert!(buffer.start.addr() % 4096 == 0);
         // SAFETY: just allocated, with at least so many bytes.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.start.cast::<u8>(), 5000) };
         assert!(bytes.iter().all(|byte| *byte == 0));

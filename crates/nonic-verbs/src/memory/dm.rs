@@ -222,7 +222,7 @@ impl Dm {
     /// The same for the copy functions, which move whole words of four bytes, as on devices.
     fn words(&self, offset: u64, length: size_t) -> Result<usize, Errno> {
         let offset = self.inside(offset, length)?;
-        if offset.is_multiple_of(4) && length.is_multiple_of(4) {
+        if offset % 4 == 0 && length % 4 == 0 {
             Ok(offset)
         } else {
             Err(refused(

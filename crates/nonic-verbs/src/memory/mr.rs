@@ -161,7 +161,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     length: size_t,
     access: c_int,
 ) -> *mut ibv_mr {
-    let access = access.cast_unsigned();
+    let access = access as u32;
     let iova = if access & IBV_ACCESS_ZERO_BASED == 0 {
         addr.addr() as u64
     } else {
@@ -181,7 +181,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
 ) -> *mut ibv_mr {
     // SAFETY: the program passes a live domain.
     ANSWER.pointer("ibv_reg_mr_iova", unsafe {
-        register(pd, addr, length, iova, access.cast_unsigned())
+        register(pd, addr, length, iova, access as u32)
     })
 }
 
@@ -333,7 +333,7 @@ unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     // SAFETY: the program passes live objects.
-    match unsafe { reregister(mr, flags, pd, addr, length, access.cast_unsigned()) } {
+    match unsafe { reregister(mr, flags, pd, addr, length, access as u32) } {
         Ok(()) => 0,
         Err((code, errno)) => {
             ANSWER.tell("ibv_rereg_mr", &errno);

@@ -108,7 +108,7 @@ impl OnDemand {
     /// The word at `offset`, after the kernel has confirmed that it can be read and written.
     fn word(&self, offset: usize) -> Result<&AtomicU64, Fault> {
         let address = self.at(offset, 8)?;
-        if !address.is_multiple_of(8) || probe(address, 8, true).is_err() {
+        if address % 8 != 0 || probe(address, 8, true).is_err() {
             return Err(Fault);
         }
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);

@@ -139,10 +139,11 @@ unsafe fn bind(c_qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Re
     let rkey = next_rkey(view.rkey);
     // SAFETY: the caller's promise.
     let wanted = unsafe { binding(mw, rkey, &bind.bind_info) }?;
+    let sges = [];
     let request = SendRequest {
         wr_id: bind.wr_id,
         op: SendOp::BindWindow(wanted),
-        data: Data::Sges(&[]),
+        data: Data::Sges(&sges),
         flags: SendFlags::from_bits_truncate(bind.send_flags),
         destination: None,
     };

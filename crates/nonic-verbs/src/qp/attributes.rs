@@ -153,7 +153,7 @@ fn forget_completions(qp: &Qp) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     // SAFETY: the program passes a live queue pair and its structure.
-    ANSWER.code("ibv_modify_qp", unsafe { modify(qp, attr, mask.cast_unsigned()) })
+    ANSWER.code("ibv_modify_qp", unsafe { modify(qp, attr, mask as u32) })
 }
 
 /// How fast requests leave from now on; 0 is as fast as they can. Bursts are short whatever is asked for.

@@ -67,14 +67,16 @@ impl Deframer {
         if self.framing.markers {
             return self.next_with_markers(chunk);
         }
-        if self.partial.is_empty()
-            && let Some(len) = announced_len(chunk)
-            && let Some((fpdu, rest)) = chunk.split_at_checked(len)
-        {
-            *chunk = rest;
-            return self.checked(fpdu).map(Some);
+        if !self.partial.is_empty() {
+            return self.collect(chunk);
         }
-        self.collect(chunk)
+        match announced_len(chunk).and_then(|len| chunk.split_at_checked(len)) {
+            Some((fpdu, rest)) => {
+                *chunk = rest;
+                self.checked(fpdu).map(Some)
+            }
+            None => self.collect(chunk),
+        }
     }
 
     /// Whether the stream may end here: no byte of an unfinished frame has come.

@@ -107,7 +107,7 @@ impl Terminate {
     ///
     /// Headers that are announced but cut short are left out; `None` only if not even the code is there.
     pub fn parse(body: &[u8], full_operation: bool) -> Option<(Self, TerminateForm)> {
-        let ([first, code, flags, _], mut rest) = body.split_first_chunk::<{ Self::HEADER_LEN }>()?;
+        let ([first, code, flags, _], rest) = body.split_first_chunk::<{ Self::HEADER_LEN }>()?;
         let as_rfc = Code::new(first >> 4, first & 0x0f, *code);
         let as_siw = Code::new(first & 0x0f, first >> 4, *code);
         let form = match (flags & 0xe0 != 0, flags & 0x07 != 0) {
@@ -120,14 +120,19 @@ impl Terminate {
             TerminateForm::Siw => (as_siw, 0x01, 0x02, 0x04),
         };
         let mut terminate = Self::new(code);
-        if flags & (m | d) != 0
-            && let Some((length, behind)) = rest.split_first_chunk()
-        {
+        let length = if flags & (m | d) != 0 {
+            rest.split_first_chunk()
+        } else {
+            None
+        };
+        if let Some((length, behind)) = length {
             terminate.segment_len = (flags & m != 0).then_some(u16::from_be_bytes(*length));
-            rest = behind;
-            if flags & d != 0
-                && let Some((ddp, behind)) = DdpHeader::parse(rest)
-            {
+            let ddp = if flags & d != 0 {
+                DdpHeader::parse(behind)
+            } else {
+                None
+            };
+            if let Some((ddp, behind)) = ddp {
                 terminate.ddp = Some(ddp);
                 if flags & r != 0 {
                     terminate.read_request = behind.first_chunk().map(ReadRequest::parse);

@@ -135,7 +135,7 @@ fn take_block(
         *big_endian = head[8..] == [0x1a, 0x2b, 0x3c, 0x4d];
     }
     let len = word(head, 4, *big_endian);
-    if len < 12 || !len.is_multiple_of(4) || len > MAX_BLOCK_LEN {
+    if len < 12 || len % 4 != 0 || len > MAX_BLOCK_LEN {
         return Err(PcapError::DamagedBlock(len));
     }
     let Some(block) = bytes.get(..len as usize) else {

@@ -48,12 +48,12 @@ impl CompletionQueue {
                     Err(error) => outstanding.take(due.wr_id).map(|taken| (error, taken)),
                 }
             };
-            if let Some((error, taken)) = refused
-                && let Some(ticket) = taken.ticket
-            {
-                self.tell_drained(taken.drainers);
-                let buffers = taken.buffers;
-                self.deliver(&ticket, Outcome::Refused(Refused { error, buffers }));
+            if let Some((error, taken)) = refused {
+                if let Some(ticket) = taken.ticket {
+                    self.tell_drained(taken.drainers);
+                    let buffers = taken.buffers;
+                    self.deliver(&ticket, Outcome::Refused(Refused { error, buffers }));
+                }
             }
         }
     }
@@ -155,10 +155,10 @@ impl CompletionQueue {
             device.engine.arm(core, Arm::Next);
         }
         // What came before arming does not ring the doorbell.
-        if !core.is_empty()
-            && let Err(overflow) = self.distribute()
-        {
-            return Poll::Ready(Outcome::Overflow(overflow));
+        if !core.is_empty() {
+            if let Err(overflow) = self.distribute() {
+                return Poll::Ready(Outcome::Overflow(overflow));
+            }
         }
         ticket.take().map_or(Poll::Pending, Poll::Ready)
     }

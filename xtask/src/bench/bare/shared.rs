@@ -73,10 +73,7 @@ impl Shared {
 
     /// An atomic word within it.
     pub(super) fn word<T: Word>(&self, offset: usize) -> &T {
-        assert!(
-            offset.is_multiple_of(align_of::<T>()),
-            "an atomic word is aligned"
-        );
+        assert!(offset % align_of::<T>() == 0, "an atomic word is aligned");
         // SAFETY: within the mapping, aligned (it begins with a page), and atomic: the other process may write it.
         unsafe { &*self.at(offset, size_of::<T>()).cast::<T>() }
     }

@@ -54,7 +54,7 @@ impl Filter {
     /// Whether it is about the `number`-th of the packets that match, counted from 0.
     pub(super) fn counts(&self, number: u64) -> bool {
         match number.checked_sub(self.skip) {
-            Some(number) => (number + 1).is_multiple_of(self.every.max(1)),
+            Some(number) => (number + 1) % self.every.max(1) == 0,
             None => false,
         }
     }

@@ -37,7 +37,7 @@ impl Shortage {
         let strikes = match self.frequency {
             Frequency::Ppm(ppm) => self.prng.ppm(ppm),
             Frequency::Every(0) => false,
-            Frequency::Every(every) => self.asked.is_multiple_of(every),
+            Frequency::Every(every) => self.asked % every == 0,
         };
         self.struck += u64::from(strikes);
         strikes

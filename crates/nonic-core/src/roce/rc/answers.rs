@@ -195,10 +195,10 @@ impl Requester {
             }
         }
         // A selective one need not say anything new about what was executed.
-        if packet.headers.bth.is_selective()
-            && let Some(selective) = SelectiveAck::of(packet)
-        {
-            self.note_held(roce, nic, &selective);
+        if packet.headers.bth.is_selective() {
+            if let Some(selective) = SelectiveAck::of(packet) {
+                self.note_held(roce, nic, &selective);
+            }
         }
         Ok(())
     }
@@ -325,8 +325,8 @@ impl Requester {
         let index = (psn - request.first) as u32;
         // What is not a READ is answered by one packet.
         let chunk = request.chunk.max(1);
-        let border = index.is_multiple_of(chunk);
-        let last = index + 1 == request.packets || (index + 1).is_multiple_of(chunk);
+        let border = index % chunk == 0;
+        let last = index + 1 == request.packets || (index + 1) % chunk == 0;
         let again = self.recovery.as_deref();
         let begins =
             border || self.restarted_at == Some(psn) || again.is_some_and(|again| again.begins_part(psn));
@@ -368,7 +368,7 @@ impl Requester {
             return Err(Fatal);
         }
         let complete = index + 1 == request.packets;
-        let answered = complete || (index + 1).is_multiple_of(request.chunk);
+        let answered = complete || (index + 1).checked_rem(request.chunk) == Some(0);
         // After a rewind, a late answer may come to a request that is not counted any more.
         if answered && psn < self.next {
             self.fetches = self.fetches.saturating_sub(1);
@@ -441,9 +441,7 @@ impl Requester {
     /// without a processor for a while.
     fn end_caution(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         let took = nic.now.since(self.last_sent);
-        if let Some(peer) = roce.peer(nic)
-            && took <= peer.prompt()
-        {
+        if roce.peer(nic).is_some_and(|peer| took <= peer.prompt()) {
             self.cautious_until = self.una;
         }
     }

@@ -214,10 +214,10 @@ impl Responder {
         self.catch_up(roce, nic)?;
         let before = self.expected;
         self.handle(roce, nic, packet)?;
-        if self.expected != before
-            && let (Inbound::None, Some(direct)) = (&self.inbound, nic.direct.as_deref_mut())
-        {
-            direct.expect(roce.common.qpn, self.expected.psn());
+        if self.expected != before {
+            if let (Inbound::None, Some(direct)) = (&self.inbound, nic.direct.as_deref_mut()) {
+                direct.expect(roce.common.qpn, self.expected.psn());
+            }
         }
         Ok(())
     }

@@ -224,10 +224,10 @@ impl Reorder {
         self.bytes -= charge;
         memory.used -= charge;
         let rest = at + kept.psns;
-        if let Some((_, end)) = self.ranges.pop_first()
-            && rest < end
-        {
-            self.ranges.insert(rest, end);
+        if let Some((_, end)) = self.ranges.pop_first() {
+            if rest < end {
+                self.ranges.insert(rest, end);
+            }
         }
     }
 
@@ -260,12 +260,9 @@ impl Reorder {
             return;
         };
         // Most packets continue the range that the one before them was in.
-        if let Some(latest) = self.changed.front_mut()
-            && (first..end).contains(latest)
-        {
-            *latest = psn;
-        } else {
-            self.changed.push_front(psn);
+        match self.changed.front_mut() {
+            Some(latest) if (first..end).contains(latest) => *latest = psn,
+            _ => self.changed.push_front(psn),
         }
         let mut listed = 0;
         self.changed.retain(|other| {

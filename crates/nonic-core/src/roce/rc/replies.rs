@@ -325,8 +325,10 @@ impl Replies {
                 }
             },
         };
-        if finished && let Some(Reply::Read(read)) = self.queue.pop_front() {
-            self.reads -= u32::from(!read.repeated);
+        if finished {
+            if let Some(Reply::Read(read)) = self.queue.pop_front() {
+                self.reads -= u32::from(!read.repeated);
+            }
         }
         Some(Emit::Packet(length))
     }

@@ -273,10 +273,10 @@ impl Requester {
             if index == 0 && self.waits_for_quiescence(nic, request) {
                 return Emit::Idle;
             }
-            if index == 0
-                && let Some(executed) = self.execute_directly(roce, nic)
-            {
-                return executed;
+            if index == 0 {
+                if let Some(executed) = self.execute_directly(roce, nic) {
+                    return executed;
+                }
             }
             return self.emit_packet(roce, nic, index, batch, out);
         }
@@ -359,8 +359,10 @@ impl Requester {
         // to anything under way was asked for, none would ever come to open it again: ask with one packet
         // more instead of waiting for a timeout.
         let must_ask = self.next > self.una && self.asked <= self.una;
-        if !must_ask && let Some(refused) = no_room(peer, &self.share, cost, batch) {
-            return refused;
+        if !must_ask {
+            if let Some(refused) = no_room(peer, &self.share, cost, batch) {
+                return refused;
+            }
         }
         if packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;

@@ -281,9 +281,10 @@ impl KeyTable {
         loop {
             let value = entropy.next_u32();
             // Zero is what programs put in fields they do not use; keep it meaningless.
-            if value != 0
-                && let Some(key) = self.register_as(value, spec.clone())?
-            {
+            if value == 0 {
+                continue;
+            }
+            if let Some(key) = self.register_as(value, spec.clone())? {
                 return Ok(key);
             }
         }

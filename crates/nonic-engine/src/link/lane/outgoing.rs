@@ -190,8 +190,10 @@ impl OutgoingLanes {
         let asleep = lane.ring.publish(length, stride);
         if lane.ourselves {
             self.sent_to_ourselves = true;
-        } else if asleep && let Some(bell) = &lane.bell {
-            bell.ring();
+        } else if asleep {
+            if let Some(bell) = &lane.bell {
+                bell.ring();
+            }
         }
     }
 

@@ -156,7 +156,7 @@ impl RingWriter {
     fn look_at_reader(&mut self, needed: u64) -> Result<bool, Broken> {
         let read = self.position_of_reader();
         // Honest readers stop between batches. In the middle of one, what is free would be less than what a batch takes.
-        if read < self.read || read > self.written || !read.is_multiple_of(ALIGN as u64) {
+        if read < self.read || read > self.written || read % (ALIGN as u64) != 0 {
             return Err(Broken);
         }
         self.read = read;
@@ -269,7 +269,7 @@ impl RingReader {
     /// How much there is from here on, and the header that is here.
     fn header(&self, written: u64) -> Result<(u64, u32, u32), Broken> {
         let waiting = written.wrapping_sub(self.read);
-        if waiting == 0 || waiting > RING || !waiting.is_multiple_of(ALIGN as u64) {
+        if waiting == 0 || waiting > RING || waiting % (ALIGN as u64) != 0 {
             return Err(Broken);
         }
         let at = DATA + (self.read % RING) as usize;

@@ -65,12 +65,12 @@ impl WireSocket {
     }
 
     fn bind_new(socket: Socket, address: SocketAddr) -> io::Result<Self> {
-        if let SocketAddr::V4(address) = address
-            && !address.ip().is_unspecified()
-        {
-            // Multicast leaves through the interface that owns our address. IPv6 sockets are told by
-            // `set_multicast_interface`, since the kernel takes only an index there.
-            socket.set_multicast_if_v4(address.ip())?;
+        if let SocketAddr::V4(address) = address {
+            if !address.ip().is_unspecified() {
+                // Multicast leaves through the interface that owns our address. IPv6 sockets are told by
+                // `set_multicast_interface`, since the kernel takes only an index there.
+                socket.set_multicast_if_v4(address.ip())?;
+            }
         }
         socket.bind(&address.into())?;
         Self::wrap(socket)

@@ -117,7 +117,7 @@ impl Receiver {
 
     /// Whether the peer should hear of room.
     pub(crate) fn is_due(&self) -> bool {
-        self.free >= self.half() || self.sequence.wrapping_sub(self.announce_at).cast_signed() >= 0
+        self.free >= self.half() || self.sequence.wrapping_sub(self.announce_at) as i16 >= 0
     }
 
     /// What to tell it. It counts as told.

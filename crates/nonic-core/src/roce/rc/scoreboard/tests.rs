@@ -299,10 +299,11 @@ impl Naive {
 
     fn overtake(&mut self, end: u32, now: Time) {
         for fate in self.missing(0, end) {
-            if let Fate::Missing(State::InFlight, _, again) = *fate
-                && again.is_none_or(|(_, mark)| mark < at(end))
-            {
-                *fate = Fate::Missing(State::Suspected, now, again);
+            match *fate {
+                Fate::Missing(State::InFlight, _, again) if again.is_none_or(|(_, mark)| mark < at(end)) => {
+                    *fate = Fate::Missing(State::Suspected, now, again);
+                }
+                _ => {}
             }
         }
     }
@@ -310,12 +311,12 @@ impl Naive {
     fn lose(&mut self, first: u32, end: u32, now: Time) -> u64 {
         let mut found = 0;
         for fate in self.missing(first, end) {
-            if let Fate::Missing(state, since, again) = *fate
-                && state != State::Lost
-            {
-                let since = if state == State::Suspected { since } else { now };
-                *fate = Fate::Missing(State::Lost, since, again);
-                found += 1;
+            if let Fate::Missing(state, since, again) = *fate {
+                if state != State::Lost {
+                    let since = if state == State::Suspected { since } else { now };
+                    *fate = Fate::Missing(State::Lost, since, again);
+                    found += 1;
+                }
             }
         }
         found

@@ -9,8 +9,8 @@ use rustix::net::sockopt;
 
 /// Switches off the per-packet notes that `quinn-udp` asks for and nobody here reads.
 ///
-/// The time stamp makes the kernel read the clock for every packet, and on IPv6 it crowds the ECN bits
-/// out of the control buffer. The destination address is known already unless the socket is bound to the
+/// The time stamp (of 0.6.2 and newer) makes the kernel read the clock for every packet, and on IPv6 it crowds
+/// the ECN bits out of the control buffer. The destination address is known already unless the socket is bound to the
 /// wildcard.
 pub(super) fn trim(socket: &impl AsFd, local_address: SocketAddr) -> io::Result<()> {
     switch_off(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
