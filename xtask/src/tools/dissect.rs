@@ -4,10 +4,10 @@
 //! CRC good, nothing malformed. Two of tshark's dissectors are switched off that take messages of any program for a protocol they
 //! know. It does not know the messages with immediate data (RFC 7306), so no program here sends them.
 
-use super::case::{Case, Shape};
-use super::topology::Topology;
-use super::{cm_cases, connected};
-use crate::host::{RunAs, VethPair, install};
+use super::case::{Case, Shape, Wire};
+use super::topology::{self, Topology};
+use super::{cm_cases, connected, side_by_side};
+use crate::host::{RunAs, VethPair, install, unique_path};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,26 +29,28 @@ const MESSAGES: [(&str, &[&str]); 5] = [
 const COMPLAINTS: [&str; 4] = ["Malformed", "Bad CRC32", "Expert Info (Error", "Bad length"];
 
 /// Runs the programs; what there was to complain about.
-pub(super) fn run(topologies: &[Topology<'_>], veth_pair: &VethPair, nonic: &Path) -> Result<Vec<String>> {
+pub(super) fn run(veth_pairs: &[VethPair], nonic: &Path) -> Result<Vec<String>> {
     install(&[("/usr/bin/tshark", "tshark"), ("/usr/bin/tcpdump", "tcpdump")])?;
-    let mut bad = Vec::new();
+    let mut jobs = Vec::new();
     for (program, messages) in MESSAGES {
         // perftest knows IPv4 alone.
-        let families = if program == "rping" {
-            [1, 3].as_slice()
-        } else {
-            &[1]
-        };
-        for place in families {
-            let topology = &topologies[*place];
-            let outcome = one(topology, veth_pair, nonic, &case(program), messages);
-            match outcome {
-                Ok(frames) => println!("tshark, {program} ({}): {frames} FPDUs, all good", topology.name),
-                Err(error) => bad.push(format!("tshark, {program} ({}): {error:#}", topology.name)),
-            }
-        }
+        let topologies: &[usize] = if program == "rping" { &[1, 3] } else { &[1] };
+        jobs.extend(topologies.iter().map(|topology| (program, messages, *topology)));
     }
-    Ok(bad)
+    let run = |veth_pair: &VethPair, (program, messages, topology): &(&str, &[&str], usize)| {
+        let topology = &topology::on_wire(veth_pair, Wire::Iwarp)[*topology];
+        let name = format!("tshark, {program} ({})", topology.name);
+        match one(topology, veth_pair, nonic, &case(program), messages) {
+            Ok(frames) => Ok(format!("{name}: {frames} FPDUs, all good")),
+            Err(error) => Err(format!("{name}: {error:#}")),
+        }
+    };
+    let outcomes = side_by_side::in_order(veth_pairs, &jobs, run, |_, outcome| {
+        if let Ok(line) = outcome {
+            println!("{line}");
+        }
+    });
+    Ok(outcomes.into_iter().filter_map(Result::err).collect())
 }
 
 fn case(program: &str) -> Case {
@@ -69,7 +71,7 @@ fn one(
     let Shape::Connected(connected) = &case.shape else {
         bail!("it does not connect");
     };
-    let mut capture = Capture::start(veth_pair, case.program)?;
+    let mut capture = Capture::start(veth_pair)?;
     connected::run(topology, nonic, connected)?;
     let text = capture.dissect()?;
     check(&text, messages).inspect_err(|_| capture.keep = true)?;
@@ -101,8 +103,8 @@ struct Capture {
 }
 
 impl Capture {
-    fn start(veth_pair: &VethPair, program: &str) -> Result<Self> {
-        let file = std::env::temp_dir().join(format!("nonic-dissect-{program}-{}.pcap", std::process::id()));
+    fn start(veth_pair: &VethPair) -> Result<Self> {
+        let file = unique_path("dissect").with_extension("pcap");
         let _ = std::fs::remove_file(&file);
         let here = RunAs {
             namespace: Some(&veth_pair.left),
