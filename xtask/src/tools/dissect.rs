@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than tcpdump takes to start on a busy machine.
+/// Longer than tcpdump takes to start, and to write what it has captured, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The last that is captured: asked to end, tcpdump drops what it has not read yet.
+const LAST_WORDS: &str = "nonic: all was said";
 
 /// How tshark calls the messages, by program.
 const MESSAGES: [(&str, &[&str]); 5] = [
@@ -95,15 +98,17 @@ fn check(text: &str, messages: &[&str]) -> Result<()> {
 }
 
 /// Writes down what passes between the namespaces.
-struct Capture {
+struct Capture<'a> {
     tcpdump: Child,
+    /// Where it runs.
+    here: RunAs<'a>,
     file: PathBuf,
     /// For somebody to look at.
     keep: bool,
 }
 
-impl Capture {
-    fn start(veth_pair: &VethPair) -> Result<Self> {
+impl<'a> Capture<'a> {
+    fn start(veth_pair: &'a VethPair) -> Result<Self> {
         let file = unique_path("dissect").with_extension("pcap");
         let _ = std::fs::remove_file(&file);
         let here = RunAs {
@@ -124,28 +129,51 @@ impl Capture {
                 "-w",
             ])
             .arg(&file)
-            .arg("tcp")
+            .arg("tcp or udp port 9")
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start tcpdump")?;
         let capture = Self {
             tcpdump,
+            here,
             file,
             keep: false,
         };
         // The file's own header is written when the interface is open.
+        capture
+            .wait_until(|file| file.len() >= 24)
+            .context("it does not start")?;
+        Ok(capture)
+    }
+
+    /// Waits until tcpdump has written something.
+    fn wait_until(&self, is_there: impl Fn(&[u8]) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        while std::fs::metadata(&capture.file).map_or(0, |file| file.len()) < 24 {
-            ensure!(Instant::now() < deadline, "tcpdump does not start");
+        while !std::fs::read(&self.file).is_ok_and(|file| is_there(&file)) {
+            ensure!(
+                Instant::now() < deadline,
+                "tcpdump has not written it in {PATIENCE:?}"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(capture)
+        Ok(())
+    }
+
+    /// Waits until everything that has passed is written: it is when what passes last is.
+    fn finish(&self) -> Result<()> {
+        let say = format!("printf '{LAST_WORDS}' > /dev/udp/10.77.0.2/9");
+        let said = self.here.command(Path::new("bash")).args(["-c", &say]).status()?;
+        ensure!(said.success(), "bash cannot send a datagram: {said}");
+        self.wait_until(|file| {
+            let mut places = file.windows(LAST_WORDS.len());
+            places.any(|place| place == LAST_WORDS.as_bytes())
+        })
     }
 
     /// What tshark makes of it.
     fn dissect(&mut self) -> Result<String> {
-        // Asked to end, it writes the rest.
+        self.finish()?;
         let process = self.tcpdump.id().to_string();
         Command::new("kill")
             .args(["-INT", &process])
@@ -175,7 +203,7 @@ impl Capture {
     }
 }
 
-impl Drop for Capture {
+impl Drop for Capture<'_> {
     fn drop(&mut self) {
         let _ = self.tcpdump.kill();
         let _ = self.tcpdump.wait();

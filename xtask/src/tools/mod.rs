@@ -144,7 +144,7 @@ fn everything(veth_pairs: &[VethPair], nonic: &Path, options: &Options) -> Resul
     cases.retain(|case| case.line().contains(&options.only));
     ensure!(!cases.is_empty(), "no case has that in its command line");
     let runs_at = |case: &Case, topology| case.runs_at(topology) && (options.exhaustive || !case.takes_long);
-    let jobs: Vec<Job<'_>> = cases
+    let mut jobs: Vec<Job<'_>> = cases
         .iter()
         .enumerate()
         .flat_map(|(index, case)| {
@@ -156,13 +156,16 @@ fn everything(veth_pairs: &[VethPair], nonic: &Path, options: &Options) -> Resul
             })
         })
         .collect();
+    jobs.sort_by_key(|job| !job.case.must_be_alone());
+    let (alone, beside) = jobs.split_at(jobs.partition_point(|job| job.case.must_be_alone()));
     let mut told = 0;
-    let tell = |job: &Job<'_>, ended: &Ended| {
+    let mut tell = |job: &Job<'_>, ended: &Ended| {
         told += 1;
         println!("{told}/{} {}", jobs.len(), ended.line(job));
     };
     let run = |veth_pair: &VethPair, job: &Job<'_>| job.run(veth_pair, nonic);
-    let ended = side_by_side::in_order(veth_pairs, &jobs, run, tell);
+    let mut ended = side_by_side::in_order(&veth_pairs[..1], alone, run, &mut tell);
+    ended.extend(side_by_side::in_order(veth_pairs, beside, run, &mut tell));
     let runs = jobs.len();
     let places: Vec<(usize, usize)> = jobs.iter().map(|job| (job.index, job.topology)).collect();
     let outcome = |case| Outcome {
