@@ -227,6 +227,13 @@ impl Drop for Sysctl {
     }
 }
 
+/// A path for temporary files that nobody else has, no other process and no other thread of this one.
+pub(crate) fn unique_path(name: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("nonic-{name}-{}-{count}", std::process::id()))
+}
+
 /// Whether we may do what only root may.
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -83,6 +83,13 @@ impl Case {
         matches!(self.shape, Shape::Connected(_)) || topology < 2
     }
 
+    /// Whether nothing may run beside it. `ibv_srq_pingpong` ends when it has counted enough on all of its queue pairs together, while its
+    /// peer still has SENDs under way on some. Those fail as soon as nonic says that their queue pair is gone, where hardware would
+    /// retry for half a second, and a peer that the processors are too busy to run finds that failure before it has counted enough.
+    pub(super) fn must_be_alone(&self) -> bool {
+        self.program == "ibv_srq_pingpong"
+    }
+
     /// Whether it is known to fail there.
     pub(super) fn is_known_to_fail(&self, topology: usize) -> bool {
         self.known_failure

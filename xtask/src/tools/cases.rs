@@ -86,7 +86,7 @@ fn bandwidth(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
     }
 }
 
-/// All sizes. On UC the packets of a message larger than the peer's socket buffer are lost when the peer is not quick
+/// All sizes. On UC the packets of a message larger than what the peer has not read yet may be are lost when the peer is not quick
 /// enough, nobody repeats them, and perftest waits for ever; so the largest is one that fits.
 fn all_sizes(service: &str) -> &'static [&'static str] {
     if service == "UC" {
@@ -96,16 +96,21 @@ fn all_sizes(service: &str) -> &'static [&'static str] {
     }
 }
 
-/// What keeps a run short, and what UC and UD have under way below the size of a socket buffer.
+/// What keeps a run short, and what UC and UD have under way, on four queue pairs at most, below a socket buffer and the MiB of a lane:
+/// on a busy machine the peer may not read any of it for a while.
 fn limits(service: &str, options: &[&str]) -> &'static [&'static str] {
     match service {
         _ if options.contains(&"-a") => &["-F", "-n", "20"],
-        "UC" if options.contains(&"-s") => &["-F", "-n", "80"],
-        "UD" => &["-F", "-n", "80"],
-        "UC" => &["-F", "-n", "80", "-s", "4096"],
+        "UC" if options.contains(&"-s") => &["-F", "-n", "56"],
+        "UD" => &["-F", "-n", "56"],
+        "UC" => &["-F", "-n", "56", "-s", "4096"],
         _ => &["-F", "-n", "320"],
     }
 }
+
+/// Latencies in cycles of the processor. For any other unit perftest calibrates its clock before each line it prints, a fifth of a
+/// second in which both sides do nothing else.
+pub(super) const IN_CYCLES: &str = "-C";
 
 /// `ib_*_lat`, likewise.
 fn latency(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
@@ -123,9 +128,10 @@ fn latency(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
         _ => variants.extend([&["-e"][..], &["-A", "CMP_AND_SWAP"]]),
     }
     for options in variants {
+        let limits = [limits(service, options), &[IN_CYCLES]].concat();
         cases.push(Case {
             service,
-            ..Case::pair(program, options, limits(service, options))
+            ..Case::pair(program, options, &limits)
         });
     }
 }

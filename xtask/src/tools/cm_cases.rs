@@ -4,6 +4,7 @@
 //! braces.
 
 use super::case::{Case, Connected, KnownFailure, Reached, Shape, Where, Wire};
+use super::cases::IN_CYCLES;
 
 /// Where udaddy listens: it has no option for that.
 const UDADDY_PORT: u16 = 7174;
@@ -226,9 +227,10 @@ pub(super) fn rsockets() -> Vec<Case> {
 pub(super) fn perftest() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |program: &'static str, options: &'static str| {
-        let common = "-p {port} -F -n 200";
+        let unit = if program.ends_with("_lat") { IN_CYCLES } else { "" };
+        let common = format!("-p {{port}} -F -n 200 {unit}");
         cases.push(
-            plain(program, options, common, &format!("{common} {{to}}")).except(
+            plain(program, options, &common, &format!("{common} {{to}}")).except(
                 Where::Ipv6,
                 "this version of perftest looks up hosts as IPv4 only",
             ),

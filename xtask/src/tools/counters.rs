@@ -1,5 +1,6 @@
 //! What the devices of all processes of a run did, from `NONIC_COUNTERS`: whether a program used nonic is counted, not assumed.
 
+use crate::host::unique_path;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn new() -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("nonic-counters-{}", std::process::id()));
+        let folder = unique_path("counters");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
         Ok(Counters { folder })

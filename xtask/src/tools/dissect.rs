@@ -4,17 +4,20 @@
 //! CRC good, nothing malformed. Two of tshark's dissectors are switched off that take messages of any program for a protocol they
 //! know. It does not know the messages with immediate data (RFC 7306), so no program here sends them.
 
-use super::case::{Case, Shape};
-use super::topology::Topology;
-use super::{cm_cases, connected};
-use crate::host::{RunAs, VethPair, install};
+use super::case::{Case, Shape, Wire};
+use super::topology::{self, Topology};
+use super::{cm_cases, connected, side_by_side};
+use crate::host::{RunAs, VethPair, install, unique_path};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than tcpdump takes to start on a busy machine.
+/// Longer than tcpdump takes to start, and to write what it has captured, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The last that is captured: asked to end, tcpdump drops what it has not read yet.
+const LAST_WORDS: &str = "nonic: all was said";
 
 /// How tshark calls the messages, by program.
 const MESSAGES: [(&str, &[&str]); 5] = [
@@ -29,26 +32,28 @@ const MESSAGES: [(&str, &[&str]); 5] = [
 const COMPLAINTS: [&str; 4] = ["Malformed", "Bad CRC32", "Expert Info (Error", "Bad length"];
 
 /// Runs the programs; what there was to complain about.
-pub(super) fn run(topologies: &[Topology<'_>], veth_pair: &VethPair, nonic: &Path) -> Result<Vec<String>> {
+pub(super) fn run(veth_pairs: &[VethPair], nonic: &Path) -> Result<Vec<String>> {
     install(&[("/usr/bin/tshark", "tshark"), ("/usr/bin/tcpdump", "tcpdump")])?;
-    let mut bad = Vec::new();
+    let mut jobs = Vec::new();
     for (program, messages) in MESSAGES {
         // perftest knows IPv4 alone.
-        let families = if program == "rping" {
-            [1, 3].as_slice()
-        } else {
-            &[1]
-        };
-        for place in families {
-            let topology = &topologies[*place];
-            let outcome = one(topology, veth_pair, nonic, &case(program), messages);
-            match outcome {
-                Ok(frames) => println!("tshark, {program} ({}): {frames} FPDUs, all good", topology.name),
-                Err(error) => bad.push(format!("tshark, {program} ({}): {error:#}", topology.name)),
-            }
-        }
+        let topologies: &[usize] = if program == "rping" { &[1, 3] } else { &[1] };
+        jobs.extend(topologies.iter().map(|topology| (program, messages, *topology)));
     }
-    Ok(bad)
+    let run = |veth_pair: &VethPair, (program, messages, topology): &(&str, &[&str], usize)| {
+        let topology = &topology::on_wire(veth_pair, Wire::Iwarp)[*topology];
+        let name = format!("tshark, {program} ({})", topology.name);
+        match one(topology, veth_pair, nonic, &case(program), messages) {
+            Ok(frames) => Ok(format!("{name}: {frames} FPDUs, all good")),
+            Err(error) => Err(format!("{name}: {error:#}")),
+        }
+    };
+    let outcomes = side_by_side::in_order(veth_pairs, &jobs, run, |_, outcome| {
+        if let Ok(line) = outcome {
+            println!("{line}");
+        }
+    });
+    Ok(outcomes.into_iter().filter_map(Result::err).collect())
 }
 
 fn case(program: &str) -> Case {
@@ -69,7 +74,7 @@ fn one(
     let Shape::Connected(connected) = &case.shape else {
         bail!("it does not connect");
     };
-    let mut capture = Capture::start(veth_pair, case.program)?;
+    let mut capture = Capture::start(veth_pair)?;
     connected::run(topology, nonic, connected)?;
     let text = capture.dissect()?;
     check(&text, messages).inspect_err(|_| capture.keep = true)?;
@@ -93,16 +98,18 @@ fn check(text: &str, messages: &[&str]) -> Result<()> {
 }
 
 /// Writes down what passes between the namespaces.
-struct Capture {
+struct Capture<'a> {
     tcpdump: Child,
+    /// Where it runs.
+    here: RunAs<'a>,
     file: PathBuf,
     /// For somebody to look at.
     keep: bool,
 }
 
-impl Capture {
-    fn start(veth_pair: &VethPair, program: &str) -> Result<Self> {
-        let file = std::env::temp_dir().join(format!("nonic-dissect-{program}-{}.pcap", std::process::id()));
+impl<'a> Capture<'a> {
+    fn start(veth_pair: &'a VethPair) -> Result<Self> {
+        let file = unique_path("dissect").with_extension("pcap");
         let _ = std::fs::remove_file(&file);
         let here = RunAs {
             namespace: Some(&veth_pair.left),
@@ -122,28 +129,51 @@ impl Capture {
                 "-w",
             ])
             .arg(&file)
-            .arg("tcp")
+            .arg("tcp or udp port 9")
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start tcpdump")?;
         let capture = Self {
             tcpdump,
+            here,
             file,
             keep: false,
         };
         // The file's own header is written when the interface is open.
+        capture
+            .wait_until(|file| file.len() >= 24)
+            .context("it does not start")?;
+        Ok(capture)
+    }
+
+    /// Waits until tcpdump has written something.
+    fn wait_until(&self, is_there: impl Fn(&[u8]) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        while std::fs::metadata(&capture.file).map_or(0, |file| file.len()) < 24 {
-            ensure!(Instant::now() < deadline, "tcpdump does not start");
+        while !std::fs::read(&self.file).is_ok_and(|file| is_there(&file)) {
+            ensure!(
+                Instant::now() < deadline,
+                "tcpdump has not written it in {PATIENCE:?}"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(capture)
+        Ok(())
+    }
+
+    /// Waits until everything that has passed is written: it is when what passes last is.
+    fn finish(&self) -> Result<()> {
+        let say = format!("printf '{LAST_WORDS}' > /dev/udp/10.77.0.2/9");
+        let said = self.here.command(Path::new("bash")).args(["-c", &say]).status()?;
+        ensure!(said.success(), "bash cannot send a datagram: {said}");
+        self.wait_until(|file| {
+            let mut places = file.windows(LAST_WORDS.len());
+            places.any(|place| place == LAST_WORDS.as_bytes())
+        })
     }
 
     /// What tshark makes of it.
     fn dissect(&mut self) -> Result<String> {
-        // Asked to end, it writes the rest.
+        self.finish()?;
         let process = self.tcpdump.id().to_string();
         Command::new("kill")
             .args(["-INT", &process])
@@ -173,7 +203,7 @@ impl Capture {
     }
 }
 
-impl Drop for Capture {
+impl Drop for Capture<'_> {
     fn drop(&mut self) {
         let _ = self.tcpdump.kill();
         let _ = self.tcpdump.wait();

@@ -1,5 +1,6 @@
 //! A file to copy, and its copy; both are gone when the value is.
 
+use crate::host::unique_path;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -17,7 +18,7 @@ const PIECE: usize = 1 << 20;
 impl Files {
     /// A file of that length in which no two pieces are the same.
     pub(super) fn new(length: u64) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("nonic-files-{}", std::process::id()));
+        let folder = unique_path("files");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let files = Self { folder };
         std::fs::set_permissions(&files.folder, PermissionsExt::from_mode(0o777))?;

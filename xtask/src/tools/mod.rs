@@ -4,7 +4,8 @@
 //! and the options people use, and some on a network with faults. What runs is written in `docs/programs.md`; the chore fails if reality differs.
 //!
 //! Read first: [`case`] (what a case is), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how),
-//! then [`topology`] (where).
+//! then [`topology`] (where). Several run side by side ([`side_by_side`]), each between network namespaces of its own: most of the time
+//! is perftest's, which waits and calibrates its clock.
 
 pub(crate) mod case;
 mod cases;
@@ -18,17 +19,18 @@ mod files;
 mod iwarp_cases;
 pub(crate) mod pair;
 pub(crate) mod process;
+mod side_by_side;
 mod table;
 pub(crate) mod topology;
 
 use crate::dist::{self, Dist};
 use crate::host::{Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, ensure};
-use case::{Case, Outcome, Shape, Wire};
+use case::{Case, Outcome, Shape};
 use document::Part;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use topology::{TOPOLOGIES, Topology};
+use topology::TOPOLOGIES;
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,6 +46,9 @@ pub(crate) struct Options {
     /// Only what tshark makes of what programs send on iWARP.
     #[arg(long)]
     dissect: bool,
+    /// So many runs side by side, each between network namespaces of its own.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    jobs: u8,
     /// Also what takes minutes; CI has no time for that.
     #[arg(long)]
     exhaustive: bool,
@@ -78,28 +83,28 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for file in ["/tmp/xrc_domain_client", "/tmp/xrc_domain_server"] {
         let _ = std::fs::remove_file(file);
     }
-    let veth_pair = VethPair::new()?;
-    let topologies = topology::all(&veth_pair);
-    let on_iwarp = topologies.map(topology::on_iwarp);
+    let veth_pairs: Vec<VethPair> = (0..options.jobs)
+        .map(|_| VethPair::new())
+        .collect::<Result<_>>()?;
     if options.faulty {
-        let bad = faulty::run(&topologies, &readable.nonic());
+        let bad = faulty::run(&veth_pairs, &readable.nonic());
         ensure!(bad.is_empty(), "not as expected: {}", bad.join("; "));
         return Ok(());
     }
     if options.dissect {
-        let bad = dissect::run(&on_iwarp, &veth_pair, &readable.nonic())?;
+        let bad = dissect::run(&veth_pairs, &readable.nonic())?;
         ensure!(bad.is_empty(), "{}", bad.join("; "));
         return Ok(());
     }
-    let (mut outcomes, runs) = everything([&topologies, &on_iwarp], &readable.nonic(), options)?;
+    let (mut outcomes, runs) = everything(&veth_pairs, &readable.nonic(), options)?;
     let bad: usize = outcomes
         .iter()
         .map(|outcome| outcome.complaints.iter().flatten().count())
         .sum();
     let mut unexpected: Vec<String> = outcomes.iter().flat_map(surprises).collect();
     if options.only.is_empty() {
-        unexpected.extend(faulty::run(&topologies, &readable.nonic()));
-        unexpected.extend(dissect::run(&on_iwarp, &veth_pair, &readable.nonic())?);
+        unexpected.extend(faulty::run(&veth_pairs, &readable.nonic()));
+        unexpected.extend(dissect::run(&veth_pairs, &readable.nonic())?);
     }
     println!(
         "tools: {runs} runs, {bad} of them do not run, {} not as expected",
@@ -134,59 +139,91 @@ fn surprises(outcome: &Outcome) -> Vec<String> {
 }
 
 /// Runs every case wherever it runs, and says so. How many runs there were, too.
-fn everything(
-    [on_roce, on_iwarp]: [&[Topology<'_>; TOPOLOGIES]; 2],
-    nonic: &Path,
-    options: &Options,
-) -> Result<(Vec<Outcome>, usize)> {
+fn everything(veth_pairs: &[VethPair], nonic: &Path, options: &Options) -> Result<(Vec<Outcome>, usize)> {
     let mut cases = cases::all();
     cases.retain(|case| case.line().contains(&options.only));
     ensure!(!cases.is_empty(), "no case has that in its command line");
     let runs_at = |case: &Case, topology| case.runs_at(topology) && (options.exhaustive || !case.takes_long);
-    let at_all = |case: &Case| {
-        (0..TOPOLOGIES)
-            .filter(|topology| runs_at(case, *topology))
-            .count()
+    let mut jobs: Vec<Job<'_>> = cases
+        .iter()
+        .enumerate()
+        .flat_map(|(index, case)| {
+            let runs = (0..TOPOLOGIES).filter(|topology| runs_at(case, *topology));
+            runs.map(move |topology| Job {
+                case,
+                index,
+                topology,
+            })
+        })
+        .collect();
+    jobs.sort_by_key(|job| !job.case.must_be_alone());
+    let (alone, beside) = jobs.split_at(jobs.partition_point(|job| job.case.must_be_alone()));
+    let mut told = 0;
+    let mut tell = |job: &Job<'_>, ended: &Ended| {
+        told += 1;
+        println!("{told}/{} {}", jobs.len(), ended.line(job));
     };
-    let total: usize = cases.iter().map(at_all).sum();
-    let mut runs = 0;
-    let mut outcomes = Vec::new();
-    for case in cases {
-        let mut complaints = [const { None }; TOPOLOGIES];
-        let topologies = match case.wire {
-            Wire::Roce => on_roce,
-            Wire::Iwarp => on_iwarp,
-        };
-        for (index, topology) in topologies
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| runs_at(&case, *index))
-        {
-            let started = Instant::now();
-            let complaint = match &case.shape {
-                Shape::Alone => pair::alone(topology, nonic, &case),
-                Shape::Pair => pair::both(topology, nonic, &case).map(drop),
-                Shape::Connected(connected) => connected::run(topology, nonic, connected),
-            }
-            .err()
-            .map(|error| format!("{error:#}"));
-            runs += 1;
-            let verdict = match (&complaint, case.is_known_to_fail(index)) {
-                (None, _) => "ok".to_owned(),
-                (Some(_), true) => "does not run, as known".to_owned(),
-                (Some(complaint), false) => format!("FAILED: {complaint}"),
-            };
-            let seconds = started.elapsed().as_secs_f32();
-            println!(
-                "{runs}/{total} {} ({}): {verdict} ({seconds:.1} s)",
-                case.line(),
-                topology.name
-            );
-            complaints[index] = complaint;
-        }
-        outcomes.push(Outcome { case, complaints });
+    let run = |veth_pair: &VethPair, job: &Job<'_>| job.run(veth_pair, nonic);
+    let mut ended = side_by_side::in_order(&veth_pairs[..1], alone, run, &mut tell);
+    ended.extend(side_by_side::in_order(veth_pairs, beside, run, &mut tell));
+    let runs = jobs.len();
+    let places: Vec<(usize, usize)> = jobs.iter().map(|job| (job.index, job.topology)).collect();
+    let outcome = |case| Outcome {
+        case,
+        complaints: [const { None }; TOPOLOGIES],
+    };
+    let mut outcomes: Vec<Outcome> = cases.into_iter().map(outcome).collect();
+    for ((index, topology), ended) in places.into_iter().zip(ended) {
+        outcomes[index].complaints[topology] = ended.complaint;
     }
     Ok((outcomes, runs))
+}
+
+/// One run of a case.
+struct Job<'a> {
+    case: &'a Case,
+    /// Which of the cases it is.
+    index: usize,
+    /// Which of the topologies it is run on.
+    topology: usize,
+}
+
+/// How it ended.
+struct Ended {
+    /// The topology's name.
+    place: &'static str,
+    complaint: Option<String>,
+    seconds: f32,
+}
+
+impl Job<'_> {
+    fn run(&self, veth_pair: &VethPair, nonic: &Path) -> Ended {
+        let topology = &topology::on_wire(veth_pair, self.case.wire)[self.topology];
+        let started = Instant::now();
+        let result = match &self.case.shape {
+            Shape::Alone => pair::alone(topology, nonic, self.case),
+            Shape::Pair => pair::both(topology, nonic, self.case).map(drop),
+            Shape::Connected(connected) => connected::run(topology, nonic, connected),
+        };
+        Ended {
+            place: topology.name,
+            complaint: result.err().map(|error| format!("{error:#}")),
+            seconds: started.elapsed().as_secs_f32(),
+        }
+    }
+}
+
+impl Ended {
+    /// What is told of it.
+    fn line(&self, job: &Job<'_>) -> String {
+        let verdict = match (&self.complaint, job.case.is_known_to_fail(job.topology)) {
+            (None, _) => "ok".to_owned(),
+            (Some(_), true) => "does not run, as known".to_owned(),
+            (Some(complaint), false) => format!("FAILED: {complaint}"),
+        };
+        let Self { place, seconds, .. } = self;
+        format!("{} ({place}): {verdict} ({seconds:.1} s)", job.case.line())
+    }
 }
 
 /// A copy of what is installed that another user may read, wherever it was built.

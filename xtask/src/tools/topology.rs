@@ -1,5 +1,6 @@
 //! The four topologies in which a pair of programs runs: one host or two, and which of the Internet's protocols between them.
 
+use super::case::Wire;
 use crate::host::{RunAs, VethPair};
 use std::net::IpAddr;
 use std::path::Path;
@@ -98,6 +99,14 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
         ..hosts
     };
     [loopback, hosts, loopback_v6, hosts_v6]
+}
+
+/// The same with the devices of a wire.
+pub(super) fn on_wire(veth_pair: &VethPair, wire: Wire) -> [Topology<'_>; TOPOLOGIES] {
+    match wire {
+        Wire::Roce => all(veth_pair),
+        Wire::Iwarp => all(veth_pair).map(on_iwarp),
+    }
 }
 
 /// The same place with iWARP's devices.

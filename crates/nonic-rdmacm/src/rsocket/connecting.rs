@@ -129,8 +129,8 @@ impl StreamSocket {
         }
         // What came before counts.
         state.progress();
-        if let Some(stream) = state.stream() {
-            stream.end();
+        if let Some(link) = state.phase.link() {
+            link.hang_up();
         }
         state.waiters.wake();
     }

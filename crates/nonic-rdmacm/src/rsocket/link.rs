@@ -43,6 +43,8 @@ pub(crate) struct Link {
     inline: u32,
     /// Receives come back unused: the queue pair is not connected any more.
     flushed: bool,
+    /// The peer has ended the connection, and the stream ends with what completes last.
+    hung_up: bool,
     pub(super) iomaps: Iomaps,
     /// Once the peer has greeted.
     pub(super) connected: Option<(Hello, Stream)>,
@@ -108,6 +110,7 @@ impl Link {
             carrier,
             inline: attr.cap.max_inline_data,
             flushed: false,
+            hung_up: false,
             iomaps: Iomaps::new(settings.iomap_size),
             connected: None,
         };
@@ -187,7 +190,10 @@ impl Link {
             if !succeeded {
                 // The queue pair is in error: nothing will come any more.
                 self.flushed = true;
-                stream.fail();
+                match self.hung_up {
+                    true => stream.end(),
+                    false => stream.fail(),
+                }
                 continue;
             }
             received[used] = index;
@@ -205,7 +211,10 @@ impl Link {
             let qp = self.identifier.id().qp();
             // SAFETY: the queue pair is alive; these have completed, so there is room.
             if unsafe { self.words.post(qp, &received[..used]) }.is_err() {
-                self.fail();
+                match self.hung_up {
+                    true => stream.end(),
+                    false => stream.fail(),
+                }
             }
         }
         taken
@@ -381,6 +390,17 @@ impl Link {
     pub(crate) fn end_connection(&self) {
         // The peer may have ended it before.
         let _ = connection::disconnect(&self.identifier.id());
+    }
+
+    /// The connection manager says that the peer has disconnected.
+    ///
+    /// Over iWARP the stream goes on until the receives come back: its end is told before what the peer sent last has completed, and a
+    /// stream that ended now would have the program believe that it has read everything.
+    pub(crate) fn hang_up(&mut self) {
+        self.hung_up = true;
+        if self.flushed || !self.ends_with_connection() {
+            self.stream_mut().into_iter().for_each(Stream::end);
+        }
     }
 
     /// The queue pair is not connected any more.

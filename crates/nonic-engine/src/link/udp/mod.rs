@@ -290,16 +290,10 @@ impl UdpLink {
         if demultiplex::destination(bytes)? == Qpn::GSI {
             return None;
         }
-        match self.room(now, &transmit.hop()) {
-            LaneRoom::NoLane => return None,
-            LaneRoom::Full | LaneRoom::Lost => self.counters.lane_drops += 1,
-            LaneRoom::Room(room) => match room.get_mut(..bytes.len()) {
-                Some(room) => {
-                    room.copy_from_slice(bytes);
-                    self.publish(transmit);
-                }
-                None => self.counters.lane_drops += 1,
-            },
+        match self.room(now, &transmit.hop()).put(bytes)? {
+            Ok(true) => self.publish(transmit),
+            Ok(false) => self.counters.lane_drops += 1,
+            Err(full) => return Some(Err(full)),
         }
         Some(Ok(()))
     }
