@@ -1,5 +1,6 @@
 //! Two hosts, as far as the kernel can tell: network namespaces joined by a virtual cable.
 
+use crate::party::{self, Party};
 use crate::support;
 use crate::support::matrix;
 use crate::support::namespace::{Cable, Namespace};
@@ -82,6 +83,25 @@ fn an_address_that_is_still_tentative_is_a_gid() {
         &["--iterations", "100"],
     );
     assert_eq!(run["messages"], 100, "{run}");
+}
+
+/// Nobody is left who could answer, so the queue pair's peer was told when it was destroyed.
+#[test]
+fn a_peer_that_destroyed_its_queue_pair_and_ended_is_not_waited_for() {
+    if missing(Namespace::unavailable()) {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let device = [(party::DEVICE, "roce_veth")];
+    let mut one = Party::start(&cable.left, &device, &[]);
+    let mut other = Party::start(&cable.right, &device, &[]);
+    let shelf = other.ask("expose shelf 4096");
+    party::connect(&mut one, &mut other, "qp");
+    assert_eq!(one.ask(&format!("write qp {shelf} 4096 1")), "ok");
+    other.ask("drop qp");
+    drop(other);
+    assert_eq!(one.ask(&format!("write qp {shelf} 4096 2")), "RetryExceeded");
+    assert_eq!(one.counter("timeouts"), 0);
 }
 
 #[test]

@@ -1,17 +1,23 @@
 //! What is left of a reliable connection when its queue pair was destroyed, and what its peer is told.
 //!
 //! - What had been executed is acknowledged, as a duplicate always is. Nothing is acknowledged that was not.
-//! - Anything else ends at once: a NAK with [`Bth::SELECTIVE`] says that the queue pair is gone. The request then completes with
-//!   the status that silence would have led to, so programs see nothing new, but sooner.
+//! - Anything else ends soon: a NAK with [`Bth::SELECTIVE`] says that the queue pair is gone. The request then completes with
+//!   the status that silence would have led to, so programs see nothing new, but after [`GRACE`] at most.
 //! - The same NAK can be sent unasked, as a farewell, when the queue pair is destroyed: the program may close its device next, and then
 //!   nobody is left who could answer.
 
 use crate::roce::emit::Hop;
 use crate::time::Time;
 use nonic_wire::{Aeth, Bth, Headers, NakCode, Operation, Packet, Psn, Service, Syndrome};
+use std::time::Duration;
 
 /// Says that the queue pair is gone, if the header says [`Bth::SELECTIVE`].
 pub(crate) const GONE: NakCode = NakCode::RemoteOperationalError;
+
+/// A request that will never be answered fails after this time, or when its retries would have run out. Programs leave while their peers
+/// still have requests under way that nobody needs (`ibv_srq_pingpong`): they count on the peer being gone too before those fail, and
+/// with the usual timeout they have half a second.
+pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 /// What is left of a destroyed queue pair.
 #[derive(Copy, Clone, Debug)]

@@ -81,14 +81,16 @@ impl Requester {
         }
         let Some(psn) = self.find(packet.headers.bth.psn) else {
             if is_gone(packet) && packet.headers.bth.psn == self.sent.psn() {
-                return self.handle_farewell(roce, nic, packet);
+                return self.handle_gone(roce, nic, packet, self.sent);
             }
             self.note_other_psn(roce, nic, packet.headers.bth.psn);
             return Ok(());
         };
-        // What was executed since is not refused, unless the answer that it wants cannot be given any more. And a forger does not know how
-        // far we are.
-        if (psn < self.executed && !is_gone(packet)) || !self.counts_messages(packet, psn) {
+        if is_gone(packet) {
+            return self.handle_gone(roce, nic, packet, psn);
+        }
+        if psn < self.executed || !self.counts_messages(packet, psn) {
+            // It was executed since, or a forger says so, who does not know how far we are.
             return Ok(());
         }
         // Every other kind is about this packet itself and acknowledges what is before it.
@@ -103,11 +105,6 @@ impl Requester {
             }
             // The answers to what is before it may be on their way. Then it comes again, or the peer is waited for in vain.
             AethKind::Nak(_) if self.una != psn => Ok(()),
-            AethKind::Nak(_) if is_gone(packet) => {
-                nic.record(roce.common.qpn, QpEvent::PeerGone);
-                self.fail_front(roce, nic, Status::RetryExceeded);
-                Err(Fatal)
-            }
             AethKind::Nak(code) => {
                 self.count_nak(nic);
                 nic.record(roce.common.qpn, QpEvent::PeerRefused(code));
@@ -123,19 +120,26 @@ impl Requester {
         }
     }
 
-    /// The peer has executed everything that was sent, and its queue pair was destroyed since.
+    /// The peer has executed everything before this packet, and its queue pair was destroyed since. Nothing is sent any more. Answers
+    /// may still be on their way.
     #[cold]
-    fn handle_farewell(
+    fn handle_gone(
         &mut self,
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
+        psn: ExtendedPsn,
     ) -> Result<(), Fatal> {
-        if !self.counts_messages(packet, self.sent) {
+        if self.peer_gone || !self.counts_messages(packet, psn) {
             return Ok(());
         }
         self.peer_gone = true;
-        self.acknowledge(roce, nic, self.sent)
+        self.acknowledge(roce, nic, psn)?;
+        self.timers.stop_waiting();
+        if self.una < self.sent {
+            self.arm_retransmit(roce, nic.now);
+        }
+        Ok(())
     }
 
     /// Whether a refusal of the packet with this number counts as many messages before it as we do. That tells a peer's refusal

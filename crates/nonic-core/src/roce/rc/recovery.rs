@@ -389,6 +389,11 @@ impl Requester {
     /// The peer did not answer within the program's timeout.
     fn time_out(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
         self.timers.stop_waiting();
+        if self.peer_gone {
+            nic.record(roce.common.qpn, QpEvent::PeerGone);
+            self.fail_front(roce, nic, Status::RetryExceeded);
+            return Err(Fatal);
+        }
         nic.counters.timeouts += 1;
         let timed_out = QpEvent::TimedOut {
             retries_left: self.retry_left,
@@ -396,7 +401,7 @@ impl Requester {
         };
         nic.record(roce.common.qpn, timed_out);
         self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
-        if self.retry_left == 0 || self.peer_gone {
+        if self.retry_left == 0 {
             self.fail_front(roce, nic, Status::RetryExceeded);
             return Err(Fatal);
         }

@@ -23,9 +23,9 @@ use super::direct_progress::DirectProgress;
 use super::recovery::Recovery;
 use super::round_trip::RoundTrip;
 use crate::qp::QpState;
-use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
+use crate::roce::departure::GRACE;
 use crate::roce::emit::{Batch, Emit};
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::request_packet::{RequestPacket, packets_of};
@@ -62,7 +62,7 @@ pub(crate) struct Requester {
     pub(super) msn: u32,
     /// Whether the peer's latest acknowledgement counted as many.
     pub(super) peer_counts: bool,
-    /// Whether the peer's queue pair was destroyed: nothing will be answered any more.
+    /// The peer's queue pair was destroyed: nothing is sent any more, and what is not answered soon fails.
     pub(super) peer_gone: bool,
     pub(super) retry_left: u8,
     pub(super) rnr_left: u8,
@@ -247,7 +247,7 @@ impl Requester {
         if self.awaits_a_sign(roce) {
             return Emit::Idle;
         }
-        if self.has_lost() {
+        if self.has_lost() && !self.peer_gone {
             return self.resend(roce, nic, batch, out);
         }
         loop {
@@ -268,7 +268,8 @@ impl Requester {
                 return Emit::Idle;
             }
             if self.peer_gone {
-                return self.end_in_vain(roce, nic);
+                self.arm_retransmit(roce, nic.now);
+                return Emit::Idle;
             }
             if index == 0 && self.waits_for_quiescence(nic, request) {
                 return Emit::Idle;
@@ -291,17 +292,6 @@ impl Requester {
 
     pub(super) fn is_probing(&self, roce: &RoceContext) -> bool {
         self.retry_left < roce.retry_count
-    }
-
-    /// Nobody is there to send to: ends as silence would, but at once. Answers to what is before it may be on their way.
-    #[cold]
-    fn end_in_vain(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Emit {
-        if self.cursor != 0 {
-            return Emit::Idle;
-        }
-        nic.record(roce.common.qpn, QpEvent::PeerGone);
-        self.fail_front(roce, nic, Status::RetryExceeded);
-        Emit::Failed
     }
 
     fn may_start(&self, roce: &RoceContext, request: &RcRequest) -> bool {
@@ -488,6 +478,10 @@ impl Requester {
 
     /// The program's timeout begins.
     pub(super) fn arm_retransmit(&mut self, roce: &RoceContext, now: Time) {
+        if self.peer_gone {
+            self.arm_grace(roce, now);
+            return;
+        }
         let timeouts = roce.retry_count.saturating_sub(self.retry_left);
         let patience = roce.timeout.after_timeouts(timeouts);
         self.timers.retransmit_at = patience.map(|patience| now + patience);
@@ -495,6 +489,15 @@ impl Requester {
         if self.asked > self.una {
             self.arm_silence(roce, now);
         }
+    }
+
+    /// Nobody will answer: the time begins after which that is told.
+    #[cold]
+    fn arm_grace(&mut self, roce: &RoceContext, now: Time) {
+        let patience = roce.timeout.after_timeouts(0);
+        let retries = patience.map_or(GRACE, |patience| patience * (1 + u32::from(self.retry_left)));
+        self.timers.silent_at = None;
+        self.timers.retransmit_at.get_or_insert(now + retries.min(GRACE));
     }
 
     /// An answer was asked for, and is expected from now on.
