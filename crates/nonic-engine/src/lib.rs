@@ -8,16 +8,16 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`Device`] | an open device: what the Rust API and the C libraries are built on |
-//! | [`inspect`] | what a process tells of its devices to whoever of the same user asks, and asking |
-//! | `driver` | who drives a shard and when: turns, the background thread, the end of the process |
+//! | [`inspect`] | inspection: a process answers questions about its devices from processes of the same user, and asks them |
+//! | `driver` | which thread runs a shard's I/O loop, and when: the lock, the background thread, the end of the process |
 //! | `shard` | the pipeline: links → NIC → completions; what the shards of a device have in common |
 //! | `link` | what carries packets: the trait, UDP, lanes through shared memory, and captures and faults as decorators |
 //! | `direct` | WRITEs and READs executed in the memory of processes of this host, without packets |
 //! | [`host`] | how processes of one host share UDP port 4791 without a daemon |
 //! | [`memory`] | registered memory, reached through the processor |
-//! | `notify` | channels and doorbells: how programs are told |
+//! | `notify` | channels and doorbells: how the program learns of completions and events |
 //! | [`os`] | clock, entropy, descriptors, network interfaces, signals, pinning |
-//! | [`log`] | what is told of what happens, for `tracing` and `NONIC_LOG` |
+//! | [`log`] | logging: `tracing` events, or standard error by `NONIC_LOG` |
 //! | [`Config`] | what can be asked of a device, by the environment or by a program |
 
 // The fuzzers, whose corpus the tests run, call this crate by its name.

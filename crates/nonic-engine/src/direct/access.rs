@@ -1,4 +1,4 @@
-//! Copying to and from another process, and whether the kernel lets us.
+//! Copies to and from another process by system calls, and whether the kernel permits them.
 
 use nonic_core::{DirectOperation, DirectRequest, LocalPart};
 use std::io;
@@ -13,9 +13,9 @@ const LAST: usize = 8;
 pub(super) enum Failed {
     /// This one cannot be made.
     Once,
-    /// None to this process can: the kernel does not let us.
+    /// None to this process can be made: the kernel does not let us.
     Forbidden,
-    /// Nor any more: it is gone.
+    /// None to this process can be made any more: it is gone.
     Gone,
 }
 
@@ -139,8 +139,8 @@ pub(super) fn permit(pid: u32) {
     }
 }
 
-/// What Yama lets processes of one user do to each other, if it is there: 0 everything, 1 to their children and to those who
-/// permit it, 2 nothing without privilege, 3 nothing.
+/// What Yama lets processes of one user do to each other, if it is there: 0 everything, 1 to their children and to
+/// processes that permit it, 2 nothing without privilege, 3 nothing.
 pub(super) fn ptrace_scope() -> Option<u8> {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
     scope.trim().parse().ok()

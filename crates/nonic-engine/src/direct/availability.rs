@@ -1,4 +1,4 @@
-//! Which roads lead to processes of this host, and why not, for people who ask.
+//! Which transports to processes of this host are available, and why not, for users who ask.
 
 use super::access;
 use crate::config::Config;
@@ -14,7 +14,7 @@ pub enum LaneRoad {
     Udp(&'static str),
 }
 
-/// Who executes WRITEs and READs to their memory.
+/// The side that executes WRITEs and READs to the memory of processes of the same user and host.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DirectRoad {
@@ -24,7 +24,7 @@ pub enum DirectRoad {
     RequesterPermitted,
     /// The target, because this setting says so or needs it.
     Setting(&'static str),
-    /// The target: the kernel lets nobody trace others without privilege (Yama's `ptrace_scope`).
+    /// The target: the kernel lets no process trace others without privilege (Yama's `ptrace_scope`).
     Yama(u8),
     /// The target: a filter of system calls, or a kernel without them, refuses `process_vm_readv` or `process_vm_writev`.
     Refused,

@@ -1,4 +1,4 @@
-//! What a hostile process publishes, and what it says to have done.
+//! Fuzzing of direct access: what a hostile process publishes, and what it claims to have executed.
 
 use super::publication::{self, PublishedView};
 use super::responder::Responder;
@@ -29,7 +29,7 @@ pub mod tables {
 
 const US: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Who reads what a hostile process publishes.
+/// The process that reads what a hostile process publishes.
 #[derive(Debug)]
 pub struct PublishedVictim(PublishedView);
 

@@ -1,9 +1,9 @@
-//! Memory of a peer that we have mapped: WRITEs, READs and atomics are loads, stores and the processor's own atomics.
+//! Mapped memory of a peer: WRITEs, READs and atomics are loads, stores and the processor's own atomics.
 //!
-//! Only memory that its process allocated for the purpose can be had like this ([`crate::memory::Pages::share`]). A key's
-//! entry says by which number its process knows it; the first request that meets one asks for it, over the line that the
-//! lane hangs on, and goes another way until it has come ([`PeerMemory`]). Whether an access may be made is decided as for
-//! all others, by the published key, under the same announcement: a mapping alone permits nothing.
+//! Only memory that its process allocated for the purpose can be mapped ([`crate::memory::Pages::share`]). A key's entry
+//! has the number of the memory in its process. The first request that meets such an entry asks for the memory, over the
+//! line that the lane hangs on, and goes another way until the answer has come ([`PeerMemory`]). The published key decides
+//! whether an access may be made, under the same announcement as for all other accesses: a mapping alone permits nothing.
 
 use super::publication::PublishedView;
 use super::requester::Reached;
@@ -35,7 +35,7 @@ impl Mapping {
         let (memory, rights) = SharedMemory::of_another_as_it_is(fd)?;
         let start = memory.bytes(0, memory.len());
         // SAFETY: the mapping holds nothing that Rust knows of, and stays as long as the region. The peer's accesses are
-        // those of another process. Guarded, because a page that nobody has touched yet may find no memory.
+        // those of another process. Guarded, because a page that was not touched yet may find no memory.
         let region = unsafe { RawRegion::guarded(start, memory.len()) };
         Ok(Mapping {
             region,
@@ -80,7 +80,7 @@ impl Mapping {
                 memory::copy_out(part.wrapping_add(early), late).ok()
             }
         });
-        // Nobody sees the last bytes before the others.
+        // No reader sees the last bytes before the others.
         fence(Ordering::Release);
         moved
             && start
@@ -123,8 +123,9 @@ fn visit_parts(request: &DirectRequest<'_>, visit: &mut dyn FnMut(*const u8, usi
     permitted && moved
 }
 
-/// What we have mapped of a peer's memory, and what we would like to. The requester's thread uses it and says what it misses;
-/// whoever reads the line asks for that, and brings it. Both have their turns one after the other.
+/// What we have mapped of a peer's memory, and what we would like to. The requester's thread uses it and says what it
+/// misses; the thread that reads the line asks for that, and brings it. Both hold the shard lock meanwhile, one after the
+/// other.
 #[derive(Debug, Default)]
 pub(crate) struct PeerMemory {
     state: Mutex<State>,

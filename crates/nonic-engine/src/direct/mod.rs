@@ -1,19 +1,20 @@
 //! Direct access between processes of one host: the requester's thread executes WRITEs and READs itself, in the memory of
-//! the target's process, by `process_vm_writev` and `process_vm_readv`. The target's processor takes no part. Memory that we
-//! allocated ourselves is mapped by peers instead ([`mapping`]); then atomics need nobody else either.
+//! the target's process, by `process_vm_writev` and `process_vm_readv`. The target's processor takes no part. Peers map
+//! memory that we allocated ourselves instead ([`mapping`]); then the requester executes atomics itself, too.
 //!
-//! When that may be done is decided by the core ([`nonic_core::DirectAccess`]); here is how.
+//! The core decides when that may be done ([`nonic_core::DirectAccess`]); this module does it.
 //!
-//! - The target [publishes](publication) its keys and queue pairs in memory that others can only read. It gives it to
-//!   those whose lane it takes ([`crate::link::lane`]). The requester ([`requester`]) checks there what the responder would.
+//! - The target [publishes](publication) its keys and queue pairs in memory that other processes can only read. It gives
+//!   that memory to peers whose lane it takes ([`crate::link::lane`]). The requester ([`requester`]) checks there what the
+//!   responder would.
 //! - The lane's ring has two things that the requester writes and the target reads: the access that is under way, which
 //!   the target waits for before it gives memory back to its program ([`revocation`]); and for each queue pair how far it
 //!   was served ([`responder`]).
-//! - Whatever is unusual is refused, and goes as packets.
+//! - Direct access refuses whatever is unusual; such requests go as packets.
 //!
-//! Who may do it is the kernel's decision, each time: what a process could not do to another one anyway, it cannot do
-//! through this. Whether it is possible is found out once for each lane, by reading a random number that the target says is
-//! at an address of its: that also proves that the number of its process means the same to both.
+//! The kernel decides each time whether the requester may do it: what a process could not do to another one anyway, it
+//! cannot do through this. The requester finds out once for each lane whether it is possible, by reading a random number at
+//! an address that the target publishes. That also proves that the target's process ID means the same to both.
 
 mod access;
 mod availability;
@@ -36,12 +37,12 @@ use requester::Requester;
 use responder::Responder;
 use std::sync::Arc;
 
-/// What the links of a shard need to tell of lanes.
+/// What the links of a shard need for direct access over their lanes.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectLinks {
     /// What this device publishes.
     pub(crate) publication: Arc<Publication>,
-    /// Whose memory the shard reaches.
+    /// The processes whose memory the shard reaches.
     pub(crate) peers: Arc<Peers>,
 }
 

@@ -1,9 +1,10 @@
-//! What a device publishes: its live keys, and its queue pairs as far as peers on this host need to know them.
+//! The publication of a device: its live keys, and its queue pairs as far as peers on this host need to know them.
 //!
-//! Two tables of entries of 64 bytes, and a list of files, in one memfd, which nobody but us can write. An entry is found by its number: it is
-//! one of the [`PROBED`] entries from where the number hashes to, or it is not there and peers send packets. It lives while
-//! its first word, which is written last and cleared first, names it. Whoever reads the rest must have announced that
-//! first ([`super::revocation`]): an entry is used for something else only after everybody has ended who relied on it.
+//! It is two tables of entries of 64 bytes, and a list of files, in one memfd that only this process can write. An entry is
+//! found by its number: it is one of the [`PROBED`] entries from where the number hashes to, or it is not there and peers
+//! send packets. It lives while its first word, which is written last and cleared first, names it. A peer must announce an
+//! access before it reads the rest ([`super::revocation`]): an entry is reused only after every access that relied on it
+//! has ended.
 
 use super::revocation::{Hazard, Incoming, PATIENCE};
 use crate::memory::{Backing, Pages};
@@ -45,14 +46,14 @@ const _: () = assert!(QP_COUNT == crate::link::lane::ring::NOTE_COUNT);
 pub(crate) struct Publication {
     memory: Arc<SharedMemory>,
     fd: InternalFd,
-    /// Entries that cannot be used again yet: somebody may still rely on them; and whether that was waited for in vain. Held
-    /// while one is filled.
+    /// Entries that cannot be used again yet, because a peer may still rely on them; and whether a wait for it was in vain.
+    /// Locked while an entry is filled.
     retired: Mutex<HashMap<usize, bool>>,
     /// Keys that were taken back while a peer did not end an access; and where they are.
     busy: Mutex<HashMap<u32, usize>>,
-    /// Memory that those who have a key to it may map, by its number.
+    /// Memory that peers with a key to it may map, by its number.
     mappable: Mutex<HashMap<u64, Weak<Backing>>>,
-    /// Who accesses us.
+    /// The lanes whose senders may access our memory.
     pub(super) incoming: Incoming,
 }
 
@@ -76,7 +77,7 @@ impl Publication {
         })
     }
 
-    /// What is given to those who may see it.
+    /// The descriptor that is given to peers.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -105,8 +106,9 @@ impl Publication {
         self.withdraw_entry(QPS + index * ENTRY, Hazard::of_qp(index));
     }
 
-    /// Takes a queue pair back before its shard does, and waits for accesses by it without the shard: who ends a queue pair
-    /// holds nobody up who uses another one. The shard then finds that they have ended, or were waited for in vain.
+    /// Takes a queue pair back before its shard does, and waits for accesses by it without the shard lock: a thread that
+    /// ends a queue pair does not delay threads that use another one. The shard then finds that the accesses have ended, or
+    /// that the wait was in vain.
     pub(crate) fn recall_qp(&self, qpn: Qpn) {
         let mut retired = self.retired();
         let is_it = |index: &usize| {
@@ -129,19 +131,19 @@ impl Publication {
         }
     }
 
-    /// Whether nobody relies on the entry any more.
+    /// Clears an entry and waits for accesses that rely on it. Whether all have ended.
     fn withdraw_entry(&self, offset: usize, hazard: Hazard) -> bool {
-        // Nobody takes the entry for something new before those have ended who use it.
+        // The entry is not reused before the accesses that use it have ended.
         let in_vain = *self.retired().entry(offset).or_insert(false);
         self.memory.word(offset).store(0, Ordering::Release);
-        // Who announces an access and then looks at the entry, and who clears the entry and then looks for accesses: one of
-        // them sees the other.
+        // The peer announces an access and then looks at the entry. This thread clears the entry and then looks for
+        // accesses. One of them sees the other.
         fence(Ordering::SeqCst);
         let patience = if in_vain { Duration::ZERO } else { PATIENCE };
         self.wait_for_entry(offset, hazard, patience)
     }
 
-    /// Waits until nobody relies on an entry that was taken back, but not for ever. Whether that is so.
+    /// Waits until no access relies on an entry that was taken back, but not for ever. Whether all have ended.
     fn wait_for_entry(&self, offset: usize, hazard: Hazard, patience: Duration) -> bool {
         let ended = self.incoming.wait_for(hazard, patience);
         if ended {
@@ -162,15 +164,15 @@ impl Publication {
         Some(ended)
     }
 
-    /// Gives the memory that a key covers to whoever asks for it by its number. It counts as given before it is, so nobody takes it
-    /// back without knowing. `None` if there is no such memory.
+    /// Gives the memory that a key covers to a peer that asks for it by its number. It counts as given before it is, so
+    /// this process does not take it back without knowing. `None` if there is no such memory.
     pub(crate) fn give_memory(&self, key: u32, number: u64, give: impl FnOnce(BorrowedFd<'_>)) -> Option<()> {
         let memory = self.mappable().get(&number).and_then(Weak::upgrade)?;
         give(memory.give(key)?);
         Some(())
     }
 
-    /// Enters memory that those who have the key may map; its number, or zero.
+    /// Enters memory that peers with the key may map; its number, or zero.
     fn offer_memory(&self, key: &Key) -> u64 {
         let Some(memory) = mappable(key) else {
             return 0;
@@ -178,8 +180,8 @@ impl Publication {
         let number = memory.number();
         let mut mappable = self.mappable();
         if !mappable.contains_key(&number) {
-            // Those that are gone are taken out whenever there may be as many of them as others: that costs each new one the
-            // same, however many there are.
+            // Entries of memory that is gone are taken out whenever there may be as many of them as others: that costs each
+            // new entry the same, however many there are.
             if mappable.len() == mappable.capacity() {
                 mappable.retain(|_, memory| memory.strong_count() > 0);
                 let left = mappable.len();
@@ -265,8 +267,9 @@ impl KeyPublisher for Publication {
     }
 }
 
-/// The memory that a key covers, if those who have the key may map it: memory of ours that became a file, and with rights that it
-/// was not published without before. All of it, unless they may see the rest as well, at other times.
+/// The memory that a key covers, if peers with the key may map it: memory of ours that became a file, and with rights that
+/// it was not published without before. The key must cover all of it, unless peers may see the rest as well, at other
+/// times.
 fn mappable(key: &Key) -> Option<Arc<Backing>> {
     let pages = key.region().as_any()?.downcast_ref::<Pages>()?;
     let backing = pages.backing()?;
@@ -317,7 +320,7 @@ impl PublishedView {
         QpEntry(words(&self.memory, QPS + (index % QP_COUNT) * ENTRY))
     }
 
-    /// Whether a file exists that is asked for by this number, and whoever had a key to it need not give it back.
+    /// Whether a file exists that is asked for by this number, and peers that had a key to it need not give it back.
     pub(super) fn has_file(&self, number: u64) -> bool {
         self.memory.word(file_word(number)).load(Ordering::Acquire) == number
     }

@@ -1,4 +1,4 @@
-//! The requester's side: whose memory we reach, and executing requests there.
+//! The requester's side of direct access: the processes whose memory we reach, and executing requests there.
 
 use super::access::{self, Failed};
 use super::mapping::{PeerMemory, Question};
@@ -27,7 +27,7 @@ pub(crate) struct Reached {
     ring: Arc<RingMemory>,
     /// The kernel does not let us any more, or the lane has ended.
     lost: AtomicBool,
-    /// Counts those whom the kernel does not let us reach any more.
+    /// Counts processes that the kernel does not let us reach any more.
     forbidden: Arc<AtomicU64>,
     /// Memory of its that we have mapped.
     memory: PeerMemory,

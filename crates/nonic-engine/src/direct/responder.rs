@@ -1,4 +1,4 @@
-//! The target's side: which of our queue pairs are published, and how far their peers have gone by themselves.
+//! The target's side of direct access: which of our queue pairs are published, and how far their peers have served them.
 //!
 //! How far is a word in the lane's ring, one for each entry of the publication: the packet that follows, how many messages
 //! were executed, and which life of the queue pair they belong to. A word is enough for any number of requests, so the
@@ -71,7 +71,7 @@ struct Published {
 }
 
 impl Published {
-    /// What the ring tells of that nobody was told before.
+    /// The progress in the ring that was not reported before.
     #[inline]
     fn take_progress(&mut self) -> Option<Progress> {
         let note = Note::from_word(self.ring.as_ref()?.note(self.index).load(Ordering::Acquire));
@@ -140,7 +140,7 @@ impl Responder {
     pub(super) fn withdraw(&mut self, qpn: Qpn) {
         if let Some(published) = self.qps.get_mut(&qpn.value()) {
             if published.live {
-                // A peer that does not end an access holds up those who own the memory, which are told.
+                // A peer that does not end an access delays the owners of the memory, which learn that it is busy.
                 self.publication.withdraw_qp(published.index);
                 published.live = false;
             }

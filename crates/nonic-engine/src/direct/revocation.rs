@@ -1,12 +1,13 @@
-//! Taking back what peers may do: after that, no access of theirs is under way.
+//! Revocation: takes back what peers may do, and waits until no access of theirs is under way.
 //!
 //! A requester announces an access before it looks whether it may make it, and takes the announcement back when it has
 //! ended. The target first takes back what it published, then looks at the announcements. So either the requester sees that
-//! it may not, or the target sees that it does, and waits.
+//! it may not make the access, or the target sees the announcement, and waits.
 //!
-//! A requester that was killed has ended its accesses when the kernel says so. One that was stopped in the middle of an
-//! access is waited for up to [`PATIENCE`]; then the program is told that its memory is busy. Whoever revokes a key or ends a
-//! queue pair waits without a turn; only a queue pair that fails by itself is waited for in one.
+//! A requester that was killed has ended its accesses when the kernel says that its process has ended. For one that was
+//! stopped in the middle of an access the target waits up to [`PATIENCE`]; then the program learns that its memory is busy.
+//! A thread that revokes a key or ends a queue pair waits without the shard lock. Only for a queue pair that fails by
+//! itself does a thread wait with the lock held.
 
 use crate::link::lane::ring::RingMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

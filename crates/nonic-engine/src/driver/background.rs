@@ -1,13 +1,14 @@
-//! The background thread: what it does while the program's threads do something else.
+//! The background thread: it serves peers while the program's threads do something else.
 //!
-//! It sleeps on every descriptor the shard has, and so serves peers without the program's help. While the program polls it
-//! keeps away, in naps that double from [`SHORTEST_NAP`] to [`LONGEST_NAP`]. At the end of each it counts the
-//! program's polls, which takes no turn and disturbs nobody, and if there were any, naps on. A program that stops polling
-//! is so noticed after two naps. One that did because it waits for bytes to change in memory, which no poll
-//! would ever tell it of, is known by the packets that wait for somebody by then: from such a program the thread does not
-//! turn away for a while ([`Watchful`]).
+//! It sleeps on every descriptor of the shard. While the program polls it keeps away, in naps that double from
+//! [`SHORTEST_NAP`] to [`LONGEST_NAP`]. At the end of each nap it counts the program's polls, which takes no lock and
+//! disturbs no thread; if there were any, it naps on. So it notices after two naps that a program has stopped polling.
 //!
-//! Before it sleeps on the descriptors it looks for packets for a moment, if they have come quickly one after the other
+//! A program may stop because it waits for bytes to change in memory, which no poll would ever report. The thread
+//! recognises such a program by the packets that are waiting at the end of the nap, and does not keep away from it for a
+//! while ([`Watchful`]).
+//!
+//! Before it sleeps on the descriptors it polls for a moment, if packets have come quickly one after the other
 //! ([`Spin`](super::spin::Spin)).
 
 use super::Driver;
@@ -23,10 +24,11 @@ use std::time::Duration;
 /// How long it keeps away before it first counts polls. A program that polls at all does so at least this often: it has
 /// completions to look at and requests to post in between.
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
-/// How long it keeps away from a program that never does anything but poll. What the program leaves undone when it
-/// stops waits twice as long.
+/// How long it keeps away from a program that never does anything but poll. What the program leaves undone when it stops
+/// polling waits twice as long.
 const LONGEST_NAP: Duration = Duration::from_micros(500);
-/// After so many naps it looks at everything, however eagerly the program polls: captures and counters are for others.
+/// After so many naps it looks at everything, however eagerly the program polls: captures and counters have readers outside
+/// the program.
 const NAPS: u32 = 32;
 /// Looks for packets between two readings of the clock.
 const LOOKS: u32 = 4;
@@ -48,7 +50,7 @@ struct Found {
 /// How a time of keeping away ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Nap {
-    /// Somebody called.
+    /// Another thread woke it.
     Called,
     /// The program still polls.
     Polled,
@@ -168,7 +170,7 @@ impl Driver {
         }
     }
 
-    /// What woke this thread has woken a task of the program's as well: keeps away if that drives.
+    /// What woke this thread has woken a task of the program's runtime as well: keeps away if that task drives the shard.
     fn leave_to_runtime(&self, watchful: &mut Watchful) -> Nap {
         self.turns.park.woke();
         let timeout = timespec(SHORTEST_NAP);

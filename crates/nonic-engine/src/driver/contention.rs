@@ -1,28 +1,28 @@
-//! Whether a polling thread has its processor to itself, found out by offering it to others.
+//! Contention: whether a polling thread has its processor to itself, found out by yielding it.
 //!
 //! A program that polls and finds nothing yields now and then. On a processor of its own that costs a fraction of a
-//! microsecond. Where others want it, the scheduler lets each of them have a whole slice, several milliseconds, and a
-//! thread that only ever yields waits its turn behind all of them, although the packet it polls for came long ago. A
-//! thread that sleeps instead is let in as soon as it is woken. So a long absence after a yield means: sleep from now on,
-//! for a while, then find out again.
+//! microsecond. Where other threads want it, the scheduler gives each of them a whole slice, several milliseconds. A thread
+//! that only ever yields waits behind all of them, although the packet it polls for came long ago. A thread that sleeps
+//! instead runs as soon as it is woken. So a long absence after a yield means: sleep from now on, for a while, then try
+//! again.
 //!
-//! And the peer may be a thread of the same processor, which can answer only while this one does not run. Then each
-//! answer takes as long as this thread polls before it yields. A yield that somebody used, and after which the
-//! next poll finds something, says so: from then on fewer polls come before a yield, down to [`LEAST_PATIENCE`]. One that
-//! nobody used, or that brought nothing, has the opposite effect.
+//! The peer may also be a thread on the same processor, which can answer only while this one does not run. Then each answer
+//! takes as long as this thread polls before it yields. A sign of that is a yield during which another thread ran and after
+//! which the next poll finds work: from then on fewer polls come before a yield, down to [`LEAST_PATIENCE`]. A yield during
+//! which no other thread ran, or that brought no work, has the opposite effect.
 //!
-//! It knows nothing of sleeping or yielding itself.
+//! This module neither sleeps nor yields: its callers do.
 
 use nonic_core::Time;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Nobody but a thread that spins keeps the processor for so long.
+/// Only a thread that spins keeps the processor for so long.
 const LONG_ABSENCE: Duration = Duration::from_micros(500);
 /// For how long what was found out counts.
 const REMEMBERED: Duration = Duration::from_millis(100);
 
-/// A yield that nobody uses takes less.
+/// A yield during which no other thread runs takes less.
 const NOTICEABLE_ABSENCE: Duration = Duration::from_nanos(1_500);
 /// After so many polls in a row without work, a polling thread lets others have the processor, at most and at least.
 const MOST_PATIENCE: u32 = 64;
@@ -33,7 +33,7 @@ const LEAST_PATIENCE: u32 = 2;
 pub(super) struct Contention {
     until_ns: AtomicU64,
     patience: AtomicU32,
-    /// Somebody ran during the last yield.
+    /// Another thread ran during the last yield.
     used: AtomicBool,
 }
 

@@ -1,12 +1,12 @@
 //! The end of a device: what its peers are told when it is closed, or when the process ends without closing it.
 //!
 //! Programs leave by `exit` with connections open and completions just seen. A hardware NIC outlives its program: it
-//! acknowledges and, with the kernel's help, disconnects. We end with the process, so a handler of `atexit` does both
+//! acknowledges and, with the kernel's help, disconnects. This NIC ends with the process, so an `atexit` handler does both
 //! ([`take_leave`]): it sends the acknowledgements that still wait, and a DREQ for every connection. A DREQ may get lost,
-//! and a peer that hears of none waits for ever, so we wait a moment for the answers and repeat what is not answered. Then
-//! the sockets at port 4791 are closed, so that the kernel gives their packets to the processes that stay.
+//! and a peer that receives none waits for ever. So the handler waits a moment for DREPs and retransmits unanswered DREQs.
+//! Then it closes the sockets at port 4791, so that the kernel gives their packets to the processes that stay.
 //!
-//! It cannot help a process that is killed. It does nothing in a child of `fork`, whose devices are its parent's.
+//! It cannot help a process that is killed. It does nothing in a child of `fork`: the devices there belong to the parent.
 
 use super::{Driver, Turn};
 use crate::driver::machine::Machine;
@@ -15,7 +15,7 @@ use crate::shard::connections::ConnectionManager;
 use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the end of the process may be held up by a thread that has the lock: it may never give it back.
+/// How long a thread that holds the lock may delay the end of the process: it may never release it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long answers to DREQs are waited for, the first time and after each repetition.
@@ -24,14 +24,15 @@ const PAUSES: [Duration; 3] = [
     Duration::from_millis(8),
     Duration::from_millis(32),
 ];
-/// More peers than this are not asked again: it would take longer than anybody expects an exit to take.
+/// If more peers than this have not answered, no DREQ is retransmitted: it would take longer than a user expects of an
+/// exit.
 const FEW: usize = 64;
 /// How often answers are looked for.
 const GLANCE: Duration = Duration::from_micros(100);
 
 /// What is to be done for a device when the process ends; `deadline` is until when to wait for turns.
 pub(crate) trait Leave: Send + Sync {
-    /// Tells the peers, and whatever else there is to do.
+    /// Disconnects from the peers, and does whatever else there is to do.
     fn leave(&self, deadline: Instant);
 }
 
@@ -61,11 +62,12 @@ extern "C" fn leave_all() {
     }
 }
 
-/// Ends the connections of a device that is about to go, through its first shard, and leaves the ports to those who stay.
+/// Ends the connections of a device that is about to go, through its first shard, and leaves the ports to the processes
+/// that stay.
 pub(crate) fn take_leave(connections: &ConnectionManager, drivers: &[Arc<Driver>], deadline: Instant) {
     let mut turns: Vec<Turn<'_>> = Vec::with_capacity(drivers.len());
     for driver in drivers {
-        // One that is kept by a thread which never gives it back must not keep the others.
+        // A shard whose lock is never released must not delay the others.
         turns.extend(driver.turn_until(deadline));
     }
     end_connections(connections, &mut turns);
@@ -129,7 +131,7 @@ fn wait_for_answers(connections: &ConnectionManager, turns: &mut [Turn<'_>], pau
     }
 }
 
-/// A lock, unless somebody keeps it.
+/// Takes a lock, or gives up at the deadline.
 fn lock_until<T>(deadline: Instant, mutex: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {

@@ -1,8 +1,8 @@
-//! What a turn needs to know of what is driven.
+//! The interface between a turn and the machine behind its lock.
 
 use nonic_core::Time;
 
-/// What is driven in turns: a shard, or a model of one.
+/// The machine that turns give access to: a shard, or a model of one.
 pub(crate) trait Machine {
     /// Whether something is to be sent or shown.
     fn needs_flush(&self) -> bool;

@@ -1,17 +1,17 @@
-//! Who drives a shard, and when.
+//! The driver: which thread runs a shard's I/O loop, and when.
 //!
-//! While the program polls, its own thread drives ([`Driver::inline`]): an operation costs no hand-over
-//! between threads. While it does not, a [background] thread sleeps on every descriptor the shard has, and so
-//! serves peers without the program's help. Each shard has a [`Driver`] and a thread of its own. The two must not both wake
-//! for every packet, so the background thread keeps away while it sees the program polling. A program about to sleep on a
-//! channel calls it back at once ([`Driver::resume`]).
+//! While the program polls, its own thread runs the loop ([`Driver::inline`]): an operation costs no hand-over between
+//! threads. While it does not, a [background] thread sleeps on every descriptor of the shard, and so serves peers without
+//! the program's help. Each shard has a [`Driver`] and a background thread of its own. The two sides must not both wake for
+//! every packet, so the background thread keeps away while it sees the program polling. A program about to sleep on a
+//! channel calls the background thread back at once ([`Driver::resume`]).
 //!
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.
 //!
-//! Everybody, this file included, reaches the shard through a [`Turn`](turn::Turn). What the two sides know of each other
-//! is [`park`]; whether a polling thread had better sleep is [`contention`], and whether one that is about to sleep had better
-//! poll, [`spin`]; how a device and its process end is [`exit`].
+//! All code, this file included, reaches the shard through a [`Turn`](turn::Turn), which holds the shard lock. [`park`] is
+//! what the two sides know of each other. [`contention`] decides whether a polling thread should sleep instead. [`spin`]
+//! decides whether a thread about to sleep should poll first. [`exit`] is how a device and its process end.
 
 mod background;
 mod contention;
@@ -43,8 +43,8 @@ use turn::Turns;
 const POLLS_PER_YIELD: u32 = 4;
 /// A look at lanes is no system call: so many take as long as one at a socket.
 const LOOKS_AT_LANES: u32 = 16;
-/// How long it sleeps where others want the processor, unless a packet comes. What the program's other threads have for it
-/// waits so long.
+/// How long a polling thread sleeps where other threads want the processor, unless a packet comes. What the program's other
+/// threads have for it waits so long.
 const CONTENDED_NAP: Duration = Duration::from_micros(100);
 
 /// A turn at a shard.
@@ -116,17 +116,17 @@ impl Driver {
         }))
     }
 
-    /// A turn at the shard, for posting and for control. Waits for whoever has one.
+    /// Takes the shard lock, for posting and for control. Waits for the thread that holds it.
     pub(crate) fn turn(&self) -> Turn<'_> {
         self.turns.take()
     }
 
-    /// The same for who cannot wait for ever: `None` if somebody keeps the shard until the deadline.
+    /// The same for a caller that cannot wait for ever: `None` if another thread holds the shard lock until the deadline.
     pub(crate) fn turn_until(&self, deadline: Instant) -> Option<Turn<'_>> {
         self.turns.take_until(deadline)
     }
 
-    /// Looks at the shard, unless somebody has a turn. Nothing is sent or shown for it: nothing happened.
+    /// Looks at the shard, unless another thread holds its lock. Nothing is sent or shown afterwards: nothing happened.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Shard) -> T) -> Option<T> {
         let turn = self.turns.try_take()?;
         let seen = look(&turn);
@@ -144,7 +144,7 @@ impl Driver {
         self.wake().wake();
     }
 
-    /// Drives from the program's own thread, if nobody else is at it. Whether there was work.
+    /// Polls the shard on the program's own thread, unless another thread holds the lock. Whether there was work.
     pub(crate) fn inline(&self) -> bool {
         self.turns.park.polled();
         let turn = self.turns.try_take();
@@ -172,7 +172,8 @@ impl Driver {
         worked
     }
 
-    /// The same for a thread that waits. It says itself that it watches ([`Driver::watch_asleep`]).
+    /// The same for a thread that waits for completions. It says itself that it watches ([`Driver::watch_asleep`]). It
+    /// yields the lock to any thread that waits for it.
     pub(crate) fn glance_for_waiter(&self) -> bool {
         let Some(turn) = self.turns.try_take_spare() else {
             return false;
@@ -259,12 +260,13 @@ impl Driver {
         self.turns.now()
     }
 
-    /// Whether others want the processors.
+    /// Whether other threads want the processors.
     pub(crate) fn is_contended(&self) -> bool {
         self.contention.is_known(self.turns.now())
     }
 
-    /// Lets others have the processor: with fewer of them than spinning threads, the peer may be waiting for this one.
+    /// Lets other threads have the processor. With fewer processors than spinning threads, the peer may be waiting for this
+    /// one.
     fn make_room(&self) {
         let at = self.turns.now();
         if self.contention.is_known(at) {
@@ -306,7 +308,7 @@ impl Driver {
         &self.turns.park.wake
     }
 
-    /// Whether nothing but a packet or somebody's turn wakes the background thread.
+    /// Whether nothing but a packet or another thread's turn wakes the background thread.
     #[cfg(test)]
     pub(crate) fn sleeps_without_timer(&self) -> bool {
         self.turns.park.sleeps_without_timer()
@@ -319,7 +321,7 @@ impl Driver {
         }
         self.turns.park.call_back();
         if self.wake().is_lost() {
-            // Nobody would come.
+            // The background thread would not come.
             self.fail();
         }
     }
@@ -338,7 +340,7 @@ impl Driver {
         !self.wake().is_lost()
     }
 
-    /// The program has closed descriptors that we sleep on.
+    /// The program has closed descriptors that the driver sleeps on: the device fails.
     fn fail(&self) {
         let mut turn = self.turn();
         let now = turn.now();

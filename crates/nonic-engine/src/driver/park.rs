@@ -1,4 +1,5 @@
-//! The park protocol between the program's threads and the background thread: who watches, who is woken.
+//! The park protocol between the program's threads and the background thread: which of them watches the descriptors, and
+//! which must be woken.
 //!
 //! Two promises, explored by the models at the end of this file and of `turn.rs` (`cargo xtask loom`):
 //! - a timer set while the background thread sleeps wakes it if it would oversleep it;
@@ -6,9 +7,9 @@
 //!   program cannot know that the thread keeps away, because it is just about to; then the thread comes back by itself
 //!   after a nap.
 //!
-//! Nothing here takes a lock or waits.
+//! This module takes no lock and never waits.
 //!
-//! What it does not do: sleep, signal or read clocks. The caller brings a [`Wake`].
+//! It does not sleep, signal or read clocks either. The caller brings a [`Wake`].
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -70,12 +71,12 @@ impl<W: Wake> ParkProtocol<W> {
         self.runtimes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It does not any more.
+    /// The task stopped watching.
     pub(crate) fn runtime_left(&self) {
         self.runtimes.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether there is one.
+    /// Whether a task of the program's watches the descriptors.
     pub(crate) fn has_runtime(&self) -> bool {
         self.runtimes.load(Ordering::SeqCst) > 0
     }
@@ -148,7 +149,7 @@ impl<W: Wake> ParkProtocol<W> {
         self.aside.load(Ordering::SeqCst)
     }
 
-    /// The background thread will sleep until then. Called in a turn, after the timers were read: whoever sets an
+    /// The background thread will sleep until then. Called in a turn, after the timers were read: a thread that sets an
     /// earlier one has a later turn and sees this.
     pub(crate) fn fall_asleep(&self, until_ns: u64) {
         self.asleep_until_ns.store(until_ns, Ordering::SeqCst);

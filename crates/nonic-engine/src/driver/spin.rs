@@ -1,21 +1,23 @@
-//! Whether a thread that is about to sleep had better look for a while first: learned from what came of it.
+//! Adaptive spinning: whether a thread about to sleep should poll for a while first, learned from how earlier waits ended.
 //!
-//! Sleeping and being woken costs several microseconds on either side. Where the next packet comes sooner than that, who
-//! looks for it gains; where it does not, who looks has used a processor for nothing. So [`Spin`] remembers how long
-//! packets were waited for lately, asleep or not, and answers with a duration that is a small multiple of it, never more
-//! than [`LONGEST`]; and if they take longer than is worth it, with none at all. Who looked in vain looks less often: the
-//! next time, then every third time, and so on up to one in [`MAX_SKIPPED`]. That also keeps it from competing with those
-//! it waits for. Where they need the same processor, what it looks for never comes while it looks. And who is interrupted
-//! while it looks, because others want the processor, lets several waits pass at once.
+//! Sleeping and being woken costs several microseconds on either side. Where the next packet comes sooner than that, a
+//! thread that polls gains; where it does not, the thread has used a processor for nothing. So [`Spin`] remembers how long
+//! threads waited for packets lately, asleep or not. It answers with a duration that is a small multiple of that, never
+//! more than [`LONGEST`], or with none at all if packets take longer than is worth it.
 //!
-//! A thread that waits once, and long, looks for [`LONGEST`] at most and sleeps.
+//! A thread that polled in vain polls less often: the next time, then every third time, and so on up to one in
+//! [`MAX_SKIPPED`]. That also keeps it from competing with the threads it waits for: where they need the same processor,
+//! the packet never comes while it polls. A thread that is interrupted while it polls, because others want the processor,
+//! lets several waits pass at once.
 //!
-//! It reads no clock and does not look for anything itself.
+//! A thread that waits once, and long, polls for [`LONGEST`] at most and sleeps.
+//!
+//! This module reads no clock and polls nothing itself.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Nobody looks for longer: several times what a wake-up costs.
+/// No thread polls for longer: several times what a wake-up costs.
 const LONGEST: Duration = Duration::from_micros(50);
 /// What is not found within this is not worth looking for, on the average.
 const WORTHWHILE_NS: u64 = 40_000;
@@ -26,7 +28,7 @@ const MARGIN_NS: u64 = 5_000;
 /// After so many looks in vain in a row, at least one of so many waits still begins with one.
 const MAX_SKIPPED: u32 = 255;
 
-/// Whoever was interrupted lets at least so many pass.
+/// A thread that was interrupted lets at least so many waits pass.
 const DISTURBED_SKIP: u32 = 15;
 /// Between two readings of the clock in a look, which are a few system calls apart, nothing takes so long but another
 /// thread that runs on the same processor.
@@ -97,7 +99,7 @@ impl Spin {
         self.was_in_vain();
     }
 
-    /// Whether what is waited for comes so soon that a thread which sleeps is hardly ever gone for long.
+    /// Whether packets come so soon that a thread which sleeps is hardly ever gone for long.
     pub(crate) fn is_brisk(&self) -> bool {
         self.usual_ns.load(Ordering::Relaxed) <= 2 * WORTHWHILE_NS
     }

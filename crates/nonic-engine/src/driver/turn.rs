@@ -1,12 +1,12 @@
-//! Turns: the only way to a shard.
+//! Turns: the shard lock, and the only way to a shard.
 //!
-//! Whoever wants something of a shard takes a [`Turn`]. Ending it sends what is to be sent, shows what completed, and
-//! wakes the background thread if a timer is due before it would wake by itself. The lock is private to this file, so
-//! none of this can be forgotten: a path to the shard without a turn does not compile. Only [`Turns::fence`] takes the lock
-//! without a turn, and lets go of it at once.
+//! A thread that wants something of a shard takes a [`Turn`], which holds the lock. Ending the turn sends queued packets,
+//! shows completions, and wakes the background thread if a timer is due before it would wake by itself. The lock is private
+//! to this file, so no caller can forget any of this: a path to the shard without a turn does not compile. Only
+//! [`Turns::fence`] takes the lock without a turn, and lets go of it at once.
 //!
-//! Nobody holds turns at two shards at a time, except at the end of a device ([`exit`](super::exit)), in the order of the
-//! shards.
+//! No thread holds turns at two shards at a time, except at the end of a device ([`exit`](super::exit)), in the order of
+//! the shards.
 //!
 //! The models at the end (`cargo xtask loom`) explore the turn itself, on a machine that has nothing but a timer.
 
@@ -29,15 +29,16 @@ use std::time::{Duration, Instant};
 /// When packets wait for room in the kernel, go on after this.
 const STALL_RETRY: Duration = Duration::from_micros(100);
 
-/// So often a thread looks whether the turn is free before it sleeps until it is: for about as long as several turns take, which is
-/// less than falling asleep and being woken does. Not on one processor, where whoever has the turn does not run meanwhile.
+/// How often a thread tries the lock before it sleeps until the lock is free: for about as long as several turns take,
+/// which is less than falling asleep and being woken does. On one processor a thread does not spin: the lock's holder
+/// cannot run meanwhile.
 static LOOKS: LazyLock<u32> = LazyLock::new(|| match std::thread::available_parallelism() {
     _ if cfg!(loom) => 0,
     Ok(processors) if processors.get() > 1 => 500,
     _ => 0,
 });
 
-/// A machine, whose turn it is, and who sleeps.
+/// A machine behind its lock, the threads that wait for the lock, and the background thread's sleep.
 pub(crate) struct Turns<M, W> {
     machine: Mutex<M>,
     /// How many threads wait for a turn.
@@ -59,7 +60,7 @@ impl<M: Machine, W: Wake> Turns<M, W> {
         }
     }
 
-    /// Takes a turn. Waits for whoever has one.
+    /// Takes a turn. Waits for the thread that has one.
     pub(crate) fn take(&self) -> Turn<'_, M, W> {
         Turn::new(self, self.lock())
     }
@@ -88,8 +89,8 @@ impl<M: Machine, W: Wake> Turns<M, W> {
         }
     }
 
-    /// Takes a turn unless somebody has one or waits for one: for who takes turns again and again, and would otherwise
-    /// have it back before a thread that waits has woken up.
+    /// Takes a turn unless another thread has one or waits for one. For a thread that takes turns in a loop: it would
+    /// otherwise have the lock back before a waiting thread has woken up.
     pub(crate) fn try_take_spare(&self) -> Option<Turn<'_, M, W>> {
         match self.waiting.load(Ordering::Relaxed) {
             0 => self.try_take(),
@@ -97,12 +98,12 @@ impl<M: Machine, W: Wake> Turns<M, W> {
         }
     }
 
-    /// Takes a turn unless somebody has one.
+    /// Takes a turn unless another thread has one.
     pub(crate) fn try_take(&self) -> Option<Turn<'_, M, W>> {
         self.try_lock().map(|machine| Turn::new(self, machine))
     }
 
-    /// Takes a turn, or gives up if somebody keeps it until the deadline.
+    /// Takes a turn, or gives up if another thread keeps the lock until the deadline.
     pub(crate) fn take_until(&self, deadline: Instant) -> Option<Turn<'_, M, W>> {
         loop {
             match self.try_take() {
@@ -112,8 +113,8 @@ impl<M: Machine, W: Wake> Turns<M, W> {
         }
     }
 
-    /// Waits until every access that was under way when it was called has ended: accesses to registered memory are made
-    /// in turns, so whoever has one afterwards sees what was changed before this call.
+    /// Waits until every access that was under way when it was called has ended. Accesses to registered memory are made in
+    /// turns, so a thread with a later turn sees what was changed before this call.
     pub(crate) fn fence(&self) {
         drop(self.lock());
     }
@@ -157,7 +158,8 @@ impl<'a, M: Machine, W: Wake> Turn<'a, M, W> {
     }
 
     /// Ends a turn of the background thread, which goes to sleep: for how long at most, `None` is until something happens.
-    /// It is said with the turn still held, so whoever sets an earlier timer has a later turn and sees it.
+    /// The park protocol learns of it with the turn still held, so a thread that sets an earlier timer has a later turn and
+    /// sees it.
     pub(super) fn end_asleep(mut self) -> Option<Duration> {
         self.settled = true;
         let now = self.now();
@@ -198,7 +200,7 @@ impl<M: Machine, W: Wake> Drop for Turn<'_, M, W> {
         if deferred != self.turns.has_deferred() {
             self.turns.deferred.store(deferred, Ordering::Relaxed);
         }
-        // Whoever is awake asks for the timers before it sleeps, in a turn of its own.
+        // A background thread that is awake asks for the timers before it sleeps, in a turn of its own.
         if !self.turns.park.is_asleep() {
             return;
         }

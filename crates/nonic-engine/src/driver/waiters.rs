@@ -1,10 +1,11 @@
-//! Which of the program's sleeping threads watches for packets, so that each packet wakes one thread.
+//! The program's threads that sleep until a completion comes: one of them watches for packets, so that each packet wakes
+//! one thread.
 //!
-//! A thread that waits for completions and would otherwise only sleep can do what the background thread does: sleep on
-//! the shard's descriptors, and drive when something comes. The completion then reaches it without another thread having
-//! been woken before it. But if several did, each packet would wake all of them, mostly for nothing. So one of them at a
-//! time is the *watcher*. The others are *followers*: they sleep until they are told, and while there are any, the
-//! background thread is not kept away.
+//! A thread that waits for completions can do what the background thread does: sleep on the shard's descriptors, and run
+//! its I/O loop when something comes. The completion then reaches it without another thread having been woken first. But if
+//! several threads did so, each packet would wake all of them, mostly for nothing. So one of them at a time is the
+//! *watcher*. The others are *followers*: they sleep until they are notified, and while there are any, the background
+//! thread is not kept away.
 //!
 //! The promise, explored by the model at the end (`cargo xtask loom`): while there is a follower, either a watcher
 //! sleeps on the descriptors or the background thread was called back after that watcher had left. A follower calls it
@@ -14,19 +15,19 @@
 //! A thread that ends without leaving, because it was cancelled, stays counted. From then on every later thread is a
 //! follower: slower, not wrong.
 //!
-//! Nothing here sleeps or calls: callers are told what to do.
+//! This module neither sleeps nor calls the background thread: it tells its callers what to do.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What a sleeping thread is.
+/// The role of a sleeping thread.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// It sleeps on the shards' descriptors as well, and drives.
     Watcher,
-    /// It sleeps until it is told.
+    /// It sleeps until it is notified.
     Follower,
 }
 
@@ -48,7 +49,7 @@ impl Waiters {
         Role::Follower
     }
 
-    /// It is awake. Whether it must call the background thread back.
+    /// The thread is awake. Whether it must call the background thread back.
     #[must_use]
     pub(crate) fn leave(&self, role: Role) -> bool {
         match role {

@@ -1,4 +1,4 @@
-//! Claiming a name: a block of queue pair numbers, or a service. Whoever has the name has its [`Inbox`].
+//! Claims of a name: a block of queue pair numbers, or a service. The owner of the name has its [`Inbox`].
 
 use std::io;
 
@@ -48,7 +48,7 @@ impl BlockClaim {
         Self::claim_first_free(address, std::iter::once(block))
     }
 
-    /// The address and block, by which others reach the inbox.
+    /// The address and block, by which other processes reach the inbox.
     pub fn name(&self) -> BlockName {
         self.name
     }
@@ -85,7 +85,7 @@ impl BlockClaim {
 }
 
 impl ServiceClaim {
-    /// Listens on a service; [`io::ErrorKind::AddrInUse`] if somebody does.
+    /// Listens on a service; [`io::ErrorKind::AddrInUse`] if another listener has it.
     pub fn claim(name: ServiceName) -> io::Result<Self> {
         let inbox = Inbox::open(name)?;
         Ok(ServiceClaim { name, inbox })

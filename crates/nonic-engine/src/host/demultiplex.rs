@@ -1,8 +1,8 @@
-//! Which process a packet that came to port 4791 is for.
+//! Demultiplexing: which process a packet that came to port 4791 is for.
 //!
-//! An address has one QP 1, however many processes share its UDP port. Whoever receives a message there reads just enough
-//! of it to find the process it is for ([`owner_of`]); that process checks it again as it would any packet from the wire.
-//! Nothing here is verified, and nothing here does I/O.
+//! An address has one QP 1, however many processes share its UDP port. The process that receives a message there reads just
+//! enough of it to find the process it is for ([`owner_of`]). That process checks it again as it would any packet from the
+//! wire. This module verifies nothing and does no I/O.
 
 use super::Block;
 use crate::link::datagrams::{Datagrams, Deliver};
@@ -14,13 +14,13 @@ use nonic_wire::{Packet, Qpn};
 /// The process a packet that came to port 4791 is for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// Whoever has this block of queue pair numbers.
+    /// The process that has this block of queue pair numbers.
     Block(Block),
-    /// Whoever has this block of connection identifiers, which is the same process.
+    /// The process that has this block of connection identifiers, which is the owner of the block of queue pair numbers.
     Identifier(Block),
-    /// Whoever listens on this service.
+    /// The process that listens on this service.
     Service(u64),
-    /// Nobody in particular: whoever received it.
+    /// No process in particular: the process that received it.
     Receiver,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn dest_qpn_of(mad: &[u8; MAD_LEN]) -> Qpn {
     }
 }
 
-/// The block of queue pair numbers that the process has which gave a connection this identifier.
+/// The block of queue pair numbers of the process that gave a connection this identifier.
 pub(crate) fn block_of(id: u32) -> Option<Block> {
     Block::new((id >> 20) as u16)
 }

@@ -1,8 +1,9 @@
-//! Whether the program that keeps this process from UDP port 4791 passes on what comes there.
+//! The holder of UDP port 4791 that keeps this process from it: whether it passes on what comes there.
 //!
-//! Processes of nonic do: those of one user share the port, and hand over what is for those of another user. Any other program, and
-//! the kernel's own RoCE driver, keeps it to itself, and nothing can arrive here from other hosts. Which of the two it is stands in the
-//! kernel's tables of sockets: nonic's processes have names at the address beside the port ([`BlockName`](super::BlockName)).
+//! Processes of nonic do: those of one user share the port, and hand over what is for processes of another user. Any other
+//! program, and the kernel's own RoCE driver, keeps packets to itself, and nothing can arrive here from other hosts. The
+//! kernel's tables of sockets tell the two apart: nonic's processes have names at the address beside the port
+//! ([`BlockName`](super::BlockName)).
 
 use super::port::words;
 use crate::netdev::LocalAddress;
@@ -17,10 +18,11 @@ struct Holder {
     everywhere: bool,
 }
 
-/// Looks who holds the port of an address that could not be joined. `is_ours` knows the names of this process's blocks.
+/// Whether a program other than nonic holds the port of an address that could not be joined. `is_ours` knows the names of
+/// this process's blocks.
 ///
-/// It does not find a program of another user that holds the port of this address alone while there are processes of nonic beside it:
-/// it could be one of those.
+/// It does not find a program of another user that holds the port of this address alone while there are processes of nonic
+/// beside it: it could be one of those.
 pub(crate) fn is_foreign(address: LocalAddress, is_ours: impl Fn(&str) -> bool) -> bool {
     let read = |table| std::fs::read_to_string(table).unwrap_or_default();
     let own = rustix::process::geteuid().as_raw();

@@ -1,13 +1,13 @@
-//! Reading what other processes of this host write to us.
+//! The inbox: reads what other processes of this host write to us.
 //!
-//! An inbox is a listening Unix socket of packets (`SOCK_SEQPACKET`) with a name, and the *lines* that senders
-//! have opened to it. Lines rather than one datagram socket for all, because a datagram socket holds ten messages
+//! An inbox is a listening Unix socket of packets (`SOCK_SEQPACKET`) with a name, and the *lines* that senders have opened
+//! to it. Lines rather than one datagram socket for all, because a datagram socket holds ten messages
 //! (`net.unix.max_dgram_qlen`) however small they are, while a line holds what the sender's buffer does: hundreds of
-//! requests to connect may arrive at once. And a sender that is never read from fills its own line alone.
+//! requests to connect may arrive at once. And a sender whose line is not read fills that line alone.
 //!
-//! Anybody on this host may open a line, and what comes over it deserves the trust of what comes over the network. How
-//! many lines are kept, and whose, is limited ([`super::lines`]); who finds no place is heard all the same, one message
-//! at a time.
+//! Any process on this host may open a line, and what comes over it deserves the trust of what comes over the network. How
+//! many lines are kept, and of which users, is limited ([`super::lines`]). A sender without a place is heard all the same,
+//! one turn at a time.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,7 +31,7 @@ const MAX_JUNK_PER_RECV: usize = 16;
 const MESSAGES_PER_TURN: usize = 16;
 /// How many senders may queue before they are let in; the system's limit is often lower.
 const QUEUE: i32 = 4096;
-/// What the listening socket is called among the lines.
+/// The number of the listening socket among the lines.
 const LISTENER: u64 = 0;
 
 /// Where other processes of this host write to us.
@@ -52,11 +52,11 @@ pub struct Inbox {
     guest: Option<u64>,
     /// The line that the last message came on.
     last: u64,
-    /// A line has ended since somebody last asked.
+    /// A line has ended since the caller last asked.
     ended: bool,
-    /// Kept lines that have ended and nobody asked about yet.
+    /// Kept lines that have ended and that the caller has not taken yet.
     ended_lines: Vec<u64>,
-    /// Given up for a moment to turn away a newcomer for whom there is no descriptor: it would keep us awake.
+    /// Given up for a moment to turn away a sender for which there is no descriptor left: it would keep us awake.
     spare: Option<InternalFd>,
 }
 
@@ -65,12 +65,12 @@ struct Line {
     socket: PeerSocket,
     /// The user it was admitted for, and the right to keep it; none for a guest's.
     place: Option<(u32, LineBudget)>,
-    /// Somebody wants to hear of its end.
+    /// The caller wants to hear of its end.
     kept: bool,
 }
 
 impl Inbox {
-    /// Opens the inbox of a name; [`io::ErrorKind::AddrInUse`] if somebody has it.
+    /// Opens the inbox of a name; [`io::ErrorKind::AddrInUse`] if another process has it.
     pub(super) fn open(name: impl Into<InboxName>) -> io::Result<Self> {
         let listener = new_socket()?;
         rustix::net::bind(&listener, &abstract_name(&name.into())?)?;
@@ -114,8 +114,8 @@ impl Inbox {
                 // The sender closed its end without having read an answer of ours. That is said once, before what it had
                 // written to us.
                 Err(Errno::CONNRESET) => continue,
-                // An empty message looks like the end, and nobody has a reason to send one; nor to attach descriptors, if of
-                // another user.
+                // An empty message looks like the end, and no sender has a reason to send one. Nor has a sender of another
+                // user a reason to attach descriptors.
                 Ok((0, _)) | Err(_) => {
                     self.ended = true;
                     self.close(line);
@@ -150,8 +150,8 @@ impl Inbox {
         }
     }
 
-    /// The line that the last message came on has become more than a line: its end is remembered. Its number, and who is at
-    /// its other end; `None` if it is another user, or will be closed soon for want of a place.
+    /// The line that the last message came on now carries a lane: its end is remembered. Its number, and the process at its
+    /// other end; `None` if that is another user's, or the line will be closed soon for want of a place.
     pub(crate) fn keep_last(&mut self) -> Option<(u64, Credentials)> {
         let line = self.lines.get_mut(&self.last)?;
         if line.place.is_none() || !line.socket.is_of_our_user() {
@@ -182,7 +182,7 @@ impl Inbox {
         std::mem::take(&mut self.ended)
     }
 
-    /// The line to read from next, letting in who waits; `None` if no line has anything.
+    /// The line to read from next, accepting senders that wait; `None` if no line has anything.
     fn next_line(&mut self) -> io::Result<Option<(u64, usize)>> {
         for _ in 0..2 {
             if let Some((line, turn)) = self.turn {
@@ -250,7 +250,7 @@ impl Inbox {
         self.senders.admit(uid).then_some((uid, budget))
     }
 
-    /// Lets a sender know that it was not heard.
+    /// Closes a new line at once, so that its sender knows that it was not heard.
     fn turn_away(&mut self) -> io::Result<()> {
         self.spare = None;
         drop(self.accept());

@@ -1,8 +1,8 @@
 //! Lines between processes: how one is made and written to, and how many this process keeps open.
 //!
-//! A line is a descriptor, and descriptors belong to the program: all lines together take at most a quarter of what it
-//! may have ([`LineBudget`]). Among the senders, those of other users get a handful ([`Senders`]): they must not be able
-//! to use up what the processes of this user need.
+//! A line is a descriptor, and descriptors belong to the program: all lines together take at most a quarter of what it may
+//! have ([`LineBudget`]). Senders of other users get a handful ([`Senders`]): they must not be able to use up what the
+//! processes of this user need.
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -62,7 +62,7 @@ impl Drop for LineBudget {
     }
 }
 
-/// Whose lines an inbox has.
+/// The lines of an inbox, counted by user.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     others: HashMap<u32, usize>,

@@ -1,7 +1,7 @@
-//! Which addresses are this host's, as the kernel said a moment ago.
+//! A cache of the kernel's answers to which addresses are this host's.
 //!
-//! The kernel is asked over a socket of its own, which takes longer than all else that connecting a queue pair does, and a program
-//! that opens thousands of connections to one peer would ask for each. An address that comes or goes is noticed a moment later.
+//! Asking the kernel takes a socket of its own and longer than all else that connecting a queue pair does. A program that
+//! opens thousands of connections to one peer would ask for each. An address that comes or goes is noticed a moment later.
 
 use crate::netdev::{self, LocalAddress};
 use nonic_core::Time;

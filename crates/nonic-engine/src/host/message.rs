@@ -1,7 +1,7 @@
-//! What processes write into each other's inboxes.
+//! The messages that processes write into each other's inboxes.
 //!
-//! A message is a version byte, a kind byte and fixed fields, big-endian; a handover ends in its packets.
-//! Decoding refuses everything it does not know exactly, since anybody may write to an inbox.
+//! A message is a version byte, a kind byte and fixed fields, big-endian; a handover ends in its packets. Decoding refuses
+//! everything it does not know exactly, since any process may write to an inbox.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -30,8 +30,8 @@ pub enum Message<'a> {
     /// These packets came to my socket at UDP port 4791 of the address they name, and they are for a queue pair of
     /// yours.
     Handover(Datagrams<'a>),
-    /// On which port do you listen? The answer comes on the line that the question came on, so nobody else can give
-    /// it, and nobody can have it sent elsewhere.
+    /// On which port do you listen? The answer comes on the line that the question came on, so no other process can give it
+    /// or have it sent elsewhere.
     WhereAreYou,
     /// I listen here.
     IAm {

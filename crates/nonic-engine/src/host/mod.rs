@@ -1,24 +1,25 @@
-//! How processes share one address with no daemon, no privilege and no files.
+//! The host: how processes share one address with no daemon, no privilege and no files.
 //!
-//! RoCEv2 has one UDP port, 4791, which all processes at an address must share, and queue pair numbers that belong to
-//! one process each. Who has which numbers is kept in the kernel's *abstract* Unix socket names: they are unique in
+//! RoCEv2 has one UDP port, 4791, which all processes at an address must share, and queue pair numbers that belong to one
+//! process each. The kernel's *abstract* Unix socket names record which process has which numbers. Such names are unique in
 //! the network namespace (as the port is), need no permission, and vanish with the process however it dies.
 //!
 //! | name | kind | whose |
 //! |---|---|---|
 //! | `nonic/3/<address>/block/<hex>` | packets | the owner of 4096 queue pair numbers: its inbox |
-//! | `nonic/3/<address>/service/<hex>` | packets | who listens on a service of the connection manager: an inbox |
+//! | `nonic/3/<address>/service/<hex>` | packets | the process that listens on a service of the connection manager: its inbox |
 //! | `nonic/3/inspect/<process>/<hex>` | a stream | a process that tells its user what is in it (`inspect/`) |
 //!
-//! Where this says *process*, a shard of a device is meant: a process has one or several for each device it opens, and they
-//! are to each other what other processes are, with sockets, blocks and inboxes of their own.
+//! Where this says *process*, a shard of a device is meant. A process has one or several for each device it opens. They
+//! treat each other as other processes, with sockets, blocks and inboxes of their own.
 //!
 //! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
 //!   ([`BlockClaim`]) and numbers its queue pairs within them.
 //! - Every process of a user has a socket at the port ([`Port`]), and the kernel is told which packets are for which
 //!   of them (`steering.rs`, `survey.rs`). So no process depends on another of its user.
-//! - What lands with the wrong process (`demultiplex.rs`) is passed to the owner's inbox through an [`Outbox`]. That is the way of all packets
-//!   for processes of other users than the one that came to the port first: the kernel does not let them join.
+//! - A process that receives a packet for another one (`demultiplex.rs`) passes it to the owner's inbox through an
+//!   [`Outbox`]. All packets for processes of other users than the one that came to the port first take that way: the
+//!   kernel does not let those processes join the port.
 //! - Processes on one host need none of this among themselves: they ask a block where its owner listens
 //!   ([`Message::WhereAreYou`]) and send to that port directly (`routes.rs`).
 //!
@@ -27,33 +28,33 @@
 //! Abstract names have no permissions. Any process in the network namespace, of any user, can write to an inbox and claim
 //! names; that includes containers that share the namespace. What such a process can do, and what not:
 //!
-//! - It can forge packets as if it were the network, source address included. What arrives in an inbox deserves
-//!   exactly the trust of what arrives on the wire, and is checked as such. The sender's user is not asked for: the one who
-//!   hands over may rightly be another user.
-//! - It can take names before anybody else does. A name of another host's address is worth nothing: nobody asks
-//!   there (`routes.rs`). The names of free blocks and services of this host are everybody's, as TCP ports are.
-//! - It cannot join the port of another user, and so does not read what others are sent. If its user has the port, it does:
-//!   packets of other hosts for everybody at the address come there.
-//! - It cannot make anyone send elsewhere: a question is answered on the line it was asked on, so only the owner of a name
-//!   answers for it; and what the owner says concerns packets for the owner.
-//! - It cannot use up descriptors (`lines.rs`), nor keep others from being heard: each line has its turn ([`Inbox`]), and who
-//!   answers more than it was asked is not listened to any more ([`Outbox`]).
+//! - It can forge packets as if it were the network, source address included. What arrives in an inbox deserves exactly the
+//!   trust of what arrives on the wire, and is checked as such. The sender's user is not checked: the process that hands
+//!   packets over may rightly belong to another user.
+//! - It can take names before any other process does. A name of another host's address is worth nothing: no process asks
+//!   there (`routes.rs`). The names of free blocks and services of this host are open to every process, as TCP ports are.
+//! - It cannot join the port of another user, and so does not read packets for other processes. If its user has the port,
+//!   it does: packets of other hosts for all processes at the address come there.
+//! - It cannot make another process send elsewhere: a question is answered on the line it was asked on, so only the owner
+//!   of a name answers for it; and what the owner says concerns packets for the owner.
+//! - It cannot use up descriptors (`lines.rs`), nor keep other senders from being heard: each line has its turn
+//!   ([`Inbox`]), and we hang up on a process that answers more than it was asked ([`Outbox`]).
 //!
 //! SECURITY.md has the same as a table, with the test for each.
 //!
 //! # Fork
 //!
-//! A forked child shares its parent's sockets. If it keeps the one at the port, the kernel goes on giving packets to it that
-//! nobody reads when the parent has ended; if it keeps a claim, nobody notices that the parent has ended. A child that goes
-//! on to `exec` closes both by itself; for the moment in between, what the parent drops stays taken. Nothing closes them
-//! in a child that lives on without `exec`.
+//! A forked child shares its parent's sockets. If it keeps the one at the port, the kernel still gives packets to that
+//! socket after the parent has ended, and no process reads them. If it keeps a claim, no other process notices that the
+//! parent has ended. A child that goes on to `exec` closes both by itself; for the moment in between, what the parent drops
+//! stays taken. Nothing closes them in a child that lives on without `exec`.
 //!
 //! # Services
 //!
-//! Messages of the connection manager go to QP 1, which belongs to nobody. Whoever receives one finds the process it is
-//! for: a request by the service it asks for ([`ServiceName`]), everything else by the identifier that its receiver
-//! chose, whose upper twelve bits are one of the receiver's blocks. A request for a service that nobody listens on is
-//! refused, and a message for a process that has ended is answered, by whoever received it.
+//! Messages of the connection manager go to QP 1, which belongs to no process. The process that receives such a message
+//! finds the one it is for: a request by the service it asks for ([`ServiceName`]), everything else by the identifier that
+//! its receiver chose, whose upper twelve bits are one of the receiver's blocks. The process that received it also refuses
+//! a request for a service without a listener, and answers a message for a process that has ended.
 
 mod claim;
 pub(crate) mod demultiplex;
@@ -151,12 +152,12 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// Whose inbox: what a message is sent to.
+/// The name of an inbox, to which a message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum InboxName {
     /// The owner of a block of queue pair numbers.
     Block(BlockName),
-    /// Who listens on a service.
+    /// The process that listens on a service.
     Service(ServiceName),
 }
 

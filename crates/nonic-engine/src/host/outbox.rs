@@ -1,4 +1,5 @@
-//! Writing to other processes' inboxes, without ever waiting for them; hearing their answers, and when one of them ends.
+//! The outbox: writes to other processes' inboxes without ever waiting for them, reads their answers, and notices when one
+//! of them ends.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,8 +25,8 @@ const ANSWER_BYTES: usize = 16;
 
 /// Sends to any inbox on this host, over a line to each that stays open.
 ///
-/// A message that does not fit is dropped and counted, like a packet on a congested wire: what needs to arrive is
-/// sent again by those above. A slow reader fills its own line and nobody else's.
+/// A message that does not fit is dropped and counted, like a packet on a congested wire: the layers above retransmit what
+/// needs to arrive. A slow reader fills its own line and no other.
 #[derive(Debug)]
 pub struct Outbox {
     lines: HashMap<InboxName, Line>,
@@ -46,7 +47,7 @@ struct Line {
     number: u64,
     /// How many lines before this one ended although the owner of the name was there.
     doubts: u8,
-    /// Questions that were not answered yet. Nobody may say more than was asked: each answer wakes us.
+    /// Questions that were not answered yet. A peer may not answer more than was asked: each answer wakes us.
     asked: u32,
     /// A lane was offered, and that was not answered yet.
     offered: bool,
@@ -64,18 +65,18 @@ struct Line {
 pub enum Delivery {
     /// It is in the inbox.
     Sent,
-    /// The line to the inbox, or the queue of those who want one, is full; the message is dropped and counted.
+    /// The line to the inbox, or the inbox's queue of senders that want one, is full; the message is dropped and counted.
     Full,
-    /// Nobody owns the name.
+    /// No process owns the name.
     Gone,
 }
 
-/// What is heard from those who were written to.
+/// What an outbox hears from processes it wrote to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
     /// The owner of the name listens on this UDP port.
     IAm {
-        /// Who was asked.
+        /// The owner that was asked.
         who: InboxName,
         /// Its own port, on the address of its name.
         udp_port: u16,
@@ -172,7 +173,7 @@ impl Outbox {
             .is_some_and(|line| line.socket.is_of_our_user())
     }
 
-    /// Who owned the name when our line to it was opened.
+    /// The process that owned the name when our line to it was opened.
     pub(crate) fn owner(&self, name: impl Into<InboxName>) -> Option<Credentials> {
         self.lines.get(&name.into())?.socket.peer()
     }
@@ -185,7 +186,8 @@ impl Outbox {
     /// The next answer, or the end of a process that we have a line to. A process that merely closed our line has not
     /// ended.
     pub fn poll(&mut self) -> Option<Heard> {
-        // Every turn reads a message or closes a line, of which there are not many; a chatterbox is hung up on.
+        // Every round reads a message or closes a line, of which there are not many; we hang up on a peer that says too
+        // much.
         loop {
             let mut events = [MaybeUninit::<Event>::uninit(); 1];
             let now = rustix::event::Timespec {
@@ -240,7 +242,7 @@ impl Outbox {
             // It has too many lines and closed ours; or it is about to end and has not come to its name yet, for
             // the kernel closes what was opened last first. Then it ends the new line too.
             Ok(socket) if doubts < MAX_DOUBTS => {
-                // Without a watch nobody would learn of the end; nobody does then.
+                // Without a watch, the end of the process goes unnoticed.
                 let _ = self.keep(name, socket, doubts);
                 false
             }
@@ -289,7 +291,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Hangs up where the longest silence is, unless a lane hangs on it.
+    /// Closes the line that was used longest ago and that no lane hangs on.
     fn make_room(&mut self) -> Option<LineBudget> {
         let lines = self.lines.iter().filter(|(_, line)| !line.has_lane);
         let oldest = lines.min_by_key(|(_, line)| line.used);
@@ -388,7 +390,7 @@ impl Line {
                 _ => Err(LineEnd::Nonsense),
             },
             Err(Errno::AGAIN) => Ok(None),
-            // Somebody of another user has attached descriptors, which nobody asked for.
+            // A process of another user has attached descriptors that we did not ask for.
             Err(Errno::BADMSG) => Err(LineEnd::Nonsense),
             Err(_) => Err(LineEnd::Closed),
         }

@@ -1,15 +1,15 @@
 //! UDP port 4791 of an address, which all processes of one user share.
 //!
-//! Every process binds a socket of its own to the port (`SO_REUSEPORT`). The kernel allows that to processes of the
-//! user that came first and to nobody else, so whoever reads from the port is that user; and it takes a socket out of
-//! the group with the process that had it, so there is no moment at which the port of a living process has no reader.
-//! Which of the sockets a packet goes to is the business of [`steering`](super::steering); what lands with the
-//! wrong process is handed over.
+//! Every process binds a socket of its own to the port (`SO_REUSEPORT`). The kernel allows that only to processes of the
+//! user that came first, so every reader of the port belongs to that user. When a process ends, the kernel takes its socket
+//! out of the group, so there is no moment at which the port of a living process has no reader.
+//! [`steering`](super::steering) decides which of the sockets a packet goes to. A process hands over what it receives for
+//! another one.
 //!
-//! The processes of another user cannot join. They are handed what is for them by those who did, and try again: after
-//! [`RETRY_NS`], and as soon as a process that handed something over has ended ([`Port::try_again`]), a few times in
-//! quick succession: the kernel closes the descriptors of a process one by one, and its socket at the port may come after
-//! the line that told of its end.
+//! The processes of another user cannot join. The processes at the port hand over what is for them. They try again to join
+//! after [`RETRY_NS`], and as soon as a process that handed something over has ended ([`Port::try_again`]). Then they try a
+//! few times in quick succession: the kernel closes the descriptors of a process one by one, and its socket at the port may
+//! come after the line that told of its end.
 //!
 //! This module reads no clock and never blocks: the caller brings the time.
 
@@ -19,15 +19,15 @@ use std::net::IpAddr;
 use crate::netdev::LocalAddress;
 use crate::socket::{ROCE_PORT, WireSocket};
 
-/// The wait while somebody else has the port, or the address is missing.
+/// The wait while another user or program has the port, or the address is missing.
 const RETRY_NS: u64 = 1_000_000_000;
 /// The first wait for a process that is about to go; each that follows is twice as long.
 const SOON_NS: u64 = 1_000_000;
 
-/// Who has port 4791 of an address.
+/// The owner of port 4791 of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortOwner {
-    /// Nobody.
+    /// No process has it.
     Nobody,
     /// Processes of this user. If it is ours, we may join them.
     User {
@@ -38,7 +38,7 @@ pub enum PortOwner {
     Other,
 }
 
-/// Looks who has port 4791 of an address, by binding it for a moment and in the kernel's table of sockets.
+/// Finds the owner of port 4791 of an address, by binding it for a moment and in the kernel's table of sockets.
 pub fn port_owner(address: LocalAddress) -> io::Result<PortOwner> {
     match WireSocket::bind(address.with_port(ROCE_PORT)) {
         Ok(_) => Ok(PortOwner::Nobody),
@@ -94,7 +94,7 @@ enum State {
     Left,
 }
 
-/// Whether this process has a socket at the port, for people and tests to see.
+/// Whether this process has a socket at the port, for users and tests to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortState {
     /// It has.
@@ -169,7 +169,8 @@ impl Port {
         self.state = State::Left;
     }
 
-    /// Whether there is one, and if not, why. Whether a port that is taken is [foreign](RetryReason::Foreign) the caller finds out.
+    /// Whether there is a socket, and if not, why. The caller finds out whether a port that is taken is
+    /// [foreign](RetryReason::Foreign).
     pub fn port_state(&self) -> PortState {
         match &self.state {
             State::Joined(_) => PortState::Joined,

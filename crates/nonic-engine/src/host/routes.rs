@@ -1,12 +1,12 @@
-//! Which UDP port to send to.
+//! Routes: which UDP port to send to.
 //!
-//! A peer listens on port 4791 of its address. A peer process on this host can be reached without the detour over
-//! that port, where it may land with another process: asked through its inbox ([`Message::WhereAreYou`]), it tells its own
-//! port. This table remembers the answers. It refuses answers nobody asked for, and asks nobody about addresses of other
-//! hosts: any local process can take a name for such an address, and would be told what to send where.
+//! A peer listens on port 4791 of its address. A peer process on this host can be reached without the detour over that
+//! port, where packets may land with another process: asked through its inbox ([`Message::WhereAreYou`]), it tells its own
+//! port. This table remembers the answers. It refuses answers to questions it did not ask. It never asks about addresses of
+//! other hosts: any local process can take a name for such an address, and could tell us a wrong port.
 //!
-//! A testing aid: without the shortcut (`NONIC_NO_SHORTCUT`), nobody is asked and every packet goes to port 4791, as it
-//! would from another host.
+//! A testing aid: without the shortcut (`NONIC_NO_SHORTCUT`), the table asks no process and every packet goes to port 4791,
+//! as it would from another host.
 
 use crate::host::locality::Locality;
 use crate::host::{Block, BlockName, Delivery, Message, Outbox};
@@ -19,8 +19,8 @@ use std::time::Duration;
 /// How long an answer is believed. A dead process's block may pass to another.
 const BELIEVED_FOR: Duration = Duration::from_secs(5);
 
-/// How long it is not asked again for a queue pair that is being connected. Less than a block takes to pass to another process by
-/// chance; and a process whose end was heard of is forgotten at once.
+/// How long an owner is not asked again for a queue pair that is being connected. Less than a block takes to pass to
+/// another process by chance; and a process whose end was heard of is forgotten at once.
 const FRESH_FOR: Duration = Duration::from_millis(100);
 
 /// The most destinations remembered; beyond, the table starts afresh.
@@ -56,7 +56,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// Knows nobody. With `shortcut`, processes of this host are reached directly.
+    /// An empty table. With `shortcut`, processes of this host are reached directly.
     pub(crate) fn new(shortcut: bool) -> Self {
         Routes {
             table: HashMap::new(),
@@ -156,7 +156,7 @@ impl Routes {
                 asked: false,
                 at: now,
             },
-            // Nobody on this host has that block: it is a peer elsewhere.
+            // No process on this host has that block: it is a peer elsewhere.
             Some(Delivery::Gone) | None => Route {
                 direct: None,
                 asked: false,
@@ -178,7 +178,7 @@ mod tests {
         Time::from_ns(ms * 1_000_000)
     }
 
-    /// Has the owner of a block say where it is, if it was asked.
+    /// Makes the owner of a block, which was asked, say where it is.
     fn answer(routes: &mut Routes, now: Time, owner: &mut BlockClaim, outbox: &mut Outbox) {
         let mut buffer = InboxBuffer::new();
         let asked = owner.inbox_mut().recv(&mut buffer).expect("it is open");

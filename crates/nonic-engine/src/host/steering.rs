@@ -1,4 +1,4 @@
-//! Which process's socket at port 4791 the kernel gives a packet to.
+//! Steering: which process's socket at port 4791 the kernel gives a packet to.
 //!
 //! The sockets of one user at the port are numbered by the kernel, and a classic BPF program that any of them may
 //! attach chooses a number for each packet. Ours reads the destination queue pair number: its block names the process
@@ -9,9 +9,9 @@
 //! Nothing depends on it for correctness: a packet that the program knows nothing of, or whose number is out of date,
 //! goes to one of the sockets all the same, and the process there hands it over.
 //!
-//! The kernel does not tell anybody its number, and gives the last socket the number of one that was closed. So the
-//! numbers are found out: see [`survey`](super::survey). For that, the program sends a datagram that begins with
-//! [`SURVEY_OPCODE`] to the number that is written in it.
+//! The kernel does not tell a process the number of its socket, and gives the last socket the number of one that was
+//! closed. So a survey finds out the numbers: see [`survey`](super::survey). For that, the program sends a datagram that
+//! begins with [`SURVEY_OPCODE`] to the number that is written in it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -23,11 +23,11 @@ use crate::socket::WireSocket;
 /// specification leaves to manufacturers).
 pub(crate) const SURVEY_OPCODE: u8 = 0xff;
 
-/// The most comparisons in a program. The kernel takes more, and a packet passes half of them on average; whoever is
+/// The most comparisons in a program. The kernel takes more, and a packet passes half of them on average. A process that is
 /// left out has its packets handed over.
 const MAX_COMPARISONS: usize = 512;
 
-/// The most processes that share what is for nobody in particular.
+/// The most processes that share packets for no process in particular.
 const MAX_BY_LOT: usize = 64;
 
 /// One process at the port.
@@ -37,12 +37,12 @@ pub(crate) struct Member {
     pub(crate) index: u32,
     /// Its blocks of queue pair numbers.
     pub(crate) blocks: Vec<Block>,
-    /// The services it listens on, by the lower half of their identifiers: for an IP address the upper half is always
-    /// the same, and whoever gets a request for another service in error hands it over.
+    /// The services it listens on, by the lower half of their identifiers: for an IP address the upper half is always the
+    /// same, and a process that gets a request for another service in error hands it over.
     pub(crate) services: Vec<u32>,
 }
 
-/// Has the kernel sort by these. Without any, it still serves surveys, and spreads everything else by sender.
+/// Makes the kernel steer by these members. Without any, it still serves surveys, and spreads everything else by sender.
 pub(crate) fn attach(port: &WireSocket, members: &[Member]) -> io::Result<()> {
     let program = program(members);
     let described = libc::sock_fprog {
@@ -102,7 +102,7 @@ fn program(members: &[Member]) -> Vec<libc::sock_filter> {
         load(libc::BPF_H, offset::ATTRIBUTE),
         unless(libc::BPF_JEQ, REQ, 2),
         load(libc::BPF_W, offset::SERVICE_LOW),
-        // To the services, past the rest and those who take anything.
+        // To the services, past the rest and the choice by lot.
         skip(5 + anyone.len()),
         unless(libc::BPF_JGE, FIRST_WITH_RECEIVER, 4),
         when(libc::BPF_JGT, LAST_WITH_RECEIVER, 3),
@@ -149,7 +149,8 @@ fn comparisons(
         .collect()
 }
 
-/// Chooses one of the members by lot: what is sent again, because the one it went to did not answer, goes to another.
+/// Chooses one of the members by lot: a message that is retransmitted, because the process it went to did not answer, goes
+/// to another.
 fn anyone(members: &[Member]) -> Vec<libc::sock_filter> {
     let count = members.len().min(MAX_BY_LOT);
     if count == 0 {

@@ -1,17 +1,18 @@
-//! Finding out which number each process has among the sockets at port 4791.
+//! The survey: finds out which number each process has among the sockets at port 4791.
 //!
-//! A process sends a datagram to every number in turn ([`Question`]), which the program of
-//! [`steering`](super::steering) delivers to the socket with that number; whoever receives it tells what it owns
-//! ([`Answer`]). Beyond the last number the kernel chooses by sender, so one process answers a second time: that is
-//! the end. A process that is stopped does not answer and is left out.
+//! A process sends a datagram to every number in turn ([`Question`]), which the program of [`steering`](super::steering)
+//! delivers to the socket with that number; the process that receives it tells what it owns ([`Answer`]). Beyond the last
+//! number the kernel chooses by sender, so one process answers a second time: that is the end. A process that is stopped
+//! does not answer and is left out.
 //!
-//! [`Steering`] decides when: when the process begins to listen or to talk to another host, and when packets of its own
-//! come through others. It does no I/O: the caller sends what it says and attaches what it finds.
+//! [`Steering`] decides when to survey: when the process begins to listen or to talk to another host, and when packets of
+//! its own come through other processes. It does no I/O: the caller sends its questions and attaches the program for what
+//! it finds.
 //!
 //! # Whom to believe
 //!
-//! Questions are delivered to sockets of one user only; an answer must carry the question's random token, so nobody else
-//! can give one. Answers go to the host itself and nowhere else.
+//! The kernel delivers questions to sockets of one user only. An answer must carry the question's random token, so no other
+//! process can give one. Answers go to the host itself and nowhere else.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +27,8 @@ const ANSWER: u8 = 1;
 const BATCH: u32 = 16;
 /// No more processes than this are looked for: beyond, packets are handed over.
 const MAX_INDEX: u32 = 256;
-/// How long answers are waited for. Those who are busy look at the port about once in a millisecond, if they are given a
-/// processor; it is waited for so long only if somebody does not answer.
+/// How long a survey waits for answers. A busy process looks at the port about once in a millisecond, if it is given a
+/// processor. The survey waits so long only if a process does not answer.
 const PATIENCE_NS: u64 = 50_000_000;
 /// The shortest time between two surveys; doubles each time packets keep coming through others all the same.
 const SHORTEST_PAUSE_NS: u64 = 100_000_000;
@@ -37,7 +38,7 @@ const STRAYS: u32 = 4;
 /// The most that an answer tells of; the rest is handed over.
 pub(crate) const MAX_ENTRIES: usize = 128;
 
-/// Who has this number?
+/// The question to a process: what do you own? Sent to the socket with this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) index: u32,
@@ -61,7 +62,7 @@ impl Question {
     }
 }
 
-/// I have it, and own this.
+/// The answer of the process whose socket has the number: what it owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) member: Member,
@@ -153,7 +154,7 @@ pub(crate) struct Steering {
 #[derive(Debug)]
 struct Ended {
     token: u64,
-    /// Who had answered.
+    /// The processes that had answered, by their own ports.
     ports: Vec<u16>,
 }
 
@@ -167,7 +168,7 @@ struct Survey {
     deadline_ns: u64,
     /// By the port that the answer came from, which is the answering process's own.
     found: BTreeMap<u16, Member>,
-    /// Somebody with a lower number answered for this one: it and all above it are nobody's.
+    /// A process with a lower number answered for this one: no socket has this number or one above it.
     end: Option<u32>,
     /// The program that delivers questions is known to be attached.
     served: bool,
@@ -179,8 +180,8 @@ impl Steering {
         self.wanted |= !self.surveyed;
     }
 
-    /// This process owns something more: a survey that was made does not tell of it. There is no pause before the next
-    /// one, since somebody waits for it.
+    /// This process owns something more, which the last survey does not tell of. There is no pause before the next one,
+    /// since a caller waits for it.
     pub(crate) fn want_again(&mut self) {
         self.wanted = true;
         self.not_before_ns = 0;
@@ -216,7 +217,7 @@ impl Steering {
             return None;
         }
         if !survey.served && survey.found.len() < 2 {
-            // One process answers for all, or none: nobody has attached a program yet, or there is only one process.
+            // One process answers for all, or none: no process has attached a program yet, or there is only one process.
             self.begin(now_ns, token(), true);
             return Some(Step::Attach(Vec::new()));
         }

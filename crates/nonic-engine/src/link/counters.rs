@@ -1,4 +1,4 @@
-//! What links count. What is said of each counter is shown alone, by `nonic metrics`.
+//! The counters of links. `nonic metrics` shows the description of each counter alone.
 
 nonic_core::counters! {
     /// What those who carry packets saw.

@@ -1,11 +1,11 @@
-//! What links bring: datagrams, by reference.
+//! Received datagrams, by reference.
 
 use std::net::{IpAddr, SocketAddr};
 
 /// One or more datagrams from one sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagrams<'a> {
-    /// Who sent them.
+    /// The sender's address.
     pub src: SocketAddr,
     /// The address they were sent to: ours, or the group's on a multicast socket.
     pub dst_ip: IpAddr,
@@ -26,5 +26,5 @@ impl<'a> Datagrams<'a> {
     }
 }
 
-/// What takes packets that have come for the NIC.
+/// The callback that takes received packets to the NIC.
 pub(crate) type Deliver<'a> = dyn FnMut(&Datagrams<'_>) + 'a;

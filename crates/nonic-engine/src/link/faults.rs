@@ -1,10 +1,11 @@
-//! A link that disturbs what it receives: `NONIC_FAULTS`.
+//! A link that injects faults into what it receives and, if asked to, sends: `NONIC_FAULTS`.
 //!
-//! [`Faults`] decorates any link with the fault injector that the simulator uses. Packets are disturbed on arrival, so the
-//! wire itself stays as it is: a capture of the sender shows what was sent, one of the receiver what its NIC had to deal
-//! with. A packet that came to another process first is disturbed once, here: handing over happens below this decorator.
+//! [`Faults`] decorates any link with the fault injector that the simulator uses. By default packets are disturbed on
+//! arrival, so the wire itself stays as it is: a capture at the sender shows what was sent, one at the receiver what its
+//! NIC had to deal with. A packet that came to another process first is disturbed once, here: handing over happens below
+//! this decorator.
 //!
-//! It is a testing aid: it copies and allocates. What it holds back is bounded; beyond that it loses packets, and counts
+//! It is a testing aid: it copies and allocates. What it holds back is bounded; beyond that it drops packets, and counts
 //! them.
 
 use super::{Datagrams, Deliver, Link, LinkCounters, Presence, Sources};
@@ -23,7 +24,7 @@ pub(crate) struct Faults {
     inner: Box<dyn Link>,
     incoming: FaultInjector,
     outgoing: Option<FaultInjector>,
-    /// Whoever only looks whether something has come tells a time that may be as old as its last look.
+    /// The time that a polling caller passes may be as old as its last poll; this clock is exact.
     clock: Option<Clock>,
     /// When it began; known with the first packet.
     began: Option<Time>,

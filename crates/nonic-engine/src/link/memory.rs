@@ -1,4 +1,5 @@
-//! A link in memory, for tests: what arrives is put there, what leaves is kept, and there is as much room as the test says.
+//! A link in memory, for tests: the test puts packets in, the link keeps what is sent, and has as much room as the test
+//! says.
 
 use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
 use crate::host::demultiplex::{self, Owner};
@@ -43,7 +44,7 @@ impl MemoryLink {
         self.0.lock().expect("nobody panics with it")
     }
 
-    /// A datagram arrives from nobody in particular.
+    /// A datagram arrives from an arbitrary sender.
     pub(crate) fn arrive(&self, bytes: &[u8]) {
         self.arrive_from(SocketAddr::new(self.1, PORT), bytes.len().max(1), bytes);
     }

@@ -1,16 +1,16 @@
-//! The seam between the NIC and whatever carries its packets.
+//! Links: the interface between the NIC and what carries its packets.
 //!
-//! A [`Link`] is one local address with everything that brings packets to it and takes them away; a shard has one for each
-//! of the device's addresses. It works in batches, so that the dynamic call is nothing beside the system call it leads to.
-//! [`udp`] is the one that ships, with [lanes](lane) through memory beside its sockets; [`pcap`] and [`faults`] are decorators of any link; tests have one in memory
-//! (`memory.rs`). What is not about packets, such as claiming queue pair numbers on this host, is its [`Presence`], which
-//! decorators pass through.
+//! A [`Link`] is one local address with everything that brings packets to it and takes them away. A shard has one for each
+//! of the device's addresses. It works in batches, so that the dynamic call costs nothing beside the system call it leads
+//! to. [`udp`] is the one that ships, with [lanes](lane) through memory beside its sockets. [`pcap`] and [`faults`] are
+//! decorators of any link. Tests have a link in memory (`memory.rs`). What is not about packets, such as claiming queue
+//! pair numbers on this host, is the link's [`Presence`], which decorators pass through.
 //!
-//! A link looks at packets just enough to know which process they are for, and never queues what is to be sent: what
-//! cannot leave now is [`WouldBlock`](io::ErrorKind::WouldBlock), and the caller keeps it.
+//! A link looks at packets just enough to know which process they are for. It never queues what is to be sent: for packets
+//! that cannot leave now it returns [`WouldBlock`](io::ErrorKind::WouldBlock), and the caller keeps them.
 //!
-//! A byte stream is not a link: it has partial writes and a connection to each peer. What carries iWARP stands beside
-//! this trait ([`crate::stream`]), not behind it.
+//! A byte stream is not a link: it has partial writes and a connection to each peer. The TCP streams that carry iWARP stand
+//! beside this trait ([`crate::stream`]), not behind it.
 
 mod counters;
 pub(crate) mod datagrams;
@@ -33,10 +33,10 @@ use nonic_core::{Hop, Time, Transmit};
 use std::io;
 use std::net::IpAddr;
 
-/// What a link has to look at for packets, numbered from zero.
+/// The places where a link looks for packets, such as sockets, numbered from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sources {
-    /// So many of them, the first ones, may be busy: they are worth looking at again and again.
+    /// So many of them, the first ones, may be busy: they are worth polling again and again.
     pub(crate) busy: usize,
     /// How many there are.
     pub(crate) all: usize,
@@ -65,16 +65,16 @@ pub(crate) trait Link: Send {
     /// Sends the batch that was written to the room that was asked for last.
     fn publish(&mut self, _: &Transmit) {}
 
-    /// Whether packets wait in a lane that leads from this link to itself. Nobody is woken for them: who sends them takes them
-    /// as well, with [`Link::receive_from_lanes`], in the same turn.
+    /// Whether packets wait in a lane that leads from this link to itself. No thread is woken for them: the thread that
+    /// sends them also receives them, with [`Link::receive_from_lanes`], in the same turn.
     fn has_packets_for_itself(&mut self) -> bool {
         false
     }
 
-    /// Takes what came through lanes: packets without checksums.
+    /// Receives what came through lanes: packets without checksums.
     fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) {}
 
-    /// A thread is about to sleep: whoever sends on a lane must wake it. Whether something is there already.
+    /// A thread is about to sleep: a peer that sends on a lane must wake it. Whether packets wait already.
     fn fall_asleep(&mut self) -> bool {
         false
     }
@@ -85,10 +85,10 @@ pub(crate) trait Link: Send {
     /// When [`Link::receive`] or [`Presence::attend`] is needed though no descriptor says so.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// What it did so far.
+    /// The link's counters.
     fn counters(&self) -> LinkCounters;
 
-    /// Makes visible to others what it wrote down.
+    /// Flushes what it has recorded, so that other processes see it.
     fn sync(&mut self);
 
     /// Its place on this host.
@@ -119,16 +119,16 @@ pub(crate) trait Presence {
     /// Whether a queue pair number or connection identifier of this block is ours.
     fn owns(&self, block: Block) -> bool;
 
-    /// Takes requests for a service of the connection manager; [`io::ErrorKind::AddrInUse`] if somebody does.
+    /// Listens for connection requests to a service; [`io::ErrorKind::AddrInUse`] if another listener has it.
     fn listen(&mut self, listener: ListenerId, service_id: u64) -> io::Result<()>;
 
-    /// Takes no more of them.
+    /// Stops listening.
     fn unlisten(&mut self, listener: ListenerId);
 
-    /// Takes what is sent to a multicast group.
+    /// Joins a multicast group.
     fn join(&mut self, group: IpAddr) -> io::Result<()>;
 
-    /// Takes no more of it.
+    /// Leaves it.
     fn leave(&mut self, group: IpAddr);
 
     /// Looks for the way to a queue pair of a peer. Whether an answer may come.
@@ -141,13 +141,13 @@ pub(crate) trait Presence {
     /// process.
     fn expect_packets_from(&mut self, now: Time, remote: IpAddr);
 
-    /// Whether the kernel sorts by everything that it was to be told of.
+    /// Whether the kernel steers by all blocks and services that it was to be told of.
     fn is_steered(&self, now: Time) -> bool;
 
     /// Does what is due.
     fn attend(&mut self, now: Time);
 
-    /// What others of this host, and other hosts, let us know.
+    /// The next notice about a peer, from processes of this host or from other hosts.
     fn poll_notice(&mut self) -> Option<Notice>;
 
     /// Whether a lane leads to a queue pair of a peer.
@@ -169,7 +169,7 @@ pub(crate) trait Presence {
     /// Whether we have a socket at the shared port.
     fn port_state(&self) -> PortState;
 
-    /// Has the kernel refuse batches, as it does where it cannot segment.
+    /// Makes the kernel refuse batches, as it does where it cannot segment.
     #[cfg(test)]
     fn forbid_batches(&self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
@@ -179,13 +179,13 @@ pub(crate) trait Presence {
 /// Something a link learned about a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Nobody has the RoCE port there, as that host's kernel or anybody in its name says.
+    /// No process has the RoCE port there. That host's kernel says so, or a sender that forges its messages.
     Refused(IpAddr),
     /// The process that had this block of numbers at an address of this host has ended.
     ProcessEnded {
         /// The address.
         ip: IpAddr,
-        /// What it had.
+        /// The block it had.
         block: Block,
     },
 }

@@ -1,7 +1,7 @@
-//! A link that writes down every packet: `NONIC_PCAP`.
+//! A link that captures every packet: `NONIC_PCAP`.
 //!
-//! [`Pcap`] decorates any link. What is written is what the ICRC was made for: port 4791, whatever port a same-host
-//! shortcut used. It is the outermost decorator, so what is received is written as the NIC sees it, faults included.
+//! [`Pcap`] decorates any link. It writes the packets that the ICRC was made for: to port 4791, whatever port a same-host
+//! shortcut used. It is the outermost decorator, so it writes received packets as the NIC sees them, faults included.
 
 use super::{Deliver, Link, LinkCounters, Presence, Sources};
 use crate::capture::Capture;
@@ -38,7 +38,7 @@ impl Link for Pcap {
         })
     }
 
-    /// A batch that the kernel has no room for comes again; only what has left is written down.
+    /// The caller sends a batch again that the kernel had no room for, so such a batch is not written yet.
     fn send(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
         let sent = self.inner.send(now, transmit, bytes);
         let comes_again = matches!(&sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);

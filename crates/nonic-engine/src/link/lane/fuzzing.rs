@@ -1,4 +1,4 @@
-//! Rings that a hostile process writes, and rings that one reads.
+//! Fuzzing of lanes: rings that a hostile process writes, and rings that one reads.
 
 use super::ring::{self, RingWriter};
 use super::{IncomingLanes, LaneLine};

@@ -1,4 +1,4 @@
-//! The lanes that others send on to us.
+//! Incoming lanes: the reader's side, for all lanes that end at one address.
 
 use super::MOST;
 use super::ring::{Batch, Broken, MOST_BATCHES, RingMemory, RingReader};
@@ -21,7 +21,7 @@ const COPIED: usize = 512;
 #[derive(Debug)]
 pub(crate) struct IncomingLanes {
     lanes: Vec<IncomingLane>,
-    /// What senders wake us by; there is none before there is a lane.
+    /// Senders wake us by it; there is none before there is a lane.
     bell: Option<Bell>,
     local: IpAddr,
     enabled: bool,
@@ -30,9 +30,9 @@ pub(crate) struct IncomingLanes {
 #[derive(Debug)]
 struct IncomingLane {
     ring: RingReader,
-    /// Who sends, by its own word.
+    /// The sender's address, as the sender states it.
     from: SocketAddr,
-    /// The inbox and the line that it was offered on: it ends with that.
+    /// The inbox and the line that the lane was offered on: the lane ends with the line.
     line: LaneLine,
 }
 
@@ -55,8 +55,8 @@ impl IncomingLanes {
         }
     }
 
-    /// Takes a lane that was offered with these descriptors. Its memory, and what its sender is to wake us by, if that is
-    /// possible.
+    /// Accepts a lane that was offered with these descriptors, if that is possible. Its memory, and the descriptor by which
+    /// its sender is to wake us.
     pub(crate) fn take(
         &mut self,
         line: LaneLine,
@@ -124,7 +124,7 @@ impl IncomingLanes {
         batches
     }
 
-    /// We are about to sleep: whoever writes must wake us. Whether something is there already.
+    /// We are about to sleep: a sender that writes must wake us. Whether packets wait already.
     pub(crate) fn fall_asleep(&self) -> bool {
         // All of them, though the first has something: waking up asks no questions.
         self.lanes

@@ -1,4 +1,4 @@
-//! The lanes that we send on.
+//! Outgoing lanes: the sender's side, for all lanes that start at one address.
 
 use super::ring::{Broken, RingMemory, RingWriter};
 use super::{CONSIDERATION, MOST, PATIENCE};
@@ -22,7 +22,7 @@ pub(crate) struct OutgoingLanes {
     enabled: bool,
 }
 
-/// Who offers a lane.
+/// The sender that offers a lane.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LaneSource {
     /// Where its packets would come from otherwise.
@@ -64,13 +64,13 @@ pub(crate) enum LaneRoom<'a> {
     Room(&'a mut [u8]),
     /// A lane leads there, and it is full.
     Full,
-    /// A lane leads there that nobody reads: what is sent is lost.
+    /// A lane leads there whose reader does not read: what is sent is dropped.
     Lost,
 }
 
 impl LaneRoom<'_> {
-    /// Copies a batch that was written elsewhere, if a lane leads there: whether it is to be published, or lost. A lane whose reader
-    /// is behind is waited for like a socket that has no room, with `WouldBlock`.
+    /// Copies a batch that was written elsewhere, if a lane leads there: whether it is to be published, or dropped. For a
+    /// lane whose reader is behind it fails with `WouldBlock`, as for a socket that has no room.
     pub(crate) fn put(self, bytes: &[u8]) -> Option<io::Result<bool>> {
         match self {
             LaneRoom::NoLane => None,
@@ -293,8 +293,8 @@ mod tests {
         sent
     }
 
-    /// Datagrams were lost as soon as the ring was full, though its reader was about to read: perftest's four queue pairs of UD on a busy
-    /// machine.
+    /// Datagrams were dropped as soon as the ring was full, though its reader was about to read: perftest's four queue
+    /// pairs of UD on a busy machine.
     #[test]
     fn a_datagram_for_a_full_lane_waits_for_its_reader() {
         let (mut lanes, mut reader) = lane();

@@ -1,7 +1,7 @@
 //! A ring of packet batches in shared memory: one process writes, one reads.
 //!
-//! The writer makes the memory. Both keep their own position in private memory and publish it; what the other one
-//! publishes is believed only as far as it makes sense, and a ring that does not is [`Broken`] for good. A position counts
+//! The writer creates the memory. Each side keeps its position in private memory and publishes it. It checks the position
+//! that the other side publishes, and treats a ring whose positions make no sense as [`Broken`] for good. A position counts
 //! bytes since the beginning and never goes back.
 //!
 //! | offset | written by | |
@@ -9,7 +9,7 @@
 //! | 0 | writer | what this is, and its version |
 //! | 64 | writer | how far it has written |
 //! | 128 | reader | how far it has read |
-//! | 192 | both | the reader sleeps and wants to be woken: set by the reader, taken back by whoever comes first |
+//! | 192 | both | the reader sleeps and wants to be woken: set by the reader, cleared by the first side to act |
 //! | 256 | writer | the access to the reader's memory that is under way ([`crate::direct`]) |
 //! | 4096 | writer | how far each of the reader's queue pairs has been served by direct access |
 //! | [`DATA`] | writer | the batches |
@@ -17,7 +17,7 @@
 //! A batch is its length and the length of its packets, then the packets, end to end. It lies in one piece: where one does
 //! not fit before the end of the ring, the rest is skipped.
 //!
-//! No order is promised beyond that of the ring, and nobody waits here.
+//! The ring promises no order beyond its own, and neither side waits here.
 
 use super::sleep;
 use crate::os::shared_memory::{Others, SharedMemory};
@@ -56,7 +56,7 @@ const LEAST_ROOM: u64 = HEADER as u64 + 4096 + 256;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Broken;
 
-/// The memory of a ring, for whoever needs more of it than the batches.
+/// The memory of a ring, for [`crate::direct`], which needs more of it than the batches.
 #[derive(Debug)]
 pub(crate) struct RingMemory(SharedMemory);
 
@@ -91,7 +91,7 @@ impl RingWriter {
     /// A new ring, and the descriptor for the reader.
     pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
         let (memory, fd) = SharedMemory::create("nonic-lane", LEN, Others::Write)?;
-        // Until the reader says otherwise: whoever takes the lane may do so beside a thread that sleeps already.
+        // Until the reader says otherwise: a thread of the process that accepts the lane may be asleep already.
         memory.half_word(ASLEEP).store(1, Ordering::Relaxed);
         memory.word(0).store(MAGIC, Ordering::Release);
         let writer = RingWriter {
@@ -256,7 +256,7 @@ impl RingReader {
         let (mut waiting, mut length, mut stride) = self.header(written)?;
         if length == SKIP {
             self.read += RING - self.read % RING;
-            // Nobody publishes a skip alone.
+            // No writer publishes a skip alone.
             (waiting, length, stride) = self.header(written)?;
         }
         let to_end = RING - self.read % RING;

@@ -1,15 +1,15 @@
-//! Who sleeps at a lane, and who is woken: one word in the shared memory, set by a reader that is about to sleep, and
-//! taken back by whoever comes first, a sender that wakes it or the reader itself.
+//! The sleep protocol of a lane: one word in the shared memory, set by a reader that is about to sleep, and cleared by the
+//! sender that wakes it or by the reader itself, whichever comes first.
 //!
-//! The promise, explored by the models at the end (`cargo xtask loom`): what is published while a reader falls asleep, or
-//! while one of several wakes up, is seen by a reader that is awake, or its sender rings the bell
-//! ([`crate::os::bell`]) after the last reader that is awake has looked. The reader says that it sleeps and then looks once
-//! more; the sender publishes and then looks whether anybody sleeps: with a fence between the two on each side, one of them
-//! sees the other.
+//! The promise, explored by the models at the end (`cargo xtask loom`), is about a batch published while a reader falls
+//! asleep, or while one of several readers wakes up. Either a reader that is awake sees it, or its sender rings the bell
+//! ([`crate::os::bell`]) after the last reader that is awake has looked. The reader sets the word and then looks once more.
+//! The sender publishes and then looks at the word. With a fence between the two steps on each side, one of them sees the
+//! other.
 //!
-//! A process that does not keep to it can miss its own calls, and none of others.
+//! A process that violates the protocol can miss its own wake-ups, and causes no other process to miss any.
 //!
-//! Nothing here sleeps or rings: callers are told what to do.
+//! This module neither sleeps nor rings: it tells its callers what to do.
 
 #[cfg(loom)]
 use loom::sync::atomic::fence;
@@ -126,7 +126,7 @@ mod models {
             fall_asleep(&self.asleep, || self.is_waiting(shard.read))
         }
 
-        /// The descriptor is watched by all who sleep, and stays readable until it is drained.
+        /// All sleeping threads watch the descriptor, and it stays readable until it is drained.
         fn sleep(&self) {
             let mut rung = self.bell.lock().unwrap();
             while !*rung {
@@ -195,7 +195,7 @@ mod models {
                 let lane = lane.clone();
                 thread::spawn(move || {
                     lane.fall_asleep();
-                    // Who has read everything tells the others what came of it.
+                    // A thread that has read everything wakes the others for the completions.
                     if lane.wake_and_look() == 2 {
                         lane.ring();
                     }

@@ -1,4 +1,4 @@
-//! UDP, with everything of the operating system that hangs on one of the device's addresses.
+//! The UDP link: one of the device's addresses, with all of the operating system's objects that belong to it.
 //!
 //! - its *own* socket, on a port of the kernel's choice: all packets leave from here, and peers on this host
 //!   send here directly;
@@ -7,7 +7,7 @@
 //! - the multicast groups we joined, each with a socket;
 //! - the ways to peers on this host ([`Routes`]).
 //!
-//! Packets that came to port 4791 and are for another process are handed over here; the NIC does not see them.
+//! This module hands packets over that came to port 4791 and are for another process; the NIC does not see them.
 
 mod names;
 mod neighbours;
@@ -61,11 +61,11 @@ pub(crate) struct UdpLink {
     routes: Routes,
     outgoing: OutgoingLanes,
     incoming: IncomingLanes,
-    /// Direct access to those that lanes lead to, and theirs to us.
+    /// Direct access to the processes that lanes lead to, and theirs to us.
     direct: Option<DirectLinks>,
     /// Peers that were reached until the kernel did not let us any more.
     forbidden_later: Arc<AtomicU64>,
-    /// Those whose memory we reach.
+    /// The processes whose memory we reach.
     reached: Vec<(BlockName, Arc<Reached>)>,
     notices: VecDeque<Notice>,
     /// Whether every packet goes alone, though the kernel would take batches.
@@ -181,7 +181,7 @@ impl UdpLink {
         Ok(bytes)
     }
 
-    /// Gives packets that came to port 4791 to the process that they are for. Whether that is us.
+    /// Hands packets that came to port 4791 over to the process that they are for. Whether that is us.
     fn pass_on(&mut self, owner: Owner, packets: &Datagrams<'_>) -> bool {
         let to: InboxName = match owner {
             Owner::Block(block) | Owner::Identifier(block) if !self.owns(block) => BlockName {
@@ -207,7 +207,8 @@ impl UdpLink {
             .unwrap_or(refused);
         match (delivery, owner) {
             (Delivery::Sent, _) | (Delivery::Full, Owner::Service(_)) => self.counters.handed_over += 1,
-            // Nobody listens, or the process has ended: ours to say so to whoever asks or is connected to it.
+            // No process listens, or the process has ended: it is up to us to say so to the peer that asks or is connected
+            // to it.
             (Delivery::Gone, Owner::Service(_) | Owner::Identifier(_)) => return true,
             _ => self.counters.nobody += 1,
         }
@@ -234,7 +235,7 @@ impl UdpLink {
         }
     }
 
-    /// Answers the questions of a survey. They come from this host; whoever asks from elsewhere gets no answer.
+    /// Answers the questions of a survey. They come from this host; other hosts get no answer.
     fn answer_survey(&self, datagrams: &Datagrams<'_>) {
         if datagrams.src.ip() != self.address.ip {
             return;
@@ -284,8 +285,8 @@ impl UdpLink {
         }
     }
 
-    /// Datagrams are written before it is known where they go, so they are copied. Messages of the connection manager go the
-    /// ordinary way, where they find whom they are for.
+    /// Datagrams are written before it is known where they go, so they are copied. Messages of the connection manager go to
+    /// port 4791 as usual, where the receiving process finds the one that they are for.
     fn send_on_lane(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> Option<io::Result<()>> {
         if demultiplex::destination(bytes)? == Qpn::GSI {
             return None;

@@ -1,4 +1,5 @@
-//! The names that a link has on its host: blocks of queue pair numbers, and services that are listened on. Each has an inbox.
+//! The names that a link has on its host: its blocks of queue pair numbers, and the services it listens on. Each has an
+//! inbox.
 //!
 //! A process with a hundred thousand queue pairs has dozens of blocks, and a server may listen on thousands of services. Looking
 //! into every inbox for each message would cost more the more there are, so the kernel is asked which of them have something.
@@ -30,7 +31,7 @@ pub(super) struct Names {
     unfinished: Vec<Key>,
 }
 
-/// How an inbox is called among those that are watched.
+/// The key of an inbox in the epoll set.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Key(u64);
 
@@ -117,7 +118,7 @@ impl Names {
         std::iter::once(self.watch.as_fd()).chain(blocks).chain(services)
     }
 
-    /// Has `read` look into the inboxes that have something, with their blocks; that of a service has none.
+    /// Calls `read` for the inboxes that have messages, with their blocks; the inbox of a service has none.
     pub(super) fn read(&mut self, mut read: impl FnMut(Option<Block>, &mut Inbox)) {
         if let ([only], true) = (&mut self.blocks[..], self.services.is_empty()) {
             let block = only.block();
@@ -191,7 +192,7 @@ mod tests {
         names
     }
 
-    /// Which inboxes are looked into, and who asked there.
+    /// The inboxes that are looked into, by block; each holds only questions.
     fn look(names: &mut Names) -> Vec<Option<Block>> {
         let (mut looked, mut buffer) = (Vec::new(), InboxBuffer::new());
         names.read(|block, inbox| {

@@ -1,4 +1,5 @@
-//! What processes of this host say to each other about an address: where they listen, what they hand over, and lanes.
+//! The messages that processes of this host exchange about an address: where they listen, packets they hand over, and
+//! lanes.
 
 use super::{MESSAGES_PER_CALL, UdpLink};
 use crate::direct::{DirectLinks, IncomingAccess, Question, Reached};
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 impl UdpLink {
-    /// What other processes of this host write. How many bytes of packets came, if anything did.
+    /// Reads what other processes of this host have written. How many bytes of packets came, if any message did.
     pub(super) fn read_host(
         &mut self,
         now: Time,
@@ -62,7 +63,7 @@ impl UdpLink {
         }
     }
 
-    /// What the processes say that we have written to. Whether they said anything.
+    /// Reads the answers of processes that we have written to. Whether there were any.
     fn hear_answers(&mut self, now: Time) -> bool {
         let mut worked = false;
         for _ in 0..MESSAGES_PER_CALL {
@@ -150,7 +151,7 @@ impl UdpLink {
         }
     }
 
-    /// Nobody reads our lane to a block any more.
+    /// The reader of our lane to a block has left.
     fn lane_ended(&mut self, to: BlockName) {
         self.outgoing.ended(to);
         self.reached.retain(|(block, _)| *block != to);
@@ -159,7 +160,7 @@ impl UdpLink {
         }
     }
 
-    /// Whoever sent on it has ended, or hung up.
+    /// The sender of an incoming lane has ended, or hung up.
     fn close_lane(&mut self, line: LaneLine, deliver: &mut Deliver<'_>) {
         let ring = self.incoming.ended(line, deliver);
         if let (Some(ring), Some(direct)) = (ring, &self.direct) {
@@ -168,7 +169,7 @@ impl UdpLink {
     }
 }
 
-/// What of a link the messages of other processes concern, beside the inbox that they came to.
+/// The parts of a link that messages of other processes concern, beside the inbox that they came to.
 struct InboxReading<'a> {
     udp_port: u16,
     steering: &'a mut Steering,
@@ -257,7 +258,7 @@ impl InboxReading<'_> {
 
     /// Gives memory of ours to a process that asks for it, if it may have it.
     fn answer_memory(&mut self, inbox: &Inbox, key: u32, number: u64) {
-        // Who has a lane to us is of our user.
+        // A process that has a lane to us is of our user.
         let direct = self.direct.filter(|_| inbox.last_is_kept());
         let given = direct.and_then(|direct| {
             direct.publication.give_memory(key, number, |memory| {

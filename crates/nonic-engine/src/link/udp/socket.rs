@@ -48,16 +48,15 @@ pub struct WireSocket {
 impl WireSocket {
     /// Binds to an address; port 0 lets the kernel choose.
     ///
-    /// Nobody else can bind the same address and port: [`io::ErrorKind::AddrInUse`] means that somebody
-    /// already has.
+    /// No other socket can bind the same address and port: [`io::ErrorKind::AddrInUse`] means that one already has.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::bind_new(new_socket(address)?, address)
     }
 
     /// Binds to an address and port that other processes of this user may bind too, each with a socket of its own.
     ///
-    /// A datagram goes to one of them. [`io::ErrorKind::AddrInUse`] means that another user has the port, or somebody
-    /// who does not share it.
+    /// A datagram goes to one of them. [`io::ErrorKind::AddrInUse`] means that another user has the port, or a socket that
+    /// does not share it.
     pub fn bind_shared(address: SocketAddr) -> io::Result<Self> {
         let socket = new_socket(address)?;
         socket.set_reuse_port(true)?;
@@ -126,13 +125,13 @@ impl WireSocket {
         }
     }
 
-    /// From now on, hosts where nobody holds the RoCE port are told of by [`poll_refusal`](Self::poll_refusal).
+    /// From now on, [`poll_refusal`](Self::poll_refusal) reports hosts where no process holds the RoCE port.
     pub fn hear_refusals(&mut self) -> io::Result<()> {
         self.refusals.enable(&self.socket, self.local_address)
     }
 
-    /// The next host that refused a datagram to the RoCE port, as its kernel or anybody in its name says. There may be
-    /// one after every call that sends or receives.
+    /// The next host that refused a datagram to the RoCE port. Its kernel says so, or a sender that forges its messages.
+    /// There may be one after every call that sends or receives.
     #[inline]
     pub fn poll_refusal(&self) -> Option<IpAddr> {
         self.refusals.poll()
@@ -209,7 +208,7 @@ impl WireSocket {
         self.state.max_gso_segments()
     }
 
-    /// Has the kernel refuse batches of an IPv6 socket, as it does where it cannot segment: it makes none without
+    /// Makes the kernel refuse batches of an IPv6 socket, as it does where it cannot segment: it makes none without
     /// checksums.
     #[cfg(test)]
     pub(crate) fn forbid_batches(&self) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use quinn_udp::EcnCodepoint;
 use rustix::net::sockopt;
 
-/// Switches off the per-packet notes that `quinn-udp` asks for and nobody here reads.
+/// Switches off the control messages that `quinn-udp` asks for with every packet and this crate does not read.
 ///
 /// The time stamp (of 0.6.2 and newer) makes the kernel read the clock for every packet, and on IPv6 it crowds
 /// the ECN bits out of the control buffer. The destination address is known already unless the socket is bound to the
@@ -42,7 +42,7 @@ pub(crate) fn grow_buffers(socket: &impl AsFd, bytes: usize) {
     }
 }
 
-/// Who is at the other end of a Unix socket.
+/// The process at the other end of a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Credentials {
     /// The process; `None` if it lives outside our PID namespace.
@@ -51,7 +51,7 @@ pub(crate) struct Credentials {
     pub(crate) uid: u32,
 }
 
-/// Who connected, or listened, at the other end of a Unix socket: as of that moment, by the kernel's word.
+/// The process that connected, or listened, at the other end of a Unix socket: as of that moment, by the kernel's word.
 ///
 /// Asked of the kernel directly: it answers process 0 for one outside our PID namespace, which the safe wrapper's type
 /// excludes.

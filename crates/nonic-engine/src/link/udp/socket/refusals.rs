@@ -1,12 +1,11 @@
-//! Hosts that refuse our datagrams because nobody holds the RoCE port there.
+//! Refusals: hosts that refuse our datagrams because no process holds the RoCE port there.
 //!
-//! The kernel of such a host answers with an ICMP message. The socket is not connected, so our kernel keeps that to
-//! itself unless asked not to (`IP_RECVERR`). Then every such message does two things: it waits in the socket's error
-//! queue, with the destination it is about, and it makes the next send or receive fail, whatever that was for. So
-//! whoever sees a call fail reads the queue ([`Refusals::read`]) and makes the call again. Without ICMP messages
-//! there is no cost.
+//! The kernel of such a host answers with an ICMP message. The socket is not connected, so our kernel keeps that to itself
+//! unless asked not to (`IP_RECVERR`). Then every such message does two things: it waits in the socket's error queue, with
+//! the destination it is about, and it makes the next send or receive fail, whatever that was for. So a caller whose call
+//! fails reads the queue ([`Refusals::read`]) and makes the call again. Without ICMP messages there is no cost.
 //!
-//! Anybody who knows our port can forge such a message: what is read here is a hint.
+//! Any host that knows our port can forge such a message: a refusal is only a hint.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +19,7 @@ use super::{ROCE_PORT, options, single};
 
 /// Entries of the error queue read at a time. Should more wait, the next call fails again.
 const READ_AT_A_TIME: usize = 64;
-/// Hosts remembered until somebody asks. More are forgotten, and refuse again.
+/// Hosts remembered until the caller polls. More are forgotten, and refuse again.
 const MAX_HOSTS: usize = 64;
 /// Room for the note about an error and the address of the host that reported it, in words for their alignment.
 const CONTROL_WORDS: usize = 16;
@@ -86,7 +85,7 @@ impl Refusals {
 struct Report {
     /// Whether it came as an ICMP message, so that it made some other call fail.
     from_network: bool,
-    /// The host at which nobody holds the RoCE port, if it says that.
+    /// The host at which no process holds the RoCE port, if it says that.
     refused_by: Option<IpAddr>,
 }
 
@@ -185,7 +184,7 @@ mod tests {
         (socket, other)
     }
 
-    /// An address of the loopback network of this process's own choice, so that nobody holds the port there.
+    /// An address of the loopback network of this process's own choice, so that no other process holds the port there.
     fn deserted() -> IpAddr {
         let id = std::process::id().to_be_bytes();
         IpAddr::from([127, 77 ^ id[1], id[2], id[3] | 1])
@@ -206,7 +205,7 @@ mod tests {
     fn a_refusal_costs_no_other_datagram() {
         for ip in ["127.0.0.1", "::1"] {
             let (socket, other) = pair(ip);
-            // Nobody will ever have it: a port that was free a moment ago, and is not RoCE's.
+            // No socket will ever have it: a port that was free a moment ago, and is not RoCE's.
             let gone = UdpSocket::bind(SocketAddr::new(ip.parse().expect("an address"), 0)).expect("free");
             let nobody = gone.local_addr().expect("bound");
             drop(gone);
@@ -229,7 +228,7 @@ mod tests {
                 assert_eq!(socket.recv(&mut batch).expect("received all the same"), 1);
                 assert_eq!(batch.iter().next().expect("one").bytes, b"hello");
             }
-            // Of ports that are not RoCE's nobody wants to hear.
+            // Refusals at ports that are not RoCE's are not reported.
             assert_eq!(socket.poll_refusal(), None);
         }
     }
