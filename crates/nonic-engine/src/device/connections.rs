@@ -1,7 +1,7 @@
 //! Connecting by address and service: the device's side of the connection manager.
 //!
-//! Every call is made in a turn at the first shard and sends what it has to say before it returns. What becomes of a
-//! connection is told to the device's [`ConnectionSink`].
+//! Every call holds the first shard's lock and sends its messages before it returns. The device's [`ConnectionSink`]
+//! receives the events of connections.
 
 use super::Device;
 use crate::shard::{ConnectionSink, Effort};
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long listening waits for the kernel to sort by the new service. With a stopped process among those at the port it
+/// How long listening waits for the kernel to steer by the new service. With a stopped process among those at the port it
 /// takes two rounds of waiting for an answer.
 const STEERING_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -26,7 +26,7 @@ const STEERING_PATIENCE: Duration = Duration::from_millis(250);
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Somebody listens there already, in this process or another.
+    /// Another listener has the service already, in this process or another.
     #[error("somebody listens on that port already; stop it, or choose another port")]
     InUse,
     /// The device does not have the address.
@@ -48,7 +48,7 @@ impl fmt::Debug for ListenError {
 }
 
 impl Device {
-    /// Names who hears of connections from now on.
+    /// Sets the sink that receives the events of connections from now on.
     pub fn set_connection_sink(&self, sink: Arc<dyn ConnectionSink>) {
         self.inner.common.connections.set_sink(sink);
     }
@@ -115,7 +115,7 @@ impl Device {
         }
     }
 
-    /// Takes no more requests. Those already told of stay to be answered. Answers whether there was a listener.
+    /// Takes no more requests. Those that the sink has received stay to be answered. Answers whether there was a listener.
     pub fn unlisten(&self, listener: ListenerId) -> bool {
         let mut turn = self.inner.home();
         let now = turn.now();
@@ -224,7 +224,7 @@ fn listen_to_streams(
     })
 }
 
-/// Whether somebody who listens at `address` listens at `own`.
+/// Whether a listener at `address` listens at `own`.
 fn is_meant(address: Option<IpAddr>, own: IpAddr) -> bool {
     address.is_none_or(|address| {
         address == own || (address.is_unspecified() && address.is_ipv4() == own.is_ipv4())

@@ -52,7 +52,7 @@ impl Device {
     ) -> Result<usize, CqOverflow> {
         let taken = cq.poll(max, &mut sink)?;
         if taken > 0 {
-            // It is back soon, and drives when it finds nothing.
+            // The program polls again soon, and drives the NIC when it finds nothing.
             self.inner.drivers.iter().for_each(|driver| driver.polled());
             return Ok(taken);
         }
@@ -60,7 +60,7 @@ impl Device {
         cq.poll(max, sink)
     }
 
-    /// Asks for a notification and makes sure somebody is awake to give it. Poll once more afterwards.
+    /// Asks for a notification and makes sure that the background thread is awake to give it. Poll once more afterwards.
     pub fn arm(&self, cq: &CompletionQueue, arm: Arm) {
         cq.arm(arm);
         self.inner.drivers.iter().for_each(|driver| driver.resume());

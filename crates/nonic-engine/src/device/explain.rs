@@ -1,4 +1,4 @@
-//! What happened to a queue pair lately, and why it failed.
+//! Explanations: what happened to a queue pair lately, and why it failed.
 
 use super::Device;
 use nonic_core::record::Recorded;

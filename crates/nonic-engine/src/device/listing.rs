@@ -1,9 +1,9 @@
-//! Which devices programs are shown, and in which order. This is the one place where that is decided.
+//! The device list: which devices programs are shown, and in which order. This is the one place where that is decided.
 //!
 //! Programs take the first device of the list, or the one whose MTU promises most, or pair each of theirs with each of a
 //! peer's. A loopback device reaches no other host, so with one in the list they choose a way that leads nowhere and hang.
-//! It is shown where there is nothing else, or where the user wants it ([`Loopback`]). Whoever names a device or one of
-//! its addresses gets it, shown or not.
+//! It is shown where there is nothing else, or where the user wants it ([`Loopback`]). A program that names a device or one
+//! of its addresses gets it, shown or not.
 
 use super::Device;
 use crate::config::{Config, Loopback, Wires};
@@ -27,8 +27,8 @@ impl Device {
         Ok(as_devices(&shown, config.wires))
     }
 
-    /// All network interfaces of this host, also those that no program is shown as a device; each as the device that who
-    /// names it gets.
+    /// All network interfaces of this host, also those that no program is shown as a device; each as the device that a
+    /// program gets which names it.
     pub fn interfaces() -> io::Result<Vec<NetDevice>> {
         let config =
             Config::from_environment().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;

@@ -31,7 +31,7 @@ impl Device {
         registered
     }
 
-    /// Whether somebody has asked for this registration to fail.
+    /// Whether the fault plan (`NONIC_FAULTS`) makes this registration fail.
     fn fails_on_purpose(&self) -> bool {
         let failing = self.inner.failing_registrations.as_ref();
         failing.is_some_and(|failing| failing.lock().unwrap_or_else(PoisonError::into_inner).strikes())
@@ -60,7 +60,7 @@ impl Device {
     }
 
     /// Revokes a key as [`Device::revoke`] does, unless memory windows are bound to it. It does not wait for ever:
-    /// [`KeyError::Busy`] if a process of this host does not end an access. Nobody can begin one then, and asking again
+    /// [`KeyError::Busy`] if a process of this host does not end an access. No process can begin one then, and asking again
     /// waits again.
     pub fn revoke_unbound(&self, key: u32) -> Result<(), KeyError> {
         let revoked = self.inner.keys.revoke_unbound(key);

@@ -3,10 +3,10 @@
 //! [`Device`] is what the safe Rust API and the C libraries are built on. It checks nothing the core
 //! already checks, and adds only what needs an operating system: links, threads, descriptors.
 //!
-//! A device has one shard or several (`NONIC_SHARDS`). What belongs to all of them is above them: memory keys, the connection
-//! manager, who hears of completion queues, and which shard has a queue pair. New queue pairs are given to the shards in
-//! turn. What is no particular queue pair's business is done in the first shard; XRC targets and the SRQs that peers name
-//! are all there, so that they find each other.
+//! A device has one shard or several (`NONIC_SHARDS`). What belongs to all of them is above them: memory keys, the
+//! connection manager, the listeners of completion queues, and the map of queue pairs to shards. New queue pairs go to the
+//! shards in rotation. The first shard does what concerns no particular queue pair. XRC targets and the SRQs that peers
+//! name are all there, so that they find each other.
 
 mod connections;
 mod cq;
@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 /// The shard that does what is not a particular queue pair's business.
 const HOME: usize = 0;
 
-/// How long closing may be held up by a thread that has a turn.
+/// How long a thread that holds a shard's lock may delay closing.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An open device. Clones are handles to the same one; it closes with the last.
@@ -73,16 +73,16 @@ struct Inner {
     waiters: Waiters,
     /// Rung when the device closes, for tasks that watch for packets.
     closing: Arc<Doorbell>,
-    /// Registrations that fail because somebody asked for it.
+    /// Registrations that fail because the fault plan (`NONIC_FAULTS`) says so.
     failing_registrations: Option<Mutex<Shortage>>,
     /// The shard that gets the next queue pair.
     next_shard: AtomicUsize,
     next_id: AtomicU32,
     settings: Config,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Those that the program made, for people who look.
+    /// The completion queues that the program made, for inspection.
     completion_queues: Arc<CompletionQueues>,
-    /// The device is told of to whoever looks, until it closes.
+    /// The device can be inspected until it closes.
     inspection: Option<Inspection>,
 }
 
@@ -124,7 +124,7 @@ impl Inner {
         self.drivers[HOME].turn()
     }
 
-    /// Who drives the shard of a queue pair.
+    /// The driver of a queue pair's shard.
     fn driver_of(&self, qpn: Qpn) -> &Driver {
         &self.drivers[self.common.map.shard_of(qpn)]
     }
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // First, so that nobody who looks keeps anything of it.
+        // First, so that no inspection keeps anything of it.
         drop(self.inspection.take());
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for (driver, thread) in self.drivers.iter().zip(threads.drain(..)) {

@@ -203,8 +203,8 @@ impl Device {
     }
 }
 
-/// Says to which addresses nothing can come from other hosts because another program has the port. Nothing else would: requests to
-/// connect that come from there are lost without a trace.
+/// Warns of addresses to which nothing can come from other hosts because another program has the port. Nothing else would
+/// say so: requests to connect that come from there are lost without a trace.
 fn warn_of_taken_ports(shard: &Shard, name: &str) {
     /// `nonic doctor` and `nonic devices` take the port for a moment to see whose it is.
     const MOMENT: Duration = Duration::from_millis(20);
@@ -241,7 +241,7 @@ fn start_threads(drivers: &[Arc<Driver>], interface: &str) -> io::Result<Vec<Joi
     })
 }
 
-/// A shard that nobody drives yet.
+/// A shard that no driver has yet.
 struct Undriven {
     shard: Shard,
     /// What watches its links.
@@ -250,7 +250,7 @@ struct Undriven {
     direct: Option<DirectLinks>,
 }
 
-/// What is captured or harmed on purpose has to be on the wire.
+/// Packets that are captured or disturbed on purpose have to be on the wire.
 fn lanes(netdev: &NetDevice, settings: &Config) -> bool {
     netdev.wire == Wire::Roce && settings.lanes && settings.faults.is_none() && settings.pcap.is_none()
 }
@@ -272,7 +272,7 @@ impl<'a> Opening<'a> {
     fn new(netdev: &'a NetDevice, settings: &'a Config) -> io::Result<Self> {
         let shards = match netdev.wire {
             Wire::Roce => settings.shards.max(1),
-            // Connections come to whoever listens before they have a queue pair, and so a shard.
+            // Connections come to a listener before they have a queue pair, and so a shard.
             Wire::Iwarp => 1,
         };
         let map = Arc::new(ShardMap::new(shards));
@@ -318,8 +318,8 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// The first shard, with the addresses that can be bound; all shards have the same. Whoever receives a message for us at
-    /// port 4791 finds us by its first block.
+    /// The first shard, with the addresses that can be bound; all shards have the same. A process that receives a message
+    /// for us at port 4791 finds us by this shard's first block.
     fn first_shard(&self) -> Result<(Undriven, Vec<GidEntry>), OpenError> {
         let io = |error| OpenError::from_io(&self.netdev.device_name(), error);
         let mut undriven = self.bare_shard(0).map_err(io)?;
@@ -375,7 +375,7 @@ impl<'a> Opening<'a> {
         if let Some(ns) = faults.and_then(|plan| plan.fatal_ns) {
             shard.fail_at(self.clock.now() + Duration::from_nanos(ns));
         }
-        // Programs run as well if nobody sees what they count.
+        // Programs also run without published counters.
         let files = self.settings.files.as_deref();
         if let Some(published) = files.and_then(|files| self.published(files)) {
             shard.publish_to(published);
@@ -432,7 +432,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Has the shard take and make TCP connections from every address of the interface.
+    /// Makes the shard accept and open TCP connections at every address of the interface.
     fn stream(&self, undriven: &mut Undriven) -> io::Result<Vec<GidEntry>> {
         let addresses = self.netdev.gids.iter().map(|entry| entry.address).collect();
         let config = StartupConfig {

@@ -120,9 +120,9 @@ impl Device {
         Ok(())
     }
 
-    /// Takes back what the peer of a queue pair that is about to end may do by itself, and waits for what it does. Without a
-    /// turn, so that a peer that was stopped in the middle holds up nobody who uses the shard. If the queue pair then does not
-    /// end after all, its peer sends packets.
+    /// Takes back what the peer of a queue pair that is about to end may do by itself, and waits for accesses under way.
+    /// This is done without the shard lock, so that a peer that was stopped in the middle does not delay other users of the
+    /// shard. If the queue pair then does not end after all, its peer sends packets.
     fn recall_qp(&self, qpn: Qpn) {
         if let Some(publication) = &self.inner.publication {
             publication.recall_qp(qpn);
@@ -131,8 +131,8 @@ impl Device {
 
     /// Finds the way to a queue pair before the first datagram goes there.
     ///
-    /// A connected queue pair does this when it is connected. Datagrams that set out before a same-host peer's
-    /// answer take the detour over port 4791, where a burst of them overruns the inbox and nobody repeats them.
+    /// A connected queue pair does this when it is connected. Datagrams that set out before a same-host peer's answer take
+    /// the detour over port 4791, where a burst of them overruns the inbox and no sender retransmits them.
     pub fn find_way(&self, gid_index: u8, remote: IpAddr, peer: Qpn) {
         if remote.is_multicast() {
             return;
@@ -179,7 +179,7 @@ impl Device {
         self.inner.turn_of(qpn).nic.query_qp(qpn)
     }
 
-    /// A starting PSN nobody can guess.
+    /// A starting PSN that no peer can guess.
     pub fn random_psn(&self) -> Psn {
         self.inner.home().nic.random_psn()
     }

@@ -1,13 +1,14 @@
-//! Driving by a runtime: a task of the program's watches for packets, where otherwise the background thread would.
+//! The runtime watch: a task of the program's async runtime watches for packets, where otherwise the background thread
+//! would.
 //!
 //! A runtime's threads sleep on descriptors anyway. With those of a shard among them, a packet wakes the thread that then runs the
 //! task it is for; without, it wakes the background thread, and that wakes the other.
 //!
-//! The background thread stays in reserve ([`background`](crate::driver)): timers are its business, and when packets come that nobody
-//! takes, because the runtime's threads are busy with something else, it takes them after a nap.
+//! The background thread stays in reserve ([`background`](crate::driver)): it serves timers, and when packets come that no
+//! task takes, because the runtime's threads are busy with something else, it takes them after a nap.
 //!
-//! Nothing here waits: who has a [`RuntimeWatch`] waits for its descriptors, in whatever way its runtime does, and calls
-//! [`RuntimeWatch::step`].
+//! Nothing here waits: the owner of a [`RuntimeWatch`] waits for its descriptors, in whatever way its runtime does, and
+//! calls [`RuntimeWatch::step`].
 
 use super::{Device, WeakDevice};
 use crate::driver::spin::Spin;
@@ -19,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// What a task knows that watches for packets of a device. It does not keep the device open.
+/// A task's watch for packets of a device. It does not keep the device open.
 #[derive(Debug)]
 pub struct RuntimeWatch {
     device: WeakDevice,
@@ -35,7 +36,7 @@ pub struct RuntimeWatch {
 /// What there is to do next.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RuntimeStep {
-    /// There was work, and there may be more: call again, after others had their turn.
+    /// There was work, and there may be more: call again, after other tasks have run.
     Worked,
     /// Nothing to do until one of the descriptors becomes readable.
     Sleep,
@@ -70,7 +71,7 @@ impl Device {
 }
 
 impl RuntimeWatch {
-    /// Has the task woken when the device closes.
+    /// Wakes the task when the device closes.
     pub fn subscribe(&self, waker: &Waker) {
         self.closing.subscribe(waker);
     }

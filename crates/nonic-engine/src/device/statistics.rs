@@ -1,4 +1,4 @@
-//! What a device has seen and what it holds: counters, and how a program shows that it left nothing behind.
+//! Statistics of a device: its counters, and what it holds, by which a program shows that it left nothing behind.
 
 use super::{Device, Inner};
 use crate::host::PortState;
@@ -19,7 +19,7 @@ pub struct DeviceUsage {
     pub connections: CmUsage,
     /// Memory keys.
     pub memory_keys: usize,
-    /// Completion queues with somebody to notify.
+    /// Completion queues with a listener to notify.
     pub completion_queues: usize,
     /// Descriptors that were made when they were first needed, and are kept: for lanes to and from processes of this host,
     /// as long as those live, and for threads that wait for completions, as long as their queue is there.
@@ -75,8 +75,8 @@ impl Inner {
         sum
     }
 
-    /// Shows the counters and writes them, if somebody asked. The program is on its way out; a file that cannot be written is told of,
-    /// and changes nothing.
+    /// Publishes the counters and writes them to the file of `NONIC_COUNTERS`, if it is set. The program is on its way out;
+    /// a file that cannot be written is reported, and changes nothing.
     pub(super) fn report_counters(&self) {
         for driver in &self.drivers {
             driver.turn().publish_counters();

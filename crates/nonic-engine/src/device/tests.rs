@@ -181,8 +181,8 @@ impl Program {
     }
 }
 
-/// An address of this host where somebody has the RoCE port and says nothing: no answer comes back, and no error that
-/// would wake the background thread either.
+/// An address of this host with a socket at the RoCE port that never answers: no answer comes back, and no error that would
+/// wake the background thread either.
 struct Silence {
     ip: IpAddr,
     socket: UdpSocket,
@@ -269,7 +269,7 @@ fn what_a_shard_sends_itself_is_done_when_the_post_returns() {
             .expect("no overflow");
         assert_eq!(status, Some(Status::Success), "nobody has driven since");
     }
-    // More than fits into a turn: somebody goes on with it, though nobody calls.
+    // More than fits into a turn: the background thread goes on with it, though the program makes no call.
     program.cq.arm(Arm::Next);
     program.write(from, MEMORY as u32);
     assert_eq!(program.sleep().status, Status::Success);
@@ -331,8 +331,8 @@ fn an_address_that_takes_no_batches_does_not_slow_down_the_others() {
     assert_eq!(at_last.send_errors, 1);
 }
 
-/// Gives this thread, and those it will make, a network in which nobody else is: the processes of other tests share the
-/// port of the host's addresses, and one that is killed takes the packets with it that the kernel gave it.
+/// Gives this thread, and the threads it will spawn, a network without other processes. The processes of other tests share
+/// the port of the host's addresses, and one that is killed takes the packets with it that the kernel gave it.
 fn be_alone() {
     // SAFETY: a system call that changes nothing but the calling thread.
     let unshared = unsafe { libc::unshare(libc::CLONE_NEWNET) };

@@ -1,23 +1,23 @@
-//! Waiting for completions: the thread that waits drives the NIC itself.
+//! Waiting for completions: a thread blocked on a completion queue polls the sockets itself.
 //!
-//! Were it only to sleep until it is told, a packet would wake the background thread, and that the program's: two wake-ups,
-//! one after the other, each several times as long as the packet takes. So a thread that waits
+//! Were it only to sleep until it is notified, a packet would wake the background thread, and that thread the program's:
+//! two wake-ups, one after the other, each several times as long as the packet takes. So a thread that waits
 //!
-//! 1. looks for packets for a moment, if they have come quickly of late ([`Spin`]);
-//! 2. then sleeps on the descriptors of the shards and on its own at once, and drives when it is woken. While its waits are
-//!    short, the background thread keeps away as it does from a program that polls.
+//! 1. polls for packets for a moment, if they have come quickly of late ([`Spin`]);
+//! 2. then sleeps on the descriptors of the shards and on its own at once, and runs the I/O loop when it is woken. While
+//!    its waits are short, the background thread keeps away as it does from a program that polls.
 //!
-//! Nothing is lost between looking and sleeping. What arrives stays readable in the shards' descriptors until somebody reads
-//! it. Whoever reads it, this thread or another, publishes the completions that follow, and so makes the thread's own
-//! descriptor readable, unless the thread is awake and will look at its queue before it sleeps. Timers are the
-//! background thread's business as ever: asleep it knows when they are due; keeping away it is back after a nap.
+//! Nothing is lost between polling and sleeping. What arrives stays readable in the shards' descriptors until a thread
+//! reads it. The thread that reads it, this one or another, publishes the completions that follow. That makes the waiting
+//! thread's own descriptor readable, unless the thread is awake and will look at its queue before it sleeps. The background
+//! thread serves timers as ever: asleep it knows when they are due; keeping away it is back after a nap.
 //!
-//! While another thread of the program polls, that one drives, and one that waits is a bystander: it sleeps until it is
-//! told. Should the other stop polling, the background thread is back after two naps.
+//! While another thread of the program polls, that thread runs the I/O loop, and a thread that waits is a bystander: it
+//! sleeps until it is notified. Should the other stop polling, the background thread is back after two naps.
 //!
-//! It costs nothing to wait for long: a thread that finds nothing soon sleeps without a timeout. Several
-//! threads that wait do not all wake for each packet ([`Waiters`](crate::driver::waiters::Waiters)). Who waits with `epoll`
-//! on a descriptor of ours does not come here: there the background thread drives.
+//! It costs nothing to wait for long: a thread that finds nothing soon sleeps without a timeout. Several threads that wait
+//! do not all wake for each packet ([`Waiters`](crate::driver::waiters::Waiters)). A thread that waits with `epoll` on a
+//! descriptor of ours does not come here: there the background thread runs the I/O loop.
 //!
 //! Read first: [`Device::wait_step`].
 
@@ -46,14 +46,14 @@ pub struct Waits {
     spin: Spin,
     /// Threads have waited here.
     seen: AtomicBool,
-    /// Whoever arms next will wait here, so that nobody else needs to watch.
+    /// The thread that arms next will wait here, so that no other thread needs to watch.
     expected: AtomicBool,
     /// Another thread polled during the last wait.
     bystander: AtomicBool,
 }
 
 impl Waits {
-    /// What was waited for was there, or came. Whoever has waited here before will do so again.
+    /// What was waited for was there, or came. A thread that has waited here before will do so again.
     fn ended(&self) {
         if self.seen.load(Ordering::Relaxed) {
             self.expected.store(true, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Device {
     }
 
     /// Asks for a notification for a thread that will probably wait for it in [`Device::wait_step`]; if it did not the last
-    /// time, makes sure that somebody else is awake to give it. Poll once more afterwards.
+    /// time, makes sure that the background thread is awake to give it. Poll once more afterwards.
     ///
     /// If it waits elsewhere after all, the notification may be a nap of the background thread late, once.
     pub fn arm_to_wait(&self, cq: &CompletionQueue, arm: Arm, waits: &Waits) {
@@ -126,11 +126,11 @@ impl Device {
         }
     }
 
-    /// Goes on with a wait: drives until there is something, or until it is better to sleep. `None` if `ready` says so; else
+    /// Goes on with a wait: polls until there is something, or until it is better to sleep. `None` if `ready` says so; else
     /// what to sleep on, and then to call this again.
     ///
-    /// Whoever makes `ready` true from now on must make a descriptor readable that the thread sleeps on as well. A wait
-    /// that is given up ends with [`Device::end_wait`].
+    /// A thread that makes `ready` true from now on must make a descriptor readable that the waiting thread sleeps on as
+    /// well. A wait that is given up ends with [`Device::end_wait`].
     pub fn wait_step(&self, waits: &Waits, wait: &mut Wait, ready: impl Fn() -> bool) -> Option<Watched> {
         waits.began();
         let watched = self.wake_up(wait);
@@ -174,8 +174,8 @@ impl Device {
         self.wake_up(wait);
     }
 
-    /// Waits until `ready` says so, which a completion in a queue whose notifications ring the doorbell makes true, or somebody who
-    /// rings it; at most for `timeout`. Another thread may have taken the completion when this returns.
+    /// Waits until `ready` says so, at most for `timeout`. A completion in a queue whose notifications ring the doorbell
+    /// makes it true, or a thread that rings the doorbell. Another thread may have taken the completion when this returns.
     pub fn wait(
         &self,
         waits: &Waits,
@@ -297,7 +297,7 @@ impl Device {
         false
     }
 
-    /// What to sleep on. Whoever relies on nobody else has sent what waited to be sent.
+    /// What to sleep on. A thread that watches the descriptors itself has sent what waited to be sent.
     fn prepare_to_sleep(&self, waits: &Waits, wait: &mut Wait) -> Watched {
         let drivers = &self.inner.drivers;
         if waits.bystander.load(Ordering::Relaxed) {
@@ -316,7 +316,7 @@ impl Device {
         let brisk = waits.spin.is_brisk() && !self.inner.waiters.has_followers();
         let mut watched = Watched::default();
         for (driver, fd) in drivers.iter().zip(&mut watched.fds) {
-            // What is there already is on a lane, whose sender thought us awake: nothing would wake us.
+            // A packet that is there already is in a lane, whose sender thought us awake: nothing would wake us.
             if driver.watch_asleep(brisk) {
                 driver.nudge();
             }

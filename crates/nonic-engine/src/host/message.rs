@@ -46,8 +46,8 @@ pub enum Message<'a> {
         /// The sender's own block, as far as queue pairs of it may access your memory.
         block: u16,
     },
-    /// I read that memory from now on. With it come the descriptors of an eventfd that wakes me, and of what I publish, if
-    /// I do.
+    /// I read that memory from now on. With it come the descriptors of a bell that wakes me (a datagram socket), and of
+    /// what I publish, if I do.
     LaneTaken,
     /// I would rather not.
     LaneRefused,

@@ -1,16 +1,17 @@
-//! A wake-up call between processes that do not trust each other.
+//! Bells: wake-up calls between processes that do not trust each other.
 //!
-//! An eventfd is for friends. Whoever has a descriptor of it shares what is behind it: one that takes `O_NONBLOCK` back, or
-//! gives away something else in its place, makes the next call of everybody else wait for good; one that reads it takes
-//! the calls that were for another.
+//! An eventfd is for friends. All processes that have a descriptor of it share what is behind it. A process that clears
+//! `O_NONBLOCK`, or passes something else in its place, makes the next call of every other process block for good. A
+//! process that reads it takes the calls that were for another.
 //!
-//! A [`Bell`] is a datagram socket that nobody else has a descriptor of. Who may ring it is given a socket of its own that
-//! leads there ([`BellRinger`]), and can spoil no other with it. Of the datagrams only that there are any matters: how many
-//! can wait is the kernel's affair, and when there is no room for another one the bell is as rung as can be. It does not
-//! show when a ringer is closed or shut down. No call waits, whatever anybody has said about the descriptor.
+//! A [`Bell`] is a datagram socket that no other process has a descriptor of. A process that may ring it gets a socket of
+//! its own that leads there ([`BellRinger`]), with which it cannot spoil the sockets of others. Of the datagrams only their
+//! presence matters: the kernel decides how many can wait, and when there is no room for another one the bell is as rung as
+//! can be. It does not show when a ringer is closed or shut down. No call blocks, whatever flags another process has set on
+//! the descriptor.
 //!
-//! The bell has a name of the kernel's choice, so any process of the network namespace can ring it who finds that name.
-//! What that gets it is what a packet to our UDP socket gets it: we are awake for a moment.
+//! The bell has a name of the kernel's choice, so any process of the network namespace that finds that name can ring it.
+//! That has the effect of a packet to our UDP socket: we are awake for a moment.
 
 use crate::os::descriptors::InternalFd;
 use rustix::io::Errno;
@@ -18,8 +19,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Calls that one [`Bell::drain`] takes. A few more than can wait as kernels are configured; whoever gets the kernel to hold
-/// more of them wakes us more often.
+/// Calls that one [`Bell::drain`] takes. A few more than can wait as kernels are configured; a process that gets the kernel
+/// to hold more of them wakes us more often.
 const MOST_CALLS: usize = 16;
 
 /// What wakes us: readable from the first call until the next [`drain`](Self::drain).
@@ -73,7 +74,7 @@ impl BellRinger {
         (domain == AddressFamily::UNIX).then(|| BellRinger(fd.into()))
     }
 
-    /// Rings. Who does not hear it is gone, or finds out by itself.
+    /// Rings. A process that does not hear it is gone, or finds out by itself.
     pub(crate) fn ring(&self) {
         if !self.0.is_lost() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -162,7 +163,7 @@ mod tests {
         assert!(BellRinger::of_another(network.into()).is_none());
         let (bell, ringer) = bell();
         drop(bell);
-        // Nobody hears it.
+        // No process hears it.
         ringer.ring();
     }
 }

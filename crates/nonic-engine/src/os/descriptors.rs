@@ -1,13 +1,13 @@
-//! Descriptors of ours in a process that belongs to somebody else.
+//! Descriptors of ours in a process that belongs to the program.
 //!
 //! A program closes descriptors it did not open: a daemon closes 3 to 1023, a program with a bug closes one number
 //! twice (iperf3 3.12 does, at the end of every test), and the second time the number may be ours. In hardware's place
 //! the NIC would lose its sockets without a word. So:
 //!
 //! 1. Descriptors that no program needs to see have numbers that programs seldom touch ([`out_of_the_way`]).
-//! 2. Each remembers which file it named ([`Identity`]). A number that names something else is *lost*: it is never
-//!    closed, and whoever suspects a loss (an operation failed as it does on a wrong descriptor) asks
-//!    [`InternalFd::is_lost`]. What follows from a loss is the device's business.
+//! 2. Each remembers which file it named ([`Identity`]). A number that names something else is *lost*: it is never closed,
+//!    and a caller that suspects a loss (an operation failed as it does on a wrong descriptor) asks
+//!    [`InternalFd::is_lost`]. The device decides what follows from a loss.
 //! 3. Those with high numbers are listed, so that a library that stands in front of `close` can leave them alone
 //!    ([`is_ours`]).
 //!
@@ -61,7 +61,7 @@ impl InternalFd {
     /// Gives the descriptor away.
     pub fn into_owned(mut self) -> OwnedFd {
         self.unlist();
-        // SAFETY: `self` is forgotten right away, so nobody uses its field again.
+        // SAFETY: `self` is forgotten right away, so its field is not used again.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         std::mem::forget(self);
         fd
@@ -100,7 +100,7 @@ impl AsRawFd for InternalFd {
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
-        // First: from here on the number is the kernel's to give to anybody, who may close it again.
+        // First: from here on the kernel may give the number to any other caller, which may close it again.
         self.unlist();
         if !self.is_lost() {
             close(self.fd.as_raw_fd());
@@ -240,7 +240,7 @@ mod table {
             let placed =
                 place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
             if placed.is_err() {
-                // SAFETY: another thread was faster, and nobody has seen ours.
+                // SAFETY: another thread was faster, and no thread has seen ours.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }

@@ -1,4 +1,4 @@
-//! What the engine asks of the operating system beyond packets.
+//! The operating system, as far as the engine needs it for more than packets.
 
 pub(crate) mod bell;
 pub(crate) mod clock;

@@ -1,8 +1,8 @@
 //! Network interfaces seen as RDMA devices: names, GID tables and path MTU.
 //!
 //! Every interface of the network namespace, loopback included, is a device `roce_<interface>`, and another one called
-//! `iwarp_<interface>`; every usable address on it is a GID. The kernel is asked over rtnetlink, because `/sys/class/net` shows the
-//! interfaces of whoever mounted it, which in a container may be the host.
+//! `iwarp_<interface>`; every usable address on it is a GID. The kernel is asked over rtnetlink, because `/sys/class/net`
+//! shows the interfaces of the network namespace that mounted it, which in a container may be the host's.
 //!
 //! This module takes snapshots and refuses to watch for changes: ask again when it matters.
 //!
@@ -29,7 +29,7 @@ pub fn devices() -> io::Result<Vec<NetDevice>> {
     netlink::dump()
 }
 
-/// Whether an address is this host's own: whether packets to it stay here. Not so if the kernel does not say.
+/// Whether an address is this host's own: whether packets to it stay here. False if the kernel does not say.
 pub(crate) fn is_local(address: LocalAddress) -> bool {
     netlink::is_local(address).unwrap_or(false)
 }

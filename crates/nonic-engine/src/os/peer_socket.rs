@@ -1,10 +1,11 @@
 //! Unix sockets whose other end may be a process of another user.
 //!
-//! Descriptors can be attached to everything that is written to a Unix socket, and whoever frees the message closes them: the
-//! reader that has no room for them, or the one that closes the socket they wait in. Closing a file may take as long as
-//! its maker likes: a TCP socket with `SO_LINGER` and unsent data, a file of a FUSE that does not answer. So what another user
-//! wrote is neither read before it is known that nothing is attached ([`PeerSocket::refuse_descriptors`]), nor freed by a thread that
-//! anybody waits for (dropping a [`PeerSocket`], [`close_listener`]). This needs nothing of the kernel that 5.10 does not have.
+//! A sender can attach descriptors to everything that it writes to a Unix socket. The thread that frees the message closes
+//! them: a reader that has no room for them, or the thread that closes the socket they wait in. Closing a file may take as
+//! long as its maker likes: a TCP socket with `SO_LINGER` and unsent data, a file of a FUSE that does not answer. So we do
+//! not read what another user wrote before it is known that nothing is attached ([`PeerSocket::refuse_descriptors`]). And
+//! no thread that another waits for frees it (dropping a [`PeerSocket`], [`close_listener`]). This needs nothing of the
+//! kernel that 5.10 does not have.
 //!
 //! `SO_PASSRIGHTS`, by which Linux 6.16 lets a socket refuse descriptors, is not used: most kernels in use lack it, and one
 //! way that serves all of them is tested on all of them.
@@ -21,12 +22,12 @@ use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the closing thread waits between two batches, so that whoever makes it busy gets little of a processor.
+/// How long the closing thread waits between two batches, so that a process that makes it busy uses little of a processor.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Threads that close descriptors call nothing deep.
 const STACK_BYTES: usize = 64 << 10;
 
-/// A connected socket, and who was at its other end when it was connected.
+/// A connected socket, and the process at its other end when it was connected.
 #[derive(Debug)]
 pub(crate) struct PeerSocket {
     fd: ManuallyDrop<InternalFd>,
@@ -46,12 +47,12 @@ impl PeerSocket {
         }
     }
 
-    /// Who is at its other end, if the kernel says.
+    /// The process at its other end, if the kernel says.
     pub(crate) fn peer(&self) -> Option<Credentials> {
         self.peer
     }
 
-    /// Whether somebody of our user is at its other end.
+    /// Whether a process of our user is at its other end.
     pub(crate) fn is_of_our_user(&self) -> bool {
         self.of_our_user
     }
@@ -87,7 +88,7 @@ impl AsRawFd for PeerSocket {
 
 impl Drop for PeerSocket {
     fn drop(&mut self) {
-        // SAFETY: `self` is being dropped, so nobody uses its field again.
+        // SAFETY: `self` is being dropped, so its field is not used again.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         // What is inherited is not the last of its kind, and the parent goes on using it.
         let harmless = self.is_of_our_user() || fd.is_inherited() || fd.is_lost();
@@ -99,23 +100,23 @@ impl Drop for PeerSocket {
     }
 }
 
-/// Closes a socket that was listened on. Those who wait to be let in may have written already.
+/// Closes a listening socket. Senders that wait to be accepted may have written already.
 pub(crate) fn close_listener(listener: InternalFd) {
     if listener.is_inherited() || listener.is_lost() {
         return;
     }
-    // From now on nobody comes, so the loop ends. It listens; there is no other reason to fail.
+    // From now on no sender can connect, so the loop ends. It listens; there is no other reason to fail.
     let _ = rustix::net::shutdown(&listener, Shutdown::Both);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     loop {
         match rustix::net::accept_with(&listener, flags) {
             Ok(line) => drop(PeerSocket::new(line.into())),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
-            // Without a descriptor to be had, nobody can look who waits.
+            // Without a free descriptor, we cannot look which senders wait.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 return close_elsewhere(listener);
             }
-            // Nobody waits.
+            // No sender waits.
             Err(_) => return,
         }
     }
@@ -129,11 +130,11 @@ fn holds_no_descriptors(fd: &InternalFd) -> bool {
     let mut text = String::new();
     let read = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));
     let mut counts = text.lines().filter_map(|line| line.strip_prefix("scm_fds:"));
-    // Who does not know is careful.
+    // If in doubt, it is not closed here.
     read.is_ok() && counts.next().is_some_and(|count| count.trim() == "0")
 }
 
-/// What is to be closed by a thread that nobody waits for.
+/// What is to be closed by a thread that no other thread waits for.
 struct Closing {
     waiting: Vec<InternalFd>,
     /// The process that has a thread for it.
@@ -177,9 +178,9 @@ fn close_all() {
 
 /// Closes descriptors that may take long to close.
 ///
-/// The kernel does not linger where a thread closes by ending. So a second thread takes a table of descriptors of its own, which is
-/// a copy of the process's, and ends when the first has closed what it has in common with it: only then nobody has it open, and
-/// what is attached is closed.
+/// The kernel does not linger where a thread closes by ending. So a second thread takes a table of descriptors of its own,
+/// which is a copy of the process's, and ends when the first has closed what it has in common with it: only then no table
+/// has it, and what is attached is closed.
 fn close_batch(batch: Vec<InternalFd>) {
     let (unshared, has_copy) = channel();
     let (_end, may_end) = sync_channel::<()>(0);
@@ -229,7 +230,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::time::Instant;
 
-    /// How long closing the descriptor takes whoever closes it.
+    /// How long closing the descriptor takes the thread that closes it.
     const LINGER: u64 = 30;
     /// Much less than that, and more than a busy machine needs.
     const SOON: Duration = Duration::from_secs(10);
@@ -251,7 +252,7 @@ mod tests {
         let (theirs, ours) =
             rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a pair");
         let mut ours = PeerSocket::new(ours.into());
-        // Of somebody else.
+        // Of another user.
         ours.of_our_user = false;
         (theirs, ours)
     }

@@ -1,4 +1,5 @@
-//! What the background thread, or a waiting thread of the program's, sleeps on: every descriptor whose readability means work.
+//! The poller, on which the background thread or a waiting thread of the program's sleeps: every descriptor whose
+//! readability means work.
 
 use super::descriptors::InternalFd;
 use rustix::event::{Timespec, epoll};

@@ -1,11 +1,11 @@
-//! How soon the kernel lets a thread run that has just been woken.
+//! Scheduling: how soon the kernel lets a thread run that has just been woken.
 //!
-//! A background thread serves peers, who wait for it; it runs for microseconds at a time. Programs that spin on every
-//! processor would keep it waiting for a tick of the scheduler (4 ms at 250 Hz), a thousand times what it has to do. A
-//! thread that asks for a short slice is let in at once by kernels from 6.12 on, at the price that it must soon make room
-//! again. Nobody needs a privilege for that: its share of the processor stays the same.
+//! A background thread serves peers, which wait for it; it runs for microseconds at a time. Programs that spin on every
+//! processor would keep it waiting for a tick of the scheduler (4 ms at 250 Hz), a thousand times what it has to do.
+//! Kernels from 6.12 on let a thread run at once that asks for a short slice, at the price that it must soon make room
+//! again. That takes no privilege: its share of the processor stays the same.
 //!
-//! Refused: anything that takes time from others, such as real-time policies and negative niceness.
+//! This module refuses anything that takes time from other threads, such as real-time policies and negative niceness.
 
 use std::mem::MaybeUninit;
 
@@ -14,7 +14,7 @@ const SHORT_SLICE_NS: u64 = 100_000;
 
 /// Asks for short slices for the calling thread. Whether the kernel took the request: older ones take it and do nothing.
 ///
-/// A thread under a policy that somebody has chosen for the process keeps it.
+/// A thread keeps a policy that the user or the program has chosen for the process.
 pub(crate) fn ask_for_short_slices() -> bool {
     let Some(mut attributes) = attributes() else {
         return false;

@@ -1,10 +1,10 @@
-//! Memory that processes of one user share: a memfd that cannot change its size any more.
+//! Shared memory of processes of one user: a memfd that cannot change its size any more.
 //!
-//! The size matters: an access behind the end of a file ends the process (SIGBUS), so whoever maps a file that another
-//! process could cut short is at its mercy. Nobody maps anything here whose seals do not forbid that.
+//! The size matters: an access behind the end of a file ends the process (SIGBUS), so a process that maps a file which
+//! another could truncate is at its mercy. This module maps nothing whose seals do not forbid that.
 //!
-//! What is in it is as trustworthy as whoever may write it. Words are read and written as atomics; the rest is handed out
-//! as pointers.
+//! What is in it is as trustworthy as the processes that may write it. Words are read and written as atomics; the rest is
+//! handed out as pointers.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -24,7 +24,7 @@ pub(crate) struct SharedMemory {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to no thread; words are accessed as atomics, everything else by whoever owns that part.
+// SAFETY: the mapping belongs to no thread; words are accessed as atomics, everything else by the owner of that part.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for SharedMemory {}
@@ -91,7 +91,7 @@ impl SharedMemory {
         self.len
     }
 
-    /// A word. Writing it where we may only read ends the process: whoever maps for reading does not.
+    /// A word. Writing it where we may only read ends the process: callers that map for reading do not.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= self.len);
@@ -140,7 +140,7 @@ fn fixed_length(fd: impl AsFd) -> io::Result<(usize, SealFlags)> {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length; whoever was lent a part of it borrows from `self`.
+        // SAFETY: mapped with this length; borrowers of a part of it borrow from `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "the mapping is ours");
     }

@@ -1,4 +1,4 @@
-//! Signals are the program's: threads of ours take none.
+//! Signal masks: signals are the program's, and threads of ours take none.
 
 /// Signals belong to the program: a thread spawned by `f` inherits a mask that blocks them all, but for those that its
 /// own instructions cause. Where one of these is blocked the kernel ends the process instead of calling a handler, and

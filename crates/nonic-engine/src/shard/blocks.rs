@@ -1,4 +1,4 @@
-//! Blocks of queue pair numbers: claiming them on the host, and giving them back.
+//! A shard's blocks of queue pair numbers: claiming them on the host, and giving them back.
 
 use super::Shard;
 use crate::host::{Block, ClaimError};

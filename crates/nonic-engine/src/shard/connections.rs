@@ -2,8 +2,8 @@
 //!
 //! Messages may come to any shard, and any shard may send them; what they say concerns the device. So the manager has a
 //! lock of its own. The order of locks is: a shard's turn, then this lock, then whatever the program's [`ConnectionSink`]
-//! locks. Nobody takes a turn while holding this lock: a queue pair that is to fail is listed for its shard, and the shard
-//! is woken. Atomics beside the lock tell those who only look whether there is something to do.
+//! locks. No thread takes a turn while it holds this lock: a queue pair that is to fail is listed for its shard, and the
+//! shard is woken. Atomics beside the lock tell a polling thread without the lock whether there is something to do.
 
 use super::map::ShardMap;
 use crate::log;
@@ -14,15 +14,15 @@ use nonic_wire::Qpn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Hears what becomes of connections. Called in a shard's turn with the connection manager locked: it must not call the
+/// Receives the events of connections. Called in a shard's turn with the connection manager locked: it must not call the
 /// device.
 pub trait ConnectionSink: Send + Sync {
-    /// Something happened. Answers a queue pair that is to go to the error state because of it, so that whoever
-    /// waits for its requests learns of it.
+    /// Something happened. Answers a queue pair that is to go to the error state because of it, so that threads that wait
+    /// for its requests learn of it.
     fn deliver(&self, event: CmEvent) -> Option<Qpn>;
 }
 
-/// The connection manager, who hears of connections, and what the shards are to do about it.
+/// The connection manager, the sink of its events, and what the shards are to do about them.
 pub(crate) struct ConnectionManager {
     state: Mutex<State>,
     map: Arc<ShardMap>,
@@ -73,7 +73,7 @@ impl ConnectionManager {
         let _ = self.wake.set(wake);
     }
 
-    /// Names who hears of connections from now on.
+    /// Sets the sink that receives the events of connections from now on.
     pub(crate) fn set_sink(&self, sink: Arc<dyn ConnectionSink>) {
         self.lock().sink = Some(sink);
     }

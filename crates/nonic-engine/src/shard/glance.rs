@@ -1,10 +1,12 @@
-//! A look at the source that was busy last, for who looks again and again and finds nothing most of the time.
+//! The glance: a cheap poll of the source that was busy last, for a thread that polls in a loop and finds nothing most of
+//! the time.
 //!
-//! An empty look is one system call and little else, or, while packets come through [lanes](crate::link::lane), none at all:
-//! sockets are then looked at when it is time, whether or not lanes bring something. Above all it does not read the clock, which costs a tenth of such a
-//! call or, where the clock is paravirtual, as much as the call: the time is needed once a packet has come, and every
-//! [`CLOCK_INTERVAL`] looks for timers. So a timer may be served that many looks late, microseconds while somebody looks
-//! again and again. Whoever stops looking leaves its timers to the background thread, which knows when they are due.
+//! An empty glance is one system call and little else. While packets come through [lanes](crate::link::lane) it is none at
+//! all: sockets are then polled when it is time, whether or not lanes bring something. Above all a glance does not read the
+//! clock, which costs a tenth of such a call or, where the clock is paravirtual, as much as the call. The time is needed
+//! once a packet has come, and every [`CLOCK_INTERVAL`] glances for timers. So a timer may be served that many glances
+//! late: microseconds, while a thread polls in a loop. A thread that stops polling leaves its timers to the background
+//! thread, which knows when they are due.
 
 use super::receive::{SMALL_RECEIVE, take};
 use super::{Effort, SOCKET_PERIOD, Shard};

@@ -1,4 +1,4 @@
-//! Which shard of a device has a queue pair: the one that has the block its number is of.
+//! The map of queue pairs to the shards of a device: a queue pair is in the shard that owns the block of its number.
 
 use crate::host::Block;
 use nonic_wire::Qpn;
@@ -26,7 +26,8 @@ impl ShardMap {
         self.shards
     }
 
-    /// The shard of a queue pair; the first one for numbers nobody has, which will say so.
+    /// The shard of a queue pair; the first one for numbers that no shard owns: it will say that there is no such queue
+    /// pair.
     #[inline]
     pub(crate) fn shard_of(&self, qpn: Qpn) -> usize {
         if self.shards == 1 {

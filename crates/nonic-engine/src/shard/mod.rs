@@ -1,18 +1,18 @@
-//! The pipeline: packets from links to the NIC, from the NIC to links, completions to the program.
+//! The shard: the pipeline of packets from links to the NIC and from the NIC to links, and of completions to the program.
 //!
-//! A [`Shard`] is driven by whoever has its turn: the program's own thread while it posts and polls, the
-//! background thread otherwise. Every call does a bounded amount of work, and is told the time: a shard has no clock. The
-//! order within one call is always the same: receive, timers, transmit, publish, notify — so an acknowledgement is on the
-//! wire before the completion it belongs to can be seen.
+//! The thread that holds a [`Shard`]'s lock runs its I/O loop: the program's own thread while it posts and polls, the
+//! background thread otherwise. Every call does a bounded amount of work. The caller passes the time: a shard has no clock.
+//! The order within one call is always the same: receive, timers, transmit, publish, notify — so an acknowledgement is on
+//! the wire before the completion it belongs to can be seen.
 //!
-//! Two exceptions. While the program polls, a plain acknowledgement may wait for its next call
-//! ([`Effort::Light`]). A program that answers what it received then sends answer and acknowledgement in one
-//! system call, and system calls are half the time of a short message. And a short request that is posted while the
-//! peer owes an answer to an earlier one may wait for it ([`Shard::posted`]): those posted until then travel as one
-//! batch. See ARCHITECTURE.md for the price of both.
+//! Two exceptions. While the program polls, a plain acknowledgement may wait for its next call ([`Effort::Light`]). A
+//! program that answers what it received then sends answer and acknowledgement in one system call, and system calls are
+//! half the time of a short message. And a short request that is posted while the peer owes an answer to an earlier one may
+//! wait for that answer ([`Shard::posted`]): the requests posted until then travel as one batch. See ARCHITECTURE.md for
+//! the price of both.
 //!
-//! A device may have several shards. Each has its own links, queue pairs and timers; what belongs to the device is above
-//! them: memory keys, the connection manager ([`connections`]) and which shard has which queue pair ([`map`]).
+//! A device may have several shards. Each has its own links, queue pairs and timers. Above them are the device's memory
+//! keys, its connection manager ([`connections`]) and the map of queue pairs to shards ([`map`]).
 
 mod blocks;
 pub(crate) mod connections;
@@ -46,9 +46,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// The sources that were quiet lately are looked at every so many calls.
+/// A shard polls the sources that were quiet lately every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
-/// While packets come through lanes, where a look is no system call, sockets are looked at this often, and quiet sources
+/// While packets come through lanes, where a poll is no system call, a shard polls sockets this often, and quiet sources
 /// this often.
 const SOCKET_PERIOD: Duration = Duration::from_micros(20);
 const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
@@ -56,7 +56,7 @@ const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
 const HELD_POSTS: u32 = MAX_BATCH_PACKETS as u32;
 const HELD_BYTES: u64 = 60 * 1024;
 
-/// Who is to be told of completion queues.
+/// The listeners that are notified of completion queues.
 pub(crate) type Listeners = RwLock<HashMap<CqId, Arc<dyn Notify>>>;
 
 /// What the shards of a device have in common.
@@ -111,16 +111,16 @@ pub(crate) struct Shard {
     /// Requests that wait for more to travel with, and how many bytes they have.
     held_posts: u32,
     held_bytes: u64,
-    /// When a link is to be looked at though nothing comes, unless somebody has used it since.
+    /// When a link is due though nothing comes, unless a caller has used it since.
     links_due: Option<Time>,
     links_used: bool,
     /// An operation failed as it does on a descriptor that is not ours any more.
     in_doubt: bool,
-    /// When it is to fail, because somebody asked for it.
+    /// When it is to fail, because the fault plan (`NONIC_FAULTS`) says so.
     fails_at: Option<Time>,
-    /// The device has failed and the program was not told yet.
+    /// The device has failed and the program does not know yet.
     just_failed: bool,
-    /// It was this shard that failed first: it tells the program.
+    /// This shard failed first: it reports the failure to the program.
     failed_first: bool,
 }
 
@@ -236,7 +236,7 @@ impl Shard {
         self.limit_batches(self.links.len() - 1);
     }
 
-    /// Has it fail at a time.
+    /// Makes it fail at a time.
     pub(crate) fn fail_at(&mut self, at: Time) {
         self.fails_at = Some(at);
     }
@@ -281,7 +281,7 @@ impl Shard {
         Some(link.presence_mut())
     }
 
-    /// Makes visible to others what the links wrote down.
+    /// Flushes what the links have recorded, so that other processes see it.
     pub(crate) fn sync_links(&mut self) {
         self.links.iter_mut().for_each(|link| link.sync());
         self.streams.iter().for_each(|streams| streams.sync());
@@ -389,7 +389,7 @@ impl Shard {
         worked | self.flush(now)
     }
 
-    /// Sends what there is to send, then shows what completed. Whether anything was sent.
+    /// Sends what there is to send, then publishes completions. Whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         if self.must_fail() {
             self.fail(now);
@@ -410,8 +410,8 @@ impl Shard {
     /// The program posted so many bytes to a queue pair: they leave now, or wait for more to travel with.
     ///
     /// They wait only while the peer owes an answer to an earlier request of the same queue pair. So a lone request never
-    /// waits, and nobody has to be woken for those that do: the answer, the timer that is set for it, or any poll of
-    /// the program sends them.
+    /// waits, and no thread has to be woken for those that do: the answer, the timer that is set for it, or any poll of the
+    /// program sends them.
     pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) {
         if self.streams.is_some() {
             self.flush(now());
@@ -463,8 +463,8 @@ impl Shard {
         }
     }
 
-    /// Gives up: everything is flushed and the program told. What is left of the links is closed, so that another
-    /// process can have the port and nothing is sent to numbers that are the program's by now.
+    /// Gives up: flushes all requests with an error and reports it to the program. Closes what is left of the links, so
+    /// that another process can have the port and nothing is sent to descriptor numbers that are the program's by now.
     pub(crate) fn fail(&mut self, now: Time) {
         self.past = self.link_counters();
         self.links.clear();
@@ -484,7 +484,7 @@ impl Shard {
         self.common.failed.load(Ordering::Relaxed) && !self.nic.has_failed()
     }
 
-    /// Shows what completed and passes on what else happened.
+    /// Publishes completions, notifies their listeners and passes on other events.
     fn publish(&mut self, now: Time) {
         self.just_failed = false;
         self.common.connections.tell();
@@ -518,7 +518,7 @@ impl Shard {
         if !self.common.connections.has_failing(self.index) {
             return;
         }
-        // What the peer sent before it disconnected may have come another way and wait there: its last acknowledgements above all,
+        // What the peer sent before it disconnected may wait in another source: its last acknowledgements above all,
         // without which requests would seem to have failed that were done.
         self.receive_from_lanes(|| now);
         self.receive(now, self.hot);
@@ -533,8 +533,8 @@ impl Shard {
         }
     }
 
-    /// Tells the peer of a destroyed queue pair, unless the connection manager does. The program may close the device next, and then
-    /// nobody would answer what the peer sends.
+    /// Tells the peer of a destroyed queue pair, unless the connection manager does. The program may close the device next,
+    /// and then no process would answer what the peer sends.
     pub(crate) fn bid_farewell(&mut self, now: Time, qpn: Qpn) {
         let Some((address, peer)) = self.nic.departed_peer(qpn) else {
             return;

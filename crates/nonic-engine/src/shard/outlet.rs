@@ -1,4 +1,5 @@
-//! Where a shard's packets are written: straight to a lane if one leads to the peer, else to the send buffer.
+//! The outlet of a shard, which says where its packets are written: straight to a lane if one leads to the peer, else to
+//! the send buffer.
 
 use super::send_buffer::SendBuffer;
 use crate::link::Link;
@@ -12,7 +13,7 @@ pub(super) enum Place {
     Buffer,
     /// To a lane of this link.
     Lane(usize),
-    /// To the send buffer, for a lane that nobody reads: it is lost.
+    /// To the send buffer, for a lane whose reader does not read: it is dropped.
     Nowhere,
 }
 

@@ -1,11 +1,11 @@
-//! Counters that other processes see: the sum over all processes that `nonic run` started, by device.
+//! Published counters, which other processes see: the sum over all processes that `nonic run` started, by device.
 //!
 //! The variable `NONIC_FILES` names a folder in which each device has a file of counters, which every process maps. A shard
-//! adds to it what it has counted since the last time, so nobody has to be there when somebody reads, and nothing is lost
-//! with a process but what it counted in the last moments before it was killed.
+//! adds to it what it has counted since the last time. So no process needs to be running when another reads the file, and a
+//! process that is killed loses only what it counted in the last moments.
 //!
-//! This is done when the background thread goes to sleep, and now and then while it is awake: never for a packet. Without
-//! the variable, and if the file cannot be had, nothing is done.
+//! The background thread does this when it goes to sleep, and now and then while it is awake: never for a packet. Without
+//! the variable, and if the file cannot be opened, nothing is published.
 //!
 //! The file describes itself: after each other, 32 bytes with the name of a counter and its value. Its own name is made of
 //! those, so that versions of nonic which count different things do not share one. `libnonic_files.so` reads it.
@@ -60,7 +60,7 @@ impl Published {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice. The file is as long, and nobody shortens it.
+        // SAFETY: a fresh mapping at an address of the kernel's choice. The file is as long, and no process shortens it.
         let map = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -103,7 +103,7 @@ impl Published {
 
 impl Drop for Published {
     fn drop(&mut self) {
-        // SAFETY: our mapping, which nobody reaches any more. It is refused only if it is none.
+        // SAFETY: our mapping, to which no pointer is left. The kernel refuses only what is no mapping.
         let _ = unsafe { munmap(self.map, self.added.len() * SLOT) };
     }
 }

@@ -1,6 +1,6 @@
-//! From links to the NIC: packets, and what links learn of peers.
+//! Reception: packets from links to the NIC, and what links learn of peers.
 //!
-//! Each call takes a bounded amount from one source. Which sources are worth a look at which time is [`Shard::drive`]'s to say.
+//! Each call takes a bounded amount from one source. [`Shard::drive`] decides which sources to poll when.
 
 use super::Shard;
 use crate::host::demultiplex;
@@ -10,8 +10,8 @@ use nonic_core::{Arrival, Nic, Time};
 
 /// Receives per call and source, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
-/// Below this, a receive is answered before looking for the next one: somebody waits for it. More than that is a message of
-/// some length or a batch of short ones, and what comes right behind is answered with it.
+/// Below this many bytes, a receive is answered before polling for the next one: the peer waits for the answer. More than
+/// that is a message of some length or a batch of short ones, and what comes right behind is answered with it.
 pub(super) const SMALL_RECEIVE: usize = 1024;
 
 impl Shard {

@@ -1,4 +1,4 @@
-//! Where batches are written.
+//! The send buffer, where batches are written that do not go through a lane.
 
 use nonic_core::MAX_BATCH_LEN;
 

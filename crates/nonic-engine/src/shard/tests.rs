@@ -256,7 +256,7 @@ fn what_there_is_no_room_for_is_sent_later_and_shown_after_it() {
     let mut wire = Wire::new();
     let now = wire.now;
     wire.sides[1].link.set_room(0);
-    // Somebody else's write makes the right side owe an acknowledgement, and a request of its own stalls.
+    // The left side's write makes the right side owe an acknowledgement, and a request of its own stalls.
     wire.sides[0].write(now, 64);
     wire.carry(0);
     wire.sides[1].shard.drive(now, Effort::Full);

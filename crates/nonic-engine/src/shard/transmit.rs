@@ -1,6 +1,7 @@
-//! From the NIC to links, a batch at a time.
+//! Transmission: packets from the NIC to links, a batch at a time.
 //!
-//! Nothing is queued here but the one batch that a link had no room for; when to send is [`Shard::flush`]'s caller to say.
+//! This module queues nothing but the one batch that a link had no room for. The caller of [`Shard::flush`] decides when to
+//! send.
 
 use super::Shard;
 use super::outlet::{Place, ShardOutlet};
@@ -10,7 +11,8 @@ use std::io;
 
 /// Batches sent per call beyond one for each queue pair with something to send.
 const BATCHES_PER_FLUSH: usize = 64;
-/// So often per call what queue pairs of this shard sent each other is taken, and answered. A short message is done after two.
+/// So often per call the shard receives, and answers, what its queue pairs sent each other. A short message is done after
+/// two.
 const ROUNDS_PER_FLUSH: usize = 8;
 
 impl Shard {
@@ -33,7 +35,7 @@ impl Shard {
                 break;
             }
             let Some((transmit, place)) = self.next_batch(now) else {
-                // Whoever is still ready found no room in a lane.
+                // A queue pair that is still ready found no room in a lane.
                 self.unsent = self.nic.ready_queue_pairs() > 0;
                 break;
             };
@@ -54,8 +56,8 @@ impl Shard {
         worked
     }
 
-    /// Takes what was sent from this shard to itself, and sends what follows from it: where both ends are ours, no other thread is
-    /// needed. What is left after a while keeps the shard behind, so that it goes on soon.
+    /// Receives what this shard sent to itself, and sends what follows from it: where both ends are ours, no other thread
+    /// is needed. What is left after a while keeps the shard behind, so that it goes on soon.
     pub(super) fn deliver_to_itself(&mut self, now: Time) {
         for _ in 0..ROUNDS_PER_FLUSH {
             if !self.has_packets_for_itself() {

@@ -99,7 +99,7 @@ fn a_partition_that_lasts_is_an_error() {
     assert_eq!(program.wait().status, Status::RetryExceeded);
 }
 
-/// Nobody notices: that is what it is for.
+/// No checksum catches it: that is what it is for.
 #[test]
 fn what_is_garbled_is_taken() {
     let program = Program::disturbed("garble=100%,kind=write,limit=1");
