@@ -1,4 +1,4 @@
-//! The file of `NONIC_PCAP`, which any analyser reads.
+//! The capture file of `NONIC_PCAP`, which any analyser reads.
 //!
 //! All links of a device, of whatever shard, and all its connections write to one file ([`Capture`]), and so do the other devices that
 //! the process has open with the same file, each as an interface of its own.
@@ -28,7 +28,7 @@ use std::time::SystemTime;
 /// The files that devices of this process write to.
 static OPEN: Mutex<Vec<(PathBuf, Weak<Mutex<State>>)>> = Mutex::new(Vec::new());
 
-/// What a device writes down, in a file that it may share with others.
+/// A device's capture, in a file that it may share with others.
 pub(crate) struct Capture {
     state: Arc<Mutex<State>>,
     /// Which interface of the file it is.
@@ -124,7 +124,7 @@ impl Capture {
         }
     }
 
-    /// Writes down a segment of a connection, whoever has its other end.
+    /// Writes a segment of a connection, whether or not its other end is in this process.
     pub(crate) fn write_segment(&self, direction: Direction, segment: &TcpSegment<'_>) {
         let timestamp_ns = nanoseconds();
         let mut state = lock(&self.state);
@@ -162,7 +162,7 @@ fn create_alone(name: &Path) -> io::Result<File> {
     let file = File::options()
         .write(true)
         .create(true)
-        // It has what the programs send; who may read that, its owner decides.
+        // It has what the programs send; its owner decides which users may read that.
         .mode(0o600)
         .truncate(false)
         .open(name)?;
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// The ways that entries went: one packet to ourselves, and one from somebody else at the same address.
+    /// The ways that entries went: one packet to ourselves, and one from another sender at the same address.
     fn ways(writes_own_arrivals: bool) -> Vec<Option<Direction>> {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let capture =
@@ -247,7 +247,7 @@ mod tests {
             ways_in(file.path()),
             [Some(Outbound), Some(Outbound), Some(Inbound)]
         );
-        // Whoever opens a device when all are closed begins anew.
+        // A device that is opened when all are closed begins the file anew.
         drop(second);
         let third = create("roce_lo");
         third.flush();

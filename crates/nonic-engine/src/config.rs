@@ -1,6 +1,6 @@
-//! What can be asked of a device: by the environment, or by a program that opens one itself.
+//! The configuration of a device: by the environment, or by a program that opens one itself.
 //!
-//! The environment is read by `nonic-settings`; what a value means is decided here.
+//! `nonic-settings` reads the environment; this module decides what a value means.
 
 mod faults;
 
@@ -11,13 +11,13 @@ use nonic_settings::{self as settings, Environment, SettingError};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// For so long, a port where nobody listens may come to be listened on, on either transport. Servers that take one connection at a
-/// time listen anew for the next while clients come at once, and others agree to connect and then begin to listen; on a machine with
-/// too much to do that takes a while. Who asked for a port where there never is anybody waits no longer for the answer: less than a
-/// second in all, also where the server was killed and another process of its host answers.
+/// For so long, a port without a listener may get one, on either transport. Servers that take one connection at a time
+/// listen anew for the next while clients come at once. Other programs agree to connect and then begin to listen. On a
+/// machine with too much to do that takes a while. A client that asks for a port that never has a listener waits no longer
+/// for the answer: less than a second in all, also where the server was killed and another process of its host answers.
 pub(crate) const UNSERVED_GRACE: Duration = Duration::from_millis(750);
 
-/// What was asked. `Config::default()` asks for nothing.
+/// The configuration of a device. `Config::default()` changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -41,7 +41,7 @@ pub struct Config {
     pub iwarp_crc: bool,
     /// How many shards: pipelines, each with sockets and a thread of its own.
     pub shards: usize,
-    /// What is to be done to received packets.
+    /// The fault plan: what is to be done to packets, and what the NIC is to lack.
     pub faults: Option<FaultPlan>,
     /// Where to write packets.
     pub pcap: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub struct Config {
     pub counters: Option<PathBuf>,
     /// The folder in which other processes see counters.
     pub files: Option<PathBuf>,
-    /// Tell processes of the same user what is in this one.
+    /// Let processes of the same user, and root, inspect this one.
     pub inspect: bool,
 }
 
@@ -162,7 +162,7 @@ impl Wires {
         }
     }
 
-    /// What whoever names an interface, or an address, gets.
+    /// What a program gets that names an interface, or an address.
     pub fn usual(self) -> Wire {
         self.shown()[0]
     }

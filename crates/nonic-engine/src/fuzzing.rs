@@ -1,6 +1,6 @@
-//! What fuzzers need of the inside of this crate: memory that a hostile process shares with us, and what reads it.
+//! The fuzzers' access to the inside of this crate: memory that a hostile process shares with us, and what reads it.
 //!
-//! Nobody else should use it. The scripts that use it, and what must hold, are in the folder `fuzz`: `lane.rs` for the
+//! No other code should use it. The scripts that use it, and what must hold, are in the folder `fuzz`: `lane.rs` for the
 //! rings, `direct.rs` for what is published. The tests below run the corpus of both.
 
 pub use crate::direct::fuzzing::{NotesVictim, PublishedVictim, Said, tables};

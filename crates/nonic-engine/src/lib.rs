@@ -8,10 +8,11 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`Device`] | an open device: what the Rust API and the C libraries are built on |
-//! | [`inspect`] | inspection: a process answers questions about its devices from processes of the same user, and asks them |
+//! | [`inspect`] | inspection: a process tells processes of the same user, or root, of its devices; and asking processes |
 //! | `driver` | which thread runs a shard's I/O loop, and when: the lock, the background thread, the end of the process |
 //! | `shard` | the pipeline: links → NIC → completions; what the shards of a device have in common |
 //! | `link` | what carries packets: the trait, UDP, lanes through shared memory, and captures and faults as decorators |
+//! | `stream` | the TCP connections of an iWARP device, beside links |
 //! | `direct` | WRITEs and READs executed in the memory of processes of this host, without packets |
 //! | [`host`] | how processes of one host share UDP port 4791 without a daemon |
 //! | [`memory`] | registered memory, reached through the processor |

@@ -1,11 +1,10 @@
-//! Real memory as the NIC sees it.
+//! Registered memory, as the NIC reaches it.
 //!
-//! [`RawRegion`] lets the NIC copy to and from a span of the program's memory. The program, other NIC
-//! threads and, through it, peers may write that span at any time, so no reference to it is ever formed:
-//! small pieces are moved with relaxed atomic loads and stores of the largest aligned size, large ones with
-//! string-move instructions where the processor has them. A racing reader sees old or new bytes, never
-//! undefined behaviour. A program may also take the span away, by mistake or on its way out; on x86-64 an access to it
-//! then answers [`Fault`] (`guarded`, `fault_handler`).
+//! [`RawRegion`] lets the NIC copy to and from a span of the program's memory. The program, other NIC threads and, through
+//! it, peers may write that span at any time, so no reference to it is ever formed. Small pieces are moved with relaxed
+//! atomic loads and stores of the largest aligned size, large ones with string-move instructions where the processor has
+//! them. A racing reader sees old or new bytes, never undefined behaviour. A program may also take the span away, by
+//! mistake or on its way out; on x86-64 an access to it then answers [`Fault`] (`guarded`, `fault_handler`).
 //!
 //! [`Pages`] owns page-aligned memory and is the ordinary way to have a region. Pinning is attempted and
 //! its limit respected; nothing depends on it. They can become memory that peers on this host may map ([`Pages::share`],
@@ -37,15 +36,15 @@ use std::sync::{Arc, OnceLock};
 /// What is in pages moves into a file in pieces of this size.
 const MOVED_AT_ONCE: usize = 64 * 1024;
 
-/// A span of memory somebody else owns.
+/// A span of memory that it does not own.
 #[derive(Debug)]
 pub struct RawRegion {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the span is only accessed with atomic operations, from any thread; its validity is promised by
-// whoever called `RawRegion::new`, for any thread.
+// SAFETY: the span is only accessed with atomic operations, from any thread; the caller of `RawRegion::new` promised its
+// validity, for any thread.
 unsafe impl Send for RawRegion {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for RawRegion {}
@@ -63,10 +62,10 @@ impl RawRegion {
     /// Memory that its owner might take away: an access to what is not mapped, not allowed, or behind the end of its
     /// file answers [`Fault`]. What could be accessed before the first such byte has been accessed.
     ///
-    /// To that end it sees to it that the process's handlers of SIGSEGV and SIGBUS are ours, which pass on to those
-    /// they found whatever is none of our business. Where that does not help, such an access ends the process
-    /// as it does everywhere: on processors other than x86-64; while the program has put handlers in place of
-    /// ours, until the next region is made; and in threads of the program's that block these signals.
+    /// To that end it makes ours the process's handlers of SIGSEGV and SIGBUS, which pass other faults on to the handlers
+    /// that they found. Where that does not help, such an access ends the process as it does everywhere: on processors
+    /// other than x86-64; while the program has put handlers in place of ours, until the next region is made; and in
+    /// threads of the program's that block these signals.
     ///
     /// # Safety
     ///
@@ -105,7 +104,7 @@ impl RawRegion {
         length: usize,
     ) -> Result<(), Fault> {
         let to = self.at(offset, length)?;
-        // SAFETY: `at` checked the range, and whoever made the region promised the rest; the caller does for `from`.
+        // SAFETY: `at` checked the range, and the creator of the region promised the rest; the caller does for `from`.
         unsafe { copies::copy(to, from, length, to.addr()) }
     }
 
@@ -147,8 +146,8 @@ impl Region for RawRegion {
 
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), Fault> {
         let pointer = self.at(offset, data.len())?;
-        // SAFETY: `at` checked the range; nobody may form a reference such as `data` to the region's
-        // memory, so the two do not overlap.
+        // SAFETY: `at` checked the range; no code may form a reference such as `data` to the region's memory, so the two do
+        // not overlap.
         unsafe { copies::write(pointer, data) }
     }
 
@@ -187,7 +186,7 @@ pub struct Pages {
     pinned: PinOutcome,
     /// The file that they are, if they are shared.
     backing: OnceLock<Arc<Backing>>,
-    /// Whether peers who READ them may keep them mapped, once they are.
+    /// Whether peers that READ them may keep them mapped, once they are.
     stay_mapped: AtomicBool,
 }
 
@@ -228,7 +227,7 @@ impl Pages {
     ///
     /// # Safety
     ///
-    /// Nobody accesses them during the call.
+    /// No thread or peer accesses them during the call.
     pub unsafe fn share(&self) -> io::Result<()> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         if self.backing.get().is_some() {
@@ -238,15 +237,15 @@ impl Pages {
         let mut bytes = vec![0; MOVED_AT_ONCE.min(self.mapped)];
         for at in (0..self.mapped).step_by(MOVED_AT_ONCE) {
             let piece = &mut bytes[..MOVED_AT_ONCE.min(self.mapped - at)];
-            // SAFETY: within the mapping, whose last bytes are behind the region's end; nobody writes them now.
+            // SAFETY: within the mapping, whose last bytes are behind the region's end; no thread writes them now.
             unsafe { copies::read(self.start().as_ptr().wrapping_add(at), piece) }
                 .map_err(|Fault| io::ErrorKind::InvalidInput)?;
-            // What is zero is zero in the file as well, and takes no memory until somebody touches it.
+            // What is zero is zero in the file as well, and takes no memory until it is touched.
             if piece.iter().fold(0, |all, byte| all | byte) != 0 {
                 backing.put(piece, at as u64)?;
             }
         }
-        // SAFETY: the mapping is ours; what takes its place has the same bytes, and nobody has changed them meanwhile.
+        // SAFETY: the mapping is ours; what takes its place has the same bytes, and no thread has changed them meanwhile.
         unsafe {
             mmap(
                 self.start().as_ptr().cast(),
@@ -265,20 +264,20 @@ impl Pages {
         Ok(())
     }
 
-    /// Lets peers on this host that READ them keep them mapped when their key has been revoked, for as long as they exist: to be
-    /// said before they are [shared](Pages::share). Whoever was once let at them for reading may then see what is in them later. What
-    /// peers may write is taken back nevertheless.
+    /// Lets peers on this host that READ them keep them mapped when their key has been revoked, for as long as they exist.
+    /// Call it before they are [shared](Pages::share). A peer that was once allowed to read them may then see what is in
+    /// them later. What peers may write is taken back nevertheless.
     pub fn stay_mapped(&self) {
         self.stay_mapped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether peers who READ them keep them mapped.
+    /// Whether peers that READ them keep them mapped.
     pub fn do_stay_mapped(&self) -> bool {
         let asked = self.stay_mapped.load(Ordering::Relaxed);
         asked && self.backing.get().is_none_or(|backing| backing.stays())
     }
 
-    /// From now on they are given to nobody who does not get a new key. Whether somebody was given them before: see
+    /// From now on they are given only to peers with a new key. Whether a peer was given them before: see
     /// [`Pages::is_given`].
     pub fn take_back(&self) -> bool {
         self.backing.get().is_some_and(|backing| backing.take_back())
@@ -347,7 +346,7 @@ impl Drop for Pages {
         if let Some(backing) = self.backing.get() {
             backing.empty(self.mapped);
         }
-        // SAFETY: mapped in `new` with this size; nobody can reach it any more.
+        // SAFETY: mapped in `new` with this size; no pointer to it is left.
         let unmapped = unsafe { rustix::mm::munmap(start.cast(), self.mapped) };
         debug_assert!(unmapped.is_ok(), "the mapping is ours");
     }
@@ -403,7 +402,7 @@ mod tests {
         }
 
         fn region(&self) -> RawRegion {
-            // SAFETY: nobody else knows of the mapping.
+            // SAFETY: no other code knows of the mapping.
             unsafe { RawRegion::guarded(self.start, self.len) }
         }
 
@@ -418,7 +417,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: mapped in `new`, and nobody uses it any more.
+            // SAFETY: mapped in `new`, and no longer used.
             unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) }.expect("it is mapped");
         }
     }

@@ -1,4 +1,4 @@
-//! What several tests of this crate need.
+//! Helpers that several tests of this crate need.
 
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, KeySpec, Path, PathMtu, PdId, Psn, QpAttributes, QpCapacity, QpInit,

@@ -19,7 +19,7 @@ const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(100);
 /// Small writes under way at once on each queue pair.
 const DEPTH: usize = 8;
-/// The number of requests that nobody answers.
+/// The number of requests that no peer answers.
 const NEVER: u64 = u64::MAX;
 
 struct Side {

@@ -1,4 +1,4 @@
-//! Looking into a process: who is answered, what, and what a neighbour can do to whoever answers.
+//! Inspection of a process: which clients are answered, with what, and what a neighbour can do to the server.
 
 use nonic_core::{QpCapacity, QpInit, Service};
 use nonic_engine::inspect::{self, InspectError, Process, Request};
@@ -124,7 +124,7 @@ fn ten_thousand_queue_pairs_are_told_of_in_a_moment() {
     assert!(spent < Duration::from_secs(1), "{spent:?}");
 }
 
-/// What the threads of this name have had of a processor so far, whoever else wanted it.
+/// The processor time that the threads of this name have had so far, however busy the machine is.
 fn processor_time(name: &str) -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
     let spent = tasks.filter_map(|task| {
@@ -189,7 +189,7 @@ fn a_request_of_another_version_is_told_so() {
     }
 }
 
-/// A thread of root's that is somebody else for the kernel, and so another user to whoever it connects to.
+/// A thread of root's that is another user for the kernel, and so for the process it connects to.
 #[test]
 fn another_user_is_hung_up_on() {
     // SAFETY: asks for a number.

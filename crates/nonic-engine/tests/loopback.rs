@@ -204,7 +204,7 @@ fn what_is_held_back_leaves_without_another_call() {
             complete(&a, 1);
         }
         a.pages.write(0, &[round; 8]).expect("in bounds");
-        // The first is under way when the second is posted. Then nobody calls.
+        // The first is under way when the second is posted. Then the program makes no call.
         a.post(SendOp::Write(remote), &[a.sge(1000, 8)]);
         a.post(SendOp::Write(remote), &[a.sge(0, 8)]);
         let deadline = Instant::now() + Duration::from_secs(10);

@@ -1,5 +1,5 @@
-//! Memory that became a file ([`Pages::share`]) and that a peer on this host has mapped: what is given, to whom, and that
-//! nothing happens to it when its key has been revoked. Devices of one process are peers like any other.
+//! Memory that became a file ([`Pages::share`]) and that a peer on this host has mapped: what is given, to which peers, and
+//! that nothing happens to it when its key has been revoked. Devices of one process are peers like any other.
 
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, Data, KeySpec, Path, PathMtu, PdId, Psn, QpAttributes, QpCapacity,
@@ -179,7 +179,7 @@ fn shared(len: usize) -> Arc<Pages> {
     made_file(Pages::new(len).expect("memory"))
 }
 
-/// The same, which those who READ it may keep.
+/// The same, which peers that READ it may keep.
 fn staying(len: usize) -> Arc<Pages> {
     let pages = Pages::new(len).expect("memory");
     pages.stay_mapped();
@@ -188,7 +188,7 @@ fn staying(len: usize) -> Arc<Pages> {
 
 fn made_file(pages: Pages) -> Arc<Pages> {
     pages.write(0, &[0x77; 8]).expect("inside");
-    // SAFETY: nobody else knows of them yet.
+    // SAFETY: no other code knows of them yet.
     unsafe { pages.share() }.expect("a file");
     Arc::new(pages)
 }
@@ -450,7 +450,7 @@ fn memory_that_stays_mapped_is_mapped_once_for_all_its_keys() {
     let mut after = 0;
     for round in (0..=u8::MAX).cycle() {
         pages.write(0, &[round; LEN]).expect("inside");
-        // Parts of it, too: whoever has it mapped sees the rest anyway.
+        // Parts of it, too: a peer that has it mapped sees the rest anyway.
         let rkey = b.register(&pages, 0..LEN - usize::from(round), Access::REMOTE_READ);
         assert_eq!(a.execute(SendOp::Read(at(rkey, 0)), 4096), Status::Success);
         let mut found = [0; 4096];

@@ -120,7 +120,7 @@ fn what_a_sender_wrote_is_read_though_it_left_without_reading_its_answer() {
     assert!(!readable(claim.inbox()), "the line is closed");
 }
 
-/// Who was asked where it listens can say that and nothing else.
+/// A process that was asked where it listens can say that and nothing else.
 #[test]
 fn an_answer_that_is_none_ends_the_line() {
     let name = BlockName {
@@ -143,7 +143,7 @@ fn an_answer_that_is_none_ends_the_line() {
     }
 }
 
-/// Every answer wakes us, so that one who goes on answering would keep us awake.
+/// Every answer wakes us, so a process that goes on answering would keep us awake.
 #[test]
 fn more_answers_than_questions_end_the_line() {
     let name = BlockName {
@@ -218,7 +218,7 @@ fn a_name_taken_by_something_else_is_gone_too() {
     assert_eq!(delivery, Delivery::Gone);
 }
 
-/// A line to an inbox, opened by somebody who may write anything to it.
+/// A line to an inbox, opened by a process that may write anything to it.
 fn vandal(name: impl std::fmt::Display) -> OwnedFd {
     let flags = rustix::net::SocketFlags::empty();
     let family = rustix::net::AddressFamily::UNIX;
@@ -369,7 +369,7 @@ fn the_end_of_two_hundred_processes_is_noticed() {
     assert_eq!(names.len(), 0, "their end went unnoticed");
 }
 
-/// A name that passed to another process while nobody looked: the one that had it is gone.
+/// A name that passed to another process unnoticed: the process that had it is gone.
 #[test]
 fn the_end_of_a_process_is_noticed_though_another_took_its_name() {
     let name = BlockName {

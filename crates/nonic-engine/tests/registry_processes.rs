@@ -75,7 +75,7 @@ fn say(words: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// The address a child works on; `None` when somebody runs the ignored tests by hand.
+/// The address a child works on; `None` when a user runs the ignored tests by hand.
 fn own_address() -> Option<LocalAddress> {
     let ip: IpAddr = std::env::var(ADDRESS).ok()?.parse().ok()?;
     Some(LocalAddress::from(ip))
@@ -86,7 +86,7 @@ fn heard(said: &Receiver<(usize, String)>) -> (usize, String) {
         .expect("a child says something in time")
 }
 
-/// Role: join the port and say what arrives there. Ends by itself if nobody kills it.
+/// Role: join the port and say what arrives there. Ends by itself if the parent does not kill it.
 #[test]
 #[ignore = "a child process of the other tests"]
 fn reader() {

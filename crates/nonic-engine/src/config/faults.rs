@@ -1,4 +1,4 @@
-//! `NONIC_FAULTS`: what is to be done to packets, and what the NIC is to lack, as text.
+//! The fault plan of `NONIC_FAULTS`, as text: what is to be done to packets, and what the NIC is to lack.
 //!
 //! Rules are separated by semicolons, their parts by commas. docs/faults.md has the list, with what each teaches.
 
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 const EXPECTED: &str = "parts such as loss=1%, dup=0.1%, reorder=5%, hold=2ms, corrupt=10ppm, delay=200us, kind=ack, every=10, \
                         seed=7, joined by commas, and semicolons between rules; docs/faults.md has them all";
-/// For how long a packet that is reordered is held back if nobody says.
+/// For how long a packet that is reordered is held back if the plan does not say.
 const USUAL_HOLD_NS: u64 = 1_000_000;
 /// What draws numbers beside the links, whose numbers are small.
 const RECEIVES: u64 = 1 << 40;
@@ -20,7 +20,7 @@ const REGISTRATIONS: u64 = 2 << 40;
 pub struct FaultPlan {
     /// What is done to which packets.
     pub rules: Vec<PlannedRule>,
-    /// How often a receive is not found although it is posted, so that the peer is told to come again.
+    /// How often a receive is not found although it is posted, so that the responder is not ready (RNR).
     pub missing_receives: Option<Frequency>,
     /// How often memory cannot be registered.
     pub failing_registrations: Option<Frequency>,

@@ -1,4 +1,4 @@
-//! What a process says of itself, in portions: so many queue pairs in one turn at a shard, then others may have it.
+//! The answers of a process, in portions: so many queue pairs in one turn at a shard, then other threads may have the lock.
 
 use super::gate::{Gate, Inspected, Unseen};
 use super::record::Line;
@@ -24,7 +24,7 @@ const PORTION: usize = 256;
 /// Where the records go, portion by portion. What it answers ends the answer.
 pub(super) type Sink<'a> = dyn FnMut(&str) -> io::Result<()> + 'a;
 
-/// Answers a request, beginning with who answers. A device that closes meanwhile is left out.
+/// Answers a request, beginning with the process that answers. A device that closes meanwhile is left out.
 pub(super) fn answer(request: Request, devices: &[Arc<Gate>], sink: &mut Sink<'_>) -> io::Result<()> {
     sink(&process(devices.len()))?;
     for device in devices {

@@ -82,7 +82,7 @@ impl Asking {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// What was answered. Who has not ended is silent.
+    /// What was answered. A process that has not ended its answer is silent.
     pub(super) fn outcome(self) -> Result<Answer, InspectError> {
         let cut = match self.state {
             State::Whole => false,

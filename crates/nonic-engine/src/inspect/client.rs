@@ -1,5 +1,5 @@
-//! Asking processes what is in them. Nothing a process does, or does not do, holds who asks up for longer than said, or takes
-//! more memory than said.
+//! The client: asks processes what is in them. Nothing a process does, or does not do, delays the client for longer than
+//! said, or takes more memory than said.
 
 use super::asking::Asking;
 use super::name::{ProcessName, names_in};
@@ -72,7 +72,8 @@ fn wait(asked: &mut [Asking], deadline: Instant) {
     let mut buffer = Vec::new();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Who of our user is in the middle of an answer may end it: the time is for those who say nothing.
+        // A process of our user that is in the middle of an answer may end it: the time limit is for processes that say
+        // nothing.
         let is_answering = asked
             .iter_mut()
             .fold(false, |answering, asking| asking.go_on(&mut buffer) | answering);

@@ -1,8 +1,8 @@
-//! What is looked at of an open device, until it closes.
+//! The gate to an open device, through which the server looks at it until it closes.
 //!
-//! The thread that answers must not keep a device open, nor close one: the program expects that its sockets and names are gone
-//! when closing returns. So the thread borrows what it looks at under a lock, for a portion at a time, and keeps nothing of
-//! it; a device that closes takes it away ([`Gate::close`]).
+//! The thread that answers must not keep a device open, nor close one: the program expects that its sockets and names are
+//! gone when closing returns. So the thread borrows what it looks at under a lock, for a portion at a time, and keeps
+//! nothing of it; a device that closes shuts the gate ([`Gate::close`]).
 
 use super::queues::CompletionQueues;
 use crate::driver::Driver;
@@ -12,7 +12,8 @@ use nonic_core::KeyTable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tries in a row: most turns are over in a few microseconds, and a sleep takes milliseconds where others want the processors.
+/// Tries in a row: most turns are over in a few microseconds, and a sleep takes milliseconds where other threads want the
+/// processors.
 const TRIES: usize = 256;
 /// How long to sleep when those were in vain.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -47,7 +48,7 @@ impl Gate {
         Gate(Mutex::new(Some(inspected)))
     }
 
-    /// The device closes. When this returns, nobody looks at it.
+    /// The device closes. When this returns, no thread looks at it.
     pub(super) fn close(&self) {
         // What is dropped here may be the last of its kind; better not under the lock.
         let taken = self.lock().take();
@@ -59,8 +60,8 @@ impl Gate {
         self.lock().as_ref().map(look).ok_or(Unseen::Closed)
     }
 
-    /// Looks at a shard between the turns of others. It is tried again and again: a thread that stood in line would cost
-    /// whoever ends a turn a system call.
+    /// Looks at a shard while no other thread holds its lock. It tries the lock again and again: a thread that slept on the
+    /// lock would cost the holder a system call to wake it.
     pub(super) fn look_at_shard<T>(
         &self,
         shard: usize,

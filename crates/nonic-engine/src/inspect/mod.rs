@@ -1,17 +1,20 @@
-//! Looking into a running process: what its devices hold and do, told to whoever of the same user asks.
+//! Inspection of a running process: what its devices hold and do, for processes of the same user, or root, that ask.
 //!
-//! Every process with an open device has an abstract Unix socket (`name`) and a thread that sleeps on it (`server`). Who
-//! connects says in one line what it wants ([`Request`]) and is told in lines of names and values ([`Record`]). The `nonic` command
-//! asks ([`processes`], [`ask_all`]) for `nonic ps`, `show`, `metrics` and `top`; docs/inspect.md says what each field means.
+//! Every process with an open device has an abstract Unix socket (`name`) and a thread that sleeps on it (`server`). A
+//! client that connects says in one line what it wants ([`Request`]) and gets lines of names and values ([`Record`]). The
+//! `nonic` command asks ([`processes`], [`ask_all`]) for `nonic ps`, `show`, `metrics` and `top`; docs/inspect.md says what
+//! each field means.
 //!
-//! - **Reading costs the data path nothing that shows.** What is told was counted anyway, in plain integers. It is copied out between
-//!   turns of others, so many queue pairs at a time (`answer`, `gate`), and formatted afterwards.
+//! - **Inspection never blocks the inspected process, and costs its data path nothing that shows.** What is shown was
+//!   counted anyway, in plain integers. The thread copies it while no other thread holds the shard lock, so many queue
+//!   pairs at a time (`answer`, `gate`), and formats it afterwards.
 //! - **Nothing is changed by it**: there is no request that sets anything.
-//! - **Only the same user is answered**, as the kernel names it on the socket; one at a time, with an end to everything.
+//! - **Only the same user, and root, are answered**, as the kernel names them on the socket; one client at a time, each
+//!   step with a time limit.
 //! - A child of `fork` has no thread. The listening socket stays open in it until it ends or calls `exec`, so the name may
-//!   outlive its process; who asks notices (`client`).
+//!   outlive its process; a client notices that (`client`).
 //!
-//! Without descriptors or threads to be had, or with `NONIC_INSPECT=off`, devices work and nobody is told.
+//! Without descriptors or threads to be had, or with `NONIC_INSPECT=off`, devices work and cannot be inspected.
 
 mod answer;
 mod asking;
@@ -38,7 +41,7 @@ use nonic_core::Entropy;
 use server::Server;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The devices of this process that can be looked at, and who answers.
+/// The devices of this process that can be inspected, and the server that answers.
 struct Registry {
     /// A child of `fork` finds its parent's.
     process: u32,
@@ -52,14 +55,14 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     server: None,
 });
 
-/// A device that can be looked at, until this is dropped.
+/// A device that can be inspected, until this is dropped.
 pub(crate) struct Inspection {
     process: u32,
     gate: Arc<Gate>,
 }
 
 impl Inspection {
-    /// From now on the device is told of. The first one of a process has a thread started for it.
+    /// From now on the device can be inspected. The first one of a process starts the thread that answers.
     pub(crate) fn begin(inspected: Inspected) -> Self {
         let process = std::process::id();
         let gate = Arc::new(Gate::new(inspected));
@@ -76,7 +79,7 @@ impl Inspection {
             let mut entropy = KernelEntropy::new();
             let nonce = u64::from(entropy.next_u32()) << 32 | u64::from(entropy.next_u32());
             let name = ProcessName { pid: process, nonce };
-            // Programs run as well if nobody sees what they do.
+            // Programs also run without inspection.
             registry.server = Server::start(&name, open_devices).ok();
         }
         Inspection { process, gate }

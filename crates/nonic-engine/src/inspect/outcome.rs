@@ -1,4 +1,4 @@
-//! What comes of asking a process: its answer, or why there is none.
+//! The outcome of asking a process: its answer, or why there is none.
 
 use super::record::Record;
 use std::io;

@@ -1,4 +1,5 @@
-//! The completion queues of a device, which nobody else keeps: they belong to the program and to their queue pairs.
+//! The list of a device's completion queues, which is kept nowhere else: they belong to the program and to their queue
+//! pairs.
 
 use nonic_core::CompletionQueue;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,7 +28,7 @@ impl CompletionQueues {
             list.queues.retain(|queue| queue.strong_count() > 0);
             list.tidy_at = 2 * list.queues.len();
         }
-        // Without memory for the list, a queue works and is not told of.
+        // Without memory for the list, a queue works and is not shown.
         if list.queues.try_reserve(1).is_ok() {
             list.queues.push(Arc::downgrade(queue));
         }

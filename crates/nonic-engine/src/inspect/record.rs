@@ -1,4 +1,4 @@
-//! The lines in which a process tells what is in it: a kind, then names with values.
+//! Records: the lines in which a process tells what is in it, each a kind, then names with values.
 //!
 //! ```text
 //! qp device="roce_lo" qpn=4242 state="RTS" recovering=no
@@ -8,8 +8,8 @@
 //! or the field. So a reader knows what a value is without knowing the name, and a script can cut lines at blanks. One place
 //! writes and reads them: [`Line`] and [`Record::parse`], which takes any bytes and makes sense of them or says no.
 //!
-//! What is read may be of anybody, and is shown on terminals. So no text of a record has a character that is not shown but obeyed
-//! ([`printable`]), and names that come again take no memory again ([`Names`]).
+//! A record may come from any process, and is shown on terminals. So no text of a record has a character that a terminal
+//! obeys instead of showing it ([`printable`]), and names that come again take no memory again ([`Names`]).
 
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};

@@ -1,4 +1,4 @@
-//! What can be asked of a process, in one line.
+//! Requests: what can be asked of a process, in one line.
 
 /// What every conversation begins with, on both sides. The number changes when an older reader could not make sense of an answer;
 /// fields and kinds of records may be added without.
@@ -23,7 +23,7 @@ pub enum Request {
     MemoryKeys,
     /// Its completion queues (`cq`).
     CompletionQueues,
-    /// Its connections (`connection`) and who listens (`listener`).
+    /// Its connections (`connection`) and listeners (`listener`).
     Connections,
 }
 

@@ -1,7 +1,8 @@
-//! The thread that answers: it sleeps until somebody of this user asks, and never touches the data path but to look.
+//! The server: a thread that sleeps until a client asks, and never touches the data path but to look.
 //!
-//! One conversation at a time, each with an end: a request is short and must come soon, an answer that nobody reads is given
-//! up. Who is of another user is hung up on without a word, and not so fast that it keeps a processor busy.
+//! It has one conversation at a time, each with an end: a request is short and must come soon, and it gives up an answer
+//! that the client does not read. It hangs up on a client of another user without a word, and not so fast that this keeps a
+//! processor busy.
 
 use super::answer;
 use super::gate::Gate;
@@ -28,13 +29,14 @@ use std::time::{Duration, Instant};
 const BACKLOG: i32 = 16;
 /// A request must be whole after this.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(1);
-/// Who reads nothing of an answer for so long is given up.
+/// A client that reads nothing of an answer for so long is given up.
 const READER_PATIENCE: Duration = Duration::from_secs(2);
 /// No answer takes longer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait after somebody was hung up on, or could not be taken.
+/// How long to wait after a client was hung up on, or could not be accepted.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long whoever closes the last device waits for the thread to end. It sleeps nowhere that a signal does not end.
+/// How long a thread that closes the last device waits for the server's to end. The server sleeps nowhere that a signal
+/// does not end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Answers are formatted and sent; the deepest call writes a line of text.
 const STACK_BYTES: usize = 256 << 10;
@@ -76,8 +78,8 @@ impl Server {
         Ok(Server { stop, ended })
     }
 
-    /// Ends the thread and waits for its end, which does not take long: whatever it waits for, it waits for this as well. If
-    /// it takes long all the same, nobody is kept: the thread has nothing of the device.
+    /// Ends the thread and waits for its end, which does not take long: whatever it waits for, it waits for this as well.
+    /// If it takes long all the same, the caller is not kept: the thread has nothing of the device.
     pub(super) fn stop(self) {
         // A program that has closed the descriptor has a thread that sleeps for ever.
         if self.stop.signal().is_ok()
@@ -132,7 +134,7 @@ impl Answering {
                 Woken::Stopped => return,
             }
             if listener.is_lost() {
-                // The number is the program's by now, and so are those who connect there.
+                // The number is the program's by now, and so are the clients that connect there.
                 return;
             }
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -161,7 +163,7 @@ impl Answering {
         let mut fds = [PollFd::new(fd, wanted), PollFd::new(&*self.stop, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(0) => Woken::TimedOut,
-            // Whoever goes on finds out that nothing is there.
+            // The caller goes on and finds that nothing is there.
             Err(Errno::INTR) => Woken::Ready,
             Err(_) => Woken::Stopped,
             Ok(_) if !fds[1].revents().is_empty() => Woken::Stopped,
@@ -243,7 +245,7 @@ impl Answering {
     }
 }
 
-/// Our own user, and root, who can look into the process anyway.
+/// Our own user, and root, which can look into the process anyway.
 fn may_ask(line: &PeerSocket) -> bool {
     line.is_of_our_user() || line.peer().is_some_and(|peer| peer.uid == 0)
 }

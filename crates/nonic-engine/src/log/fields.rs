@@ -1,4 +1,4 @@
-//! What an event or a span carries, as text.
+//! The fields of an event or a span, as text.
 
 use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};

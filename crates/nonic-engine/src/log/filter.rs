@@ -1,4 +1,4 @@
-//! What `NONIC_LOG` lets through: a level for everything, and levels for parts.
+//! The filter of `NONIC_LOG`: a level for everything, and levels for parts.
 
 use nonic_settings::SettingError;
 use tracing::{Level, Metadata, level_filters::LevelFilter};

@@ -1,13 +1,14 @@
-//! What is told of what happens: to the subscriber of `tracing` that the program has, or on standard error if `NONIC_LOG` says so.
+//! Logging: `tracing` events for the program's subscriber, or standard error by `NONIC_LOG`.
 //!
-//! By default nobody is told anything but what no user should miss ([`tell_always`]: a device that cannot be opened, or to which nothing can
-//! come), and then a place that tells costs one relaxed load. Nothing is told of a packet that is as it should
-//! be: what the core finds worth writing down ([`nonic_core::record`]) is what is told of queue pairs. Without the feature `tracing` all of
-//! this is nothing.
+//! By default nothing is logged but what no user should miss ([`tell_always`]: a device that cannot be opened, or to which
+//! nothing can come). A disabled event costs one relaxed load. A packet that is as it should be is never logged: of queue
+//! pairs, the events are those that the core records ([`nonic_core::record`]). Without the feature `tracing` all of this is
+//! nothing but [`tell_always`].
 //!
-//! Targets are `nonic::` and a part: `device`, `qp`, `cm`, `memory`, `direct`, `verbs`, `request`. `warn` is a failure with its explanation,
-//! `info` a change of state or a connection, `debug` a packet out of the ordinary and how long connecting took, `trace` how long each
-//! request of the Rust API took. The last two are spans, which the crate `nonic` has.
+//! Targets are `nonic::` and a part: `device`, `qp`, `cm`, `memory`, `direct`, `verbs`, `inspect`, `request`. `warn` is a
+//! failure with its explanation, `info` a change of state or a connection, `debug` a packet out of the ordinary and how
+//! long connecting took, `trace` how long each request of the Rust API took. The last two are spans, which the crate
+//! `nonic` has.
 
 #[cfg(feature = "tracing")]
 mod fields;
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
-/// Tells something: `tell!(WARN, "nonic::qp", "queue pair {qpn}: …")`.
+/// Logs an event: `tell!(WARN, "nonic::qp", "queue pair {qpn}: …")`.
 macro_rules! tell {
     ($level:ident, $target:literal, $($message:tt)+) => {{
         #[cfg(feature = "tracing")]
@@ -42,8 +43,8 @@ macro_rules! tell {
 }
 pub(crate) use tell;
 
-/// Does as `NONIC_LOG` says, once for the process: standard error is told what the filter lets through. A program that has a subscriber of its
-/// own keeps it.
+/// Does as `NONIC_LOG` says, once for the process: writes to standard error what the filter lets through. A program that
+/// has a subscriber of its own keeps it.
 pub(crate) fn install(environment: &Environment) -> Result<(), SettingError> {
     #[cfg(feature = "tracing")]
     if let Some(setting) = environment.text(&nonic_settings::LOG) {
@@ -70,8 +71,8 @@ static IS_SILENT: AtomicBool = AtomicBool::new(false);
 /// What the C libraries refused lately.
 static REPEATED: Mutex<Repeated> = Mutex::new(Repeated::new());
 
-/// Does as `NONIC_LOG` says, if nobody has looked yet: a call can be refused before a device is looked for. A setting that cannot be
-/// understood is an error of whoever opens a device.
+/// Does as `NONIC_LOG` says, if it was not read yet: a call can be refused before a device is looked for. Opening a device
+/// fails for a setting that cannot be understood.
 fn read_setting() {
     static READ: Once = Once::new();
     READ.call_once(|| {
@@ -79,7 +80,7 @@ fn read_setting() {
     });
 }
 
-/// Whether what is told always reaches somebody.
+/// Whether a subscriber takes events of this severity.
 fn is_told(severity: Severity) -> bool {
     #[cfg(feature = "tracing")]
     return match severity {
@@ -98,7 +99,7 @@ fn is_the_programs() -> bool {
     anybody_listens() && !IS_OURS.load(Ordering::Relaxed)
 }
 
-/// Tells what the NIC has written down since it was asked last.
+/// Logs what the NIC has recorded since it was asked last.
 #[cold]
 pub(crate) fn tell_recorded(nic: &mut Nic) {
     while let Some((qpn, recorded)) = nic.poll_recorded() {
@@ -108,7 +109,7 @@ pub(crate) fn tell_recorded(nic: &mut Nic) {
     }
 }
 
-/// Whether anything at all is told to anybody: one relaxed load.
+/// Whether a subscriber takes any event at all: one relaxed load.
 fn anybody_listens() -> bool {
     #[cfg(feature = "tracing")]
     return tracing::level_filters::LevelFilter::current() != tracing::level_filters::LevelFilter::OFF;
@@ -151,11 +152,12 @@ fn tell_event(nic: &Nic, qpn: Qpn, recorded: &Recorded) {
     }
 }
 
-/// So often a peer may have no receive before somebody is told: about a second, if it asks for as much time as connections of ours do.
+/// So often a peer may have no receive before it is logged: about a second, if it asks for as much time as connections of
+/// ours do.
 const PATIENT: u32 = 64;
 
-/// Whether a queue pair that goes to the error state has not been told of before. One of iWARP passes SQE on its way there, while its
-/// Terminate is sent.
+/// Whether the failure of a queue pair that goes to the error state has not been logged before. One of iWARP passes SQE on
+/// its way there, while its Terminate is sent.
 fn is_first_failure(nic: &Nic, qpn: Qpn, event: &QpEvent) -> bool {
     let recorded = nic.recorded(qpn).map(|recorded| &recorded.event);
     let mut lately = recorded
@@ -164,7 +166,7 @@ fn is_first_failure(nic: &Nic, qpn: Qpn, event: &QpEvent) -> bool {
     *event == QpEvent::Moved(QpState::Sqe) || !lately.any(|event| *event == QpEvent::Moved(QpState::Sqe))
 }
 
-/// Tells what became of a connection.
+/// Logs what became of a connection.
 pub(crate) fn tell_connection(event: &CmEvent) {
     match event {
         CmEvent::Request(request) => {
@@ -215,7 +217,7 @@ pub(crate) fn tell_connection(event: &CmEvent) {
     }
 }
 
-/// Tells why a call of the C libraries was refused, of which the program sees an errno.
+/// Logs why a call of the C libraries was refused, of which the program sees an errno.
 pub fn refused_call(call: &str, errno: &str, what: &str, next: &str) {
     read_setting();
     if !anybody_listens() {
@@ -237,12 +239,12 @@ pub fn refused_call(call: &str, errno: &str, what: &str, next: &str) {
     }
 }
 
-/// Tells that a request was not taken because the queue is full, which is how programs find out when to take completions.
+/// Logs that a request was not taken because the queue is full, which is how programs find out when to take completions.
 pub fn full_queue(error: PostError) {
     tell!(DEBUG, "nonic::verbs", "{}", Explanation::of_post(error));
 }
 
-/// Tells what a user must know whether or not a log was asked for, once per process: to whoever reads the log, or else on standard
+/// Logs what a user must know whether or not a log was asked for, once per process: to the subscriber, or else on standard
 /// error. `NONIC_LOG=off` silences it, and so does a program that has a subscriber of its own and does not want it.
 pub fn tell_always(severity: Severity, what: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -266,11 +268,11 @@ pub fn tell_always(severity: Severity, what: &str) {
         Severity::Warning => "warn",
     };
     let line = format!("nonic[{}] {level} device: {what}\n", std::process::id());
-    // In one piece, so that lines of several processes are not mixed. Whether anybody reads it is not our business.
+    // In one piece, so that lines of several processes are not mixed. Whether standard error is read is not our business.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Tells that the file of `NONIC_COUNTERS` cannot be written.
+/// Logs that the file of `NONIC_COUNTERS` cannot be written.
 pub(crate) fn counters_unwritten(file: &Path, error: &io::Error) {
     let what = format!(
         "NONIC_COUNTERS={}: the counters are not written: {error}",
@@ -279,7 +281,7 @@ pub(crate) fn counters_unwritten(file: &Path, error: &io::Error) {
     tell_always(Severity::Warning, &what);
 }
 
-/// How bad something is that is told always.
+/// How bad something is that is always logged.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Severity {
     /// A device cannot be opened.

@@ -1,4 +1,5 @@
-//! The spans that are open, for a subscriber that tells of each when it ends: `request{op=WRITE bytes=64 outcome=success} took 12.3 µs`.
+//! The spans that are open, for a subscriber that logs each when it ends: `request{op=WRITE bytes=64 outcome=success} took
+//! 12.3 µs`.
 
 use super::fields::Fields;
 use std::collections::HashMap;
@@ -51,7 +52,7 @@ impl OpenSpans {
         }
     }
 
-    /// One that holds it lets go. What is told of it, if it has ended.
+    /// A handle is dropped. The line to log, if the span has ended.
     pub(super) fn let_go(&self, id: &Id) -> Option<(&'static Metadata<'static>, String)> {
         let mut open = self.lock();
         let span = open.get_mut(&id.into_u64())?;

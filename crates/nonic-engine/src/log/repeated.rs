@@ -1,16 +1,16 @@
-//! The same line again and again: told once a second, with how often it came meanwhile.
+//! Rate limiting of repeated lines: the same line is logged once a second, with how often it came meanwhile.
 //!
 //! A program that repeats a call which is refused would otherwise fill a disk with one sentence.
 
 use std::time::{Duration, Instant};
 
-/// So long the same line is not told again.
+/// So long the same line is not logged again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// So many different lines are remembered. A program that makes the same mistakes in turn makes few.
 const LINES: usize = 16;
 
-/// The lines that were told lately.
+/// The lines that were logged lately.
 #[derive(Default)]
 pub(super) struct Repeated(Vec<Line>);
 
@@ -21,11 +21,11 @@ struct Line {
     since: u64,
 }
 
-/// Whether a line is told.
+/// Whether a line is logged.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Admission {
     First,
-    /// It is told, and came so often since it was told last, this time included.
+    /// It is logged, and came so often since it was logged last, this time included.
     Again {
         times: u64,
     },

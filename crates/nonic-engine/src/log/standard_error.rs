@@ -76,6 +76,6 @@ fn tell(metadata: &Metadata<'_>, what: &str) {
     let part = metadata.target().rsplit("::").next().unwrap_or_default();
     let level = metadata.level().as_str().to_lowercase();
     let line = format!("nonic[{}] {level} {part}: {what}\n", std::process::id());
-    // In one piece, so that lines of several processes are not mixed. Whether anybody reads it is not our business.
+    // In one piece, so that lines of several processes are not mixed. Whether standard error is read is not our business.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -1,15 +1,16 @@
 //! The file behind pages that processes of the same user may map.
 //!
-//! [`Pages`](super::Pages) become a file of their own when their owner says that peers will be let at them
-//! ([`Pages::share`](super::Pages::share)): what is in them moves into a memfd, which takes their place at the same address.
-//! Nothing else is in that file, so whoever is given it sees no more than the pages.
+//! [`Pages`](super::Pages) become a file of their own when their owner says that peers may access them
+//! ([`Pages::share`](super::Pages::share)): what is in them moves into a memfd, which takes their place at the same
+//! address. Nothing else is in that file, so a peer that is given it sees no more than the pages.
 //!
-//! A file is given for reading or for writing, for good: what it is published for first counts. If it is for reading,
-//! a seal forbids everybody to map it for writing ever again; a descriptor that can only read would not, since whoever
-//! has one can open the file anew.
+//! A file is given for reading or for writing, for good: what it is published for first counts. If it is for reading, a
+//! seal forbids every process to map it for writing ever again. A read-only descriptor would not, since a process that has
+//! one can open the file anew.
 //!
-//! It is given to whoever names a key that covers it. A mapping cannot be taken back. So pages that were given away are never
-//! used for anything else afterwards: their owner asks [`Pages::take_back`](super::Pages::take_back), and takes others.
+//! It is given to a peer that names a key that covers it. A mapping cannot be taken back. So pages that were given away are
+//! never used for anything else afterwards: their owner asks [`Pages::take_back`](super::Pages::take_back), and takes
+//! others.
 //!
 //! The exception are pages that stay mapped ([`Pages::stay_mapped`](super::Pages::stay_mapped)): those that their owner exposes
 //! again and again for reading, with another key each time. Then the keys that were revoked lately will do as well, since a
@@ -54,14 +55,14 @@ pub(crate) struct Backing {
     _budget: Budget,
 }
 
-/// To whom it is given.
+/// The terms on which it is given to peers.
 #[derive(Debug)]
 struct Terms {
     /// What it was published for first.
     purpose: Option<Purpose>,
     /// Keys that cover it, or did and will do; the last is the latest.
     keys: VecDeque<u32>,
-    /// Whether those who read it may keep it mapped.
+    /// Whether peers that read it may keep it mapped.
     stays: bool,
     given: bool,
 }
@@ -73,7 +74,7 @@ struct Listing {
     offset: usize,
 }
 
-/// What those who are given a file may do with it.
+/// What peers that are given a file may do with it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Purpose {
     Read,
@@ -86,7 +87,7 @@ impl Backing {
         let budget = Budget::take().ok_or(io::ErrorKind::QuotaExceeded)?;
         let fd = memfd_create("nonic-memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         set_length(&fd, len)?;
-        // Whoever maps it relies on its length.
+        // A peer that maps it relies on its length.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok(Backing {
             number: LATEST.fetch_add(1, Ordering::Relaxed) + 1,
@@ -114,7 +115,7 @@ impl Backing {
     }
 
     /// Says that a key with these rights covers it. The number by which peers with the key can ask for it; `None` if they
-    /// cannot: no peer has a right, or others were given other rights.
+    /// cannot: the key gives peers no right, or the file was published with other rights before.
     pub(crate) fn publish(&self, key: u32, access: Access) -> Option<u64> {
         let wanted = if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
             Purpose::Write
@@ -163,7 +164,7 @@ impl Backing {
         }
     }
 
-    /// By which number it is asked for.
+    /// The number by which peers ask for it.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -183,12 +184,12 @@ impl Backing {
         self.terms().given
     }
 
-    /// Whether those who read it keep it mapped.
+    /// Whether peers that read it keep it mapped.
     pub(super) fn stays(&self) -> bool {
         self.terms().stays()
     }
 
-    /// From now on it is given to nobody who does not have a new key. Whether somebody was given it before.
+    /// From now on it is given only to peers with a new key. Whether a peer was given it before.
     pub(super) fn take_back(&self) -> bool {
         let mut terms = self.terms();
         terms.keys.clear();
@@ -203,8 +204,8 @@ impl Backing {
         self.fd.as_fd()
     }
 
-    /// Nobody needs what is in it any more. Peers may have it mapped for a while; without this, they would keep the memory
-    /// from everybody else. Where only reading was permitted, the kernel does not let us.
+    /// Frees what is in it, which its owner no longer needs. Peers may have it mapped for a while; without this, they would
+    /// keep that memory in use. Where only reading was permitted, the kernel does not let us.
     pub(super) fn empty(&self, len: usize) {
         if self.is_given() && self.owner == std::process::id() {
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -214,7 +215,7 @@ impl Backing {
 }
 
 impl Terms {
-    /// What can be written is taken back, whoever asked for it to stay.
+    /// What peers can write is taken back, even if its owner asked for it to stay.
     fn stays(&self) -> bool {
         self.stays && self.purpose != Some(Purpose::Write)
     }

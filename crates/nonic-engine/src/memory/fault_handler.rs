@@ -1,12 +1,12 @@
-//! The handler of SIGSEGV and SIGBUS, and how it gets on with the program's.
+//! The handler of SIGSEGV and SIGBUS, and how it coexists with the program's.
 //!
 //! A fault at one of [`super::guarded`]'s instructions lets the thread go on where the routine answers "fault".
 //! Everything else is passed on to the handler that was found when ours was installed, with the mask it asked for; and
 //! where there was none, the process ends as it would have without us.
 //!
 //! Programs (and Python's faulthandler, Java, sanitizers) install handlers when they like, so [`ensure_installed`] runs
-//! with every region that is made and puts ours in front again. A handler that came after ours may pass on to ours what
-//! is not its own. It must not get that back: then the one that was there before all of us is next.
+//! with every region that is made and puts ours in front again. A handler that was installed after ours may pass on to ours
+//! a fault that is not its own. It must not get that fault back: ours then calls the handler that was there before both.
 //!
 //! The handler touches only statics, and calls only what is allowed in a handler.
 
@@ -43,9 +43,9 @@ unsafe extern "C" {
     fn nonic_fault_handler(signal: c_int, info: *mut siginfo_t, context: *mut c_void);
 }
 
-// The kernel puts the context right above the return address of the handler that it calls. Another handler that calls
-// this one has its own return address there. So the fourth argument tells who called, even if a handler was left by
-// `longjmp` before, which a count would not survive.
+// The kernel puts the context right above the return address of the handler that it calls. Another handler that calls this
+// one has its own return address there. So the fourth argument tells the kernel from another handler as the caller, even if
+// a handler was left by `longjmp` before, which a count would not survive.
 global_asm!(
     ".pushsection .text.nonic_fault_handler,\"ax\",@progbits",
     ".globl nonic_fault_handler",
@@ -108,8 +108,8 @@ fn install(signal: c_int) -> sigaction {
     // SAFETY: all zeros is an action with an empty mask.
     let mut ours: sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = our_address();
-    // On the other stack if the thread has one: what is passed on may be that the first one is full. Not deferred: who
-    // it is passed on to may have asked for that.
+    // On the other stack if the thread has one: what is passed on may be that the first one is full. Not deferred: the
+    // handler that it is passed on to may have asked for that.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
     // SAFETY: both structures are ours, and the handler does what a handler may.
     unsafe {
@@ -141,7 +141,7 @@ unsafe extern "C" fn handle(
     context: *mut c_void,
     delivered: *mut c_void,
 ) {
-    // SAFETY: the kernel's, and nobody else's until the handler returns.
+    // SAFETY: the kernel's, and used by no other code until the handler returns.
     let (caused, instruction) = unsafe {
         // Zero and below: sent by a process.
         let caused = (*info).si_code > 0;

@@ -1,4 +1,4 @@
-//! Copies that survive memory which is not there.
+//! Guarded copies, which survive memory that is not there.
 //!
 //! Every instruction that touches a region's memory stands in one piece of assembly, between two labels. If one of them
 //! faults, the kernel sends SIGSEGV or SIGBUS to the thread; our handler sees that it stopped between the labels and
@@ -6,9 +6,9 @@
 //! so nothing has to be undone. This costs nothing until something faults.
 //!
 //! Bytes that were copied before the one that faulted stay copied: hardware, which checks a packet's pages first, places
-//! whole packets or nothing. A peer is told of a failure in both cases and may rely on neither.
+//! whole packets or nothing. The peer learns of a failure in both cases and may rely on neither.
 //!
-//! Read first: [`copy`]. The handler and how it gets on with the program's are in [`super::fault_handler`].
+//! Read first: [`copy`]. The handler and how it coexists with the program's are in [`super::fault_handler`].
 
 use nonic_core::Fault;
 use std::arch::global_asm;
@@ -387,7 +387,7 @@ mod tests {
                 for (which, copy) in [plain as Copy, write as Copy].into_iter().enumerate() {
                     let started = Instant::now();
                     for _ in 0..ROUNDS {
-                        // SAFETY: the vector is longer than the data and nobody else's.
+                        // SAFETY: the vector is longer than the data and used nowhere else.
                         let copied =
                             unsafe { black_box(copy)(black_box(shared), &data[..black_box(length)]) };
                         assert_eq!(copied, Ok(()));

@@ -1,7 +1,7 @@
-//! Channels: how a thread sleeps until a completion or an asynchronous event comes.
+//! Channels, on which a thread sleeps until a completion or an asynchronous event comes.
 //!
-//! A channel is a queue and a descriptor that is readable while the queue is not empty. Any event loop can
-//! wait on the descriptor; nothing is lost if nobody does.
+//! A channel is a queue and a descriptor that is readable while the queue is not empty. Any event loop can wait on the
+//! descriptor; nothing is lost if none does.
 
 use crate::eventfd::EventFd;
 use nonic_core::CqId;
@@ -12,10 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Somebody who wants to hear that an armed completion queue got a completion.
+/// A listener that is notified when an armed completion queue gets a completion.
 ///
-/// Called by whichever thread drives the NIC, with the NIC locked: it must be brief and must not call back
-/// into the device.
+/// The thread that drives the NIC calls it with the NIC locked: it must be brief and must not call back into the device.
 pub trait Notify: Send + Sync {
     /// The queue got a completion it was armed for.
     fn notify(&self, cq: CqId);

@@ -1,8 +1,8 @@
-//! How a thread or a task learns that a completion queue has something.
+//! Doorbells, by which a thread or a task learns that a completion queue has something.
 //!
-//! One [`Doorbell`] per completion queue. The engine rings it; sleepers (threads, tasks, a descriptor) are
-//! woken. Rings are counted: who has seen so many before looking for what it waits for does not sleep if there was another one
-//! since, so none is lost between looking and sleeping, and nobody takes one away from somebody else.
+//! There is one [`Doorbell`] per completion queue. The engine rings it and wakes sleepers (threads, tasks, a descriptor).
+//! Rings are counted. A thread reads the count before it looks for what it waits for, and does not sleep if the bell has
+//! rung since. So no ring is lost between looking and sleeping, and no thread takes a ring away from another.
 
 use super::channel::Notify;
 use crate::eventfd::EventFd;
@@ -19,15 +19,15 @@ use std::sync::{OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Wakes whoever waits for a completion queue.
+/// Wakes the threads and tasks that wait for a completion queue.
 #[derive(Debug, Default)]
 pub struct Doorbell {
     state: Mutex<State>,
     rung: Condvar,
-    /// Made when somebody first asks for it.
+    /// Made when a caller first asks for it.
     fd: OnceLock<EventFd>,
-    /// The same for threads that sleep on other descriptors as well. Nobody else sees it, so it is only signalled
-    /// while one of them sleeps.
+    /// The same for threads that sleep on other descriptors as well. No other code sees it, so it is only signalled while
+    /// one of them sleeps.
     bedside: OnceLock<EventFd>,
 }
 
@@ -101,7 +101,7 @@ impl Doorbell {
         }
     }
 
-    /// Has `waker` woken at the next ring.
+    /// Wakes `waker` at the next ring.
     pub fn subscribe(&self, waker: &Waker) {
         let mut state = self.lock();
         if !state.wakers.iter().any(|known| known.will_wake(waker)) {
@@ -114,7 +114,7 @@ impl Doorbell {
         made_once(&self.fd)
     }
 
-    /// Everyone should look, for a reason other than a completion.
+    /// Wakes every sleeper, for a reason other than a completion.
     pub fn ring(&self) {
         let (wakers, asleep) = {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! How programs learn that something happened: channels with a descriptor, and doorbells for threads and tasks.
+//! Notification of the program: channels with a descriptor, and doorbells for threads and tasks.
 
 mod channel;
 mod doorbell;

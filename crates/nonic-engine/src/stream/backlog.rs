@@ -1,8 +1,9 @@
-//! Peers that ask: from the connection that TCP has made to the request that the program is told of.
+//! The backlog: incoming connections, from TCP's accept to the request that the program receives.
 //!
-//! What counts against a program's backlog is what the program has been told and has not answered. A request beyond that is held,
-//! and told when there is a place, in the order in which they came. On RoCE the peer repeats such a request until there is a place;
-//! here TCP carries it once, so this side keeps it. Peers that ask for nothing are in nobody's way ([`super::silent`]).
+//! Requests that the program has received and not answered count against its backlog. A request beyond that is held until
+//! there is a place; the program gets held requests in the order in which they came. On RoCE the peer retransmits such a
+//! request until there is a place; here TCP carries it once, so this side keeps it. Peers that ask for nothing take no
+//! place ([`super::silent`]).
 
 use super::connection::{Asked, Phase, Stage};
 use super::silent::share_of_descriptors;
@@ -80,7 +81,7 @@ impl Streams {
         let Some(slot) = self.silent.victim() else {
             return false;
         };
-        // Its request may be there, and nobody have looked yet.
+        // Its request may be in the socket, not read yet.
         self.connections[slot].readable = true;
         self.read_starting(now, nic, slot);
         let asked = self.connections.get(slot).and_then(|c| c.asked.as_ref());
@@ -90,7 +91,7 @@ impl Streams {
         true
     }
 
-    /// The request of a peer is there: the program is told, now or when there is a place.
+    /// The request of a peer is there: the program gets it, now or when there is a place.
     pub(super) fn requested(&mut self, now: Time, slot: usize, request: Box<ConnectRequest>) {
         self.silent.remove(slot);
         let Some(listener) = self.listeners.get_mut(&request.listener) else {

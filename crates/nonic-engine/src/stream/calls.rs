@@ -1,4 +1,4 @@
-//! What the program asks for: to listen, to connect, to accept and to end.
+//! The program's calls: to listen, to connect, to accept and to end.
 
 use super::connection::{Ask, Asked, Connection, Phase, Stage};
 use super::socket::{ListeningSocket, StreamSocket};
@@ -62,7 +62,7 @@ impl Streams {
         Ok(id)
     }
 
-    /// Takes no more of them. Those already told of stay to be answered.
+    /// Takes no more connections. Requests that the program has received stay to be answered.
     pub(crate) fn unlisten(&mut self, id: ListenerId) -> bool {
         let Some(listener) = self.listeners.remove(&id) else {
             return false;
@@ -118,7 +118,7 @@ impl Streams {
             Ok(())
         });
         if opened.is_err() {
-            // Told like any other peer that cannot be reached.
+            // Reported like any other peer that cannot be reached.
             self.events.push_back(CmEvent::Unreachable {
                 connection: id,
                 qpn: params.qpn,
@@ -227,7 +227,7 @@ impl Streams {
         }
     }
 
-    /// Gives a connection up in whatever state it is; nothing more is told of it.
+    /// Gives a connection up in whatever state it is; the program hears no more of it.
     pub(crate) fn abandon(&mut self, now: Time, nic: &mut Nic, id: ConnectionId) -> Result<(), CmError> {
         let slot = self.slot_of(id)?;
         let undecided = self.undecided(id).is_ok();
@@ -307,7 +307,7 @@ impl Streams {
         Ok(slot)
     }
 
-    /// The program is told nothing more of a connection.
+    /// The program hears no more of a connection.
     pub(super) fn forget(&mut self, slot: usize) {
         let connection = &mut self.connections[slot];
         connection.known = false;

@@ -1,4 +1,4 @@
-//! One TCP connection: what it is at, and what it has not got rid of yet.
+//! One TCP connection: its phase, and what it has not sent yet.
 
 use super::socket::{Read, StreamSocket};
 use super::transcript::Transcript;
@@ -20,9 +20,9 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     /// The queue pair, once it is known.
     pub(super) qpn: Option<Qpn>,
-    /// Who was asked, if the peer opened it, until the program has answered.
+    /// The listener that was asked, if the peer opened it, until the program has answered.
     pub(super) asked: Option<Asked>,
-    /// What the peer asked for, if it opened it, for people who look.
+    /// The service that the peer asked for, if it opened it, for inspection.
     pub(super) opened_for: Option<ServiceId>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -44,9 +44,9 @@ pub(super) struct Connection {
     pub(super) finishes: bool,
     /// The last batch was a large one.
     pub(super) is_bulky: bool,
-    /// It stands in the line of those with something to do.
+    /// It stands in the line of connections with something to do.
     pub(super) in_line: bool,
-    /// The program knows of it, and must be told of its end.
+    /// The program knows of it, and must learn of its end.
     pub(super) known: bool,
     /// The longest segment that TCP makes, and for how many batches it is believed: it grows at first.
     segment: usize,
@@ -61,7 +61,7 @@ const SEGMENT_BELIEVED: u32 = 32;
 pub(super) enum Phase {
     /// TCP connects.
     Connecting(Box<Ask>),
-    /// Nobody listened: it is tried again in a moment.
+    /// The peer has no listener there: it is tried again in a moment.
     Refused(Box<Ask>),
     /// The two ends agree on how to go on.
     Starting {
@@ -107,7 +107,7 @@ pub(super) struct Ask {
     pub(super) enhanced: bool,
     /// When TCP must have connected.
     pub(super) give_up_at: Time,
-    /// Until when it is tried again where nobody listens; known from the first refusal on.
+    /// Until when it is tried again where the peer has no listener; known from the first refusal on.
     pub(super) unserved_until: Option<Time>,
 }
 
@@ -177,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Writes down what it carries, if there is something to write to.
+    /// Writes what it carries to the capture, if there is one.
     pub(super) fn transcribe(&mut self, capture: Option<&Arc<Capture>>) {
         let Some(capture) = capture else {
             return;

@@ -1,4 +1,4 @@
-//! What queue pairs want to be done with their streams.
+//! The events by which queue pairs say what is to be done with their streams.
 
 use super::Streams;
 use nonic_core::cm::{CmEvent, Disconnect};

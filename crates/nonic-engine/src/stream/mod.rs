@@ -1,13 +1,13 @@
 //! The TCP connections of an iWARP device.
 //!
-//! [`Streams`] stands beside the links of a shard, not behind them: a stream has a connection to each peer, partial writes and
-//! an end. It opens and takes connections, has [`Startup`] agree with the peer, attaches queue pairs, and moves bytes between
-//! their sockets and the NIC. What becomes of connections it tells in the words of the connection manager ([`CmEvent`]), so
-//! that programs are served as on RoCE.
+//! [`Streams`] stands beside the links of a shard, not behind them: a stream has a connection to each peer, partial writes
+//! and an end. It opens and accepts connections, negotiates with the peer ([`Startup`]), attaches queue pairs, and moves
+//! bytes between their sockets and the NIC. It reports what becomes of connections as events of the connection manager
+//! ([`CmEvent`]), so that programs are served as on RoCE.
 //!
-//! It has no thread and never waits: whoever has the shard's turn calls. It keeps no queue of what is to be sent but the rest of
-//! a batch that the kernel had no room for, one for each connection; and what a peer sends it reads only if the queue pair takes
-//! it, so a slow program is TCP's to slow its peer down for.
+//! It has no thread and never waits: the thread that holds the shard lock calls it. It keeps no send queue but the rest of
+//! a batch that the kernel had no room for, one for each connection. It reads what a peer sends only if the queue pair
+//! takes it, so that TCP slows the peer of a slow program down.
 
 mod backlog;
 mod calls;
@@ -51,7 +51,7 @@ const TURNS_PER_CALL: usize = 64;
 /// What sockets are registered as: connections by their slot, listening sockets above this.
 const LISTENERS: u64 = 1 << 32;
 
-/// The connections of a device and those who listen.
+/// The connections and listeners of a device.
 #[derive(Debug)]
 pub(crate) struct Streams {
     /// The device's addresses, by GID index.
@@ -68,7 +68,7 @@ pub(crate) struct Streams {
     listening: Slab<(ListenerId, ListeningSocket)>,
     next_id: u32,
     next_listener: u64,
-    /// Those with something to do.
+    /// The connections with something to do, in the order of their turns.
     line: VecDeque<usize>,
     /// The one that was read from last.
     hot: Option<usize>,
@@ -86,7 +86,7 @@ pub(crate) struct Streams {
     capture: Option<Arc<Capture>>,
 }
 
-/// Somebody who takes connections.
+/// A listener of the program's.
 #[derive(Debug)]
 struct Listener {
     service_id: ServiceId,
@@ -99,8 +99,8 @@ struct Listener {
 }
 
 impl Streams {
-    /// None, on a device with these addresses. Whoever sleeps on the poller is woken by them; what they carry is written down if there is
-    /// something to write to.
+    /// No connections yet, on a device with these addresses. They wake threads that sleep on the poller. What they carry is
+    /// written to the capture, if there is one.
     pub(crate) fn new(
         addresses: Vec<LocalAddress>,
         config: StartupConfig,
@@ -167,7 +167,7 @@ impl Streams {
         self.read_attached(clock, nic, slot, qpn)
     }
 
-    /// Somebody has something to do.
+    /// A socket has reported an edge: its connection, or listener, has something to do.
     fn note(&mut self, now: Time, nic: &mut Nic, edge: Edge) {
         if let Some(listening) = edge.token.checked_sub(LISTENERS) {
             self.take_connections(now, nic, listening as usize);
@@ -208,7 +208,7 @@ impl Streams {
         }
     }
 
-    /// Gives those in line their turns. Whether anything was done.
+    /// Gives the connections in line their turns. Whether anything was done.
     fn serve_line(&mut self, now: Time, nic: &mut Nic) -> bool {
         let mut worked = false;
         for _ in 0..self.line.len().min(TURNS_PER_CALL) {
@@ -306,7 +306,7 @@ impl Streams {
         }
     }
 
-    /// Makes visible to others what was written down.
+    /// Flushes the capture, so that other processes see it.
     pub(crate) fn sync(&self) {
         if let Some(capture) = &self.capture {
             capture.flush();

@@ -1,8 +1,8 @@
-//! Which of many sockets have something to do.
+//! Readiness: which of many sockets have something to do.
 //!
-//! An epoll of its own, watched by the shard's: a thread that sleeps there is woken by any of the sockets, and whoever is awake
-//! asks here which. Edges are reported, once each; whoever is told of one remembers it until it has been dealt with. So a
-//! connection that nobody may read from costs nothing while it waits.
+//! This is an epoll of its own, watched by the shard's: any of the sockets wakes a thread that sleeps there, and a thread
+//! that is awake asks here which. It reports edges, once each; the caller remembers an edge until it has been dealt with.
+//! So a connection that may not be read from costs nothing while it waits.
 
 use crate::os::descriptors::InternalFd;
 use rustix::event::{Timespec, epoll};
@@ -21,7 +21,7 @@ pub(super) struct Edge {
     pub(super) readable: bool,
     /// There may be room to write.
     pub(super) writable: bool,
-    /// The peer sends no more, or is gone: whoever reads comes to the end.
+    /// The peer sends no more, or is gone: a reader comes to the end.
     pub(super) hung_up: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Peers that have opened a connection and not asked for anything yet.
+//! Silent peers: peers that have opened a connection and not sent a request yet.
 //!
-//! They take no place in a program's backlog: they have a limit of their own, which is the device's. Beyond it the oldest of whoever
-//! has most of them goes, so a peer can only push out its own kind. Read first: [`Silent::victim`].
+//! They take no place in a program's backlog: they have a limit of their own, which is the device's. Beyond it, the oldest
+//! connection of the address with most of them is closed, so a peer that opens many can only push out its own. Read first:
+//! [`Silent::victim`].
 
 use rustix::process::{Resource, getrlimit};
 use std::collections::hash_map::Entry;
@@ -15,7 +16,7 @@ const LEAST: usize = 8;
 /// Connections from which no whole MPA Request has come, in the order in which they were opened.
 #[derive(Debug)]
 pub(super) struct Silent {
-    /// Their slots, and whose they are.
+    /// Their slots, and the addresses they come from.
     queue: VecDeque<(usize, IpAddr)>,
     /// How many each has.
     counts: HashMap<IpAddr, usize>,
@@ -64,7 +65,7 @@ impl Silent {
         }
     }
 
-    /// Who goes if there is no room: the oldest of those from the address that has most of them.
+    /// The connection to close if there is no room: the oldest from the address that has most of them.
     pub(super) fn victim(&self) -> Option<usize> {
         let most = self.counts.values().max()?;
         let victim = self
@@ -75,7 +76,8 @@ impl Silent {
     }
 }
 
-/// Whom an address stands for: a host of IPv6 has as many addresses as it likes, all of one network (RFC 4291 §2.5.1).
+/// The address, or network, that stands for a peer's host: a host of IPv6 has as many addresses as it likes, all of one
+/// network (RFC 4291 §2.5.1).
 fn owner(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V4(_) => peer,

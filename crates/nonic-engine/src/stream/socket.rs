@@ -137,7 +137,7 @@ impl StreamSocket {
         if let Some(transcript) = &mut self.transcript {
             transcript.finished();
         }
-        // A connection that is over already has nobody to tell.
+        // A connection that is over already has no peer to tell.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
@@ -185,8 +185,8 @@ impl ListeningSocket {
         Ok(ListeningSocket { fd: fd.into() })
     }
 
-    /// Takes one connection, if there is one, and who it is from. Those that have gone away while they waited are passed over. An
-    /// error means that there may be others, but no descriptor or no memory for them.
+    /// Accepts one connection, if there is one, with the address of its peer. Those that have gone away while they waited
+    /// are passed over. An error means that there may be others, but no descriptor or no memory for them.
     pub(super) fn accept(&self) -> io::Result<Option<(StreamSocket, SocketAddr)>> {
         use rustix::io::Errno;
         let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;

@@ -1,4 +1,4 @@
-//! The way of a connection until it is a queue pair's: TCP connects, the two ends agree, programs are asked.
+//! The start of a connection, until it is a queue pair's: TCP connects, the two ends negotiate, the programs decide.
 
 use super::Streams;
 use super::calls::CONNECT_TIMEOUT;
@@ -12,10 +12,10 @@ use nonic_wire::cm::{IpHeader, RejectReason};
 use std::io;
 use std::time::Duration;
 
-/// How long the peer gets to close a connection of which it was told that it is not to be; then we do.
+/// How long a peer that was rejected gets to close the connection; then we do.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Where nobody listens, it is tried again after this.
+/// Where the peer has no listener, it is tried again after this.
 const UNSERVED_PAUSE: Duration = Duration::from_millis(10);
 
 impl Streams {
@@ -66,7 +66,7 @@ impl Streams {
         self.write_unsent(slot);
     }
 
-    /// TCP did not connect. Where nobody listens, somebody may in a moment.
+    /// TCP did not connect. A peer without a listener may have one in a moment.
     fn refused(&mut self, now: Time, slot: usize, error: &io::Error) {
         if let Phase::Connecting(ask) = &self.connections[slot].phase {
             if error.kind() == io::ErrorKind::ConnectionRefused {
@@ -84,12 +84,12 @@ impl Streams {
         self.unreachable(slot, error);
     }
 
-    /// Nobody is there, or does not answer.
+    /// The peer is not there, or does not answer.
     pub(super) fn unreachable(&mut self, slot: usize, error: &io::Error) {
         let Connection { id, qpn, known, .. } = self.connections[slot];
         if let (true, Some(qpn)) = (known, qpn) {
             self.events.push_back(match error.kind() {
-                // As hardware has it: somebody said no.
+                // As hardware has it: the peer rejected it.
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => CmEvent::Rejected {
                     connection: id,
                     qpn,
@@ -241,7 +241,7 @@ impl Streams {
         }
     }
 
-    /// It is not to be: the program is told, and what is still to be said is said.
+    /// The connection is rejected: the program learns of it, and what is still unsent is sent.
     fn tell_of_refusal(&mut self, now: Time, slot: usize, reason: RejectReason, private_data: Vec<u8>) {
         let Connection { id, qpn, known, .. } = self.connections[slot];
         if known {
@@ -259,8 +259,8 @@ impl Streams {
         self.begin_to_end(now, slot);
     }
 
-    /// Says what is still to be said, then waits for the peer to close the connection. Closing first would be as good, but siw does
-    /// not read what it was told once it has seen the end of the stream.
+    /// Sends what is still unsent, then waits for the peer to close the connection. Closing first would be as good, but siw
+    /// does not read what it was told once it has seen the end of the stream.
     fn begin_to_end(&mut self, now: Time, slot: usize) {
         if self.connections[slot].unsent.is_empty() {
             self.connections[slot].socket.finish();

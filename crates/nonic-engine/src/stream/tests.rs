@@ -1,4 +1,4 @@
-//! How long a connection is asked for where nobody listens. The sockets are real, the time is what the test says.
+//! How long a connection is tried where the peer has no listener. The sockets are real, the time is what the test says.
 
 mod backlog;
 
@@ -20,7 +20,7 @@ const START: Time = Time::from_ns(1_000_000_000);
 /// What the kernel may take to answer.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A port that is taken, so that nobody else can come to listen there.
+/// A port that is taken, so that no other process can come to listen there.
 struct Port {
     socket: Socket,
     number: u16,

@@ -1,8 +1,8 @@
-//! What a connection carried, written down as segments of TCP: `NONIC_PCAP`.
+//! The transcript of a connection, as segments of TCP: `NONIC_PCAP`.
 //!
-//! The kernel does not show its segments. What it took, or gave, with one call is written as one segment, or several if it is long, with
-//! numbers that begin at zero; acknowledgements that carry nothing, and what TCP had to send again, are not seen. For those there
-//! is tcpdump, for who may use it.
+//! The kernel does not show its segments. What it took, or gave, with one call is written as one segment, or several if it
+//! is long, with numbers that begin at zero; acknowledgements that carry nothing, and what TCP had to send again, are not
+//! seen. For those there is tcpdump, for users who may run it.
 
 use crate::capture::Capture;
 use nonic_wire::pcap::{Direction, TcpSegment};
@@ -48,7 +48,7 @@ impl Transcript {
         }
     }
 
-    /// Writes the three segments that open it; who sends the first, and the second.
+    /// Writes the three segments that open it; the directions of the first, and the second.
     fn open(&mut self, [first, second]: [Direction; 2]) {
         self.write(first, true, false, &[]);
         self.write(second, true, false, &[]);

@@ -1,4 +1,4 @@
-//! Bytes between the sockets of connected queue pairs and the NIC.
+//! The transfer of bytes between the sockets of connected queue pairs and the NIC.
 
 use super::Streams;
 use super::connection::Phase;

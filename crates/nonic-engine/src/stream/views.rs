@@ -1,4 +1,4 @@
-//! What people see of TCP connections who look into a running process.
+//! Views of TCP connections, for inspection of a running process.
 
 use super::Streams;
 use super::connection::{Connection, Phase};
@@ -34,7 +34,7 @@ impl Streams {
         self.connections.len()
     }
 
-    /// How many listen.
+    /// How many listeners there are.
     pub(crate) fn listener_count(&self) -> usize {
         self.listeners.len()
     }
@@ -53,7 +53,7 @@ impl Streams {
         (end < all).then_some(end)
     }
 
-    /// Who listens.
+    /// The listeners.
     pub(crate) fn view_listeners(&self) -> Vec<ListenerView> {
         let listeners = self.listeners.values().map(|listener| ListenerView {
             service_id: listener.service_id,

@@ -1,4 +1,5 @@
-//! Who is told of, who waits and who is hung up on where peers ask. The sockets are real, the time is what the test says.
+//! Which peers the program hears of, which wait and which are hung up on. The sockets are real, the time is what the test
+//! says.
 
 use super::{LOCAL, SOON, START};
 use crate::os::poller::Poller;
@@ -215,7 +216,7 @@ fn a_peer_whose_request_is_there_is_not_taken_for_silent() {
     let mut server = Server::listening(1);
     server.streams.silent = Silent::with_limit(2);
     let mut honest = server.peer(Ipv4Addr::LOCALHOST);
-    // Its request is in the socket, and nobody has looked when those come who push the oldest out.
+    // Its request is in the socket, and was not read when the peers come that push the oldest out.
     ask(&mut honest, b'h');
     let _silent: Vec<_> = (0..8)
         .map(|_| connect(Ipv4Addr::LOCALHOST, server.address))
