@@ -1,9 +1,9 @@
-//! The world around the NIC: links, network devices, event descriptors and the sharing of one address between processes.
+//! The engine around the NIC: links, network devices, event descriptors and the sharing of one address between processes.
 //!
 //! The protocol lives in `nonic-core` and never calls the operating system; this crate does, on its behalf. Of packets it
-//! knows just enough to find the process they are for (`host::demultiplex`): what they mean is the core's business.
+//! knows just enough to find the process they are for (`host::demultiplex`): only the core knows what they mean.
 //!
-//! Read first: `shard` (the pipeline), then `driver::turn` (how it is reached), then `link` and [`host`]. From the top down:
+//! Read first: `shard` (the pipeline), then `driver::turn` (its lock), then `link` and [`host`]. From the top down:
 //!
 //! | module | what it is |
 //! |---|---|

@@ -92,7 +92,7 @@ impl RawRegion {
         Ok(self.start.as_ptr().wrapping_add(offset))
     }
 
-    /// Copies from memory that others may write at the same time, or that may be gone.
+    /// Copies from memory that other threads or peers may write at the same time, or that may be gone.
     ///
     /// # Safety
     ///
@@ -108,7 +108,7 @@ impl RawRegion {
         unsafe { copies::copy(to, from, length, to.addr()) }
     }
 
-    /// Copies to memory that others may use at the same time, or that may be gone.
+    /// Copies to memory that other threads or peers may use at the same time, or that may be gone.
     ///
     /// # Safety
     ///
@@ -167,7 +167,7 @@ impl Region for RawRegion {
     }
 }
 
-/// Copies from memory that others may write at the same time, or that may be gone.
+/// Copies from memory that other threads or peers may write at the same time, or that may be gone.
 ///
 /// # Safety
 ///

@@ -29,7 +29,7 @@ pub struct RuntimeWatch {
     spin: Spin,
     /// When the last ones came.
     worked_at: Time,
-    /// The shards were told that it sleeps.
+    /// The shards know that it sleeps.
     asleep: bool,
 }
 
@@ -100,7 +100,7 @@ impl RuntimeWatch {
         }
         let brisk = self.spin.is_brisk();
         self.asleep = true;
-        // Every one of them is told, though the first has work already.
+        // Every driver must know, though the first has work already.
         let work = drivers
             .iter()
             .fold(false, |work, driver| driver.watch_asleep(brisk) | work);

@@ -224,8 +224,8 @@ fn a_request_sent_by_a_change_of_state_is_repeated_though_nobody_calls() {
     assert_eq!(silence.heard(), [STRANGER; 3], "once, and two repetitions");
 }
 
-/// The window would be given back by itself once the one that has it counts as stalled, after a few milliseconds. So what
-/// is shown is that the others need not wait for that.
+/// The window would be given back by itself once the queue pair that has it counts as stalled, after a few milliseconds. So
+/// the test shows that the others need not wait for that.
 #[test]
 fn destroying_a_queue_pair_lets_those_go_that_waited_for_its_window() {
     const OTHERS: [Qpn; 2] = [Qpn::new(0x778), Qpn::new(0x779)];

@@ -233,8 +233,8 @@ impl Device {
         self.inner.drivers[super::HOME].polls()
     }
 
-    /// Finds out whether another thread has polled all the time while this one slept. A few polls prove nothing: others
-    /// that wait poll as well when they were woken.
+    /// Finds out whether another thread has polled all the time while this one slept. A few polls prove nothing: other
+    /// waiting threads poll as well when they were woken.
     fn look_for_others(&self, waits: &Waits, wait: &mut Wait) {
         let (polls, now) = (self.polls(), self.now());
         let polled = polls.wrapping_sub(wait.polls);

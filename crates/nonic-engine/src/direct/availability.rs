@@ -1,4 +1,4 @@
-//! Which transports to processes of this host are available, and why not, for users who ask.
+//! The availability of lanes and direct access to processes of this host, and why not, for users who ask.
 
 use super::access;
 use crate::config::Config;

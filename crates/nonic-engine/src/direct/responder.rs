@@ -59,7 +59,7 @@ pub(super) struct Responder {
 struct Published {
     index: usize,
     epoch: u16,
-    /// Messages of this life that were told of.
+    /// Messages of this life that were reported.
     messages: u32,
     block: u16,
     sender: (IpAddr, u16),

@@ -24,7 +24,7 @@ const REMEMBERED: Duration = Duration::from_millis(100);
 
 /// A yield during which no other thread runs takes less.
 const NOTICEABLE_ABSENCE: Duration = Duration::from_nanos(1_500);
-/// After so many polls in a row without work, a polling thread lets others have the processor, at most and at least.
+/// After so many polls in a row without work, a polling thread yields the processor, at most and at least.
 const MOST_PATIENCE: u32 = 64;
 const LEAST_PATIENCE: u32 = 2;
 
@@ -73,7 +73,7 @@ impl Contention {
         }
     }
 
-    /// After how many polls in a row without work to let others have the processor.
+    /// After how many polls in a row without work to yield the processor.
     #[inline]
     pub(super) fn patience(&self) -> u32 {
         self.patience.load(Ordering::Relaxed)
@@ -89,7 +89,7 @@ impl Contention {
         self.patience.store(patience, Ordering::Relaxed);
     }
 
-    /// Whether others wanted the processor a moment ago.
+    /// Whether other threads wanted the processor a moment ago.
     pub(super) fn is_known(&self, now: Time) -> bool {
         now.as_ns() < self.until_ns.load(Ordering::Relaxed)
     }

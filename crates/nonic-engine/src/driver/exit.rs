@@ -1,4 +1,4 @@
-//! The end of a device: what its peers are told when it is closed, or when the process ends without closing it.
+//! The end of a device: it disconnects from its peers when it is closed, or when the process ends without closing it.
 //!
 //! Programs leave by `exit` with connections open and completions just seen. A hardware NIC outlives its program: it
 //! acknowledges and, with the kernel's help, disconnects. This NIC ends with the process, so an `atexit` handler does both
@@ -39,7 +39,7 @@ pub(crate) trait Leave: Send + Sync {
 /// The open devices, and the process that opened each.
 static OPEN: Mutex<Vec<(u32, Weak<dyn Leave>)>> = Mutex::new(Vec::new());
 
-/// From now on the device's peers are told if the process ends before it is closed.
+/// From now on the device disconnects from its peers if the process ends before it is closed.
 pub(crate) fn expect_end(device: Weak<dyn Leave>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {

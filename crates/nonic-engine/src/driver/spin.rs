@@ -93,7 +93,7 @@ impl Spin {
             .store((2 * skip + 1).min(MAX_SKIPPED), Ordering::Relaxed);
     }
 
-    /// A look was interrupted for longer than anything in it takes: others want the processor.
+    /// A look was interrupted for longer than anything in it takes: other threads want the processor.
     pub(crate) fn was_disturbed(&self) {
         self.next_skip.fetch_max(DISTURBED_SKIP, Ordering::Relaxed);
         self.was_in_vain();

@@ -15,15 +15,15 @@
 //!
 //! - A 24-bit QPN is a 12-bit [`Block`] and a 12-bit index. A process claims whole blocks
 //!   ([`BlockClaim`]) and numbers its queue pairs within them.
-//! - Every process of a user has a socket at the port ([`Port`]), and the kernel is told which packets are for which
-//!   of them (`steering.rs`, `survey.rs`). So no process depends on another of its user.
+//! - Every process of a user has a socket at the port ([`Port`]), and tells the kernel which packets are for which of them
+//!   (`steering.rs`, `survey.rs`). So no process depends on another of its user.
 //! - A process that receives a packet for another one (`demultiplex.rs`) passes it to the owner's inbox through an
 //!   [`Outbox`]. All packets for processes of other users than the one that came to the port first take that way: the
 //!   kernel does not let those processes join the port.
 //! - Processes on one host need none of this among themselves: they ask a block where its owner listens
 //!   ([`Message::WhereAreYou`]) and send to that port directly (`routes.rs`).
 //!
-//! # Who can interfere
+//! # Interference by other processes
 //!
 //! Abstract names have no permissions. Any process in the network namespace, of any user, can write to an inbox and claim
 //! names; that includes containers that share the namespace. What such a process can do, and what not:
@@ -102,7 +102,7 @@ impl Block {
         }
     }
 
-    /// The block of a queue pair number (its low 24 bits), if anyone can own it.
+    /// The block of a queue pair number (its low 24 bits), if a process can own it.
     pub const fn of_qpn(qpn: u32) -> Option<Block> {
         Block::new(((qpn >> 12) & 0xfff) as u16)
     }

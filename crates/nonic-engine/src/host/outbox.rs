@@ -83,14 +83,14 @@ pub enum Heard {
     },
     /// What became of a lane that was offered. What came with the answer is in `Outbox::take_fds`.
     Lane {
-        /// Who answered.
+        /// The owner that answered.
         who: InboxName,
         /// Whether it was taken.
         taken: bool,
     },
     /// What became of memory that was asked for. If it was given, its descriptor is in `Outbox::take_fds`.
     Memory {
-        /// Who answered.
+        /// The owner that answered.
         who: InboxName,
         /// Its number.
         number: u64,

@@ -33,12 +33,12 @@ struct Route {
     direct: Option<u16>,
     /// Its owner was asked and has not answered.
     asked: bool,
-    /// When that was last asked.
+    /// When its owner was last asked, or answered.
     at: Time,
 }
 
 impl Route {
-    /// Whether its owner has told where it is just now.
+    /// Whether its owner has answered a moment ago.
     fn is_fresh(&self, now: Time) -> bool {
         self.direct.is_some() && !self.asked && now.since(self.at) < FRESH_FOR
     }
@@ -88,7 +88,7 @@ impl Routes {
         route.direct.unwrap_or(ROCE_PORT)
     }
 
-    /// Asks for a block's port again, unless its owner has just told. Whether an answer may come.
+    /// Asks for a block's port again, unless its owner has just answered. Whether an answer may come.
     pub(crate) fn refresh(&mut self, now: Time, to: LocalAddress, qpn: u32, outbox: &mut Outbox) -> bool {
         let Some(block) = self.block(qpn) else {
             return false;

@@ -9,7 +9,7 @@
 //! its own come through other processes. It does no I/O: the caller sends its questions and attaches the program for what
 //! it finds.
 //!
-//! # Whom to believe
+//! # Trust
 //!
 //! The kernel delivers questions to sockets of one user only. An answer must carry the question's random token, so no other
 //! process can give one. Answers go to the host itself and nowhere else.
@@ -30,10 +30,10 @@ const MAX_INDEX: u32 = 256;
 /// How long a survey waits for answers. A busy process looks at the port about once in a millisecond, if it is given a
 /// processor. The survey waits so long only if a process does not answer.
 const PATIENCE_NS: u64 = 50_000_000;
-/// The shortest time between two surveys; doubles each time packets keep coming through others all the same.
+/// The shortest time between two surveys; doubles each time packets keep coming through other processes all the same.
 const SHORTEST_PAUSE_NS: u64 = 100_000_000;
 const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
-/// So many batches of packets that came through others are worth a survey.
+/// So many batches of packets that came through other processes are worth a survey.
 const STRAYS: u32 = 4;
 /// The most that an answer tells of; the rest is handed over.
 pub(crate) const MAX_ENTRIES: usize = 128;
@@ -141,7 +141,7 @@ pub(crate) struct Steering {
     wanted: bool,
     /// There was one already.
     surveyed: bool,
-    /// Batches of packets that came through others since the last survey.
+    /// Batches of packets that came through other processes since the last survey.
     strays: u32,
     /// No survey before this.
     not_before_ns: u64,

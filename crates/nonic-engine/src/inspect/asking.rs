@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// Bytes that are read at once, before others have their turn.
+/// Bytes that are read at once, before other processes have their turn.
 const READ_SIZE: usize = 256 << 10;
 
 /// A question under way.
@@ -154,7 +154,7 @@ impl Asking {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => {}
             Err(Errno::CONNREFUSED) => return Err(InspectError::Gone { pid: self.pid }.into()),
-            // As many ask already as it lets wait.
+            // Its queue of clients is full.
             Err(Errno::AGAIN | Errno::INTR) => return Err(Pause::NothingThere),
             Err(error) => return Err(self.io(error).into()),
         }
@@ -162,7 +162,8 @@ impl Asking {
         let Some(peer) = socket.peer() else {
             return Err(InspectError::Gone { pid: self.pid }.into());
         };
-        // Anybody may have the name, and would be believed. Root asks everybody, and shows whose answer it is.
+        // A process of any user may have the name, and would be believed. Root asks processes of all users, and shows whose
+        // answer it is.
         if !socket.is_of_our_user() {
             if own_uid() != 0 {
                 return Err(InspectError::OtherUser { pid: self.pid }.into());

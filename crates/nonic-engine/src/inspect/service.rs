@@ -1,4 +1,4 @@
-//! The names of services of the connection manager, as people write ports.
+//! The names of services of the connection manager, as users write ports.
 
 use nonic_wire::cm::{PortSpace, ServiceId};
 

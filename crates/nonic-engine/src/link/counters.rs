@@ -1,7 +1,7 @@
 //! The counters of links. `nonic metrics` shows the description of each counter alone.
 
 nonic_core::counters! {
-    /// What those who carry packets saw.
+    /// The counters of links, and of the streams of iWARP.
     pub struct LinkCounters {
         /// Calls that gave packets, or bytes of a stream, to the kernel.
         sends,

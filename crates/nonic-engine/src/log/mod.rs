@@ -62,7 +62,7 @@ pub(crate) fn install(environment: &Environment) -> Result<(), SettingError> {
     Ok(())
 }
 
-/// Whether the subscriber is the one that writes to standard error.
+/// Whether the subscriber is ours, which writes to standard error.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 
 /// Whether `NONIC_LOG` says `off`.

@@ -62,7 +62,7 @@ impl Subscriber for StandardError {
         ended.is_some()
     }
 
-    // Which spans are within which is not told.
+    // The nesting of spans is not logged.
 
     fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
 

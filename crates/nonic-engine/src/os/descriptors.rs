@@ -38,8 +38,7 @@ pub struct InternalFd {
 }
 
 impl InternalFd {
-    /// One that the program is told of, to poll it: it keeps the ordinary number that it has, and the program may
-    /// close it.
+    /// One that the program gets to poll it: it keeps the ordinary number that it has, and the program may close it.
     pub fn seen_by_the_program(fd: OwnedFd) -> Self {
         InternalFd {
             identity: Identity::of(fd.as_raw_fd()),

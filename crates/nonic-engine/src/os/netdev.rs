@@ -258,8 +258,8 @@ pub fn gid_table_order(mut addresses: Vec<LocalAddress>) -> Vec<LocalAddress> {
 ///
 /// Linux RoCE devices have a link-local address at index 0, hence their first IPv4 address at 1, and programs have one of
 /// these numbers built in or as their default. An interface with IPv6 switched off, as containers have, has no link-local
-/// address: there its first address stands at both, so that either number leads to others. Not so on loopback, which never
-/// has a link-local address.
+/// address: there its first address stands at both, so that either number leads to other hosts. Not so on loopback, which
+/// never has a link-local address.
 pub fn verbs_gid_table(loopback: bool, gids: &[GidEntry]) -> Vec<usize> {
     let link_local =
         |entry: &GidEntry| matches!(entry.address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local());

@@ -29,7 +29,7 @@ unsafe impl Send for SharedMemory {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for SharedMemory {}
 
-/// What others may do with memory of ours.
+/// What other processes may do with memory of ours.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Others {
     /// Read and write.
@@ -39,7 +39,7 @@ pub(crate) enum Others {
 }
 
 impl SharedMemory {
-    /// New memory, zeroed, and the descriptor to give to others.
+    /// New memory, zeroed, and the descriptor to give to other processes.
     pub(crate) fn create(name: &str, len: usize, others: Others) -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(name, flags)?;
@@ -95,7 +95,7 @@ impl SharedMemory {
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= self.len);
-        // SAFETY: inside the mapping, which starts at a page; others access it as an atomic too, or are not to be helped.
+        // SAFETY: inside the mapping, which starts at a page; processes that keep to the rules access it as an atomic too.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 

@@ -26,9 +26,9 @@ pub trait ConnectionSink: Send + Sync {
 pub(crate) struct ConnectionManager {
     state: Mutex<State>,
     map: Arc<ShardMap>,
-    /// When the manager is to be told the time; `u64::MAX` is never.
+    /// When the manager's next timer is due; `u64::MAX` is never.
     due_ns: AtomicU64,
-    /// There are messages to send or events to tell of.
+    /// There are messages to send or events to deliver.
     has_output: AtomicBool,
     /// By shard.
     failing: Box<[Failing]>,
@@ -78,7 +78,7 @@ impl ConnectionManager {
         self.lock().sink = Some(sink);
     }
 
-    /// Uses the manager. What comes of it is sent and told by the shard whose turn it is.
+    /// Uses the manager. The shard whose turn it is sends its messages and delivers its events.
     pub(crate) fn with<T>(&self, call: impl FnOnce(&mut Cm) -> T) -> T {
         let mut state = self.lock();
         let result = call(&mut state.cm);
@@ -96,20 +96,20 @@ impl ConnectionManager {
         }
     }
 
-    /// Tells the manager the time, if it wants to know.
+    /// Runs the manager's timers that are due.
     pub(crate) fn handle_timeout(&self, now: Time) {
         if self.next_timeout().is_some_and(|at| at <= now) {
             self.with(|cm| cm.handle_timeout(now));
         }
     }
 
-    /// Whether there are messages to send or events to tell of.
+    /// Whether there are messages to send or events to deliver.
     pub(crate) fn has_output(&self) -> bool {
         self.has_output.load(Ordering::SeqCst)
     }
 
-    /// Tells the program of all events, in order whichever shard does it. A queue pair that is to fail because of one is
-    /// given to its shard.
+    /// Delivers all events to the program's sink, in order whichever shard does it. A queue pair that is to fail because of
+    /// one is given to its shard.
     pub(crate) fn tell(&self) {
         if !self.has_output() {
             return;
@@ -124,7 +124,7 @@ impl ConnectionManager {
         self.has_output.store(state.cm.has_output(), Ordering::SeqCst);
     }
 
-    /// Tells the program of an event that is not the manager's.
+    /// Delivers an event that is not the manager's to the sink.
     pub(crate) fn tell_of(&self, event: CmEvent) {
         log::tell_connection(&event);
         let sink = self.lock().sink.clone();

@@ -126,7 +126,7 @@ impl Streams {
         self.events.push_back(CmEvent::Request(request));
     }
 
-    /// Hangs up on a peer that the program has not been told of.
+    /// Hangs up on a peer that the program has not heard of.
     pub(super) fn refuse(&mut self, slot: usize) {
         self.counters.streams_refused += 1;
         self.remove(slot);

@@ -70,9 +70,9 @@ pub(crate) struct Streams {
     next_listener: u64,
     /// The connections with something to do, in the order of their turns.
     line: VecDeque<usize>,
-    /// The one that was read from last.
+    /// The connection that was read from last.
     hot: Option<usize>,
-    /// How many are in start-up, or wait for TCP: those that time may end.
+    /// How many are in start-up, or wait for TCP: a timeout may end these.
     starting: usize,
     /// Nothing ends before this.
     deadline: Option<Time>,
@@ -93,7 +93,7 @@ struct Listener {
     /// Requests that the program may have to decide about at a time, and has.
     backlog: usize,
     waiting: usize,
-    /// Those that wait for a place in the backlog, oldest first.
+    /// Connections whose request waits for a place in the backlog, oldest first.
     held: VecDeque<usize>,
     sockets: Vec<usize>,
 }
@@ -235,12 +235,12 @@ impl Streams {
         !self.line.is_empty()
     }
 
-    /// Whether there is something to tell.
+    /// Whether there are events to report.
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// What there is to tell.
+    /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<CmEvent> {
         self.events.pop_front()
     }

@@ -205,7 +205,7 @@ impl ListeningSocket {
                 // What is wrong with a connection that waits is reported here, too; it is no longer among them then.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PERM) => {}
                 Err(error) if is_of_the_network(error) => {}
-                // The program has closed the descriptor, perhaps: others find out.
+                // The program has closed the descriptor, perhaps: other calls find out.
                 Err(_) => return Ok(None),
             }
         }

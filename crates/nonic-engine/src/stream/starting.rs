@@ -260,7 +260,7 @@ impl Streams {
     }
 
     /// Sends what is still unsent, then waits for the peer to close the connection. Closing first would be as good, but siw
-    /// does not read what it was told once it has seen the end of the stream.
+    /// does not read what we sent once it has seen the end of the stream.
     fn begin_to_end(&mut self, now: Time, slot: usize) {
         if self.connections[slot].unsent.is_empty() {
             self.connections[slot].socket.finish();
@@ -301,7 +301,7 @@ impl Streams {
 }
 
 impl Connection {
-    /// What the program is told of a peer that asks. What only RoCE has is zero.
+    /// The request that the program gets of a peer that asks. What only RoCE has is zero.
     fn request(&self, peer_ird: u16, peer_ord: u16, private_data: Vec<u8>) -> Option<Box<ConnectRequest>> {
         let Asked {
             listener, service_id, ..
@@ -336,7 +336,7 @@ impl Connection {
     }
 }
 
-/// What the program is told of a peer that accepted.
+/// The response that the program gets of a peer that accepted.
 fn response(
     connection: ConnectionId,
     peer_ird: u16,

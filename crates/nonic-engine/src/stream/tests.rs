@@ -71,7 +71,7 @@ impl Client {
         client
     }
 
-    /// Waits for the kernel's answer. The refusal, if the program is told of one.
+    /// Waits for the kernel's answer. The refusal, if the program gets one.
     fn hear(&mut self, now: Time) -> Option<RejectReason> {
         let started = Instant::now();
         let asking = |streams: &Streams| {
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Asks in vain until the program is told; after how long that is.
+    /// Asks in vain until the program learns of it; after how long that is.
     fn told_after(&mut self) -> Duration {
         let mut now = START;
         loop {

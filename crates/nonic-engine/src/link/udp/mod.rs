@@ -286,7 +286,7 @@ impl UdpLink {
     }
 
     /// Datagrams are written before it is known where they go, so they are copied. Messages of the connection manager go to
-    /// port 4791 as usual, where the receiving process finds the one that they are for.
+    /// port 4791 as usual, where the process that receives them hands them over.
     fn send_on_lane(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> Option<io::Result<()>> {
         if demultiplex::destination(bytes)? == Qpn::GSI {
             return None;

@@ -20,7 +20,7 @@ const INBOXES_PER_LOOK: usize = 16;
 /// Names and their inboxes.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// The first is the one that others know us by.
+    /// Other processes know us by the first.
     blocks: Vec<BlockClaim>,
     /// Those listened on longest come first.
     services: BTreeMap<ListenerId, ServiceClaim>,
@@ -82,7 +82,7 @@ impl Names {
         self.blocks.iter().any(|claim| claim.name().to_string() == name)
     }
 
-    /// Our blocks, the one that others know us by first.
+    /// Our blocks; other processes know us by the first.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Block> {
         self.blocks.iter().map(BlockClaim::block)
     }

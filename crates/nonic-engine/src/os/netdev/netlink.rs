@@ -1,4 +1,5 @@
-//! The two rtnetlink dumps (links, addresses) behind [`devices`](super::devices).
+//! The two rtnetlink dumps (links, addresses) behind [`devices`](super::devices), and the question whether an address is
+//! local.
 //!
 //! Only what the GID table needs is decoded; unknown attributes are skipped and malformed ones end the
 //! walk of their message, so a newer kernel can add what it likes.

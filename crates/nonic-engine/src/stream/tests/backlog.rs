@@ -79,7 +79,7 @@ impl Server {
         peer
     }
 
-    /// What the program is told of, by the word of each.
+    /// The requests that the program gets, by the word of each.
     fn told(&mut self) -> Vec<(ConnectionId, u8)> {
         let events = std::iter::from_fn(|| self.streams.poll_event());
         let requests = events.map(|event| match event {
