@@ -1,7 +1,7 @@
 //! The capture file of `NONIC_PCAP`, which any analyser reads.
 //!
-//! All links of a device, of whatever shard, and all its connections write to one file ([`Capture`]), and so do the other devices that
-//! the process has open with the same file, each as an interface of its own.
+//! All links of a device, of whatever shard, and all its connections write to one file ([`Capture`]). So do the other
+//! devices that the process has open with the same file, each as an interface of its own.
 //!
 //! A packet between two ends of one process is written once, when it is sent. Only where faults are injected is it
 //! written a second time when it arrives, because what became of it cannot be told otherwise; each entry says which way

@@ -1,7 +1,8 @@
-//! Queue pairs whose peers are gone do not slow down those to the same address whose peers are there.
+//! Queue pairs whose peers are gone do not slow down queue pairs to the same address whose peers are there.
 //!
-//! Rates are by the processor time of the thread that posts, polls and so drives both sides: it goes on while nothing arrives, and a
-//! machine that is busy otherwise does not count. `nonic-core` has the same in virtual time (`tests/rules/fair_shares.rs`).
+//! Rates are by the processor time of the thread that posts, polls and so drives both sides: it goes on while nothing
+//! arrives, and other load on the machine does not count. `nonic-core` has the same in virtual time
+//! (`tests/rules/fair_shares.rs`).
 
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, Data, KeySpec, Path, PathMtu, PdId, Psn, QpAttributes, QpCapacity,

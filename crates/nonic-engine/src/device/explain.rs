@@ -10,7 +10,8 @@ impl Device {
         self.inner.turn_of(qpn).nic.recorded(qpn).cloned().collect()
     }
 
-    /// Why a request of a queue pair ended with this status; without one, why the queue pair failed. `None` if nothing went wrong.
+    /// Why a request of a queue pair ended with this status; without a status, why the queue pair failed. `None` if nothing
+    /// went wrong.
     pub fn explain(&self, qpn: Qpn, status: Option<Status>) -> Option<Explanation> {
         self.inner.turn_of(qpn).nic.explain(qpn, status)
     }

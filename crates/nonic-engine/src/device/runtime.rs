@@ -1,8 +1,8 @@
 //! The runtime watch: a task of the program's async runtime watches for packets, where otherwise the background thread
 //! would.
 //!
-//! A runtime's threads sleep on descriptors anyway. With those of a shard among them, a packet wakes the thread that then runs the
-//! task it is for; without, it wakes the background thread, and that wakes the other.
+//! A runtime's threads sleep on descriptors anyway. With those of a shard among them, a packet wakes the thread that then
+//! runs the task it is for. Without, it wakes the background thread, and that wakes the runtime's.
 //!
 //! The background thread stays in reserve ([`background`](crate::driver)): it serves timers, and when packets come that no
 //! task takes, because the runtime's threads are busy with something else, it takes them after a nap.

@@ -251,7 +251,8 @@ fn destroying_a_queue_pair_lets_those_go_that_waited_for_its_window() {
     panic!("the window was never full for long enough to see anything");
 }
 
-/// Two queue pairs of one shard talk through a lane that leads from it to itself. Neither the background thread nor a poll is needed.
+/// Two queue pairs of one shard talk through a lane that leads from it to itself. Neither the background thread nor a poll
+/// is needed.
 #[test]
 fn what_a_shard_sends_itself_is_done_when_the_post_returns() {
     let program = Program::with(&Config {

@@ -143,8 +143,8 @@ impl Driver {
         }
     }
 
-    /// What woke the thread from its sleep is most likely where packets came from last. If so, the rest is not looked at: whatever else
-    /// is readable ends the next sleep at once. `None` if there was nothing.
+    /// What woke the thread from its sleep is most likely where packets came from last. If so, the thread does not look at
+    /// the rest: whatever else is readable ends the next sleep at once. `None` if there was nothing.
     fn take_likely(&self) -> Option<Found> {
         let mut turn = self.turn();
         turn.wake();

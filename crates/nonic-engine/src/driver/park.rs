@@ -81,8 +81,8 @@ impl<W: Wake> ParkProtocol<W> {
         self.runtimes.load(Ordering::SeqCst) > 0
     }
 
-    /// The program is about to sleep and relies on the background thread from now on. If it relies on a task of its own, the thread
-    /// is left where it is: should the task not come, the thread is back after a nap.
+    /// The program is about to sleep and relies on the background thread from now on. If it relies on a task of its own,
+    /// the thread is left where it is: should the task not come, the thread is back after a nap.
     pub(crate) fn call_back(&self) {
         if self.has_runtime() {
             return;

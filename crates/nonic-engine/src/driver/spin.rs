@@ -5,10 +5,10 @@
 //! threads waited for packets lately, asleep or not. It answers with a duration that is a small multiple of that, never
 //! more than [`LONGEST`], or with none at all if packets take longer than is worth it.
 //!
-//! A thread that polled in vain polls less often: the next time, then every third time, and so on up to one in
-//! [`MAX_SKIPPED`]. That also keeps it from competing with the threads it waits for: where they need the same processor,
-//! the packet never comes while it polls. A thread that is interrupted while it polls, because others want the processor,
-//! lets several waits pass at once.
+//! A thread that polled in vain polls less often: the next time, then every second time, then every fourth, and so on, with
+//! at most [`MAX_SKIPPED`] waits in between. That also keeps it from competing with the threads it waits for: where they
+//! need the same processor, the packet never comes while it polls. A thread that is interrupted while it polls, because
+//! other threads want the processor, lets several waits pass at once.
 //!
 //! A thread that waits once, and long, polls for [`LONGEST`] at most and sleeps.
 //!
@@ -25,7 +25,7 @@ const WORTHWHILE_NS: u64 = 40_000;
 const LONGEST_COUNTED_NS: u64 = 200_000;
 /// Added to twice the usual wait, for the least a packet takes to come.
 const MARGIN_NS: u64 = 5_000;
-/// After so many looks in vain in a row, at least one of so many waits still begins with one.
+/// The most waits in a row that do not begin with a look, however many looks were in vain.
 const MAX_SKIPPED: u32 = 255;
 
 /// A thread that was interrupted lets at least so many waits pass.

@@ -5,9 +5,9 @@
 //! `nonic` command asks ([`processes`], [`ask_all`]) for `nonic ps`, `show`, `metrics` and `top`; docs/inspect.md says what
 //! each field means.
 //!
-//! - **Inspection never blocks the inspected process, and costs its data path nothing that shows.** What is shown was
-//!   counted anyway, in plain integers. The thread copies it while no other thread holds the shard lock, so many queue
-//!   pairs at a time (`answer`, `gate`), and formats it afterwards.
+//! - **Inspection costs the data path nothing that shows.** What is shown was counted anyway, in plain integers. The thread
+//!   copies it while no other thread holds the shard lock, so many queue pairs at a time (`answer`, `gate`), and formats it
+//!   afterwards.
 //! - **Nothing is changed by it**: there is no request that sets anything.
 //! - **Only the same user, and root, are answered**, as the kernel names them on the socket; one client at a time, each
 //!   step with a time limit.

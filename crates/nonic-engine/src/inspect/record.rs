@@ -4,9 +4,10 @@
 //! qp device="roce_lo" qpn=4242 state="RTS" recovering=no
 //! ```
 //!
-//! A number is digits, a yes or no the word, and a text stands in quotes, with `%` and two digits for whatever would end it, the line
-//! or the field. So a reader knows what a value is without knowing the name, and a script can cut lines at blanks. One place
-//! writes and reads them: [`Line`] and [`Record::parse`], which takes any bytes and makes sense of them or says no.
+//! A number is digits, a yes or no the word, and a text stands in quotes, with `%` and two digits for whatever would end
+//! it, the line or the field. So a reader knows what a value is without knowing the name, and a script can cut lines at
+//! blanks. One place writes and reads them: [`Line`] and [`Record::parse`], which takes any bytes and makes sense of them
+//! or says no.
 //!
 //! A record may come from any process, and is shown on terminals. So no text of a record has a character that a terminal
 //! obeys instead of showing it ([`printable`]), and names that come again take no memory again ([`Names`]).

@@ -60,7 +60,8 @@ impl Held {
 }
 
 impl Faults {
-    /// With an injector for what leaves, the link is to be given packets one by one. Without a clock, the time is what callers say.
+    /// With an injector for what leaves, callers must send packets one by one. Without a clock, the time is what callers
+    /// say.
     pub(crate) fn new(
         inner: Box<dyn Link>,
         incoming: FaultInjector,

@@ -1,5 +1,5 @@
-//! The spans that are open, for a subscriber that logs each when it ends: `request{op=WRITE bytes=64 outcome=success} took
-//! 12.3 µs`.
+//! The spans that are open, for a subscriber that logs each when it ends:
+//! `request{op=WRITE bytes=64 outcome=success} took 12.3 µs`.
 
 use super::fields::Fields;
 use std::collections::HashMap;

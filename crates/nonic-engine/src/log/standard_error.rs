@@ -1,7 +1,7 @@
 //! A subscriber of `tracing` that writes a line to standard error for each event, and for each span when it ends.
 //!
-//! It is small on purpose, since it is part of the C libraries: no nesting of spans, no colours, no formats to choose from. A program that
-//! wants more has a subscriber of its own.
+//! It is small on purpose, since it is part of the C libraries: no nesting of spans, no colours, no formats to choose from.
+//! A program that wants more has a subscriber of its own.
 
 use super::fields::Fields;
 use super::filter::Filter;

@@ -116,8 +116,8 @@ impl SharedMemory {
     }
 }
 
-/// Gives a new file its length. Fails where the process may not have files of that length (`ulimit -f`), memory or not: to ask the
-/// kernel for it would end the process (SIGXFSZ).
+/// Gives a new file its length. Fails where the process may not have files of that length (`ulimit -f`), memory or not:
+/// asking the kernel for it would end the process (SIGXFSZ).
 pub(crate) fn set_length(fd: impl AsFd, len: usize) -> io::Result<()> {
     let most = getrlimit(Resource::Fsize).current;
     if most.is_some_and(|most| len as u64 > most) {

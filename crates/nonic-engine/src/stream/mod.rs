@@ -76,7 +76,8 @@ pub(crate) struct Streams {
     starting: usize,
     /// Nothing ends before this.
     deadline: Option<Time>,
-    /// There were no descriptors for connections that wait, or too many of them for one call: they are asked for again at this time.
+    /// There were no descriptors for connections that wait, or too many of them for one call: accept is tried again at this
+    /// time.
     accept_again: Option<Time>,
     events: VecDeque<CmEvent>,
     input: Box<[u8]>,

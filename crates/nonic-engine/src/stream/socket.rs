@@ -41,9 +41,9 @@ pub(super) enum Read {
 }
 
 impl StreamSocket {
-    /// Begins to connect, from this port of ours if it can be had: the program knows its identifier by it, and so does the peer's.
-    /// Identifiers take ports without asking TCP, so that it may be in use; then any will do. The socket becomes writable when it
-    /// is connected, or has failed ([`StreamSocket::error`]).
+    /// Begins to connect, from this port of ours if it is free: the program knows its identifier by it, and so does the
+    /// peer's. Identifiers take ports without asking TCP, so that it may be in use; then any will do. The socket becomes
+    /// writable when it is connected, or has failed ([`StreamSocket::error`]).
     pub(super) fn connect(local: LocalAddress, port: u16, remote: SocketAddr) -> io::Result<Self> {
         let wanted = local.with_port(port);
         // A socket would connect to itself.
@@ -160,8 +160,8 @@ impl AsFd for StreamSocket {
 /// What is assumed of a connection whose segment size the kernel does not tell.
 const DEFAULT_SEGMENT: usize = 536;
 
-/// Connections that wait in the kernel until a thread looks, which is soon: the program's backlog is for requests, and held to later
-/// ([`super::backlog`]). The kernel allows `net.core.somaxconn` of them.
+/// Connections that wait in the kernel until a thread accepts them, which is soon. The program's backlog is for requests,
+/// and is enforced later ([`super::backlog`]). The kernel allows `net.core.somaxconn` of them.
 const KERNEL_BACKLOG: i32 = 4096;
 
 /// A socket that takes connections at one address.

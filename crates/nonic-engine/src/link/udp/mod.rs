@@ -285,8 +285,8 @@ impl UdpLink {
         }
     }
 
-    /// Datagrams are written before it is known where they go, so they are copied. Messages of the connection manager go to
-    /// port 4791 as usual, where the process that receives them hands them over.
+    /// Datagrams are written before it is known where they go, so they are copied. Messages of the connection manager go
+    /// over UDP as usual, where the process that receives them finds the one they are for.
     fn send_on_lane(&mut self, now: Time, transmit: &Transmit, bytes: &[u8]) -> Option<io::Result<()>> {
         if demultiplex::destination(bytes)? == Qpn::GSI {
             return None;

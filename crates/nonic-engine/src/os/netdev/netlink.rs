@@ -228,9 +228,10 @@ fn parse_link(body: &[u8]) -> Option<NetDevice> {
 
 /// Reads an `ifaddrmsg` and its attributes: the interface index and the address, unless another host has it.
 ///
-/// A tentative address counts. An interface that just came up has one for a second or two, while the kernel asks whether another host
-/// has the same. A GID table without it would have the other addresses at other indices than a second later, and programs that name
-/// their GID by its index (UCX, MPI) would not reach each other. Linux too lists a NIC's link-local GID from the beginning.
+/// A tentative address counts. An interface that just came up has one for a second or two, while the kernel asks whether
+/// another host has the same. A GID table without it would have the other addresses at other indices than a second later,
+/// and programs that name their GID by its index (UCX, MPI) would not reach each other. Linux too lists a NIC's link-local
+/// GID from the beginning.
 fn parse_address(body: &[u8]) -> Option<(u32, LocalAddress)> {
     let index = u32_at(body, 4)?;
     let mut flags = u32::from(*body.get(2)?);
