@@ -1,7 +1,7 @@
-//! Gives the events of the connection manager to whoever waits for them: each listener and each connection has an
-//! [`EventChannel`] of its own.
+//! Routes events of the connection manager to their waiters: each listener and each connection has an [`EventChannel`]
+//! of its own.
 //!
-//! The engine delivers while it is locked, so nothing here calls the engine: an event is queued, and its waiter is woken.
+//! The engine delivers with its lock held, so nothing here calls the engine: it queues the event and wakes the waiter.
 
 use nonic_core::Qpn;
 use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
@@ -33,7 +33,7 @@ impl CmDispatcher {
         self.lock().listeners.remove(&id)
     }
 
-    /// A connection's channel. Its first event may have come before anyone asked.
+    /// A connection's channel. Its first event may have been queued before this is called.
     pub(crate) fn connection(&self, id: ConnectionId) -> Arc<EventChannel> {
         Arc::clone(self.lock().connections.entry(id).or_default())
     }
@@ -49,7 +49,7 @@ impl CmDispatcher {
 
 impl ConnectionSink for CmDispatcher {
     fn deliver(&self, event: CmEvent) -> Option<Qpn> {
-        // Nothing comes any more: whoever waits at the queue pair is told there.
+        // These events are a connection's last. The engine fails the queue pair, so that its waiters learn of it there.
         let ended = match &event {
             CmEvent::Disconnected { qpn, .. }
             | CmEvent::Rejected { qpn, .. }
@@ -173,7 +173,7 @@ impl EventChannel {
     /// The same for a task.
     pub(crate) fn poll_ended(&self, context: &mut Context<'_>) -> Poll<CloseReason> {
         self.doorbell.subscribe(context.waker());
-        // What came before subscribing woke nobody.
+        // An event that came before the subscription woke no task.
         self.ended().map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -215,7 +215,7 @@ impl EventChannel {
         mut pick: impl FnMut(CmEvent) -> Option<R>,
     ) -> Poll<R> {
         self.doorbell.subscribe(context.waker());
-        // What came before subscribing woke nobody.
+        // An event that came before the subscription woke no task.
         match self.take(&mut pick) {
             Some(found) => Poll::Ready(found),
             None => Poll::Pending,

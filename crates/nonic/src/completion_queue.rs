@@ -1,8 +1,8 @@
 //! Completion queues: poll, wait or await.
 //!
-//! Some requests have a completion that the program takes out, others somebody who waits for just that one (see [`crate::Request`]).
-//! Whoever looks into the queue takes what there is, for everybody: what others wait for is delivered to them, and what the program
-//! polls for is set aside until it does.
+//! Some requests have a completion that the program polls for; others have a waiter for just that request (see
+//! [`crate::Request`]). A thread or task that polls the queue takes out every completion there is. Those of awaited
+//! requests go to their waiters; those that the program polls for are set aside until it does.
 
 mod admission;
 mod aside;

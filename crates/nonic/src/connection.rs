@@ -83,9 +83,9 @@ pub enum ConnectError {
     #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     #[error("{peer} rejected the connection: {}", reason.text())]
     Rejected {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
-        /// Why: 28 is the program's own decision, 8 that nobody listens there.
+        /// Why: 28 is the program's own decision, 8 means that there is no listener.
         reason: RejectReason,
         /// What its program said to it.
         private_data: PrivateData,
@@ -96,7 +96,7 @@ pub enum ConnectError {
         "{0} does not answer; does an RDMA program run there, and is UDP port 4791 (iWARP: its TCP port) let through?"
     )]
     Unreachable(SocketAddr),
-    /// The peer's host answered, more than once, that nobody holds UDP port 4791 there (ICMP port unreachable).
+    /// The peer's host answered, more than once, that no process holds UDP port 4791 there (ICMP port unreachable).
     #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     #[error(
         "{} answered: nothing listens on UDP port 4791 there, so no RDMA program runs; start the server, or look whether the address is right",
@@ -157,9 +157,10 @@ impl fmt::Debug for ConnectError {
 ///
 /// Take it apart by [`Connection::split`] to use its halves on different threads.
 ///
-/// When the peer disconnects, the queue pair goes to the error state: what is posted completes as flushed, so that
-/// whoever waits for a receive learns of it there. A peer whose process or host *died* cannot say so. A queue pair
-/// that sends finds out when nobody acknowledges; one that only waits does not, unless [`ConnectOptions::keepalive`] has the peer asked.
+/// When the peer disconnects, the queue pair goes to the error state. Posted requests complete as flushed, so a task or
+/// thread that waits for a receive learns of it there. A peer whose process or host *died* cannot disconnect. A queue
+/// pair that sends finds out when acknowledgements stay away; one that only receives does not, unless
+/// [`ConnectOptions::keepalive`] makes it probe the peer.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

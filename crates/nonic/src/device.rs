@@ -1,7 +1,7 @@
 //! Devices and protection domains.
 //!
-//! What is made of them (memory, completion queues, queue pairs) knows them and not the other way round: the methods that
-//! make something are in the file of what they make.
+//! Memory, completion queues and queue pairs know their device and domain, not the other way round: the methods that
+//! make an object are in that object's file.
 
 use crate::cm_dispatcher::CmDispatcher;
 use futures_core::Stream;
@@ -86,8 +86,9 @@ impl Device {
 
     /// Opens the device from which the kernel would send to `peer`.
     ///
-    /// The unspecified address (`0.0.0.0`, `[::]`) is refused: it is nobody's. The kernel would name loopback, and who listens there, believing
-    /// to listen everywhere, is reached by programs of this host alone. A server that wants all devices opens each of [`Device::list`].
+    /// The unspecified address (`0.0.0.0`, `[::]`) is refused, because no host has it. The kernel would name loopback,
+    /// and a server that listens there in the belief that it listens everywhere is reachable only from this host. A
+    /// server that wants all devices opens each of [`Device::list`].
     #[doc(alias = "rdma_resolve_addr")]
     pub fn toward(peer: IpAddr) -> Result<Self, OpenError> {
         let refuse = |error| OpenError::Io {
@@ -108,9 +109,9 @@ impl Device {
         crate::route::source_of((peer, 0).into())
     }
 
-    /// Why a request of a queue pair ended with this status; without one, why the queue pair failed, or last refused or dropped something of its
-    /// peer. `None` if nothing went wrong. For those who poll: what is awaited brings it along
-    /// ([`RequestFailed::explanation`](crate::RequestFailed::explanation)).
+    /// Why a request of a queue pair ended with this status. Without a status: why the queue pair failed, or what it
+    /// last refused or dropped of its peer. `None` if nothing went wrong. For programs that poll; an awaited request
+    /// brings its explanation along ([`RequestFailed::explanation`](crate::RequestFailed::explanation)).
     #[doc(alias("ibv_wc_status_str", "vendor_err"))]
     pub fn explain(&self, qpn: Qpn, status: Option<Status>) -> Option<Explanation> {
         self.engine.explain(qpn, status)
@@ -189,7 +190,7 @@ impl Device {
         self.engine.events().wait(timeout)
     }
 
-    /// Asynchronous events, as a stream. Each event goes to one of those who wait.
+    /// Asynchronous events, as a stream. Each event goes to one of the waiting tasks and threads.
     ///
     /// ```no_run
     /// use futures_util::StreamExt;

@@ -1,8 +1,8 @@
-//! Probes of connections on which nothing may happen for a long time, so that a peer that died is missed.
+//! Keepalive: probes of connections that may be idle for a long time, so that a dead peer is noticed.
 //!
-//! One thread does it for the whole process, while there is a connection to be probed. A probe is a request without bytes that the
-//! peer's NIC answers by itself: a WRITE, or over iWARP, where a WRITE is done as soon as it was sent, a READ. While one is not
-//! answered there is no other; one that is not answered in time ends the connection.
+//! One thread probes for the whole process, as long as there is a connection to probe. A probe is a request without
+//! bytes that the peer's NIC answers by itself: a WRITE, or over iWARP a READ, since an iWARP WRITE completes as soon
+//! as it was sent. At most one probe per connection is under way; one that is not answered in time ends the connection.
 
 use crate::cm_dispatcher::{CloseReason, EventChannel};
 use crate::request::Pending;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// An answer is waited for as long as that at least: a peer whose processor is busy is not dead.
+/// The shortest wait for an answer: a peer with a busy processor is not dead.
 const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is probed.
@@ -96,7 +96,7 @@ struct Watches {
     all: HashMap<u64, (Instant, Watch)>,
     /// The same in order.
     due: BTreeSet<(Instant, u64)>,
-    /// Numbers of those whose probe may have been answered.
+    /// Numbers of watches whose probe may have been answered.
     answered: Vec<u64>,
     next: u64,
     has_thread: bool,
@@ -130,7 +130,7 @@ impl Prober {
                 watches = slept.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             };
-            // Probing takes the locks of the device, whose threads wake us.
+            // Probing takes the device's locks, and the device's threads wake us.
             drop(watches);
             let waker = Waker::from(Arc::new(Answered(number)));
             let again = watch.look(now, &waker);

@@ -40,7 +40,7 @@
 //! address, [docs/connections.md](https://github.com/nonic-rdma/nonic/blob/main/docs/connections.md) every step of connecting, in C and in Rust.
 //! For messages of any size there is `nonic-message`, for byte streams `nonic-stream`.
 //!
-//! Whoever knows verbs can search this documentation for their names, such as `ibv_reg_mr` or `rdma_connect`.
+//! The documentation can be searched for the names of verbs, such as `ibv_reg_mr` or `rdma_connect`.
 //!
 //! # What cannot happen
 //!
@@ -96,9 +96,9 @@ pub use request::{Receive, Received, Request, RequestError, RequestFailed};
 pub use runtime::DriveOnRuntime;
 pub use transport::{Connected, Datagram, Reliable};
 
-// Whoever knows verbs searches for their names. Those of types and functions stand here and not at the items because
-// rustdoc 1.95 loses the aliases of what a private module defines (rust-lang/rust#152939); those of methods, fields and
-// variants are where these are.
+// Programmers who know verbs search for their names. Aliases of types and functions stand here and not at the items
+// because rustdoc 1.95 loses the aliases of what a private module defines (rust-lang/rust#152939). Aliases of methods,
+// fields and variants stand where these are defined.
 
 #[doc(alias = "ibv_wc")]
 pub use completion::Completion;

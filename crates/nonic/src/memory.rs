@@ -1,8 +1,8 @@
 //! Registered memory: [`Lease`], yours alone, and [`Exposed`], shared with peers.
 //!
-//! Both stand on the same memory, registered once: pages that the domain mapped for it, or memory that the program brought
-//! ([`OwnedMemory`]). A lease is a disjoint part of it that nobody else holds, so it can be a slice. It stops being in your hands
-//! while a request uses it, and exposing it turns it into something that is no slice any more.
+//! Both stand on the same memory, registered once: pages that the domain mapped, or memory that the program brought
+//! ([`OwnedMemory`]). A lease is a disjoint part of it with one owner, so it can be a slice. A request takes the lease
+//! while it uses it, and exposing a lease turns it into something that is no slice any more.
 
 mod buffers;
 mod exposed;

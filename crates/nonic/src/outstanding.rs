@@ -1,10 +1,11 @@
-//! Requests under way: whose buffers the NIC has, by the number it knows them by.
+//! The table of requests under way: their buffers, by the number (`wr_id`) that the NIC knows them by.
 //!
-//! The requests of one work queue (the send or the receive queue of a queue pair, or a shared receive queue) are linked, so that its
-//! end costs what *it* has under way, however many others share the completion queue. Each counts until its completion was taken, and
-//! no more are let in than the work queue holds: so a completion queue with room for all of its work queues never overflows.
+//! The requests of one work queue (the send or receive queue of a queue pair, or a shared receive queue) are linked, so
+//! closing it costs what *it* has under way, however many other work queues share the completion queue. A request
+//! counts until its completion was taken, and no more are admitted than the work queue holds. So a completion queue
+//! with room for all of its work queues never overflows.
 //!
-//! Whoever may wait finds a full queue no obstacle: the request is kept in a backlog, and posted when there is room, in its turn.
+//! An awaited request is admitted even if its queue is full: it joins a backlog and is posted in its turn, when there is room.
 
 use crate::cm_dispatcher::EventChannel;
 use crate::memory::Buffers;
@@ -53,7 +54,7 @@ struct WorkQueue {
     backlog: VecDeque<Later>,
     /// Whether one of them is just being posted: nothing may overtake it.
     is_posting: bool,
-    /// Who waits until it has nothing to do.
+    /// Tickets of waiters for the work queue to become idle.
     drainers: Vec<Arc<Ticket>>,
 }
 
@@ -62,7 +63,7 @@ struct Request {
     generation: u32,
     id: u64,
     buffers: Buffers,
-    /// Who waits for it, unless the program polls.
+    /// The waiter's ticket; none if the program polls.
     ticket: Option<Arc<Ticket>>,
     work_queue: WorkQueueId,
     /// Its neighbours in the work queue.
@@ -125,7 +126,7 @@ pub(crate) struct Taken {
     pub(crate) work_queue: WorkQueueId,
     /// Whether there is a backlog to be looked at.
     pub(crate) others_wait: bool,
-    /// Who waited until the work queue has nothing to do, if that is so now.
+    /// Waiters for the work queue to become idle, if it just did.
     pub(crate) drainers: Vec<Arc<Ticket>>,
 }
 
@@ -176,8 +177,8 @@ impl Outstanding {
         self.capacity
     }
 
-    /// A queue pair is gone: so are its requests. Whoever called lets go of their buffers, unlocked: the end of
-    /// registered memory waits for the locks of the device's shards.
+    /// A queue pair is gone, and so are its requests. The caller drops their buffers with nothing locked: deregistering
+    /// memory waits for the locks of the device's shards.
     #[must_use = "to be dropped when nothing is locked"]
     pub(crate) fn close(&mut self, work_queue: WorkQueueId) -> Vec<(Buffers, Option<Arc<Ticket>>)> {
         let closed = self.work_queues.remove(work_queue.index as usize);
@@ -228,7 +229,7 @@ impl Outstanding {
         .min(batch)
     }
 
-    /// Keeps a request that somebody waits for. It is due at once, or joins the backlog.
+    /// Keeps a request that has a waiter. It is due at once, or joins the backlog.
     pub(crate) fn admit_awaited(
         &mut self,
         work_queue: WorkQueueId,
@@ -341,7 +342,7 @@ impl Outstanding {
 }
 
 impl WorkQueue {
-    /// Whether one more may be posted, without overtaking those that wait.
+    /// Whether one more may be posted without overtaking the backlog.
     fn has_room(&self) -> bool {
         self.count < self.capacity && self.backlog.is_empty() && !self.is_posting
     }
@@ -447,7 +448,7 @@ mod tests {
         );
         assert_eq!(index_of(second.wr_id), 1);
         all.posted(work_queue);
-        // Those that wait end with the work queue, too.
+        // The backlog ends with the work queue, too.
         assert_eq!(all.close(work_queue).len(), 2);
         assert!(all.next_due(work_queue).is_none());
         all.posted(work_queue);

@@ -1,7 +1,8 @@
-//! Buffers that are used again: registering memory costs microseconds and a page, taking a buffer out of a pool neither.
+//! A pool of registered buffers. Registering memory costs microseconds and a page; taking a buffer out of a pool costs neither.
 //!
-//! A pool has classes of sizes. Each grows by a piece of registered memory that holds several buffers, and keeps what it has: what
-//! was needed once is needed again. It gives nothing back to the system before it is dropped, with all of its buffers.
+//! A pool has size classes. A class grows by a piece of registered memory that holds several buffers, and keeps it,
+//! since what was needed once is needed again. The pool returns memory to the system only when it and all of its
+//! buffers are dropped.
 
 use crate::device::Domain;
 use crate::memory::{Lease, MemoryError, Recycler};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The sizes of buffers; larger ones are not kept.
 const CLASSES: [usize; 8] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// Memory by which a class grows, but for those whose buffers are larger.
+/// Memory by which a class grows, unless its buffers are larger.
 const PIECE: usize = 64 << 10;
 
 /// Registered buffers of all sizes, to be used again and again. Clones are handles to the same pool.
@@ -31,7 +32,7 @@ pub struct Pool {
 
 struct Shared {
     domain: Domain,
-    /// Buffers that nobody has, by class.
+    /// Free buffers, by class.
     free: [Mutex<Vec<Lease>>; CLASSES.len()],
 }
 
@@ -78,7 +79,7 @@ impl Pool {
         Ok(lease)
     }
 
-    /// How many buffers are in it that nobody has at the moment.
+    /// How many free buffers it holds.
     pub fn free(&self) -> usize {
         (0..CLASSES.len())
             .map(|class| self.shared.lock(class).len())

@@ -1,4 +1,4 @@
-//! Posting, as all receive queues have it in common, and what a refusal gives back.
+//! Posting a receive, as all receive queues do it, and the error that gives the buffers of a refused request back.
 
 use crate::completion_queue::CompletionQueue;
 use crate::memory::Buffers;

@@ -1,4 +1,4 @@
-//! What two programs tell each other while they connect.
+//! Private data: the few bytes that two programs exchange while they connect.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,8 +6,9 @@ use std::ops::Deref;
 
 /// What the peer's program said with its request, its acceptance or its rejection: a few bytes.
 ///
-/// iWARP brings them as they were sent. RoCE's messages have a field of a fixed size without a length, so that zeros follow: nobody can
-/// tell them from zeros that were sent. A program that speaks both, or whose bytes may end with zeros, has two choices:
+/// iWARP delivers them as they were sent. RoCE's messages have a field of fixed size without a length, so zeros follow,
+/// and a receiver cannot tell them from zeros that were sent. A program that speaks both, or whose bytes may end with
+/// zeros, has two choices:
 /// - text, or whatever does not end with zeros, is [`trimmed`](PrivateData::trimmed);
 /// - what was made by [`packed`](PrivateData::packed), with its length in front, comes back by [`unpacked`](PrivateData::unpacked).
 ///
@@ -32,7 +33,7 @@ use std::ops::Deref;
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct PrivateData(Cow<'static, [u8]>);
 
-/// What a connection brings whose peer said nothing: there may be many of those, and they share it.
+/// The private data of a peer that sent none. Many connections may have it, so they share it.
 static NOTHING: [u8; 256] = [0; 256];
 
 /// More bytes than any message of the connection manager has room for.

@@ -30,9 +30,10 @@ use std::time::Duration;
 /// A queue pair ready for use.
 ///
 /// It can be used in two ways, and in both at once:
-/// - Its own methods begin a request and answer a future, which is also what a thread can wait on. Any number of tasks and threads
-///   may use one queue pair, many requests may be under way, and one that finds the queue full waits for its turn. Nobody need look
-///   after a completion queue: [`Domain::pair`](crate::Domain::pair) makes a queue pair that has one of its own.
+/// - Its own methods begin a request and return a future, on which a thread can wait, too. Any number of tasks and
+///   threads may use one queue pair, many requests may be under way, and a request that finds the queue full waits for
+///   its turn. The program need not poll a completion queue: [`Domain::pair`](crate::Domain::pair) makes a queue pair
+///   that has one of its own.
 /// - Its two halves, `sq` and `rq`, are the verbs as they are: requests with numbers, and completions that are polled from a
 ///   [`CompletionQueue`](crate::CompletionQueue). Take it apart to use them on different threads.
 ///

@@ -1,10 +1,10 @@
 //! Requests that are waited for one by one: as futures, on any runtime, or by a thread that sleeps.
 //!
-//! A request is posted when it is made, not when it is first polled, so requests keep the order in which they were made. It cannot
-//! be taken back: dropped, it goes on, and its buffers are freed when the NIC is done with them.
+//! A request is posted when it is made, not when it is first polled, so requests keep the order in which they were
+//! made. It cannot be taken back: after a drop it goes on, and its buffers are freed when the NIC is done with them.
 //!
-//! One that finds its queue full is posted when there is room, which shows when somebody looks into the completion queue: whoever
-//! waits for a request of the same queue pair does.
+//! A request that finds its queue full is posted when there is room. Room shows when a thread or task takes completions
+//! out of the completion queue; waiting for any request of the same queue pair does that.
 
 use crate::cm_dispatcher::CloseReason;
 use crate::completion::Completion;
@@ -98,7 +98,7 @@ impl From<WaitError> for RequestError {
 #[error("{}{error}", named(*peer))]
 #[non_exhaustive]
 pub struct RequestFailed {
-    /// Whom it was for, if that is the peer of a [`Connection`](crate::Connection).
+    /// The peer it was for, if its queue pair is that of a [`Connection`](crate::Connection).
     pub peer: Option<SocketAddr>,
     /// Why.
     #[source]
@@ -152,7 +152,7 @@ impl RequestFailed {
     }
 }
 
-/// Whom an error is about, as the beginning of a sentence.
+/// The peer that an error is about, as the beginning of a sentence.
 fn named(peer: Option<SocketAddr>) -> String {
     match peer {
         None => String::new(),

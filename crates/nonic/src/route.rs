@@ -1,4 +1,4 @@
-//! Which address the kernel would send from.
+//! Source address selection: which address the kernel would send from.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

@@ -1,4 +1,4 @@
-//! The NIC, driven by tokio's threads.
+//! Driving the NIC from tokio's threads.
 
 use crate::device::Device;
 use nonic_engine::{RuntimeStep, RuntimeWatch};

@@ -1,4 +1,4 @@
-//! Shared receive queues.
+//! Shared receive queues (SRQ): receives that several queue pairs draw from.
 
 use crate::completion_queue::CompletionQueue;
 use crate::device::Domain;

@@ -1,25 +1,25 @@
-//! Spans of `tracing`: what a task waits for, with its time, inside whatever span the program is in.
+//! `tracing` spans: what a task waits for and how long, inside the span that the program is in.
 //!
 //! | name | target, level | from | until | fields |
 //! |---|---|---|---|---|
 //! | `request` | `nonic::request`, TRACE | an awaited request is made | its completion is delivered | `op`, `qpn`, `bytes`, `outcome` |
 //! | `connect` | `nonic::cm`, DEBUG | a peer is asked | it has answered, or is given up | `peer`, `outcome` |
 //!
-//! Requests of the explicit form have none: whoever polls for completions need not be told of them. Where nobody listens a span costs one
-//! relaxed load; without the feature `tracing` it is nothing.
+//! Explicitly posted requests have no span: a program that polls for completions sees them anyway. Without a subscriber
+//! that is interested, a span costs one relaxed load; without the feature `tracing` it is nothing.
 
 use nonic_core::{CompletionOpcode, Qpn};
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-/// A span that is open, unless nobody listens.
+/// An open span, or nothing if no subscriber is interested.
 #[derive(Debug, Default)]
 pub(crate) struct Span(#[cfg(feature = "tracing")] Option<tracing::Span>);
 
 #[cfg(feature = "tracing")]
 impl Span {
     pub(crate) fn of_request(qpn: Qpn, op: CompletionOpcode, bytes: impl FnOnce() -> u64) -> Self {
-        // What the fields are is worked out only if somebody listens.
+        // The fields are computed only if a subscriber is interested.
         Self::if_heard(tracing::trace_span!(
             target: "nonic::request",
             "request",

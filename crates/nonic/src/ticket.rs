@@ -1,6 +1,6 @@
-//! What becomes of one request that somebody waits for: by a future, or by a thread that sleeps.
+//! The outcome of one awaited request, and its waiter: a future, or a thread that sleeps.
 //!
-//! Whoever takes completions out of the queue delivers them here, so that nobody need know which task a completion is for.
+//! A thread that takes completions out of the queue delivers them here, so it need not know which task a completion is for.
 
 use crate::completion::Completion;
 use crate::posting::Refused;
@@ -70,7 +70,7 @@ impl Ticket {
         }
     }
 
-    /// Here is what became of it. Whether a thread must be woken.
+    /// Stores the outcome and wakes the task. Whether a sleeping thread must be woken, too.
     pub(crate) fn deliver(&self, outcome: Outcome) -> bool {
         let (waker, sleeper) = {
             let mut state = self.lock();
@@ -116,7 +116,7 @@ impl Ticket {
         !std::mem::replace(&mut self.lock().at_the_doorbell, true)
     }
 
-    /// The doorbell rang: whoever waits should look into the queue.
+    /// The doorbell rang: the waiting task should poll the queue.
     pub(crate) fn rouse(&self) {
         let waker = {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! The services a queue pair can have, as types: a method a service does not offer does not exist.
+//! Transport services as types: a method that a service does not offer does not exist.
 
 use nonic_core::Service;
 
@@ -29,7 +29,7 @@ pub trait Transport: sealed::Sealed + Send + Sync + 'static {
     const SERVICE: Service;
 }
 
-/// Talks to one peer.
+/// A service with one peer per queue pair.
 ///
 /// ```
 /// use nonic::{Connected, Domain, QueuePair, Rc, Uc};
@@ -46,7 +46,7 @@ pub trait Transport: sealed::Sealed + Send + Sync + 'static {
 /// ```
 pub trait Connected: Transport {}
 
-/// Delivers everything, in order, or fails: offers READ and atomics.
+/// A service that delivers everything in order or fails: offers READ and atomics.
 ///
 /// ```
 /// use nonic::{Access, Lease, QueuePair, Reliable, RemoteSlice};
@@ -65,7 +65,7 @@ pub trait Connected: Transport {}
 /// ```
 pub trait Reliable: Connected {}
 
-/// Talks to anyone, one packet at a time.
+/// A service that sends single packets to any queue pair.
 ///
 /// ```
 /// use nonic::{Datagram, Lease, Peer, QueuePair, Ud};
@@ -100,8 +100,8 @@ pub trait Datagram: Transport {}
 #[derive(Debug)]
 pub enum Rc {}
 
-/// Extended reliable connected: as [`Rc`], but a connection has one end that sends, and each request names the receive queue that it is
-/// for. See [`XrcDomain`](crate::XrcDomain).
+/// Extended reliable connected: as [`Rc`], but only one end of a connection sends, and each request names its receive
+/// queue. See [`XrcDomain`](crate::XrcDomain).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -141,7 +141,7 @@ pub enum Xrc {}
 #[derive(Debug)]
 pub enum Uc {}
 
-/// Unreliable datagram: single packets, to anyone whose address and Q_Key are known.
+/// Unreliable datagram: single packets, to any queue pair whose address and Q_Key are known.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,9 +1,9 @@
-//! Extended reliable connections: one connection between two processes reaches every receive queue of the other one.
+//! Extended reliable connections (XRC): one connection between two processes reaches every receive queue of the other one.
 //!
-//! With RC, a process that talks to the *n* threads of another needs *n* queue pairs, each with receives of its own. With XRC it needs
-//! one: each request names the receive queue that it is for. The connection has two halves, made at different ends: an *initiator*
-//! that only sends, a [`QueuePair<Xrc>`](crate::QueuePair), and a [target](XrcTarget) that only receives. They are connected by
-//! exchanging endpoints; by address and port is refused.
+//! With RC, a process that talks to the *n* threads of another needs *n* queue pairs, each with receives of its own.
+//! With XRC it needs one: each request names its receive queue. The connection has two halves, made at different ends:
+//! an *initiator* that only sends, a [`QueuePair<Xrc>`](crate::QueuePair), and a [target](XrcTarget) that only
+//! receives. The ends connect by exchanging endpoints; connecting by address and port is refused.
 
 use crate::completion_queue::CompletionQueue;
 use crate::device::{Device, Domain};
@@ -261,8 +261,9 @@ impl Drop for XrcTarget {
 }
 
 impl QueuePair<Xrc> {
-    /// The same queue pair for one of the peer's receive queues, by its number: its requests are for that. Until one is named, requests
-    /// are refused. READs, WRITEs and atomics name one, too: its protection domain says which memory they may use.
+    /// The same queue pair, with its requests directed to one of the peer's receive queues, by number. Until one is
+    /// named, requests are refused. READs, WRITEs and atomics name one, too: its protection domain says which memory
+    /// they may use.
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
     pub fn toward(&self, receive_queue: u32) -> Self {
         let (mut sq, rq) = self.halves();

@@ -1,4 +1,4 @@
-//! Which requests complete to the queue, and whose buffers are with the NIC.
+//! Admission: which requests complete to the queue, and the buffers that they lend to the NIC.
 
 use super::CompletionQueue;
 use crate::cm_dispatcher::EventChannel;

@@ -1,11 +1,11 @@
-//! Completions that were taken out of a queue by somebody who waits for another one.
+//! Completions for the program that a waiter for another request took out of the queue.
 
 use crate::completion::Completion;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Completions for whoever polls, taken out by somebody who waits for another one.
+/// Completions for a polling program, taken out by a thread or task that waits for another request.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     /// How many there are, readable without the lock.

@@ -16,7 +16,7 @@ impl CompletionQueue {
         NextCompletion { queue: self }
     }
 
-    /// The next completion, for whoever writes futures by hand.
+    /// The next completion, for hand-written futures.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn poll_completion(&self, context: &mut Context<'_>) -> Poll<Result<Completion, CqOverflow>> {
         let shared = &self.shared;

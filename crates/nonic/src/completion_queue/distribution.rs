@@ -1,5 +1,5 @@
-//! Whoever looks into the queue takes what there is, for everybody: each completion goes to who waits for it, and makes room for a
-//! request that waited for some.
+//! Distribution: a thread that polls the queue takes out every completion, delivers each to its waiter, and posts what
+//! waited in the backlog for the room it made.
 
 use super::{BATCH, CompletionQueue, Shared, WaitError};
 use crate::cm_dispatcher::CloseReason;
@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 impl CompletionQueue {
-    /// Posts a request that somebody will wait for, now or when there is room.
+    /// Posts an awaited request, now or when there is room.
     pub(crate) fn submit(
         &self,
         work_queue: WorkQueueId,
@@ -108,7 +108,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes out all completions there are and delivers them to those who wait; drives the NIC if there are none.
+    /// Takes out all completions and delivers them to their waiters; drives the NIC if there are none.
     fn distribute(&self) -> Result<(), CqOverflow> {
         let Shared { device, core, .. } = &*self.shared;
         let mut batch: SmallVec<[nonic_core::Completion; BATCH]> = SmallVec::new();
@@ -191,9 +191,9 @@ impl CompletionQueue {
         }
     }
 
-    /// What a completion is to whoever polls; nothing if somebody else waits for it, who has it now.
+    /// A completion as the polling program gets it; nothing if another thread or task waits for it, which has it now.
     pub(super) fn finish(&self, completion: nonic_core::Completion) -> Option<Completion> {
-        // Nobody is left who could have posted it.
+        // Of a queue pair that is gone: the program lost its claim to the completion with it.
         let taken = self.lock().take(completion.wr_id)?;
         if taken.others_wait {
             self.post_backlog(taken.work_queue);

@@ -12,7 +12,7 @@ pub(super) struct Futures {
 }
 
 impl Futures {
-    /// Has whoever waits for it woken at the next ring. Whether it is the first, so that the doorbell must be told.
+    /// Has the ticket's task woken at the next ring. Whether it is the first, so that the doorbell needs a subscription.
     pub(super) fn join(&self, ticket: &Arc<Ticket>) -> bool {
         let mut waiting = self.lock();
         if ticket.is_new_at_the_doorbell() {

@@ -1,4 +1,4 @@
-//! The side that asks for a connection.
+//! The active side of a connection: asks a listener for it.
 
 use super::{ConnectError, Connection, ConnectionHandle};
 use crate::device::Device;
@@ -250,16 +250,16 @@ impl<T: Connected> std::fmt::Debug for Connecting<T> {
     }
 }
 
-/// What became of a request.
+/// A peer's answer to a connection request.
 enum Answer {
     Accepted(Box<ConnectResponse>),
     Rejected(RejectReason, Vec<u8>),
-    /// From the peer's host: nobody holds the port.
+    /// From the peer's host: no process holds the port.
     PortUnreachable,
     Silence,
 }
 
-/// What an event means to somebody who waits for an answer.
+/// What an event means to a thread or task that waits for an answer.
 fn answer(event: CmEvent) -> Option<Answer> {
     match event {
         CmEvent::Response(response) => Some(Answer::Accepted(response)),

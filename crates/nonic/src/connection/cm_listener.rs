@@ -1,4 +1,4 @@
-//! What all listeners have in common: a port, and a channel for the requests that come there.
+//! What listeners for connections and for datagrams share: a port, and a channel for the requests that come there.
 
 use super::ConnectionHandle;
 use crate::cm_dispatcher::EventChannel;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 /// Requests that wait for the program at a time; the peers of others ask again.
 const BACKLOG: usize = 1024;
-/// Where ports that nobody asked for by number are looked for.
+/// Where a free port is searched if the program asks for port 0.
 const FREE_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
-/// Listens at a port. Dropped, it no longer does; whoever drops it answers what `channel` still holds.
+/// Listens at a port until [`close`](CmListener::close), by which its owner answers what `channel` still holds.
 #[derive(Debug)]
 pub(super) struct CmListener {
     pub(super) device: Device,
@@ -53,7 +53,7 @@ impl CmListener {
         }
     }
 
-    /// Stops listening. What `pick` makes of the requests that nobody took is given to `tell`, which answers them.
+    /// Stops listening. Requests that the program did not take go through `pick` to `tell`, which answers them.
     pub(super) fn close<R>(&self, pick: impl Fn(CmEvent) -> Option<R>, tell: impl Fn(R)) {
         self.device.engine.unlisten(self.id);
         self.device.cm_dispatcher.forget_listener(self.id);

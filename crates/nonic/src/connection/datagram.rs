@@ -1,7 +1,7 @@
-//! Datagram services by address and port: where is the queue pair that serves there?
+//! Datagram services by address and port: a client asks for the queue pair that serves there.
 //!
-//! No connection is made: the answer is a number and a key, and anyone who has them may send. The two ends ask and
-//! answer with SIDR, as Linux does for rdma_cm's UDP port space.
+//! No connection is made: the answer is a queue pair number and a Q_Key, and every process that has them may send. The
+//! two ends use SIDR, as Linux does for rdma_cm's UDP port space.
 
 use super::cm_listener::CmListener;
 use super::{ConnectError, ConnectionHandle, ListenError};
@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Is asked for the queue pair that serves at a port.
+/// A listener that answers which queue pair serves at a port.
 ///
 /// ```
 /// use nonic::{DatagramListener, Ud, resolve};
@@ -75,7 +75,7 @@ impl DatagramListener {
         std::future::poll_fn(|context| self.poll_inquiry(context)).await
     }
 
-    /// The same, for whoever writes futures by hand.
+    /// The same, for hand-written futures.
     pub fn poll_inquiry(&self, context: &mut Context<'_>) -> Poll<Inquiry> {
         let question = self.listener.channel.poll(context, question);
         question.map(|question| self.take(question))
@@ -101,7 +101,7 @@ impl Stream for DatagramListener {
 
 impl Drop for DatagramListener {
     fn drop(&mut self) {
-        // Requests that nobody took are rejected now.
+        // Requests that the program did not take are rejected now.
         self.listener
             .close(question, |question| drop(self.take(question)));
     }
@@ -332,10 +332,10 @@ pub struct DatagramService {
     pub private_data: PrivateData,
 }
 
-/// What became of a question.
+/// A peer's answer to a question.
 enum Answer {
     Response(Box<SidrResponse>),
-    /// From the peer's host: nobody holds the port.
+    /// From the peer's host: no process holds the port.
     PortUnreachable,
     Silence,
 }

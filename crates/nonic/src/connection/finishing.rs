@@ -1,4 +1,4 @@
-//! Ending a connection without losing what is under way.
+//! Ending a connection without losing requests that are under way.
 
 use super::{CloseReason, Connection};
 use crate::completion_queue::CompletionQueue;

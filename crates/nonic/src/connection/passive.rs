@@ -1,4 +1,4 @@
-//! The side that is asked for connections.
+//! The passive side of a connection: listens, and accepts or rejects requests.
 
 use super::cm_listener::CmListener;
 use super::{ConnectError, Connection, ConnectionHandle};
@@ -89,7 +89,7 @@ impl Listener {
         std::future::poll_fn(|context| self.poll_incoming(context)).await
     }
 
-    /// The same, for whoever writes futures by hand.
+    /// The same, for hand-written futures.
     pub fn poll_incoming(&self, context: &mut Context<'_>) -> Poll<Incoming> {
         self.listener
             .channel
@@ -117,7 +117,7 @@ impl Stream for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Requests that nobody took are rejected now.
+        // Requests that the program did not take are rejected now.
         self.listener.close(request, |request| drop(self.take(request)));
     }
 }

@@ -112,10 +112,10 @@ impl Exposed {
 
     /// Takes it back: when this returns, no peer's access is under way and none will begin.
     ///
-    /// A process of this host that was stopped in the middle of an access may end it at any time. Where one does not end
-    /// it within a second, the memory is given up and this is a copy. So it is where a process of this host had mapped it:
-    /// that one could look at it, or write to it, for as long as it likes. And so it is while somebody has a [range](Exposed::range)
-    /// of it, such as a request under way.
+    /// A process of this host that was stopped in the middle of an access may finish it at any time. If it does not
+    /// within a second, the memory is given up and this is a copy. It is also a copy if a process of this host had
+    /// mapped the memory, since that process could read or write it for as long as it likes; and while a
+    /// [range](Exposed::range) of it exists, such as in a request under way.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_lease(mut self) -> Lease {
         let revoked = self.revoke();
@@ -126,7 +126,7 @@ impl Exposed {
             Err(shared) => return copy_of(&shared).expect("memory for a copy"),
         };
         match kept.memory.memory.take_back() {
-            // Without memory for a copy, what is left is that whoever mapped it keeps to our rules.
+            // Without memory for a copy, we can only trust that the process that mapped it keeps to our rules.
             true => copy_of(&kept).unwrap_or(kept),
             false => kept,
         }

@@ -1,4 +1,4 @@
-//! Buffers that are the program's alone, until it moves them into a request.
+//! Leases: buffers that the program alone owns, until it moves them into a request.
 
 use super::owned::{Owned, OwnedMemory};
 use super::registered::{Memory, Registered};
@@ -46,7 +46,7 @@ pub struct Lease {
     pub(super) home: Option<Arc<Home>>,
 }
 
-/// Takes buffers back that nobody uses any more, to give them out again: see [`Lease::recycled_by`].
+/// Takes back buffers that are no longer in use, to give them out again: see [`Lease::recycled_by`].
 ///
 /// ```
 /// use nonic::{Lease, Recycler};
@@ -148,8 +148,8 @@ impl Lease {
 
     /// What was registered by [`Domain::register`], with what is in it now: all of it, whichever part this is.
     ///
-    /// The lease comes back if that was something else, or if somebody else has a part of it: another lease, exposed memory or a
-    /// request under way.
+    /// The lease comes back if that was something else, or if another owner has a part of it: another lease, exposed
+    /// memory or a request under way.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_inner<M: OwnedMemory>(self) -> Result<M, Lease> {
         match &self.memory.memory {
@@ -275,13 +275,14 @@ impl Lease {
         let mapped = access.intersects(remote) && self.memory.domain.device.engine.is_mapped_by_peers();
         let worth_it = self.len == pages.len() || pages.do_stay_mapped();
         if mapped && worth_it && self.is_alone() {
-            // SAFETY: we have the lease, and it is all there is of these pages: nobody else has a part of them, no request
-            // uses them, and no peer has a key to them.
+            // SAFETY: we have the lease, and it is all there is of these pages: no other lease has a part of them, no
+            // request uses them, and no peer has a key to them.
             let _ = unsafe { pages.share() };
         }
     }
 
-    /// Whether nobody else has a part of its memory. What it came from, and goes back to, does not count: nobody has that.
+    /// Whether no other lease has a part of its memory. The memory's home, which it came from and goes back to, does
+    /// not count: nothing uses it from there.
     fn is_alone(&self) -> bool {
         let handles = match &self.home {
             None => 1,
@@ -311,10 +312,10 @@ impl Deref for Lease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range lies within memory that lives as long as `memory` and has values in it. Leases are disjoint and
-        // this one is not in any request (it would have been moved there), so nobody writes it: the only
-        // key over it while it is a lease has no remote rights, and the NIC's last access happened before
-        // the completion that returned the lease was taken out of its locked queue.
+        // SAFETY: the range lies within memory that lives as long as `memory` and has values in it. Leases are disjoint
+        // and this one is not in any request (it would have been moved there), so nothing writes it: the only key over
+        // it while it is a lease has no remote rights, and the NIC's last access happened before the completion that
+        // returned the lease was taken out of its locked queue.
         unsafe { std::slice::from_raw_parts(self.memory.memory.start().as_ptr().add(self.offset), self.len) }
     }
 }

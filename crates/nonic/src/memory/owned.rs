@@ -1,4 +1,4 @@
-//! Memory that the program brings, by ownership: it moves in, and comes out again when nothing uses it any more.
+//! Memory that the program brings: its ownership moves in, and comes out again when nothing uses the memory any more.
 
 use nonic_core::{Fault, Region};
 use nonic_engine::memory::RawRegion;
@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// moved:
 /// - the span stays where it is, mapped, readable and writable, and every byte of it has a value;
 /// - whatever is written to it is a value that its owner takes;
-/// - nobody reads or writes it but through what `span` answered: not the value itself, not a clone of it, no other process.
+/// - all reads and writes go through what `span` answered: none by the value itself, by a clone of it or by another process.
 ///
 /// ```
 /// use nonic::OwnedMemory;
@@ -58,8 +58,8 @@ pub unsafe trait OwnedMemory: Send + 'static {
 
 macro_rules! plain {
     ($($word:ty),*) => {$(
-        // SAFETY: a vector's elements stay where they are when it is moved, and nobody else has access to them; any bytes are a
-        // value of the type, and a value has no other bytes.
+        // SAFETY: a vector's elements stay where they are when it is moved, and nothing else has access to them; any
+        // bytes are a value of the type, and a value has no other bytes.
         unsafe impl OwnedMemory for Vec<$word> {
             fn span(&mut self) -> NonNull<[u8]> {
                 bytes(self.as_mut_slice())
@@ -86,7 +86,7 @@ fn bytes<T>(slice: &mut [T]) -> NonNull<[u8]> {
 /// Memory of a program's, as the NIC sees it.
 pub(super) struct Owned {
     region: RawRegion,
-    /// Gone only once nobody can access it any more. In a box, so that it is not moved while the region is in use.
+    /// Taken out only once nothing can access it any more. In a box, so that it is not moved while the region is in use.
     owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Memory with the key that lets the local NIC use it. Leases are parts of it; the last one that goes takes it along.
+//! Registered memory with the key that lets the local NIC use it. Leases are parts of it; the last one dropped deregisters it.
 
 use super::MemoryError;
 use super::owned::{Owned, OwnedMemory};
@@ -15,7 +15,7 @@ pub(super) struct Registered {
     pub(super) key: Arc<Key>,
 }
 
-/// Whose memory it is.
+/// Where the memory comes from.
 #[derive(Debug)]
 pub(super) enum Memory {
     /// Mapped for this.
@@ -58,8 +58,8 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // Nobody holds a part of it, so no request uses it; the engine's own shares keep the memory alive
-        // if one is being torn down at this moment.
+        // No lease has a part of it, so no request uses it; the engine's own shares keep the memory alive if one is
+        // being torn down at this moment.
         self.domain.device.engine.revoke(self.key.value());
     }
 }
@@ -96,7 +96,7 @@ impl Memory {
         }
     }
 
-    /// Whether peers who READ it keep it mapped.
+    /// Whether peers that READ it keep it mapped.
     pub(super) fn stays_mapped(&self) -> bool {
         match self {
             Memory::Pages(pages) => pages.do_stay_mapped(),

@@ -1,4 +1,4 @@
-//! A peer's memory, as it is named in requests.
+//! A span of a peer's memory, as requests name it.
 
 use std::fmt;
 use std::ops::{Add, Bound, RangeBounds};

@@ -1,4 +1,4 @@
-//! Memory windows: keys to a part of exposed memory that are handed out and taken back by requests, without registering anything.
+//! Memory windows: keys to a part of exposed memory that requests hand out and take back, without registering anything.
 
 use super::{MemoryError, RemoteSlice};
 use crate::device::Domain;

@@ -1,4 +1,4 @@
-//! Requests as futures: what a queue pair offers without numbers and completion queues.
+//! Requests as futures: what a queue pair offers without request numbers and completion queues.
 
 use super::QueuePair;
 use super::handle::QpHandle;
@@ -137,7 +137,7 @@ impl<T: Reliable> QueuePair<T> {
         self.fetch(op, &remote)
     }
 
-    /// Replaces the peer's 8-byte word so that nobody sees half of it.
+    /// Replaces the peer's 8-byte word so that no reader sees half of it.
     #[doc(alias("ibv_post_send", "IBV_WR_ATOMIC_WRITE"))]
     pub fn atomic_write(&self, remote: RemoteSlice, value: u64) -> Request<()> {
         Request::new(match remote.len {
@@ -146,8 +146,8 @@ impl<T: Reliable> QueuePair<T> {
         })
     }
 
-    /// Makes sure that what was written to a span of the peer's memory before can be seen by everybody there. The memory must have been
-    /// exposed with [`Access::FLUSH_GLOBAL`](crate::Access::FLUSH_GLOBAL).
+    /// Makes sure that everything on the peer's host can see what was written to a span of its memory before. The
+    /// memory must have been exposed with [`Access::FLUSH_GLOBAL`](crate::Access::FLUSH_GLOBAL).
     #[doc(alias = "ibv_post_send")]
     pub fn flush(&self, remote: RemoteSlice) -> Request<()> {
         let op = SendOp::Flush(Flush {

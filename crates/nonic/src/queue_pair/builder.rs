@@ -183,7 +183,7 @@ impl<T: Transport> QueuePairBuilder<T> {
 }
 
 impl<T: Datagram> QueuePairBuilder<T> {
-    /// Takes datagrams with this Q_Key instead of a random one, which only peers know that were given the endpoint.
+    /// Takes datagrams with this Q_Key instead of a random one, which only peers know that got the endpoint.
     ///
     /// Programs on Linux's rdma_cm all use [`RDMA_UDP_QKEY`](crate::RDMA_UDP_QKEY).
     pub fn qkey(mut self, qkey: u32) -> Self {

@@ -1,12 +1,12 @@
-//! How a queue pair is connected: what can be chosen, and the steps from RESET to RTS.
+//! Connecting a queue pair: the options, and the steps from RESET to RTS.
 
 use crate::endpoint::Endpoint;
 use nonic_core::{Access, AckTimeout, ModifyError, Path, PathMtu, Psn, QpAttributes, QpState, RnrTimer};
 use std::time::Duration;
 
-/// How to connect. The defaults suit a local network: the largest packets that both ends take, every right (a key limits what can be
-/// done with it further), an acknowledgement within 50 ms, 7 retries, a peer without a receive asked for ever, 16 READs and atomics under
-/// way, a silent peer given up after 10 seconds, no keepalive.
+/// How to connect. The defaults suit a local network: the largest packets that both ends take, every right (a key
+/// limits what can be done with it further), an acknowledgement within 50 ms, 7 retries, endless retries to a peer
+/// without a posted receive, 16 READs and atomics under way, a silent peer given up after 10 seconds, no keepalive.
 ///
 /// ```
 /// use nonic::{Access, ConnectOptions, PathMtu, Rc};
@@ -52,16 +52,16 @@ pub struct ConnectOptions {
         "responder_resources"
     ))]
     pub fetches: u8,
-    /// How long a peer that says nothing is waited for when connecting by address and port; about so long, as it is asked
-    /// again every four seconds. Where nobody listens, it is asked again for 750 ms, since its program may be about to start; then it is
-    /// given up.
+    /// How long to wait for a silent peer when connecting by address and port; about so long, as the request is sent
+    /// again every four seconds. Where there is no listener, the request is repeated for 750 ms, since the program may
+    /// be about to start; then the peer is given up.
     pub patience: Duration,
-    /// How often the peer is asked whether it is still there, once connected by address and port; never, if not given. One that does
-    /// not answer for as long again, at least two seconds, is given up: the connection has ended, as
+    /// How often to probe the peer, once connected by address and port; never, if not given. A peer that does not
+    /// answer for as long again, at least two seconds, is given up: the connection has ended, as
     /// [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
     ///
-    /// It is asked by a WRITE without bytes (over iWARP a READ), which its NIC answers by itself and which its `access` must permit, as
-    /// it does unless it says otherwise. Nothing is asked of peers of unreliable connections.
+    /// A probe is a WRITE without bytes (over iWARP a READ), which the peer's NIC answers by itself and which the
+    /// peer's `access` must permit, as its default does. Peers of unreliable connections are not probed.
     pub keepalive: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What the two halves of a queue pair share.
+//! The handle that the two halves of a queue pair share.
 
 use crate::completion_queue::CompletionQueue;
 use crate::device::Domain;
@@ -56,7 +56,7 @@ impl QpHandle {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Posts a request that somebody waits for, now or when there is room.
+    /// Posts an awaited request, now or when there is room.
     pub(super) fn submit(&self, buffers: Buffers, work: Work) -> Pending {
         let (queue, work_queue) = match work {
             Work::Send { .. } => (&self.send_queue, self.send_work_queue),
@@ -107,7 +107,7 @@ impl Probed for QpHandle {
 impl Drop for QpHandle {
     fn drop(&mut self) {
         self.domain.device.engine.destroy_qp(self.qpn);
-        // The NIC is done with the buffers of its requests; nobody will ask for their completions.
+        // The NIC is done with the buffers of its requests, and their completions have no taker any more.
         self.send_queue.close_work_queue(self.send_work_queue);
         self.recv_queue.close_work_queue(self.receive_work_queue);
     }

@@ -1,4 +1,4 @@
-//! The receive half.
+//! The receive half of a queue pair.
 
 use super::handle::QpHandle;
 use crate::memory::Buffers;

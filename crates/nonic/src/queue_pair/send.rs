@@ -1,4 +1,4 @@
-//! The send half.
+//! The send half of a queue pair.
 
 use super::handle::QpHandle;
 use crate::completion::Completion;
@@ -158,8 +158,8 @@ impl Peer {
         Peer { ip, qpn, qkey }
     }
 
-    /// Whoever sent a datagram, if its queue pair takes datagrams with this Q_Key. The network header in front of
-    /// the payload says where it came from; `None` if what was received is no datagram.
+    /// The sender of a datagram, if its queue pair takes datagrams with this Q_Key. The network header in front of the
+    /// payload says where it came from; `None` if the completion is of no datagram.
     #[doc(alias("ibv_create_ah_from_wc", "ibv_init_ah_from_wc"))]
     pub fn sender(datagram: &Completion, qkey: u32) -> Option<Self> {
         let qpn = datagram.source?;
@@ -184,10 +184,11 @@ impl Peer {
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// From now on, requests leave no faster than this; `None` is as fast as they can, which is how a queue pair begins.
+    /// Limits the rate at which requests leave; `None` is as fast as they can, which is how a queue pair begins.
     ///
-    /// Reliable connections find out by themselves what the network takes. Unreliable ones and datagrams do not: whoever
-    /// sends much of them over a network of known speed says so here. Rounded down to kilobits, up to 4.29 Tbit/s.
+    /// Reliable connections find out by themselves what the network takes. Unreliable ones and datagrams do not: a
+    /// program that sends many of them over a network of known speed sets the limit here. Rounded down to kilobits, up
+    /// to 4.29 Tbit/s.
     ///
     /// ```
     /// # fn f(mut pair: nonic::QueuePair<nonic::Uc>) -> Result<(), nonic::ModifyError> {
@@ -227,8 +228,8 @@ impl<T: Transport> SendQueue<T> {
     /// # }
     /// ```
     ///
-    /// Within `post`, only what needs no NIC to see is refused on the spot. What the NIC refuses, and all that
-    /// follows it, comes back from the batch as a whole.
+    /// Within `post`, only what needs no NIC to see is refused on the spot. The request that the NIC refuses, and all
+    /// that follow it, come back from the batch as a whole.
     #[doc(alias("ibv_wr_start", "ibv_wr_complete"))]
     pub fn batch<R>(&mut self, post: impl FnOnce(&mut Self) -> R) -> Result<R, RefusedBatch> {
         let batching = Batching {
