@@ -1,9 +1,9 @@
-//! What `librdmacm.so.1` and `libibverbs.so.1` tell each other of connections.
+//! The private interface for connections between `librdmacm.so.1` and `libibverbs.so.1`.
 //!
-//! The connection manager belongs to a device, and devices live in `libibverbs.so.1`. The other library must not bring an
-//! engine of its own, so it calls the functions of [`libibverbs`](crate::libibverbs) whose names begin with `nonic_`, which
-//! are exported at the node `NONIC_PRIVATE_4`. Whoever changes a structure here or one of those functions changes the number
-//! of the node, so that libraries that do not fit refuse to load together.
+//! The connection manager belongs to a device, and devices live in `libibverbs.so.1`. The other library must not bring
+//! an engine of its own, so it calls the functions of [`libibverbs`](crate::libibverbs) whose names begin with
+//! `nonic_`, which are exported at the node `NONIC_PRIVATE_4`. A change to a structure here or to one of those
+//! functions must change the number of the node, so that libraries that do not fit refuse to load together.
 //!
 //! Addresses are GIDs: an IPv4 address is mapped into IPv6.
 
@@ -65,13 +65,13 @@ pub struct nonic_cm_params {
     pub traffic_class: u8,
 }
 
-/// Something that happened to a connection. What an event does not have is zero.
+/// An event of a connection. What an event does not have is zero.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct nonic_cm_event {
     pub kind: u32,
     pub connection: u32,
-    /// Requests: who was asked.
+    /// Requests: the listener that was asked.
     pub listener: u64,
     pub service_id: u64,
     /// Requests: between which addresses.
@@ -80,8 +80,9 @@ pub struct nonic_cm_event {
     pub remote_qpn: u32,
     pub starting_psn: u32,
     pub qkey: u32,
-    /// Why it was rejected (`REJECTED`), whether the rest counts (`SIDR_RESPONSE`: 0), or how the peer was found to be out of
-    /// reach (`UNREACHABLE`), as an errno: `ECONNREFUSED` if its host said that nobody holds the port, else `ETIMEDOUT`.
+    /// Why it was rejected (`REJECTED`), whether the rest counts (`SIDR_RESPONSE`: 0), or how the peer was found to be
+    /// out of reach (`UNREACHABLE`), as an errno: `ECONNREFUSED` if its host said that no process holds the port, else
+    /// `ETIMEDOUT`.
     pub reason: u32,
     /// Requests: the peer's port.
     pub remote_port: u16,
@@ -99,5 +100,5 @@ pub struct nonic_cm_event {
     pub private_data: [u8; MAX_PRIVATE_DATA],
 }
 
-/// Hears of events. It is called while the device is locked: it must not call `libibverbs.so.1`.
+/// Receives events. It is called while the device is locked: it must not call `libibverbs.so.1`.
 pub type nonic_cm_sink = unsafe extern "C" fn(cookie: *mut c_void, event: *const nonic_cm_event);

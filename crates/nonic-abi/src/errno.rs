@@ -1,16 +1,17 @@
-//! `errno`, and how functions of C libraries report trouble.
+//! `errno`, and how functions of C libraries report errors.
 //!
-//! Inside the libraries an error is an [`Errno`] in a `Result`: a number together with the argument that is at fault and what to do
-//! about it. Only [`refused`], [`of_io`] and [`of_system`] make one of a number, and only [`Answers`] turns one into what the man page
-//! of a function promises. So every refusal passes [`Answers`], which tells it (`NONIC_LOG`). Two kinds are not told, and say so where
-//! they are made: what belongs to how a call works ([`expected`]), and what a function below has told already ([`check`]).
+//! Inside the libraries an error is an [`Errno`] in a `Result`: a number together with the argument that is at fault
+//! and what to do about it. Only [`refused`], [`of_io`] and [`of_system`] make one of a number, and only [`Answers`]
+//! turns one into what the man page of a function promises. So every refusal passes [`Answers`], which logs it
+//! (`NONIC_LOG`). Two kinds are not logged, and say so where they are made: what belongs to how a call works
+//! ([`expected`]), and what a function below has logged already ([`check`]).
 //!
 //! `tests/refusals.rs` of `nonic-verbs` reads the sources of the libraries and finds numbers that go another way.
 
 use libc::c_int;
 use std::borrow::Cow;
 
-/// An errno, and what is told of it.
+/// An errno, and what the log says about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Errno {
     number: c_int,
@@ -39,7 +40,7 @@ pub fn refused(
     }
 }
 
-/// A number that belongs to how a call works, such as `EAGAIN` of a call that does not block: nothing is told.
+/// A number that belongs to how a call works, such as `EAGAIN` of a call that does not block: it is not logged.
 pub fn expected(number: c_int) -> Errno {
     Errno {
         number,
@@ -81,7 +82,7 @@ fn next_step(number: c_int) -> &'static str {
 }
 
 impl Errno {
-    /// The number. Where it goes from here nobody is told of it.
+    /// The number. From here on it is not logged.
     pub fn number(&self) -> c_int {
         self.number
     }
@@ -92,10 +93,10 @@ impl Errno {
     }
 }
 
-/// How a library answers C programs. It has one, with the function that tells why a call was refused.
+/// How a library answers C programs. Each library has one, with the function that logs why a call was refused.
 pub struct Answers(pub Tell);
 
-/// Tells that `call` was refused with `number`, why, and what to do.
+/// Logs that `call` was refused with `number`, why, and what to do.
 pub type Tell = fn(call: &str, number: c_int, what: &str, next: &str);
 
 impl Answers {
@@ -133,7 +134,7 @@ impl Answers {
         result.unwrap_or_else(|errno| -self.tell(call, &errno))
     }
 
-    /// Tells a refusal and leaves its number in `errno`.
+    /// Logs a refusal and leaves its number in `errno`.
     #[cold]
     pub fn tell(&self, call: &str, errno: &Errno) -> c_int {
         if let Some(refusal) = &errno.refusal {
@@ -145,7 +146,7 @@ impl Answers {
     }
 }
 
-/// For functions that another of the libraries calls and that answer zero or an errno: the caller tells.
+/// For functions that another of the libraries calls and that answer zero or an errno: the caller logs.
 pub fn code_for_library(result: Result<(), Errno>) -> c_int {
     Answers(|_, _, _, _| {}).code("", result)
 }
@@ -167,14 +168,14 @@ pub fn last() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// −1 of whatever type a function answers, and `errno` set: for functions that take the place of the C library's, of which nobody
-/// is told.
+/// −1 of whatever type a function answers, and `errno` set: for functions that take the place of the C library's, whose
+/// refusals are not logged.
 pub fn fail<T: From<i8>>(number: c_int) -> T {
     set(number);
     T::from(-1)
 }
 
-/// What a verb answered that answers zero or an errno. If it refused, it has told why.
+/// The answer of a verb that answers zero or an errno. If it refused, it has logged why.
 pub fn check(code: c_int) -> Result<(), Errno> {
     match code {
         0 => Ok(()),
@@ -184,7 +185,7 @@ pub fn check(code: c_int) -> Result<(), Errno> {
     }
 }
 
-/// What a function answered that answers a pointer, or NULL with `errno` set. If it refused, it has told why.
+/// The answer of a function that answers a pointer, or NULL with `errno` set. If it refused, it has logged why.
 pub fn check_pointer<T>(pointer: *mut T) -> Result<*mut T, Errno> {
     match pointer.is_null() {
         true => Err(expected(last())),

@@ -1,11 +1,11 @@
-//! The queue behind a channel that a program waits for: completion channels, and event channels of the connection manager.
+//! The queue behind a channel that a program waits on: completion channels, and event channels of the connection manager.
 //!
-//! Its descriptor is readable exactly while the queue is not empty, except while a thread attends to the queue that will
-//! look at it before it sleeps ([`EventQueue::attend`]): making the descriptor readable for it would be four system calls
-//! for nothing. Every item signals it, also if it is readable already, as the kernel's channels do: a program that watches
-//! edges (`EPOLLET`) and leaves items in the queue is told of the next one, too. It is in blocking mode until the program says
-//! otherwise, and whether a call may wait depends on that; so the queue itself never waits, and whoever does waits beside
-//! it.
+//! Its descriptor is readable exactly while the queue is not empty, with one exception: while a thread attends to the
+//! queue ([`EventQueue::attend`]) and will look at it before it sleeps, the descriptor is not signalled, since that
+//! would be four system calls for nothing. Every item signals the descriptor, also if it is readable already, as the
+//! kernel's channels do: a program that watches edges (`EPOLLET`) and leaves items in the queue learns of the next one,
+//! too. The descriptor is in blocking mode until the program says otherwise, and whether a call may wait depends on
+//! that. So the queue itself never waits; a caller that may wait does so beside it.
 
 use crate::errno::Errno;
 use crate::eventfd;
@@ -60,8 +60,8 @@ impl<T, D: Descriptor> EventQueue<T, D> {
         contents.announce();
     }
 
-    /// A thread begins to attend: it is awake and will end that, having looked at the queue, before it sleeps. Whoever
-    /// polls the descriptor meanwhile is told when it does.
+    /// A thread begins to attend: it is awake, and will look at the queue and end this before it sleeps. A poll of the
+    /// descriptor by another thread returns only then.
     pub fn attend(&self) {
         self.lock().attended += 1;
     }
@@ -78,7 +78,7 @@ impl<T, D: Descriptor> EventQueue<T, D> {
         self.lock().items.is_empty()
     }
 
-    /// The oldest item. It is shown to `taken` while nobody else can take it or take it out.
+    /// The oldest item. It is shown to `taken` under the lock, so that no other thread can take an item meanwhile.
     pub fn pop(&self, taken: impl FnOnce(&T)) -> Option<T> {
         let mut contents = self.lock();
         let item = contents.items.pop_front()?;
@@ -87,8 +87,8 @@ impl<T, D: Descriptor> EventQueue<T, D> {
         Some(item)
     }
 
-    /// Takes out what fits, in order, and no more than `most`: whoever knows how many there are finds them without looking at
-    /// all that thousands of others have in the queue.
+    /// Takes out what fits, in order, and no more than `most`: a caller that knows how many there are finds them
+    /// without looking at all that thousands of others have in the queue.
     pub fn take_out(&self, most: usize, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut contents = self.lock();
         let mut taken = Vec::new();
@@ -141,7 +141,7 @@ impl<T, D: Descriptor> Contents<T, D> {
         (!descriptor.is_lost()).then(|| descriptor.number())
     }
 
-    /// Signals the descriptor if something came that nobody attends to.
+    /// Signals the descriptor if an item came that no thread attends to.
     fn announce(&mut self) {
         if self.unannounced && self.attended == 0 {
             if let Some(fd) = self.usable() {

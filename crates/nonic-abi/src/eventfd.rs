@@ -1,4 +1,4 @@
-//! Event descriptors: something to poll that is readable while there is something to take.
+//! Event descriptors (eventfd): readable while there is something to take.
 
 use crate::errno::{self, Errno};
 use libc::c_int;
@@ -11,7 +11,7 @@ pub fn new(flags: c_int) -> Result<OwnedFd, Errno> {
     let fd = unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) };
     match fd {
         0.. => {
-            // SAFETY: just opened, and nobody else's.
+            // SAFETY: just opened, and nothing else owns it.
             Ok(unsafe { OwnedFd::from_raw_fd(fd) })
         }
         _ => Err(errno::of_system("eventfd")),
@@ -24,7 +24,7 @@ pub fn signal(fd: RawFd) {
     unsafe { libc::eventfd_write(fd, 1) };
 }
 
-/// Makes it unreadable. Never waits, even if it is in blocking mode and somebody else was faster.
+/// Makes it unreadable. Never waits, even if it is in blocking mode and another reader was faster.
 pub fn drain(fd: RawFd) {
     let mut count = 0_u64;
     let place = libc::iovec {
@@ -50,7 +50,7 @@ fn is_readable(fd: RawFd) -> bool {
     unsafe { libc::poll(&raw mut polled, 1, 0) > 0 }
 }
 
-/// Whether the program has made a descriptor non-blocking: then nobody may wait for it on its behalf.
+/// Whether the program has made a descriptor non-blocking: then no call may wait for it on the program's behalf.
 pub fn is_nonblocking(fd: RawFd) -> Result<bool, Errno> {
     // SAFETY: asks about a descriptor, no memory is involved.
     match unsafe { libc::fcntl(fd, libc::F_GETFL) } {

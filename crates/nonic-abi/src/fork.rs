@@ -1,11 +1,11 @@
-//! Which process this is.
+//! Fork detection: which process this is.
 //!
-//! A child of `fork` inherits memory and descriptors, but neither the threads nor the connections that its parent's objects
-//! need: it may not use them, and may have been born while one held a lock. [`Birth`] tells whose an object is. It costs a
-//! load, where asking the system for the process's number costs a system call.
+//! A child of `fork` inherits memory and descriptors, but neither the threads nor the connections that its parent's
+//! objects need: it may not use them, and may have been born while a thread held a lock. [`Birth`] tells which process
+//! made an object. It costs a load, where asking the system for the process's number costs a system call.
 //!
-//! A child of `vfork` runs in its parent's memory, and no handler of `pthread_atfork` hears of it. Whoever would change
-//! that memory asks [`is_owner`], which does ask the system.
+//! A child of `vfork` runs in its parent's memory, and no handler of `pthread_atfork` is called for it. Code that would
+//! change that memory asks [`is_owner`], which does ask the system.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 /// How often this process's line has forked, counted in the children.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The process whose memory this is; 0 before [`watch`].
+/// The process that owns this memory; 0 before [`watch`].
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// The process that something was made in.

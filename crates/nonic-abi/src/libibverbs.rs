@@ -77,7 +77,7 @@ functions! { libibverbs, check_libibverbs;
     /// A completion channel whose descriptor no program sees.
     extern "C" fn nonic_create_internal_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
 
-    /// Tells whoever reads the log that a call was refused, why, and what to do. Texts are UTF-8, each with its length.
+    /// Logs that a call was refused, why, and what to do. Texts are UTF-8, each with its length.
     extern "C" fn nonic_tell_refusal(
         call: *const c_char,
         call_len: size_t,
@@ -111,7 +111,7 @@ functions! { libibverbs, check_libibverbs;
         index: u32,
         address: *mut [u8; 16],
     ) -> c_int;
-    /// Names who hears of a device's connections from now on.
+    /// Sets the sink for the events of a device's connections.
     extern "C" fn nonic_cm_start(context: *mut ibv_context, call: nonic_cm_sink, cookie: *mut c_void) -> c_int;
     /// Listens for a service: at an address, at all of its family if it is the unspecified one, at all if it is NULL.
     extern "C" fn nonic_cm_listen(
@@ -145,7 +145,7 @@ functions! { libibverbs, check_libibverbs;
     extern "C" fn nonic_cm_establish(context: *mut ibv_context, connection: u32) -> c_int;
     /// Ends a connection.
     extern "C" fn nonic_cm_disconnect(context: *mut ibv_context, connection: u32) -> c_int;
-    /// Gives a connection up, whatever its state: nothing is heard of it any more.
+    /// Gives a connection up, whatever its state: no event of it is delivered any more.
     extern "C" fn nonic_cm_abandon(context: *mut ibv_context, connection: u32) -> c_int;
 }
 

@@ -81,7 +81,7 @@ pub struct Caller {
 #[derive(Debug, Default)]
 struct Calls {
     next: u64,
-    /// Calls that somebody waits for, and what came for them.
+    /// Calls with a waiter, and the response if it came.
     waiting: HashMap<u64, Option<Message>>,
 }
 
@@ -195,7 +195,7 @@ impl Call<'_> {
             match taken(next, state.ended()) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(Some(message))) => {
-                    // One that nobody waits for any more is dropped.
+                    // A response that no call waits for any more is dropped.
                     let place = number_of(&message).and_then(|number| calls.waiting.get_mut(&number));
                     if let Some(place) = place {
                         *place = Some(message);

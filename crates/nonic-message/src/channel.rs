@@ -92,7 +92,7 @@ pub struct Receiver {
     shared: Arc<Shared>,
 }
 
-/// A message that there is no room for now, or why none can be sent at all.
+/// Why a message was not handed over: there is no room for it now, or the channel takes none any more.
 ///
 /// ```
 /// use nonic_message::TrySendError;
@@ -206,12 +206,12 @@ impl Channel {
         Ok(Channel { sender, receiver })
     }
 
-    /// The half that sends, for whoever writes futures by hand.
+    /// The half that sends, for hand-written futures.
     pub fn sender(&mut self) -> &mut Sender {
         &mut self.sender
     }
 
-    /// The half that receives, for whoever writes futures by hand.
+    /// The half that receives, for hand-written futures.
     pub fn receiver(&mut self) -> &mut Receiver {
         &mut self.receiver
     }
@@ -250,7 +250,7 @@ impl Sender {
         Flush::new(&self.shared)
     }
 
-    /// The same, for whoever writes futures by hand.
+    /// The same, for hand-written futures.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.shared.poll_with(context, futures::flushed)
     }
@@ -261,7 +261,7 @@ impl Sender {
         Close::new(&self.shared)
     }
 
-    /// The same, for whoever writes futures by hand.
+    /// The same, for hand-written futures.
     pub fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.shared.poll_with(context, futures::closed)
     }
@@ -315,7 +315,7 @@ impl Receiver {
         }
     }
 
-    /// The next message, for whoever writes futures by hand. Drives the channel.
+    /// The next message, for hand-written futures. Drives the channel.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, Error>> {
         self.shared.poll_with(context, futures::received)
     }

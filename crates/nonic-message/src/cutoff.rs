@@ -1,8 +1,9 @@
-//! From which length on a message is better read by its receiver than sent in a frame: measured on the path itself.
+//! The cut-off: from which length on the receiver had better READ a message than get it in a frame, measured on the path itself.
 //!
-//! A frame costs a copy on the way to the wire and, through a receive, out of it; an offered message costs a registration and one more
-//! trip. Which is less depends on the processor, the wire and whether the two share a host. So the side that connects sends
-//! trials of growing lengths both ways, one at a time, until reading is quicker at two lengths in a row. The other side is told. If the peer is too slow to answer, the usual length is used.
+//! A frame costs a copy on the way to the wire and, through a receive, out of it; an offered message costs a
+//! registration and one more trip. Which is less depends on the processor, the wire and whether the two ends share a
+//! host. So the side that connects sends trials of growing lengths both ways, one at a time, until reading is quicker
+//! at two lengths in a row, and tells the other side. If the peer is too slow to answer, the usual length is used.
 
 use crate::driver::Shared;
 use crate::error::Error;

@@ -1,7 +1,7 @@
-//! Puts the machine of the protocol on a queue pair: posts what it wants posted and tells it what completed.
+//! Runs the protocol's machine on a queue pair: posts what it wants posted and feeds it the completions.
 //!
-//! There is no thread here. Whoever waits for something drives, for everybody: tasks through [`Shared::poll_with`], threads through
-//! [`Shared::wait_with`]. What one of them finds for another one wakes that.
+//! There is no thread here. Each task or thread that waits for the channel drives it for all others: tasks through
+//! [`Shared::poll_with`], threads through [`Shared::wait_with`]. What one of them finds for another wakes the other.
 //!
 //! Read first: [`State::pump`] (machine to queue pair) and [`State::complete`] (queue pair to machine).
 
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     generation: AtomicU64,
 }
 
-/// What is locked while somebody drives.
+/// The state that the driving task or thread locks.
 pub(crate) struct State {
     pub(crate) machine: Machine<Outgoing, Message>,
     pub(crate) connection: Connection<Rc>,

@@ -1,4 +1,4 @@
-//! What can go wrong, as sentences.
+//! The errors of channels, as sentences.
 
 use crate::protocol::{GreetingError, ProtocolError};
 use nonic::{CloseReason, ConnectError, CreateError, ListenError, MemoryError, OpenError, Status};

@@ -28,23 +28,23 @@
 //! }
 //! ```
 //!
-//! Everything that a thread waits for (`.wait()`, `.wait_within(timeout)`) is a future as well. The two ends are usually two programs: the one
-//! listens, the other one is given the address.
+//! Everything that a thread waits for (`.wait()`, `.wait_within(timeout)`) is a future as well. The two ends are
+//! usually two programs: one listens, the other one gets its address.
 //!
 //! # What to read first
 //!
 //! - [`Node`]: a device with memory for messages; it connects and listens.
-//! - [`Channel`]: sends and receives; [`Channel::split`] for two tasks or threads. Whoever writes futures by hand finds `poll_` methods at
-//!   [`Sender`], [`Receiver`] and [`ChannelListener`].
+//! - [`Channel`]: sends and receives; [`Channel::split`] for two tasks or threads. Hand-written futures use the `poll_`
+//!   methods of [`Sender`], [`Receiver`] and [`ChannelListener`].
 //! - [`Buffer`] and [`Message`]: registered memory that is sent and received without a copy.
 //! - [`Caller`] and [`Responder`]: requests and responses.
 //! - [`protocol`]: the machine behind it, without I/O. `docs/messages.md` has it in plain words and byte by byte.
 //!
 //! # What cannot happen
 //!
-//! A message is not lost, doubled, cut or overtaken while its channel lives, whoever drops which future when. Memory of yours is not
-//! read by a peer that was not offered it, nor after it has said that it is done. A peer that dies, or sends nonsense, is an error; it
-//! is no hang, no panic and no growing memory.
+//! A message is not lost, doubled, cut or overtaken while its channel lives, whenever the program drops a future. A
+//! peer reads no memory of yours that it was not offered, and none after it has said that it is done. A peer that dies,
+//! or sends nonsense, is an error; it is no hang, no panic and no growing memory.
 
 #![forbid(unsafe_code)]
 

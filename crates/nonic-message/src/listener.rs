@@ -1,4 +1,4 @@
-//! Waiting for channels that others make.
+//! The listener: accepts channels that peers open.
 
 use crate::channel::Channel;
 use crate::driver::block_on;
@@ -51,7 +51,7 @@ impl ChannelListener {
         Accept { listener: self }
     }
 
-    /// The same, for whoever writes futures by hand.
+    /// The same, for hand-written futures.
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Channel, Error>> {
         self.listener
             .poll_incoming(context)
@@ -101,7 +101,7 @@ impl Accept<'_> {
         block_on(self)
     }
 
-    /// The same, for at most `timeout`; `None` if nobody came.
+    /// The same, for at most `timeout`; `None` if no peer came.
     pub fn wait_within(self, timeout: Duration) -> Option<Result<Channel, Error>> {
         let incoming = self.listener.listener.accept_within(timeout)?;
         Some(self.listener.take(incoming))

@@ -1,4 +1,4 @@
-//! What is sent and what is received.
+//! Messages: the memory that is sent, and the memory that was received.
 
 use nonic::Lease;
 use std::fmt;

@@ -47,13 +47,13 @@ pub struct Options {
     pub message_bytes: u64,
     /// Bytes of long messages that are read before the program asks for them. One message may be longer.
     pub read_ahead: u64,
-    /// Bytes of buffers that nobody uses and that stay registered, of all channels together.
+    /// Bytes of unused buffers that stay registered, of all channels together.
     pub cached_bytes: usize,
     /// Up to which length messages are sent in frames; without one that is measured when a channel is made.
     pub cutoff: Option<u64>,
-    /// How long nothing may be heard of a peer that is waited for before its NIC is asked.
+    /// How long a peer that we wait for may be silent before its NIC is probed.
     pub probe_interval: Duration,
-    /// How long that may take to answer. Over RoCE the queue pair's retries usually end before.
+    /// How long the answer to a probe may take. Over RoCE the queue pair's retries usually end before.
     pub silence_limit: Duration,
     /// How long the queue pair waits for acknowledgements, and how often it repeats.
     pub connect: ConnectOptions,
@@ -135,7 +135,8 @@ impl Node {
         Ok(Node::new(&Device::open(name)?, Options::default()))
     }
 
-    /// Opens the device from which the kernel would send to `peer`. The unspecified address (`0.0.0.0`) is nobody's, and refused.
+    /// Opens the device from which the kernel would send to `peer`. The unspecified address (`0.0.0.0`) belongs to no
+    /// host, and is refused.
     pub fn toward(peer: IpAddr) -> Result<Self, Error> {
         Ok(Node::new(&Device::toward(peer)?, Options::default()))
     }
@@ -174,7 +175,7 @@ impl Node {
         Ok(Buffer::new(self.shared.cache.lease(len)?))
     }
 
-    /// What became of the buffers so far.
+    /// Statistics of the buffers so far.
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.shared.cache.statistics()
     }

@@ -1,11 +1,11 @@
-//! Registered buffers that are kept for the next message of their size.
+//! The registration cache: registered buffers that are kept for the next message of their size.
 //!
-//! Mapping and registering memory costs more than moving a message of medium length; so does touching its pages for the first time. A
-//! buffer that nobody uses any more stays registered here (lazy deregistration) until the cache holds more bytes than it may;
-//! then those go that were used longest ago.
+//! Mapping and registering memory costs more than moving a message of medium length; so does touching its pages for the
+//! first time. A buffer that is no longer in use stays registered here (lazy deregistration) until the cache holds more
+//! bytes than it may; then the least recently used ones are deregistered.
 //!
-//! A registration cannot outlive its memory: what is cached is the memory, and the registration is a part of it ([`nonic::Lease`]). What
-//! is in use is not here at all.
+//! A registration cannot outlive its memory: what is cached is the memory, and the registration is a part of it
+//! ([`nonic::Lease`]). Buffers in use are not here at all.
 
 use nonic::{Domain, Lease, MemoryError, Recycler};
 use std::collections::{BTreeMap, VecDeque};
@@ -65,7 +65,7 @@ pub struct CacheStatistics {
     pub misses: u64,
     /// Buffers that were given back to the system to keep the limit.
     pub evicted: u64,
-    /// Bytes that are registered and in nobody's use.
+    /// Bytes that are registered and unused.
     pub cached_bytes: usize,
 }
 
@@ -80,7 +80,7 @@ impl CacheStatistics {
 }
 
 impl RegistrationCache {
-    /// A cache that keeps at most `limit` bytes that nobody uses. With a limit of zero it keeps nothing.
+    /// A cache that keeps at most `limit` unused bytes. With a limit of zero it keeps nothing.
     pub fn new(domain: &Domain, limit: usize) -> Self {
         RegistrationCache {
             shared: Arc::new(Shared {
@@ -119,7 +119,7 @@ impl Recycler for Shared {
     fn recycle(&self, lease: Lease) {
         let mut state = self.lock();
         state.put(lease);
-        // Unregistering takes time; nobody need wait for that who wants a buffer.
+        // Unregistering takes time, and other threads that want a buffer should not wait for it: it happens after the unlock.
         let mut evicted = Vec::new();
         while state.statistics.cached_bytes > self.limit {
             let Some(oldest) = state.evict() else {
@@ -138,7 +138,7 @@ impl Shared {
 }
 
 impl State {
-    /// The one that was used last: its pages are the most likely to be in the processor's cache.
+    /// The most recently used one: its pages are the most likely to be in the processor's cache.
     fn take(&mut self, size: usize) -> Option<Lease> {
         let found = self.free.get_mut(&size).and_then(VecDeque::pop_back);
         match found {

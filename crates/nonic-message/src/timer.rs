@@ -1,6 +1,6 @@
-//! Wakes tasks at a time, on any runtime.
+//! A timer: wakes tasks at a time, on any runtime.
 //!
-//! One thread for the whole process, which is there only while somebody waits. It does nothing but wake: whoever is woken drives.
+//! One thread for the whole process, which exists only while a task waits. It does nothing but wake; the task it wakes drives.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -48,7 +48,7 @@ impl Ord for Due {
     }
 }
 
-/// Has `waker` woken at a time. It cannot be taken back: whoever is woken looks at the clock.
+/// Has `waker` woken at a time. It cannot be cancelled: the woken task looks at the clock.
 pub(crate) fn wake_at(at: Instant, waker: Waker) {
     let mut state = TIMER.lock();
     state.due.push(Reverse(Due { at, waker }));

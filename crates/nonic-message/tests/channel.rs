@@ -271,7 +271,7 @@ fn a_channel_that_is_dropped_is_lost_to_the_other_end_and_what_had_arrived_is_no
     }
 }
 
-/// Whoever has taken the end may leave at once: to the other side, all has arrived.
+/// A peer that has taken the end may leave at once: to the other side, all has arrived.
 #[test]
 fn closing_succeeds_beside_a_peer_that_leaves_with_the_end() {
     for _ in 0..200 {

@@ -90,7 +90,7 @@ fn a_killed_peer_is_an_error() {
     WIRES.into_iter().for_each(kill_and_wait);
 }
 
-/// Role: as if the child were on another host, where nobody sees it end.
+/// Role: as if the child were on another host, whose peers do not see it end.
 #[test]
 #[ignore = "a child process of the other tests"]
 fn waits_for_a_distant_peer() {

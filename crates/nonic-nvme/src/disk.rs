@@ -1,7 +1,7 @@
 //! The disk behind a target: a file or memory, and the threads that wait for it.
 //!
-//! Reading and writing a file may take any time, so no queue waits for it: [`DiskThreads`] does. Accesses to memory are done at
-//! once by whoever asks. Nothing here knows of NVMe; ranges were checked before.
+//! Reading and writing a file may take any time, so no queue waits for it: [`DiskThreads`] does. Accesses to memory are
+//! done at once by the caller. Nothing here knows of NVMe; ranges were checked before.
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -112,7 +112,7 @@ impl Storage for FileDisk {
     }
 }
 
-/// How long somebody else's lock is waited for: a target that was just ended may still be closing its file.
+/// How long to wait for another process's lock: a target that was just ended may still be closing its file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 fn lock(file: &File, path: &Path) -> io::Result<()> {
@@ -127,13 +127,13 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
                 let message = format!("{} is in use: {holder} has locked it", path.display());
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
             }
-            // Some file systems have no locks. Then nobody has locked it.
+            // Some file systems have no locks. Then no process has locked it.
             Err(_) => return Ok(()),
         }
     }
 }
 
-/// Who has locked a file, as far as the system tells.
+/// The process that has locked a file, as far as the system tells.
 fn holder(file: &File) -> Option<String> {
     let status = rustix::fs::fstat(file).ok()?;
     let (major, minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
@@ -152,8 +152,8 @@ fn holder(file: &File) -> Option<String> {
 /// Something to do with the disk.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that wait for a disk. How many jobs there can be is for whoever submits them: each belongs to a command, of which a
-/// queue takes a limited number.
+/// Threads that wait for a disk. The submitter bounds the number of jobs: each belongs to a command, of which a queue
+/// takes a limited number.
 pub(crate) struct DiskThreads {
     /// `None` for storage that does not wait.
     jobs: Option<Sender<Job>>,

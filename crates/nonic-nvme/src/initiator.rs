@@ -257,7 +257,7 @@ pub struct Initiator {
     pub admin: HostQueue,
     /// The I/O queue.
     pub io: HostQueue,
-    /// Who the controller is.
+    /// The controller's identity and limits.
     pub controller: IdentifyController,
     /// How large the namespace is.
     pub namespace: IdentifyNamespace,

@@ -1,5 +1,5 @@
-//! Errors of channels as a program expects them that was written for TCP: a kind it knows, and the sentence of the channel's own
-//! error, which is inside and can be had by [`std::io::Error::downcast`].
+//! Errors of channels as programs written for TCP expect them: a kind that they know, and the sentence of the channel's
+//! own error, which is inside and can be had by [`std::io::Error::downcast`].
 
 use nonic::{CloseReason, ConnectError, ListenError, OpenError, Status};
 use nonic_message::{Error, Lost};

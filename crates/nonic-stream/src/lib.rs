@@ -2,9 +2,9 @@
 //! [`tokio::net::TcpListener`] runs over queue pairs when it takes [`RdmaStream`] and [`RdmaListener`] instead. hyper, axum, tonic and
 //! the codecs of tokio-util do.
 //!
-//! Each write leaves at once as one message of a [`nonic_message::Channel`], and a read takes bytes out of the message that came
-//! last. There is no framing of its own, no thread that copies, and nothing of TCP that has no meaning here: no urgent data, no
-//! keep-alive (the channel asks a silent peer by itself), no Nagle.
+//! Each write leaves at once as one message of a [`nonic_message::Channel`], and a read takes bytes out of the message
+//! at hand. There is no framing of its own, no thread that copies, and nothing of TCP that has no meaning here: no
+//! urgent data, no keep-alive (the channel asks a silent peer by itself), no Nagle.
 //!
 //! ```
 //! use nonic_stream::{RdmaListener, RdmaStream};

@@ -1,7 +1,7 @@
-//! Streams that were dropped and whose last bytes are still on their way.
+//! Lingering: dropped streams whose last bytes are still on their way.
 //!
-//! With TCP the kernel sees to them. Here one thread does, which is there only while there are any. It gives up after [`LINGER`],
-//! and when there are more than [`MOST`] the new ones are not waited for: their peers see a reset.
+//! With TCP the kernel sees to them. Here one thread does, which exists only while there are any. It gives a stream up
+//! after [`LINGER`]. While it has [`MOST`] of them it takes no more: their peers see a reset.
 
 use nonic_message::{Error, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Waiting for streams that others make.
+//! The listener: accepts streams that peers open.
 
 use crate::error::io_error;
 use crate::nodes;
@@ -94,13 +94,13 @@ impl RdmaListener {
         Ok(self.address)
     }
 
-    /// The next stream, and who made it. Dropped before it is done, it takes none. A peer that does not speak the protocol, or is
-    /// gone before it was accepted, is passed over: it must not end a server's loop.
+    /// The next stream, and its peer's address. Dropped before it is done, it takes none. A peer that does not speak
+    /// the protocol, or is gone before it was accepted, is passed over: it must not end a server's loop.
     pub async fn accept(&self) -> io::Result<(RdmaStream, SocketAddr)> {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
-    /// The same, for whoever writes futures by hand.
+    /// The same, for hand-written futures.
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(RdmaStream, SocketAddr)>> {
         let mut refused = 0;
         let mut waiting = 0;
@@ -127,7 +127,7 @@ impl RdmaListener {
         Poll::Pending
     }
 
-    /// All streams to come, one after the other, as servers want them that take a stream of connections.
+    /// All streams to come, one after the other, for servers that take a stream of connections.
     pub fn incoming(self) -> Incoming {
         Incoming { listener: self }
     }

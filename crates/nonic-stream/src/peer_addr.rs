@@ -1,4 +1,4 @@
-//! What handlers are told of a peer. Their libraries know only TCP's and Unix's own types.
+//! The peer's address, as handlers get it. Their libraries know only TCP's and Unix's own types.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The stream.
+//! The stream: bytes in both directions, on a channel of messages.
 
 use crate::error::io_error;
 use crate::nodes;
@@ -12,9 +12,9 @@ use tokio::net::ToSocketAddrs;
 
 /// Bytes in both directions between two programs. It is to RDMA what [`tokio::net::TcpStream`] is to TCP.
 ///
-/// A write leaves at once, and its bytes arrive in order or not at all. `flush` does nothing, since nothing is kept back; `shutdown`
-/// is done when the peer's NIC has everything, and its program has read the long pieces. A stream that is dropped sends what it was given in the background, as TCP does,
-/// while the process lives.
+/// A write leaves at once, and its bytes arrive in order or not at all. `flush` does nothing, since nothing is kept
+/// back; `shutdown` is done when the peer's NIC has everything, and its program has read the long pieces. A dropped
+/// stream goes on to send what was written to it in the background, as TCP does, while the process lives.
 ///
 /// ```
 /// use nonic_stream::RdmaStream;

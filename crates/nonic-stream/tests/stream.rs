@@ -179,7 +179,7 @@ fn lines_are_read_where_they_arrived() {
     });
 }
 
-/// Polls once, with nobody to wake.
+/// Polls once, with a waker that wakes nothing.
 fn write_now(stream: &mut RdmaStream, pieces: &[&[u8]]) -> usize {
     let pieces: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
     let mut context = Context::from_waker(Waker::noop());

@@ -4,8 +4,8 @@
 //! `key_value serve 127.0.0.1:7472` serves one client after the other; `key_value put 127.0.0.1:7472 colour blue` and
 //! `key_value get 127.0.0.1:7472 colour` are clients; `key_value demo` is both in one process.
 //!
-//! The table has slots of 64 bytes. A slot is found by the hash of its key, and is changed under a version at both of its ends: who
-//! reads one that is just being changed sees two different versions, or odd ones, and reads again.
+//! The table has slots of 64 bytes. A slot is found by the hash of its key, and is changed under a version at both of
+//! its ends: a client that reads a slot during a change sees two different versions, or odd ones, and reads again.
 
 use nonic::{Access, Connection, Device, Domain, Exposed, Listener, Rc, RemoteSlice, connect};
 use std::collections::hash_map::DefaultHasher;

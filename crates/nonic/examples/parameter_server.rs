@@ -1,5 +1,6 @@
-//! A parameter server: the weights of a model are in one process's memory, and those who train it read them and add to them from
-//! anywhere, at any time, without asking its program. Here the model is a straight line, and each trainer sees other points of it.
+//! A parameter server: the weights of a model are in one process's memory, and trainers read them and add to them from
+//! anywhere, at any time, without asking its program. Here the model is a straight line, and each trainer sees other
+//! points of it.
 //!
 //! `parameter_server serve 127.0.0.1:7473 2` serves two trainers and ends with them; `parameter_server train 127.0.0.1:7473 0` is the
 //! first of them; `parameter_server demo` is all three in one process, as tasks of a runtime.

@@ -55,7 +55,7 @@ fn serve(listener: &Listener) -> Result<()> {
     let domain = listener.device().domain();
     let (mut taken, mut connections) = (0, 0);
     while taken < MESSAGES {
-        // A client whose goodbye is lost would be waited for for ever: silent ones are asked whether they are there.
+        // The server would wait for ever for a client whose disconnect was lost: keepalive probes silent ones.
         let options = ConnectOptions {
             keepalive: Some(Duration::from_secs(1)),
             ..ConnectOptions::default()

@@ -1,6 +1,6 @@
-//! A queue of work that many workers share, without anybody who hands it out: a worker takes the next task with one atomic, reads what
-//! it is by a READ and writes its result by a WRITE. The server's program does nothing in between; it sees in its memory how far they
-//! are, and is told when a worker leaves.
+//! A work queue that many workers share, without a dispatcher: a worker takes the next task with one atomic, reads it
+//! by a READ and writes its result by a WRITE. The server's program does nothing in between; it sees the progress in
+//! its memory, and is told when a worker leaves.
 //!
 //! `work_queue serve 127.0.0.1:7474` serves until all tasks are done; `work_queue work 127.0.0.1:7474` is a worker, of which there may
 //! be any number; `work_queue demo` has three in one process. The tasks are numbers, the results whether they are prime.
@@ -79,7 +79,7 @@ fn serve(listener: Listener) -> Result<()> {
             println!("a worker has left, of {before}");
         }
     }
-    // Who comes now is refused: there is nothing left to do.
+    // Workers that come now are refused: there is nothing left to do.
     drop(listener);
     println!("{} of {TASKS} numbers are prime", primes(&board)?);
     // They find nothing left to take, and leave.
@@ -112,7 +112,7 @@ fn work(device: &Device, address: SocketAddr) -> Result<u64> {
     let mut buffer = domain.lease(8)?;
     let mut done = 0;
     loop {
-        // Nobody else gets this number: what was there before is different for each who asks.
+        // No other worker gets this number: each atomic returns another previous value.
         let task = server.fetch_add(word(TAKEN), 1)?.wait()?;
         if task >= TASKS {
             break;

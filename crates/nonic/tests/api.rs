@@ -20,8 +20,8 @@ impl Bench {
         )
     }
 
-    /// Sends datagrams until the receive with this number completes: nobody promises that the first arrives. The
-    /// process that passes it on may be ending at this moment.
+    /// Sends datagrams until the receive with this number completes: the first need not arrive. The process that passes
+    /// it on may be ending at this moment.
     fn send_until_received(&self, id: u64, mut send: impl FnMut()) -> Completion {
         for _ in 0..100 {
             send();

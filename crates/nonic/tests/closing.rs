@@ -82,7 +82,7 @@ fn a_side_that_shuts_down_knows_that_it_was_itself() {
     assert!(server.wait_disconnected(Some(PATIENCE)));
 }
 
-/// Whoever reads a log with many connections must know which it was.
+/// A reader of a log with many connections must know which it was.
 #[test]
 fn errors_name_the_peer() {
     for device in WIRES {

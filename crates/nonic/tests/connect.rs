@@ -232,7 +232,7 @@ fn a_peer_that_does_not_answer_is_waited_for_as_long_as_one_likes() {
     let connecting = connect(bench.builder(), listener.local_addr(), &[]).expect("asked");
     let wait = connecting.wait_within(Duration::from_millis(50));
     assert!(matches!(wait, Err(ConnectError::Unreachable(_))));
-    // It is withdrawn: accepting what nobody waits for any more fails, then or a little later.
+    // It is withdrawn: accepting it fails, then or a little later, because the client does not wait any more.
     match next(&listener).accept(bench.builder(), &[]) {
         Ok(server) => assert!(server.wait_disconnected(Some(PATIENCE))),
         Err(error) => assert!(matches!(error, ConnectError::Refused(_)), "{error}"),

@@ -14,7 +14,7 @@ const CRATES: [(&str, &[&str]); 3] = [
     ("nonic-stream", &[]),
 ];
 
-/// Types that nobody names.
+/// Types that programs do not name.
 const UNNAMED: [&str; 1] = [
     // What `Buffers::into_iter` answers.
     "IntoIter",

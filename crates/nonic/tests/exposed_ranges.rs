@@ -104,7 +104,7 @@ fn what_is_taken_back_while_a_request_has_a_range_of_it_is_a_copy() {
     let mut received = [0; 5];
     got.buffers.copy_to(&mut received);
     assert_eq!((&received, &lease[..]), (b"later", &b"shelf"[..]));
-    // Peers were shut out at once, whoever still had a range of it.
+    // Peers lost access at once, though ranges of it still existed.
     let late = client.write(domain.lease(1).expect("memory"), remote.slice(..1));
     assert!(late.wait_within(PATIENCE).expect("in time").is_err());
     drop((got, lease));

@@ -1,4 +1,4 @@
-//! Connections that end when everything is done: nothing is lost, and nobody is kept waiting for ever. On both wires.
+//! Connections that end when everything is done: nothing is lost, and no caller waits for ever. On both wires.
 
 use crate::bench::{Ends, PATIENCE, WIRES, block_on};
 use nonic::{Access, CloseReason};
@@ -19,7 +19,7 @@ fn everything_that_was_sent_arrives_before_the_end() {
             .collect();
         let closed = server.closed();
         let sender = std::thread::spawn(move || {
-            // More than the send queue holds, and nobody waits for any.
+            // More than the send queue holds, and none of them is awaited.
             for number in 0..MESSAGES {
                 let mut message = domain.lease(4096).expect("memory");
                 message[..8].copy_from_slice(&number.to_ne_bytes());
@@ -55,7 +55,7 @@ fn the_answers_of_reads_are_waited_for() {
     }
 }
 
-/// A request that is polled for is done when it is done, whether somebody took its completion or not.
+/// A polled request is done when it is done, whether or not the program took its completion.
 #[test]
 fn completions_that_nobody_took_are_not_waited_for() {
     let Ends {

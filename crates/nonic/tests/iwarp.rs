@@ -141,11 +141,11 @@ fn peers_that_do_not_speak_the_protocol_are_in_nobodys_way() {
     let mut open = Vec::new();
     for word in words.iter().cycle().take(60) {
         let mut stranger = TcpStream::connect(address).expect("it listens");
-        // Those that were found out may have been hung up on already.
+        // The listener may have hung up already on those that it found out.
         let _ = stranger.write_all(word);
         open.push(stranger);
     }
-    // Half of them are gone before anybody looks.
+    // Half of them are gone before the program accepts.
     open.truncate(30);
     let connecting = connect(domain.queue_pair_builder::<Rc>(&queue), address, b"me").expect("asked");
     let incoming = listener.accept_within(PATIENCE).expect("a request");

@@ -1,4 +1,4 @@
-//! A process that has no descriptor left for a connection that waits. Alone in its process: the limit is everybody's.
+//! A process that has no descriptor left for a waiting connection. Alone in its process: the limit is the whole process's.
 
 use nonic::{Device, Listener};
 use std::process::{Command, Stdio};

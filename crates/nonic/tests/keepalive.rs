@@ -1,4 +1,4 @@
-//! Peers that are asked whether they are still there: who stops is missed, who only waits is not. On both wires.
+//! Keepalive: a peer that was stopped is noticed, a peer that only waits is not given up. On both wires.
 
 use crate::bench::{PATIENCE, WIRES};
 use nonic::{CloseReason, ConnectOptions, Device, Listener, Rc, RequestError, connect, connect_with};

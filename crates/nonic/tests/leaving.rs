@@ -1,5 +1,5 @@
-//! Processes that end without a word. Their peers on this host hear of it at once, and what they listened at is free.
-//! (Peers on other hosts learn of it when nobody acknowledges: see the tests of the command.)
+//! Processes that end without a word. Their peers on this host hear of it at once, and the ports they listened at are
+//! free. (Peers on other hosts learn of it when acknowledgements stay away: see the tests of the command.)
 
 use crate::bench::{Bench, PATIENCE};
 use nonic::{Connection, Listener, Rc, Status, connect};
@@ -38,7 +38,7 @@ impl Drop for Leaver {
     }
 }
 
-/// A child's way to the server; `None` when somebody runs the ignored tests by hand.
+/// A child's way to the server; `None` when the ignored tests are run by hand.
 fn connected() -> Option<Connection<Rc>> {
     let server: SocketAddr = std::env::var(SERVER).ok()?.parse().ok()?;
     let bench = Bench::new();
@@ -88,7 +88,7 @@ fn hears() {
     }
 }
 
-/// As it would be from another host: without the shortcut, nobody sees a process of this host end.
+/// As from another host: without the shortcut, peers on this host do not see the process end.
 #[test]
 fn a_process_that_exits_says_goodbye() {
     let mut command = role("hears", "the test");
@@ -132,7 +132,7 @@ fn whoever_waits_for_a_message_of_a_killed_process_is_told() {
     println!("told after {:?}", killed.elapsed());
 }
 
-/// Role: listen at an address, say so, accept whoever comes and wait to be killed.
+/// Role: listen at an address, say so, accept every client and wait to be killed.
 #[test]
 #[ignore = "a child process of the other tests"]
 fn listens() {

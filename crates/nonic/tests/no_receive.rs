@@ -1,10 +1,10 @@
-//! A message that the peer has no receive for waits for ever by default. Whoever wonders why is told.
+//! A message that the peer has no receive for waits for ever by default. The log says why.
 
 use crate::bench::Ends;
 use std::process::Command;
 use std::time::Duration;
 
-/// Longer than anybody is told nothing, several times.
+/// Several times the interval after which the log says so.
 const LONG: Duration = Duration::from_secs(5);
 
 #[test]

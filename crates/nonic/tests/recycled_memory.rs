@@ -60,7 +60,7 @@ impl Hosts {
     }
 }
 
-/// What was exposed before is not what is exposed next: nobody who mapped it may see that.
+/// A process that mapped the buffer may not see what the program puts into it next.
 #[test]
 fn a_buffer_that_a_peer_has_mapped_does_not_come_back() {
     let (hosts, spare) = (Hosts::new(), Arc::new(Spare::default()));

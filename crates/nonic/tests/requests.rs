@@ -224,7 +224,7 @@ fn a_numbered_request_does_not_overtake_those_that_wait() {
     left.sq.send(3, refused.buffers).expect("nobody waits any more");
 }
 
-/// Polled and awaited requests share a queue: each completion goes where it belongs, whoever takes it out.
+/// Polled and awaited requests share a queue: each completion goes where it belongs, whichever thread takes it out.
 #[test]
 fn both_kinds_of_requests_can_share_a_queue() {
     let domain = domain();
@@ -291,7 +291,7 @@ fn more_than_a_small_queue_was_made_for_does_not_overflow_it() {
         right.connect(&here).expect("connected"),
     );
     let shelf = shelf(&domain, 8);
-    // Nobody looks into the queue until there is no room for another.
+    // The queue is not polled until there is no room for another.
     let posted = (0..)
         .take_while(|id| {
             let lease = lease(&domain, b"12345678");
@@ -394,7 +394,7 @@ fn datagrams_too() {
                 assert_eq!(&got.expect("received").bytes()[40..], b"hello");
                 return;
             }
-            // Nobody promises that the first arrives.
+            // The first need not arrive.
             Err(again) => receive = again,
         }
     }

@@ -1,4 +1,4 @@
-//! Completions, requests to connect and events as streams: who waits is woken, and each item comes once.
+//! Completions, requests to connect and events as streams: a waiting task is woken, and each item comes once.
 
 use crate::bench::{Bench, PATIENCE, WIRES, block_on};
 use futures_util::StreamExt;

@@ -1,5 +1,5 @@
-//! Whoever knows a name of libibverbs or librdmacm finds what does that here by it: the names are aliases in the
-//! documentation's search.
+//! The names of libibverbs and librdmacm are aliases in the documentation's search: a programmer who knows verbs finds
+//! by them what does the same here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

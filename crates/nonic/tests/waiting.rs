@@ -1,4 +1,4 @@
-//! Threads that wait for completions: each is told, whoever drives, and waiting costs nothing.
+//! Threads that wait for completions: each is woken, whichever thread drives the NIC, and waiting costs nothing.
 
 use crate::bench::{Bench, PATIENCE};
 use nonic::{CompletionQueue, QueuePair, Rc};
@@ -33,7 +33,7 @@ impl Bench {
         [(left, near), (right, far)]
     }
 
-    /// Waits for messages and answers each; the one who `begins` sends first. After a rest in between, if there is one.
+    /// Waits for messages and answers each; the side that `begins` sends first. After a rest in between, if there is one.
     fn converse(&self, (mut pair, queue): (QueuePair<Rc>, CompletionQueue), begins: bool, rest: Duration) {
         let message = || self.domain.lease_from(b"ping").expect("memory");
         let room = || self.domain.lease(64).expect("memory");

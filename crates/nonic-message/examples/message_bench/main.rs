@@ -10,7 +10,7 @@
 //! The peer is a device, `roce_lo` by default, on which another process is started; or the address at which
 //! `message_bench serve ADDRESS:PORT` runs, perhaps on another host.
 //!
-//! A ratio is that of two figures of one round; told is the median of the rounds.
+//! A ratio is that of two figures of one round; what is printed is the median of the rounds.
 
 mod peer;
 mod raw;

@@ -1,4 +1,4 @@
-//! The process at the other end: does what it is told, then waits for the next command.
+//! The process at the other end: executes one command, then waits for the next.
 
 use super::raw::Raw;
 use super::{Outcome, tcp};

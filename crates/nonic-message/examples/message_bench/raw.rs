@@ -1,4 +1,4 @@
-//! The same by verbs, without anything of ours above them.
+//! The same measurements by raw verbs, without a layer of ours above them.
 
 use super::{LARGE, Outcome};
 use nonic::{

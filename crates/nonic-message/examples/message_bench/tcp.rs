@@ -1,4 +1,4 @@
-//! The same by TCP.
+//! The same measurements by TCP.
 
 use super::Outcome;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! What a channel does that takes time. Each is one step that is all or nothing, tried until it succeeds: by a task, or by a thread that
-//! waits. So dropping one at any time leaves the channel as it was.
+//! The futures of a channel. Each is one step that is all or nothing, tried until it succeeds: by a task, or by a
+//! thread that waits. So dropping one at any time leaves the channel as it was.
 
 use super::taken;
 use crate::driver::{Shared, State};

@@ -1,5 +1,5 @@
-//! READs of offered messages. A long one is read in pieces, of which several are under way, so that no message keeps the NIC busy for
-//! long at a time and none is too long for a work request.
+//! READs of offered messages. A long message is read in pieces, several of them under way at a time, so that no message
+//! keeps the NIC busy for long and none is too long for a work request.
 
 use super::READ;
 use crate::error::Lost;

@@ -1,4 +1,4 @@
-//! Waiting: tasks and threads that drive a channel until what they want is there, and notice when the peer is not.
+//! Waiting: tasks and threads that drive a channel until what they want is there, and that notice when the peer is gone.
 
 use super::{PROBE, Shared, State};
 use crate::error::Lost;
@@ -27,7 +27,7 @@ impl Tasks {
         }
     }
 
-    /// Wakes all but one, which is awake and stays among those that wait.
+    /// Wakes all tasks but the one that is awake, which stays on the list.
     fn wake_others(&self, awake: Option<&Waker>) {
         let others: Vec<Waker> = {
             let mut waiting = self.lock();
@@ -88,7 +88,7 @@ impl Silence {
 }
 
 impl State {
-    /// Somebody waits: asks the peer if nothing was heard for long. When to look again.
+    /// Called while a task or thread waits: probes the peer after a long silence. When to look again.
     fn watch(&mut self, now: Instant) -> Option<Instant> {
         if self.lost.is_some() {
             return None;

@@ -99,7 +99,7 @@ pub enum FrameError {
     /// It is of another version.
     #[error("a frame is of version {0}")]
     Version(u8),
-    /// Nobody knows its kind.
+    /// Its kind is unknown.
     #[error("a frame is of the unknown kind {0}")]
     Kind(u8),
     /// Its length is not that of what follows.

@@ -1,4 +1,4 @@
-//! What the two sides tell each other when they connect, in the private data of the connection's request and answer.
+//! Greetings: the limits that the two sides exchange in the private data of the connection's request and answer.
 
 use super::frame::OFFER_BYTES;
 

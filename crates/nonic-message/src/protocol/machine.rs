@@ -1,10 +1,10 @@
-//! One side of a channel.
+//! One side of a channel, as a machine without I/O.
 //!
 //! The program's messages go in by [`Machine::send`] and [`Machine::offer`], frames of the peer by [`Machine::receive`],
 //! completions by [`Machine::sent`] and [`Machine::read_done`]; [`Machine::poll`] says what to post and [`Machine::take`] what
 //! has arrived. Each of the first four may change the answers of the last two.
 //!
-//! Why nobody ever waits for a receive buffer, and memory is bounded:
+//! Why a message never waits for a receive buffer, and memory is bounded:
 //! - A message costs the sender a credit, in a frame or offered. The receiver gives it back when its program has taken the message. So
 //!   no more than [`Greeting::credits`] messages wait here.
 //! - All other frames come out of a reserve. Finishes answer offers, of which at most [`OFFERS`] are open. Frames that only return
@@ -497,8 +497,8 @@ impl<P, Q> Machine<P, Q> {
         self.posted.pop_front();
     }
 
-    /// The same on a wire where a SEND completes when the peer's NIC has it: that of the end has then arrived. A peer that takes it
-    /// may leave at once, and [`Action::Confirm`] find nobody.
+    /// The same on a wire where a SEND completes when the peer's NIC has it: if it was the end, the end has arrived. A
+    /// peer that takes the end may leave at once, and then nothing answers [`Action::Confirm`].
     pub fn delivered(&mut self) {
         if self.posted.pop_front() == Some(Kind::End) {
             self.own_end = OwnEnd::Arrived;

@@ -284,7 +284,7 @@ fn an_end_arrives_without_the_program_of_the_peer() {
     assert!(side.is_end_arrived(), "it had arrived before");
 }
 
-/// With acknowledgements, who has taken the end may leave before it is asked.
+/// With acknowledgements, a peer that has taken the end may leave before it is asked.
 #[test]
 fn an_end_that_was_acknowledged_has_arrived_though_the_peer_left() {
     let mut side = connector();

@@ -32,7 +32,7 @@ pub(crate) fn options(cutoff: u64) -> Options {
     options
 }
 
-/// Two ends: the one that connected, and the one that accepted.
+/// Two ends: first the connecting, then the accepting one.
 pub(crate) fn pair(wire: &str, options: Options) -> (Channel, Channel) {
     let node = node(wire, options);
     let listener = node.listen(loopback()).expect("a port");
@@ -62,7 +62,7 @@ pub(crate) fn receive(channel: &mut Channel) -> nonic_message::Message {
     received.expect("the channel lives").expect("a message")
 }
 
-/// Polls a future once, with nobody to wake.
+/// Polls a future once, with a waker that wakes nothing.
 pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -28,7 +28,7 @@ impl Queue {
         now: Instant,
     ) -> Step {
         let opcode = pending.command.opcode;
-        // Before it is enabled, a controller tells who it is, and no more.
+        // Before it is enabled, a controller only identifies itself.
         if !controller.is_enabled() && !matches!(opcode, admin::IDENTIFY | admin::KEEP_ALIVE) {
             return self.refuse(pending, Status::COMMAND_SEQUENCE_ERROR);
         }

@@ -1,8 +1,8 @@
-//! What the target does with a command: a machine for each queue, fed with capsules and the time.
+//! The controller: what the target does with a command, as a machine for each queue that is fed with capsules and the time.
 //!
-//! It moves no data and touches no disk. A command becomes a [`Step`] that says what must be done; whoever does it comes back
-//! with the outcome and gets the [`Response`] to send. Every length and every block is checked here, before anybody allocates or
-//! reads anything, because all of it comes from the network.
+//! It moves no data and touches no disk. A command becomes a [`Step`] that says what must be done; the target does it,
+//! comes back with the outcome and gets the [`Response`] to send. Every length and every block is checked here, before
+//! the target allocates or reads anything, because all of it comes from the network.
 //!
 //! Read first: [`Queue::handle`], then [`Subsystem`], which the queues of all hosts share.
 

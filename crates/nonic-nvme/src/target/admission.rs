@@ -1,7 +1,8 @@
-//! Who may have how many queues.
+//! Admission: how many queues each host may have.
 //!
-//! A target has so many, and hosts at one address a part of them: one host cannot keep the others out. A queue whose host has not
-//! said Connect is given up where one is missing, oldest first, and first of the address that has most of those.
+//! A target has a limited number of queues, and the hosts at one address a part of them: one host cannot keep the
+//! others out. If there is no room, a queue whose host has not said Connect is given up: of the address that has most
+//! of those, the oldest.
 //!
 //! Nothing here does I/O. Read first: [`Queues::room`].
 

@@ -1,8 +1,9 @@
 //! One queue of one host: an RDMA connection, its buffers, and the thread that waits for completions.
 //!
-//! A command lives in a [`Slot`] from the receive that brings it to the SEND that answers it; then the slot receives again. So a
-//! host that sends more than it may finds no receive, and nothing grows. Whoever finishes a disk access posts the answer itself,
-//! under the lock of [`Inner`]: the thread that waits for completions is not needed for that, and never waits for a disk.
+//! A command lives in a [`Slot`] from the receive that brings it to the SEND that answers it; then the slot receives
+//! again. So a host that sends more than it may finds no receive, and nothing grows. The thread that finishes a disk
+//! access posts the answer itself, under the lock of [`Inner`]: the thread that waits for completions is not needed for
+//! that, and never waits for a disk.
 
 use super::{Event, Shared};
 use crate::controller::{Controller, Pending, Queue, Response, Source, Step};
@@ -236,7 +237,7 @@ impl QueueConnection {
         }
     }
 
-    /// Begins a step, or has it wait until there is room for its data, behind those that wait already.
+    /// Begins a step, or queues it behind other steps that wait for room for their data.
     fn take_up(self: &Arc<Self>, inner: &mut Inner, slot: usize, step: Step, later: &mut Later) {
         let needed = room_for(&step);
         if needed > 0 && (needed > inner.room || !inner.waiting.is_empty()) {
@@ -359,7 +360,7 @@ impl QueueConnection {
         }
     }
 
-    /// Data is done with: those who wait for room may go on, in their order.
+    /// Frees the room of data: steps that wait for room may go on, in their order.
     fn release(self: &Arc<Self>, inner: &mut Inner, bytes: usize, later: &mut Later) {
         inner.room += bytes;
         while let Some((slot, step)) = inner.waiting.pop_front() {
@@ -446,7 +447,7 @@ impl Inner {
     fn end(&mut self, reason: &str) {
         if self.ended.is_none() {
             self.ended = Some(reason.to_owned());
-            // It may have ended already; then there is nobody to tell.
+            // It may have ended already; then there is no peer to tell.
             let _ = self.connection.shutdown();
         }
     }

@@ -1,6 +1,6 @@
 //! The target: listens, makes a connection for each queue of each host, and ends what must end together.
 //!
-//! Read first: [`Target`], then [`connection`], where commands are executed. Who may have how many queues is in [`admission`].
+//! Read first: [`Target`], then [`connection`], where commands are executed. How many queues a host may have is in [`admission`].
 
 mod admission;
 mod connection;
@@ -37,7 +37,7 @@ pub struct TargetConfig {
     /// Of those, for hosts at one address. A host has a queue for each of its processors and one more, and as many again for a moment
     /// when it connects anew before the end of the old ones was noticed.
     pub max_queues_per_host: usize,
-    /// How often a host is asked whether it is still there, by its NIC alone. One that does not answer for as long again is given up.
+    /// How often a host is probed, which its NIC answers alone. One that does not answer for as long again is given up.
     pub keepalive: Duration,
 }
 
@@ -55,7 +55,7 @@ impl TargetConfig {
     }
 }
 
-/// What happens, for people who watch.
+/// Events for people who watch the target.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -79,14 +79,14 @@ pub enum Event {
     },
     /// A connection was not accepted, or ended before it became a queue.
     Refused {
-        /// Whose.
+        /// The peer's address.
         peer: SocketAddr,
         /// Why.
         reason: String,
     },
 }
 
-/// Who is told what happens.
+/// The program's callback for events.
 type Watcher = Box<dyn Fn(Event) + Send + Sync>;
 
 /// An NVMe over Fabrics target with one namespace.

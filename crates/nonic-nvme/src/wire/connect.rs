@@ -1,4 +1,4 @@
-//! The data of a Connect command: who the host is and what it wants.
+//! The data of a Connect command: the host's names, and the subsystem and controller that it wants.
 
 use super::{CONNECT_DATA_LENGTH, put, read_u16, text};
 

@@ -1,4 +1,4 @@
-//! What Identify answers: who the controller is, and how large the namespace.
+//! The structures that Identify answers: the controller's identity and limits, and the size of the namespace.
 
 use super::{IDENTIFY_LENGTH, put, put_text, read_u16, read_u32, read_u64, text};
 
@@ -23,7 +23,7 @@ pub enum ControllerKind {
     Discovery,
 }
 
-/// Who the controller is and what it takes.
+/// The controller's identity and limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdentifyController {
     /// The subsystem's serial number, up to 20 characters.

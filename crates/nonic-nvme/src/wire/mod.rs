@@ -1,7 +1,7 @@
 //! The formats of NVMe over Fabrics on RDMA: commands, completions, descriptors of data, and the structures they carry.
 //!
-//! Everything is little-endian. What is parsed from a peer is checked by whoever acts on it ([`crate::controller`]); parsing
-//! itself refuses only what is too short. Fields that neither side of this crate uses are not named.
+//! Everything is little-endian. Parsing refuses only what is too short; [`crate::controller`] checks the values before
+//! it acts on them. Fields that neither side of this crate uses are not named.
 
 mod command;
 mod completion;

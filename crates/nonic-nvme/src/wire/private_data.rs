@@ -1,5 +1,4 @@
-//! What the two ends tell each other while an RDMA connection is made for an NVMe queue, in the private data of the connection
-//! manager's messages.
+//! The private data of the connection manager's messages, by which the two ends agree on an NVMe queue while they connect.
 
 use super::{put, read_u16};
 

@@ -23,7 +23,7 @@ pub(crate) fn node(wire: &str) -> Node {
     Node::new(&Device::open(wire).expect("loopback is there"), options)
 }
 
-/// Two ends: the one that connected, and the one that accepted.
+/// Two ends: first the connecting, then the accepting one.
 pub(crate) async fn pair(wire: &str) -> (RdmaStream, RdmaStream) {
     let node = node(wire);
     let listener = RdmaListener::bind_on(&node, loopback()).expect("a port");

@@ -5,8 +5,8 @@ use std::process::Command;
 
 /// The numbers asked for by REQ and by REP, and that of the first SEND.
 ///
-/// Each message of the connection manager says with which number its *receiver* begins to send. Two sides that both have it
-/// the wrong way round understand each other, and nobody else: not Linux, not hardware.
+/// Each message of the connection manager says with which number its *receiver* begins to send. Two sides that both
+/// have it the wrong way round understand each other, but neither Linux nor hardware understands them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FirstNumbers {
     pub(crate) in_request: u32,

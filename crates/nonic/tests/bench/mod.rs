@@ -31,7 +31,7 @@ impl Bench {
     }
 }
 
-/// An address of this host that is this process's alone, so that nobody holds the RoCE port there.
+/// An address of this host that only this process uses, so no process holds the RoCE port there.
 pub(crate) fn deserted() -> IpAddr {
     let id = std::process::id().to_be_bytes();
     IpAddr::from([127, 99 ^ id[1], id[2], id[3] | 1])
