@@ -91,8 +91,8 @@ fn refresh(fd: c_int) -> Option<()> {
         counter.name.as_bytes(),
     ];
     joined(&parts, &mut name)?;
-    // SAFETY: the name ends with a zero; descriptors are numbers. The one that the program has just got is not known to
-    // anybody else yet.
+    // SAFETY: the name ends with a zero; descriptors are numbers. No other thread knows yet the one that the program
+    // has just got.
     unsafe {
         let file = libc::syscall(libc::SYS_memfd_create, name.as_ptr(), 1_u32) as c_int;
         if file < 0 {
@@ -219,7 +219,7 @@ fn sum(folder: &[u8], names: &[&str]) -> u64 {
     let directory =
         unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, folder.as_ptr(), flags) } as c_int;
     if directory < 0 {
-        // Nobody has counted anything.
+        // No process has counted anything.
         return 0;
     }
     let mut sum = 0_u64;

@@ -1,4 +1,4 @@
-//! `glob`, which looks into folders behind our back unless it is told whom to ask.
+//! `glob`, which reads folders behind our back unless it is told which functions to use.
 
 use crate::next;
 use crate::redirect::{fail, tree};

@@ -1,4 +1,4 @@
-//! What happens to a path on its way to the C library.
+//! Redirection of a path on its way to the C library.
 
 use libc::{c_char, c_int};
 use nonic_sysfs::paths::{self, PATH_MAX, Room, Verdict};
@@ -22,7 +22,7 @@ struct Tree {
     bytes: std::cell::UnsafeCell<[u8; PATH_MAX]>,
 }
 
-// SAFETY: the bytes are written once, by whoever takes the state from UNREAD to BEING_READ, and read once it is READ.
+// SAFETY: the bytes are written once, by the thread that takes the state from UNREAD to BEING_READ, and read once it is READ.
 unsafe impl Sync for Tree {}
 
 /// The folder, if there is one.
@@ -35,7 +35,7 @@ pub(crate) fn tree() -> Option<&'static [u8]> {
         return None;
     }
     let length = TREE.length.load(Ordering::Relaxed);
-    // SAFETY: READ: nobody writes to them any more.
+    // SAFETY: READ: no thread writes to them any more.
     let bytes = unsafe { &(&*TREE.bytes.get())[..length] };
     (!bytes.is_empty()).then_some(bytes)
 }
@@ -106,7 +106,7 @@ pub(crate) unsafe fn redirect<T: Copy>(
     }
 }
 
-/// Calls `call` with what became of the path.
+/// Calls `call` with what is to be used for the path.
 ///
 /// # Safety
 ///

@@ -47,8 +47,8 @@ fn new_entry() -> *mut rdma_addrinfo {
     unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast()
 }
 
-/// The entry for programs that name nothing to look up: their hints, as they are. Those who bind to an address they have
-/// already (libfabric) find their own flags in it again.
+/// The entry for programs that name nothing to look up: their hints, as they are. A program that binds to an address it
+/// has already (libfabric) finds its own flags in it again.
 ///
 /// # Safety
 ///

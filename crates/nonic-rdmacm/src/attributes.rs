@@ -1,4 +1,4 @@
-//! What a queue pair has to be told so that it is connected: `rdma_init_qp_attr`, and the steps to RTS.
+//! The attributes that connect a queue pair: `rdma_init_qp_attr`, and the steps to RTS.
 
 use crate::convert::{ah_attributes, gid_of};
 use crate::id::{Id, id};

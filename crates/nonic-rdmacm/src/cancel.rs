@@ -10,8 +10,8 @@
 //! Calls that have more to do than to wait are not cancelled: those of rsockets (a thread in `rrecv` ends after it has
 //! received), and those of identifiers without a channel, which wait for the event that completes them.
 //!
-//! What is waited for is an [`EventCount`], not a descriptor: like `read`, and unlike `poll`, the wait goes on after a signal
-//! whose handler says so (`SA_RESTART`).
+//! The thread waits on an [`EventCount`], not on a descriptor: like `read`, and unlike `poll`, the wait goes on after a
+//! signal whose handler says so (`SA_RESTART`).
 
 use crate::refusal::ANSWER;
 use libc::{c_int, c_long, nfds_t, pollfd};
@@ -69,7 +69,7 @@ impl EventKey<'_> {
         check(unsafe { futex_wait(self.count.0.as_ptr(), self.seen) }).map_err(expected)
     }
 
-    /// For whoever knows that the count lives as long as somebody waits.
+    /// For callers that know that the count lives as long as a thread waits.
     pub(crate) fn outlived(self) -> RawEventKey {
         RawEventKey {
             word: &raw const self.count.0,
@@ -150,9 +150,10 @@ pub(crate) fn until_done(step: impl Fn() -> Step + Copy) -> c_int {
             pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
             let answer = futex_wait(key.word.cast(), key.seen);
             pthread_setcanceltype(before, std::ptr::null_mut());
-            // Whoever cancels sends a signal to a thread that it sees waiting. glibc before 2.41 obeys one that comes late
-            // even inside a system call with cancellation off, where we hold a lock; but each of its own functions that
-            // end threads waits for a signal that is under way. So one of them, which does nothing else, is called here.
+            // A thread that cancels another sends it a signal if it sees it waiting. glibc before 2.41 obeys one that
+            // comes late even inside a system call with cancellation off, where we hold a lock; but each of its own
+            // functions that end threads waits for a signal that is under way. So one of them, which does nothing else,
+            // is called here.
             poll(std::ptr::null_mut(), 0, 0);
             answer
         };

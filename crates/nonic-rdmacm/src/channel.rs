@@ -11,7 +11,7 @@ use nonic_abi::rdma_cma::rdma_event_channel;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-/// An event channel. What is in its queue is the business of those who push and take.
+/// An event channel. It does not know what is in its queue: its users push and take.
 #[repr(C)]
 pub(crate) struct Channel<T> {
     c: rdma_event_channel,

@@ -1,4 +1,4 @@
-//! Listening, connecting, accepting and all that follows.
+//! Connections: listening, connecting, accepting and all that follows.
 
 use crate::address::{bind, choose_another_port};
 use crate::attributes::{ready_to_send, stop};

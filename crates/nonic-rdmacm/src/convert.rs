@@ -1,4 +1,4 @@
-//! One form of a thing into another: addresses of C, of Rust and of RDMA, and the route that two of them make.
+//! Conversions: addresses of C, of Rust and of RDMA into one another, and the route that two of them make.
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use nonic_abi::errno::{Errno, refused};
@@ -117,7 +117,7 @@ pub(crate) fn ip_of_gid(gid: &[u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
 }
 
-/// A number that nobody can guess, for ports and starting PSNs.
+/// A number that no peer can guess, for ports and starting PSNs.
 pub(crate) fn random() -> u32 {
     let mut bytes = [0_u8; 4];
     // SAFETY: four bytes of our own. So few cannot fail once the system is up; zero would do as well.

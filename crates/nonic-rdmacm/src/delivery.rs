@@ -1,5 +1,5 @@
-//! How events reach the program: it creates a channel, takes them from there and gives them back. Calls on an identifier that
-//! has no channel of the program's wait for the event that they lead to.
+//! Delivery of events: the program creates a channel, takes events from it and acknowledges them. Calls on an
+//! identifier without a channel of the program's wait for the event that they lead to.
 
 use crate::cancel::{EventKey, Step, until_done};
 use crate::channel::{Channel, channel};

@@ -10,10 +10,10 @@ use nonic_abi::libibverbs::{
 use nonic_abi::{event_queue, eventfd};
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
-/// Who knows a descriptor's number.
+/// Whether the program knows a descriptor's number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Audience {
-    /// Nobody but this library.
+    /// No: it is this library's own.
     Library,
     /// The program, which polls it.
     Program,
@@ -43,7 +43,7 @@ impl Descriptor {
             Audience::Program => PROGRAM,
             Audience::Socket => SOCKET,
         };
-        // SAFETY: the descriptor was just opened and is nobody else's; the handle is the one we were given.
+        // SAFETY: the descriptor was just opened and nothing else owns it; the handle is the one we were given.
         unsafe {
             let handle = nonic_descriptor_keep(fd, kind);
             let number = nonic_descriptor_number(handle);

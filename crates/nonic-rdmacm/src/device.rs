@@ -44,8 +44,8 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// Whom events are for: an identifier. It is called with the device's table locked, perhaps by a thread that has the device
-/// locked as well, so it must not call either.
+/// A recipient of events: an identifier. It is called with the device's table locked, perhaps by a thread that has the
+/// device locked as well, so it must not call either.
 pub(crate) trait Recipient: Send + Sync {
     /// The connection manager's name of its connection; 0 if there is none (any more).
     fn connection(&self) -> u32;
@@ -55,12 +55,12 @@ pub(crate) trait Recipient: Send + Sync {
     /// Something happened to its connection.
     fn deliver(self: Arc<Self>, event: nonic_cm_event);
 
-    /// A request to connect has come to it: it listens. Answers whom the events of the new connection are for.
+    /// A request to connect has come to it: it listens. Answers the recipient of the new connection's events.
     fn deliver_request(self: Arc<Self>, device: &'static Device, event: nonic_cm_event)
     -> Arc<dyn Recipient>;
 }
 
-/// Whom the events of a device are for.
+/// The recipients of a device's events.
 #[derive(Default)]
 struct Table {
     connections: HashMap<u32, Arc<dyn Recipient>>,

@@ -1,4 +1,4 @@
-//! Identifiers: what an `rdma_cm_id` pointer leads to, and the events on their way to its program.
+//! Identifiers: the object behind an `rdma_cm_id` pointer, and the events on their way to its program.
 //!
 //! How programs create and destroy them is in `lifetime`, how they get their events in `delivery`.
 
@@ -51,7 +51,7 @@ pub(crate) struct State {
     pub(crate) any_port: bool,
     /// The names that keep other processes from binding the port.
     pub(crate) claims: Vec<Claim>,
-    /// The program does not mind if somebody else has the port.
+    /// The program does not mind if another identifier or process has the port.
     pub(crate) reuses_port: bool,
     /// Bound to no particular address: where to listen. Known before, since opening devices takes time that a
     /// client that was told our port does not have.
@@ -102,7 +102,7 @@ unsafe impl Send for Group {}
 
 /// An event on its way to the program.
 pub(crate) struct Pending {
-    /// The identifier it is about. Whoever destroys that takes the event out of the channel.
+    /// The identifier it is about. The thread that destroys that takes the event out of the channel.
     pub(crate) owner: Arc<Id>,
     /// Requests: the identifier that was made for it.
     pub(crate) asked: Option<Arc<Id>>,
@@ -172,7 +172,7 @@ impl Id {
         })
     }
 
-    /// The identifier of a connection somebody asks for.
+    /// The identifier of a connection that a peer asks for.
     fn for_request(listener: &Id, device: &'static Device, event: &nonic_cm_event) -> Arc<Self> {
         let parent = listener.as_c();
         // SAFETY: the listener is alive; the program may write its context, of which either value will do.
@@ -414,7 +414,7 @@ impl Id {
         }
         let left = self.take_from(&self.channel());
         for asked in left.into_iter().filter_map(|pending| pending.asked) {
-            // The program never got it, so nobody else destroys it.
+            // The program never got it, so only this call can destroy it.
             asked.silence();
         }
     }

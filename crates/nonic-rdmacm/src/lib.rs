@@ -8,8 +8,8 @@
 //! Read first: `id::Id` (what an `rdma_cm_id` is), then `device` (where events come in), then `event` and
 //! `delivery` (how they reach the program), then `connection` (the calls that matter).
 //!
-//! Files import downwards only: `convert`, `port` and `channel`; `device`, which knows whom its events are for as a trait;
-//! `id`; `event`, `delivery` and `lifetime`; then the calls.
+//! Files import downwards only: `convert`, `port` and `channel`; `device`, which knows the recipients of its events as
+//! a trait; `id`; `event`, `delivery` and `lifetime`; then the calls.
 //!
 //! Locks: the device calls its sink while it is locked itself. So the sink takes only the device's table, an
 //! identifier's channel and a channel's queue, in that order, and none of these is held while a verb is called.

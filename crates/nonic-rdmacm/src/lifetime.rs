@@ -1,4 +1,4 @@
-//! Identifiers as programs create, move and destroy them.
+//! The life of an identifier: programs create, move and destroy it.
 
 use crate::channel::{Channel, channel};
 use crate::delivery::release_event;

@@ -1,4 +1,4 @@
-//! Joining and leaving multicast groups. On Ethernet the group's address is its GID, and nobody has to be asked.
+//! Joining and leaving multicast groups. On Ethernet the group's address is its GID, and joining needs no query.
 
 use crate::convert::{address, ah_attributes, gid_of};
 use crate::delivery::complete;

@@ -1,11 +1,11 @@
-//! Ports: whoever binds one has it, on this host, until the identifier is destroyed or the process ends.
+//! Ports: the identifier that binds one has it, on this host, until it is destroyed or the process ends.
 //!
-//! The connection manager itself knows only who listens. A port is taken from binding on, so it is claimed by a name in
-//! the kernel's abstract socket namespace, as everything is that processes share: one name for each address. Nothing
-//! is ever sent there. Ports that the active side gets without asking are not claimed: nobody calls them.
+//! The connection manager itself knows only listeners. A port is taken from binding on, so it is claimed by a name in
+//! the kernel's abstract socket namespace, like everything that processes share: one name for each address. Nothing is
+//! ever sent there. Ports that the active side gets without asking are not claimed: no peer connects to them.
 //!
-//! Over iWARP a port is TCP's as well, and other programs may have it. One that is ours to choose is therefore one that TCP has free,
-//! and is held there: a program may tell its peer of it before it listens.
+//! Over iWARP a port is TCP's as well, and other programs may have it. A port of our choice is therefore one that TCP
+//! has free, and is held there: a program may tell its peer of it before it listens.
 
 use crate::convert::{len_of, random, storage};
 use crate::descriptor::{Audience, Descriptor};
@@ -50,8 +50,8 @@ pub(crate) fn claim(
     ))
 }
 
-/// A port for those who call, and do not care which; with TCP, one that is free there, so that the connection is from the port that the
-/// program is told.
+/// A port for an active side that asked for none. Over TCP it is one that is free there, so that the connection comes
+/// from the port that the program is told.
 pub(crate) fn for_caller(address: IpAddr, in_tcp: bool) -> u16 {
     const ATTEMPTS: usize = 64;
     let is_free = |port: &u16| !in_tcp || hold_in_tcp((address, *port).into()).is_ok();
@@ -65,8 +65,8 @@ fn any_port() -> u16 {
     (FIRST + random() % COUNT) as u16
 }
 
-/// Takes a port of TCP without listening there. Nobody else gets it then, but sockets that may share it, as that of our listener may. What
-/// may be wrong with an address other than that the port is taken is found out by whoever listens.
+/// Takes a port of TCP without listening there. Then no other socket gets it, except sockets that may share it, as that
+/// of our listener may. If anything else is wrong with the address, the call that listens finds out.
 fn hold_in_tcp(address: SocketAddr) -> Result<Option<Descriptor>, Errno> {
     let domain = if address.is_ipv6() {
         libc::AF_INET6

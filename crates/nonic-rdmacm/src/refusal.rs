@@ -1,7 +1,7 @@
-//! The one place where a call that is refused turns into what C programs see of it, and into a line of the log.
+//! Refusals: the one place where a refused call becomes what C programs see of it, and a line of the log.
 //!
-//! Whoever refuses says which argument is at fault and what to do ([`nonic_abi::errno::refused`]); the exported function hands
-//! that to [`ANSWER`] together with its name. The log is in `libibverbs.so.1`.
+//! The code that refuses says which argument is at fault and what to do ([`nonic_abi::errno::refused`]); the exported
+//! function hands that to [`ANSWER`] together with its name. The log is in `libibverbs.so.1`.
 
 use libc::c_int;
 use nonic_abi::errno::{Answers, Errno, refused};

@@ -3,7 +3,7 @@
 use crate::support::pair::port;
 use crate::support::{Libraries, missing, succeeded};
 
-/// In a network in which nobody else is: the program counts its descriptors, and the processes of other tests would have
+/// In a network namespace of its own: the program counts its descriptors, and the processes of other tests would have
 /// lines to it that come and go.
 const ALONE: [&str; 5] = ["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"];
 

@@ -1,7 +1,7 @@
-//! Every call that is refused is told of, with the argument at fault and the next step (`NONIC_LOG=warn`).
+//! Every refused call is logged, with the argument at fault and the next step (`NONIC_LOG=warn`).
 //!
-//! As in `nonic-verbs`: the sources are read for errnos that go past the one place that tells, and a C program (`c/refusals.c`) has each
-//! function refuse something.
+//! As in `nonic-verbs`: the sources are searched for errnos that bypass the one place that logs, and a C program
+//! (`c/refusals.c`) has each function refuse something.
 
 use crate::refusal_sources::{self, Permitted};
 use crate::support::{Libraries, missing, succeeded};

@@ -65,7 +65,7 @@ impl TargetList for List<'_> {
     }
 }
 
-/// A list nobody writes to.
+/// A list to which no end writes.
 struct Empty;
 
 impl TargetList for Empty {

@@ -1,4 +1,4 @@
-//! Which code called this library.
+//! Caller detection: which code called this library.
 //!
 //! The unwinder tells. It takes about a microsecond, so only calls ask that are rare anyway.
 
@@ -7,7 +7,7 @@ use libc::{c_int, c_void};
 /// The first code on the stack for which this is false, if there is any: where it goes on when what it called returns.
 pub(crate) fn beyond<F: Fn(*const c_void) -> bool>(is_ours: F) -> Option<*const c_void> {
     let mut search = Search { is_ours, found: None };
-    // SAFETY: `look` is called with a frame and with this search, which nobody else uses meanwhile.
+    // SAFETY: `look` is called with a frame and with this search, which nothing else uses meanwhile.
     unsafe { _Unwind_Backtrace(look::<F>, (&raw mut search).cast()) };
     search.found
 }

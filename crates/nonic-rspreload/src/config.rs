@@ -1,4 +1,4 @@
-//! Which sockets are carried, and with what sizes.
+//! Configuration: which sockets are carried, and with what sizes.
 //!
 //! Without being told otherwise: TCP over IPv4 and IPv6. rdma-core's library carries UDP too, with which a
 //! program that asks a name server no longer finds it; here that must be asked for.
@@ -23,7 +23,7 @@ pub(crate) struct Config {
     pub(crate) sizes: Vec<(c_int, c_int)>,
     /// Whether TCP takes over when RDMA does not reach.
     pub(crate) falls_back: bool,
-    /// Something was asked that nobody knows: nothing is carried.
+    /// An unknown word was asked for: nothing is carried.
     refused: bool,
 }
 
@@ -138,7 +138,7 @@ impl Rule {
     }
 }
 
-/// A word with or without the prefix it has in C; `*` is any value. A word nobody knows makes the line void.
+/// A word with or without the prefix it has in C; `*` is any value. An unknown word makes the line void.
 fn value(word: &str, known: &[(&str, c_int)]) -> Option<Option<c_int>> {
     if word == "*" {
         return Some(None);

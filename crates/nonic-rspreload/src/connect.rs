@@ -1,7 +1,7 @@
 //! From a carried socket to a connection: `bind`, `listen`, `accept`, `connect`.
 //!
-//! Falling back to TCP happens in `bind` (no device has the address) and in `connect` (nobody answers or listens there by
-//! RDMA), at once or, if `connect` was told to take its time, later ([`route`](crate::route)).
+//! Falling back to TCP happens in `bind` (no device has the address) and in `connect` (no peer answers or listens there
+//! by RDMA), at once or, if `connect` does not block, later ([`route`](crate::route)).
 
 use crate::config::config;
 use crate::life::{adopt, finish_at_exit};
@@ -79,7 +79,7 @@ unsafe extern "C" fn accept4(
             watch::used(fd, socket);
             if inner < 0 {
                 let errno = errno::last();
-                // SAFETY: it is ours, and nobody has seen it.
+                // SAFETY: it is ours, and the program has not seen it.
                 unsafe { next::close(new) };
                 return errno::fail(errno);
             }

@@ -1,4 +1,4 @@
-//! Bytes: everything that sends and receives.
+//! Data transfer: every call that sends or receives bytes.
 
 use crate::route::route;
 use crate::table::{Carried, Flag};
@@ -193,7 +193,7 @@ pub(crate) unsafe fn send_one(
     sent(fd, socket, flags, answer)
 }
 
-/// What was sent, and the signal that a program gets which writes to a connection nobody reads from.
+/// What was sent, and the `SIGPIPE` that a program gets for writing to a connection that its peer no longer reads.
 ///
 /// rsockets say `ECONNRESET` whenever the connection is gone; TCP says so once, then that the pipe is broken.
 fn sent(fd: c_int, socket: &Carried, flags: c_int, answer: ssize_t) -> ssize_t {

@@ -1,9 +1,9 @@
 //! `epoll` over carried sockets and anything else together.
 //!
-//! The kernel's epoll watches what is plain; carried sockets are kept beside it in a set ([`watch`](crate::watch)). A wait then polls those
-//! rsockets and the epoll's own descriptor, which is readable when the kernel has something. In every such epoll there is
-//! an eventfd of ours: when a set changes, whoever waits on it wakes up and looks again, even if it went to sleep in
-//! the kernel before there was a set. Its events carry [`mark`], and no program sees them.
+//! The kernel's epoll watches plain descriptors; carried sockets are kept beside it in a set ([`watch`](crate::watch)).
+//! A wait then polls those rsockets and the epoll's own descriptor, which is readable when the kernel has something.
+//! Every such epoll has an eventfd of ours: when a set changes, a thread that waits on it wakes up and looks again,
+//! even if it went to sleep in the kernel before there was a set. Its events carry [`mark`], and no program sees them.
 //!
 //! Edge-triggered watches are told once, and again after the next call on the socket; a program that reads until
 //! `EAGAIN`, as the manual asks, does not see a difference. A set that is itself watched by an epoll or a poll

@@ -1,9 +1,9 @@
-//! Children. An rsocket belongs to the process that made it; its child has the descriptors and the table, but none of
-//! the threads and memory that RDMA needs.
+//! Forked children. An rsocket belongs to the process that made it; its child has the descriptors and the table, but
+//! none of the threads and memory that RDMA needs.
 //!
-//! A forked child therefore finds its inherited sockets lost: calls on them fail with `EOPNOTSUPP`, closing them
-//! leaves the parent's connection alone. A child of `vfork` shares the table with its parent, so it must not
-//! change it at all: `nonic_abi::fork::is_owner` tells.
+//! A forked child therefore finds its inherited sockets lost: calls on them fail with `EOPNOTSUPP`, and closing them
+//! leaves the parent's connection alone. A child of `vfork` shares the table with its parent, so it must not change it
+//! at all: `nonic_abi::fork::is_owner` tells.
 
 use crate::table::{Flag, SPARE, all};
 use crate::watch::{SETS, forget_all};

@@ -59,19 +59,19 @@ pub(crate) fn adopt(fd: c_int, inner: c_int, domain: c_int, kind: c_int) {
     }
     let socket = Carried::of(inner, domain, kind & !FLAGS);
     if !name(fd, socket) {
-        // SAFETY: nobody else knows the rsocket.
+        // SAFETY: nothing else knows the rsocket.
         unsafe { rsockets::close(inner) };
         socket.recycle();
     }
 }
 
-/// Ends the rsocket behind a socket that nobody names any more.
+/// Ends the rsocket behind a socket that no descriptor names any more.
 pub(crate) fn end(socket: &'static Carried) {
     if socket.is(Flag::Lost) {
         // It is the parent's.
         return;
     }
-    // SAFETY: nobody names it any more.
+    // SAFETY: no descriptor names it any more.
     unsafe { rsockets::close(socket.inner()) };
     socket.recycle();
 }
@@ -149,7 +149,7 @@ pub(crate) fn copied(socket: Option<&'static Carried>, new: c_int) -> c_int {
         return new;
     };
     if new >= 0 && is_owner() && !name(new, socket) {
-        // SAFETY: it is ours, and nobody has seen it.
+        // SAFETY: it is ours, and the program has not seen it.
         unsafe { next::close(new) };
         return errno::fail(libc::EMFILE);
     }

@@ -1,7 +1,7 @@
 //! A lock for things that are seldom touched and that a forked child must find usable.
 //!
-//! The standard library's locks cannot be released by a child on behalf of a thread that it does not have; this one
-//! is held by whoever forks ([`crate::fork`]). It refuses to be fast under contention: it yields.
+//! The standard library's locks cannot be released by a child on behalf of a thread that it does not have; this one is
+//! held by the forking thread ([`crate::fork`]). It refuses to be fast under contention: it yields.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

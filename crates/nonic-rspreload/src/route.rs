@@ -1,6 +1,7 @@
-//! Whom a call on a descriptor is for: the C library or an rsocket; and the way back to TCP, where RDMA does not reach.
+//! Routing of calls: whether a call on a descriptor is for the C library or for an rsocket; and the way back to TCP,
+//! where RDMA does not reach.
 //!
-//! A `connect` that was told to take its time fails later, in some call that finds out ([`settle`]); then TCP is tried in its
+//! A `connect` that does not block fails later, in some call that finds out ([`settle`]); then TCP is tried in its
 //! place, and the program goes on waiting.
 //!
 //! Read first: [`target`], with which every call on a descriptor begins.
@@ -13,17 +14,17 @@ use libc::c_int;
 use nonic_abi::errno;
 use std::sync::atomic::Ordering;
 
-/// Whom a call on a descriptor is for.
+/// Where a call on a descriptor goes.
 pub(crate) enum Target {
     /// The C library.
     Plain,
     /// The rsocket of this socket.
     Carried(&'static Carried),
-    /// Nobody: it fails with this.
+    /// Nowhere: it fails with this errno.
     Refused(c_int),
 }
 
-/// Whom a call on this descriptor is for. If it is being connected, how that went is found out first.
+/// Where a call on this descriptor goes. If the socket is being connected, how that went is found out first.
 #[inline]
 pub(crate) fn target(fd: c_int) -> Target {
     let Some(socket) = carried(fd) else {

@@ -1,8 +1,8 @@
-//! What is carried: the program's descriptors, and the rsocket behind each.
+//! The table of carried sockets: the program's descriptors, and the rsocket behind each.
 //!
 //! Every call of the program asks here, on any descriptor; so the answer is one or two loads and no lock. Records are
-//! never freed but used again, so that a thread that still looks at one while another closes it reads a record,
-//! if perhaps a newer one: what a program sees that closes descriptors other threads are using.
+//! never freed but used again. So a thread that still looks at a record while another closes it reads a record, if
+//! perhaps a newer one, as in any program that closes descriptors which other threads are using.
 //!
 //! Read first: [`Carried`], then [`carried`].
 
@@ -89,7 +89,7 @@ impl Carried {
         record
     }
 
-    /// Nobody names it any more.
+    /// No descriptor names it any more.
     pub(crate) fn recycle(&'static self) {
         SPARE.lock().push(self);
     }
@@ -114,7 +114,7 @@ impl Carried {
     }
 }
 
-/// Records nobody uses.
+/// Unused records.
 pub(crate) static SPARE: Lock<Vec<&'static Carried>> = Lock::new(Vec::new());
 
 const CHUNK: usize = 4096;
@@ -146,7 +146,7 @@ impl Table {
             let before =
                 place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
             if before.is_err() {
-                // SAFETY: another thread was faster, and nobody has seen ours.
+                // SAFETY: another thread was faster, and no thread has seen ours.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
@@ -161,7 +161,7 @@ pub(crate) fn carried(fd: c_int) -> Option<&'static Carried> {
     (!rsockets::inside()).then_some(found)
 }
 
-/// The socket behind a descriptor, whoever asks.
+/// The socket behind a descriptor, whether the program or a library asks.
 #[inline]
 pub(crate) fn named(fd: c_int) -> Option<&'static Carried> {
     let record = TABLE.slot(fd)?.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
 //! What epolls watch: for each of them the carried sockets it was told to watch, as a [`Set`].
 //!
-//! The calls of `epoll` that the program makes are above; whoever closes or uses a socket, or lets it fall back to TCP, says
-//! so here. While there is no set, that costs one load.
+//! The calls of `epoll` that the program makes are above. A call that closes or uses a socket, or lets it fall back to
+//! TCP, reports it here. While there is no set, that costs one load.
 
 mod set;
 

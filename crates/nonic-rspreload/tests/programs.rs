@@ -34,7 +34,7 @@ fn known_to_tcp(port: u16) -> bool {
     })
 }
 
-/// Runs a client, again for as long as nobody listens yet.
+/// Runs a client, again for as long as there is no listener yet.
 fn until_served(client: impl Fn() -> Command) -> Output {
     let started = Instant::now();
     loop {

@@ -30,7 +30,7 @@ pub fn help() -> String {
     let mut text = String::from("Environment:\n");
     for setting in ALL {
         let _ = writeln!(text, "  {}={}", setting.name, placeholder(setting));
-        // Whoever shows it knows how wide the terminal is.
+        // The command that shows it knows how wide the terminal is.
         let _ = writeln!(text, "      {}", setting.about.replace('`', ""));
     }
     text.truncate(text.trim_end().len());

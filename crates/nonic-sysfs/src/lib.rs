@@ -6,8 +6,8 @@
 //! device belongs to. `nonic run` makes the folder ([`place()`]) and either a library in front of the C library rewrites the
 //! paths of a program (`nonic-files`, by [`paths`]) or the program gets the folder mounted where it looks ([`mount`]).
 //!
-//! It describes what the C library answers and refuses to invent: what nobody knows, such as the speed of a slot, has no
-//! file. The folder is a picture of the moment in which it was made; only the counters move ([`counters`]).
+//! It describes what the C library answers and refuses to invent: what is not known, such as the speed of a slot, has
+//! no file. The folder is a picture of the moment in which it was made; only the counters move ([`counters`]).
 //!
 //! Read first: [`tree`], then [`place()`].
 

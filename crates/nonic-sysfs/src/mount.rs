@@ -1,4 +1,4 @@
-//! The folder, mounted where programs look: for those that do not go through the C library.
+//! Mounting the folder where programs look: for programs that do not go through the C library.
 //!
 //! This process leaves for a mount namespace of its own, and, if it may not have one, for a user namespace first; the
 //! machine sees nothing of it. `/dev`, `/sys/class` and the like get an empty file system in front, into which everything
@@ -101,7 +101,7 @@ fn leave() -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     // SAFETY: as above; the rights that come with it are for mounts alone and end when the program starts.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }?;
-    // Without that, nobody may say which group stands for which.
+    // Without that, a process without privileges may not map groups.
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("{0} {0} 1", user.as_raw()))?;
     std::fs::write("/proc/self/gid_map", format!("{0} {0} 1", group.as_raw()))

@@ -1,4 +1,4 @@
-//! Which paths are ours, and where their files really are.
+//! Path rewriting: which paths are ours, and where their files really are.
 //!
 //! A *virtual* path is what a program says (`/sys/class/infiniband/roce_lo/node_guid`); the file is at the same path below
 //! the folder that `nonic run` made, the *tree*. Everything here works on bytes in memory that the caller brings: it is

@@ -1,12 +1,12 @@
-//! Where the folder is: one to a user, a network namespace and what is in it.
+//! The place of the folder: one to a user, a network namespace and what is in it.
 //!
-//! Folders are named after their content and never changed: a program that runs keeps what it was started with, and any
-//! number of programs can be started at once. Each is written beside its place and renamed there when it is complete.
-//! Whatever lies at our place and belongs to somebody else is not used: where all places are taken, one with a name that nobody
-//! can know beforehand is made, and found again by its owner.
+//! Folders are named after their content and never changed: a running program keeps what it was started with, and any
+//! number of programs can be started at once. Each folder is written beside its place and renamed there when it is
+//! complete. What lies at our place and belongs to another user is not used: where all places are taken, one with a
+//! name that no other user can know beforehand is made, and its owner finds it again.
 //!
-//! Others may read it: a service started by root that becomes another user must still see it, and it says nothing that is
-//! not in `/sys/class/net` as well. Only the user who made it can write there.
+//! Other users may read it: a service started by root that becomes another user must still see it, and it says nothing
+//! that is not in `/sys/class/net` as well. Only the user who made it can write there.
 
 use crate::tree::{Node, Tree};
 use nonic_engine::{Config, Device};
@@ -102,7 +102,7 @@ fn bases(temporary: &[PathBuf]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where anybody may put such files.
+/// Where every user may put such files.
 fn temporary() -> [PathBuf; 3] {
     [std::env::temp_dir(), "/tmp".into(), "/dev/shm".into()]
 }
@@ -112,7 +112,7 @@ fn name() -> String {
     format!("nonic-{}", rustix::process::geteuid().as_raw())
 }
 
-/// A folder of ours whose name nobody could take before us: the one that was made so earlier, or a new one.
+/// A folder of ours whose name no other user could take before us: the one that was made so earlier, or a new one.
 fn unforeseen(parent: &Path) -> io::Result<PathBuf> {
     let prefix = format!("{}-", name());
     let ours = std::fs::read_dir(parent)?
@@ -162,7 +162,7 @@ fn hash(tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// Makes a folder, or finds that it is there and nobody else's.
+/// Makes a folder, or finds that it is there and ours alone.
 fn own_folder(path: &Path) -> io::Result<()> {
     match std::fs::DirBuilder::new().mode(MODE).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -177,7 +177,7 @@ fn own_folder(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, complaint))
 }
 
-/// Whether everything is at its place: whoever cleans up temporary files may have taken some of it.
+/// Whether everything is at its place: a cleaner of temporary files may have taken some of it.
 fn is_complete(place: &Path, tree: &Tree) -> bool {
     tree.nodes().all(|(path, node)| {
         let path = place.join(path);
@@ -197,7 +197,7 @@ fn write_at(namespace: &Path, place: &Path, tree: &Tree) -> io::Result<()> {
     let moment = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
     let beside = namespace.join(format!("unfinished-{}-{count}-{moment}", std::process::id()));
     let written = write(&beside, tree).and_then(|()| match std::fs::rename(&beside, place) {
-        // Somebody was faster, or it is there and incomplete.
+        // Another process was faster, or it is there and incomplete.
         Err(_) if is_complete(place, tree) => Ok(()),
         Err(_) => {
             let _ = std::fs::remove_dir_all(place);
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn where_the_name_is_taken_another_is_made_and_found_again() {
         let folder = scratch();
-        // A file is nobody's folder, whoever runs this.
+        // A file is no user's folder, whichever user runs this.
         std::fs::write(folder.path().join(name()), "taken").expect("it can be written");
         std::fs::write(folder.path().join(format!("{}-0", name())), "taken").expect("it can be written");
         let bases = bases(&[folder.path().to_owned()]);

@@ -1,4 +1,4 @@
-//! What is in the folder: the files of every device, as text, before anything is written.
+//! The content of the folder: the files of every device, as text, before anything is written.
 //!
 //! The layout is the kernel's: a device is a folder below a PCI address in `/sys/devices`, and `/sys/class` has links to it,
 //! so that `..` and `device` lead where programs expect them to. The addresses are made up, one to a device: UCX remembers
@@ -17,7 +17,7 @@ const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
 const VERBS_ABI: &str = "6";
 /// And of that to libibumad.
 const MAD_ABI: &str = "5";
-/// The character device that stands for each of ours. It can be opened by everybody, and no more is expected of it.
+/// The character device that stands for each of ours. Every user can open it, and no more is expected of it.
 const CHARACTER_DEVICE: &str = "/dev/null";
 /// Its number.
 const CHARACTER_DEVICE_NUMBER: &str = "1:3";
@@ -113,7 +113,7 @@ impl Tree {
         self.link(&format!("dev/infiniband/{uverbs}"), CHARACTER_DEVICE);
     }
 
-    /// What a slot of the machine would say. Nobody knows its speed and its driver, so there are no files for those.
+    /// What a slot of the machine would say. Its speed and its driver are not known, so there are no files for those.
     fn pci_device(&mut self, folder: &str, device: &NetDevice, processors: usize) {
         let last = processors.saturating_sub(1);
         let list = if last == 0 {

@@ -40,7 +40,7 @@ unsafe impl Object for CompChannel {
 }
 
 impl CompChannel {
-    /// The device whose completion queues it tells of, to be driven by a thread that waits: not in a child of `fork`.
+    /// The device of its completion queues, which a waiting thread drives: not in a child of `fork`.
     pub(crate) fn driven_device(&self) -> Option<Device> {
         match self.birth.is_elsewhere() {
             true => None,

@@ -358,7 +358,7 @@ pub(crate) unsafe extern "C" fn nonic_device_address(
     }))
 }
 
-/// Names who hears of a device's connections from now on.
+/// Sets the sink for the events of a device's connections.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nonic_cm_start(
     c: *mut ibv_context,

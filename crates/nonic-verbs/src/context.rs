@@ -1,8 +1,8 @@
-//! What the program's `ibv_context` pointer leads to. Opening and closing it is in `open`.
+//! The object behind the program's `ibv_context` pointer. Opening and closing it is in `open`.
 //!
-//! The pointer of a [`Context`] is to a field in its middle, because the extended operations stand before it. [`Shared`] is
-//! what contexts share that were made from one another by `ibv_import_device`: the engine's device and the lists that find
-//! objects by number.
+//! The pointer of a [`Context`] is to a field in its middle, because the extended operations stand before it.
+//! [`Shared`] is shared by contexts that `ibv_import_device` made from one another: the engine's device and the lists
+//! that find objects by number.
 
 use crate::object::zeroed;
 use crate::objects::Objects;
@@ -114,7 +114,7 @@ pub(crate) unsafe fn context<'a>(pointer: *mut ibv_context) -> Result<&'a Contex
 ///
 /// # Safety
 ///
-/// As for [`context`], without NULL, and nobody uses the pointer afterwards.
+/// As for [`context`], without NULL, and the pointer is not used afterwards.
 pub(crate) unsafe fn reclaim(pointer: *mut ibv_context) -> Box<Context> {
     // SAFETY: the caller's promise.
     unsafe { Box::from_raw(base_of(pointer)) }

@@ -1,4 +1,4 @@
-//! What the other libraries ask about descriptors: the part of the private interface that has no use for devices.
+//! Descriptors that the other libraries keep here, and ask about: the part of the private interface that has no use for devices.
 //!
 //! `librdmacm.so.1` has descriptors of its own and keeps them as the engine does: at high numbers, closed only while
 //! they are still its own. `librspreload.so` stands in front of the C library's `close` and must know which numbers are

@@ -108,7 +108,7 @@ fn know(known: &mut Vec<&'static VerbsDevice>, netdev: NetDevice) -> *mut ibv_de
     device.as_c()
 }
 
-/// The device that has an address, also one that programs are not shown: who names `127.0.0.1` means it.
+/// The device that has an address, also one that programs are not shown: a program that names `127.0.0.1` means it.
 pub(crate) fn with_address(address: IpAddr) -> Option<*mut ibv_device> {
     let mut interfaces = Device::interfaces().ok()?.into_iter();
     let netdev = interfaces.find(|netdev| netdev.gids.iter().any(|entry| entry.address.ip == address))?;

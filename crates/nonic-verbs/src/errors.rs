@@ -1,4 +1,4 @@
-//! What the core and the engine refuse, as errnos with the reasons that the core and the engine give.
+//! Errors of the core and the engine as errnos, with the reasons that these give.
 
 use nonic_abi::errno::{Errno, expected, refused};
 use nonic_core::{CreateError, Explanation, KeyError, ModifyError, PostError, RecvRefused};

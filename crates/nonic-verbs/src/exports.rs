@@ -1,4 +1,4 @@
-//! The functions that other libraries of nonic call have the types that those are compiled against.
+//! Compile-time checks: the functions that other libraries of nonic call have the types that those are compiled against.
 //!
 //! Nothing is defined here: the macro has the list, and compares each function with its prototype in `nonic-abi`.
 

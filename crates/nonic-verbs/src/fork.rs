@@ -1,8 +1,8 @@
 //! Forking: nothing needs to be done, and this says so.
 //!
-//! Hardware must keep pinned pages from being moved by copy-on-write; the NIC here is the CPU of this process and sees the
-//! same pages as the program. What a child may not do is use the parent's objects. Destroying them in the child is allowed
-//! and does nothing: `nonic_abi::fork::Birth` tells whose they are.
+//! Hardware must keep pinned pages from being moved by copy-on-write; the NIC here is the CPU of this process and sees
+//! the same pages as the program. A child may not use the parent's objects. Destroying them in the child is allowed and
+//! does nothing: `nonic_abi::fork::Birth` tells which process made them.
 
 use libc::{c_int, c_void, size_t};
 

@@ -1,4 +1,4 @@
-//! How much of a thing a program can have: what creating it checks, and what querying the device tells.
+//! Limits: how many objects a program can have. Creating an object checks them, querying the device reports them.
 
 use libc::c_int;
 

@@ -41,7 +41,7 @@ pub(crate) unsafe fn object<'a, T: Object>(pointer: *mut T::C) -> Result<&'a T, 
 ///
 /// # Safety
 ///
-/// As for [`object`], and nobody uses the pointer afterwards.
+/// As for [`object`], and the pointer is not used afterwards.
 pub(crate) unsafe fn reclaim<T: Object>(pointer: *mut T::C) -> Box<T> {
     // SAFETY: the caller's promise.
     unsafe { Box::from_raw(pointer.cast::<T>()) }
@@ -51,7 +51,7 @@ pub(crate) unsafe fn reclaim<T: Object>(pointer: *mut T::C) -> Box<T> {
 ///
 /// # Safety
 ///
-/// The pointer is NULL or to a valid `T` that nobody writes during `'a`.
+/// The pointer is NULL or to a valid `T` that no thread writes during `'a`.
 pub(crate) unsafe fn argument<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(is_null::<T>)
@@ -61,7 +61,7 @@ pub(crate) unsafe fn argument<'a, T>(pointer: *const T) -> Result<&'a T, Errno> 
 ///
 /// # Safety
 ///
-/// The pointer is NULL or to a valid `T` that nobody else uses during `'a`.
+/// The pointer is NULL or to a valid `T` that nothing else uses during `'a`.
 pub(crate) unsafe fn argument_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Errno> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(is_null::<T>)

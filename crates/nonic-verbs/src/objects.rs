@@ -1,4 +1,4 @@
-//! The objects of a device by number: how events find what they are about, and imports what was exported.
+//! The objects of a device by number: by it an event finds its object, and an import the exported one.
 //!
 //! Read first: [`Objects`]. It knows nothing of the objects themselves but their pointers.
 
@@ -80,7 +80,7 @@ impl NamedDomains {
         found.1.upgrade()
     }
 
-    /// The file stands for the domain, for as long as somebody has it.
+    /// The file stands for the domain for as long as the domain has an owner.
     pub(crate) fn insert(&mut self, file: Identity, domain: &Arc<XrcDomain>) {
         self.0.push((file, Arc::downgrade(domain)));
     }

@@ -23,7 +23,7 @@ fn new_identity() -> Result<(OwnedFd, Identity), Errno> {
     if fd < 0 {
         return Err(of_system("memfd_create"));
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let identity = identity_of(fd.as_raw_fd())?;
     Ok((fd, identity))

@@ -1,6 +1,6 @@
-//! The tables of operations through which programs call most verbs: `verbs.h` has inline functions that follow the pointers
-//! in a context. What is not offered refuses and says so; the
-//! operations on what it would have made stay NULL, which those functions report as `EOPNOTSUPP`.
+//! The tables of operations through which programs call most verbs: `verbs.h` has inline functions that follow the
+//! pointers in a context. An operation that is not offered refuses and says so; the operations on what it would have
+//! made stay NULL, which those functions report as `EOPNOTSUPP`.
 //!
 //! This is the top of the crate: it knows every verb that is not called by name.
 

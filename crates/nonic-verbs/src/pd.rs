@@ -145,7 +145,7 @@ unsafe fn dealloc(c_pd: *mut ibv_pd) -> Result<(), Errno> {
         return Ok(());
     }
     pd.users.none()?;
-    // SAFETY: the caller's promise; nobody needs it any more.
+    // SAFETY: the caller's promise; nothing needs it any more.
     let pd = unsafe { reclaim::<Pd>(c_pd) };
     match &pd.parent {
         Some(parent) => {
@@ -239,7 +239,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     ANSWER.code(
         "ibv_dealloc_td",
         free.map(|()| {
-            // SAFETY: nobody needs it any more.
+            // SAFETY: nothing needs it any more.
             drop(unsafe { reclaim::<Td>(td) });
         }),
     )

@@ -1,4 +1,4 @@
-//! What a device can do and which addresses it has.
+//! Queries: what a device can do and which addresses it has.
 
 use crate::context::{Context, context};
 use crate::device::copy_text;
@@ -209,7 +209,7 @@ fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, Errno> 
     let (counters, _) = context.device().counters();
     attr.bad_pkey_cntr = u32::try_from(counters.rx_pkey_violations).unwrap_or(u32::MAX);
     attr.max_vl_num = 1;
-    // 4x EDR: nobody knows how fast memory is, but programs like to print a number.
+    // 4x EDR: memory has no known speed, but programs like to print a number.
     attr.active_width = 2;
     attr.active_speed = 32;
     // Link up, or disabled.

@@ -1,7 +1,8 @@
-//! The one place where a call that is refused turns into what C programs see of it, and into a line of the log.
+//! Refusals: the one place where a refused call becomes what C programs see of it, and a line of the log.
 //!
-//! Whoever refuses says which argument is at fault and what to do ([`nonic_abi::errno::refused`]); the exported function hands
-//! that to [`ANSWER`] together with its name. `tests/refusals.rs` finds exported functions that do otherwise.
+//! The code that refuses says which argument is at fault and what to do ([`nonic_abi::errno::refused`]); the exported
+//! function hands that to [`ANSWER`] together with its name. `tests/refusals.rs` finds exported functions that do
+//! otherwise.
 
 use libc::{c_char, c_int, size_t};
 use nonic_abi::errno::{self, Answers};

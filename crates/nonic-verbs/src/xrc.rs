@@ -39,7 +39,7 @@ impl Xrcd {
     }
 }
 
-/// The domain a program asks for: that of a file, or one nobody else can find.
+/// The domain a program asks for: that of a file, or one that no other program can find.
 fn find_or_make(shared: &Shared, attr: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, Errno> {
     let required = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask != required || attr.oflags & !(libc::O_CREAT | libc::O_EXCL) != 0 {

@@ -8,7 +8,7 @@ use crate::errors_page::Row;
 use crate::support::{HEADER, Library, missing, succeeded};
 use std::collections::BTreeSet;
 
-/// Those that take connections are librdmacm's.
+/// Rows about connections are librdmacm's.
 fn rows() -> Vec<Row> {
     let mut rows = errors_page::rows();
     rows.retain(|row| !["Connections", "iWARP"].contains(&&*row.section));

@@ -1,7 +1,7 @@
-//! Every call that is refused is told of, with the argument at fault and the next step (`NONIC_LOG=warn`).
+//! Every refused call is logged, with the argument at fault and the next step (`NONIC_LOG=warn`).
 //!
-//! Two halves. The sources are read for errnos that go past the one place that tells (`support/refusal_sources.rs`). A C program
-//! (`c/refusals.c`) then has each function refuse something, and the log must say what.
+//! Two halves. The sources are searched for errnos that bypass the one place that logs (`support/refusal_sources.rs`).
+//! A C program (`c/refusals.c`) then has each function refuse something, and the log must say what.
 
 use crate::refusal_sources::{self, Permitted};
 use crate::support::{HEADER, Library, missing, succeeded};

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 /// Requests that may wait for room. More are refused.
 const MAX_WAITING: usize = 1024;
 
-/// How long after it began to listen a socket accepts nobody. A connection has the options that its listener has when it is
-/// accepted, and some programs set them only after they began to listen: riostream says how much may be mapped then. With
-/// sockets of the kernel that works, since the options of a connection can be changed at any time.
+/// For so long after it began to listen a socket accepts no connection. A connection has the options that its listener
+/// has when it is accepted, and some programs set them only after they began to listen: riostream says how much may be
+/// mapped then. With sockets of the kernel that works, since the options of a connection can be changed at any time.
 const SETTLING: Duration = Duration::from_millis(5);
 
 /// The connections of a socket that listens. `S` is the socket of one.
@@ -28,7 +28,7 @@ pub(crate) struct Backlog<S> {
     pub(super) is_shut_down: bool,
 }
 
-/// Somebody who wants to connect.
+/// A peer's request to connect.
 pub(super) struct Request {
     pub(super) identifier: Identifier,
     pub(super) hello: Hello,
@@ -47,7 +47,7 @@ impl<S> Backlog<S> {
         }
     }
 
-    /// For how much longer nobody is accepted.
+    /// For how much longer no connection is accepted.
     pub(super) fn settles_for(&self) -> Duration {
         SETTLING.saturating_sub(self.since.elapsed())
     }

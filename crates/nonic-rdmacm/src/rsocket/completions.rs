@@ -60,7 +60,7 @@ impl CompletionQueue {
         unsafe { (*self.channel).fd }
     }
 
-    /// The next completion makes the descriptor readable. Whoever arms looks once more before waiting.
+    /// The next completion makes the descriptor readable. The caller polls once more before it waits.
     pub(crate) fn arm(&mut self) {
         if self.armed {
             return;

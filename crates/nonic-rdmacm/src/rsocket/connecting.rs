@@ -1,4 +1,4 @@
-//! What the connection manager tells of a stream socket: the service calls this with each event.
+//! Connection events of a stream socket: the service calls this with each event of the connection manager.
 
 use super::protocol::Hello;
 use super::socket::ConnectionEvent;
@@ -108,7 +108,7 @@ impl StreamSocket {
         state.waiters.wake();
         drop(state);
         if let Phase::Accepting(_, listener) = &before {
-            // Nobody but the listener has heard of it.
+            // Only the listener knows of it.
             drop(table::remove(self.fd()));
             if let Some(listener) = listener.upgrade() {
                 listener.handle_accepted(None);

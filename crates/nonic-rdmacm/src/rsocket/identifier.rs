@@ -35,7 +35,7 @@ impl Identifier {
 
     /// # Safety
     ///
-    /// It was made for a request, and is nobody else's.
+    /// It was made for a request, and nothing else owns it.
     pub(crate) unsafe fn from_request(pointer: *mut rdma_cm_id) -> Self {
         Identifier(pointer)
     }

@@ -202,7 +202,7 @@ impl Link {
                 stream.fail();
                 continue;
             };
-            // What breaks the protocol has ended the stream; there is nobody else to tell.
+            // A violation of the protocol has ended the stream; no one else needs to know.
             if let Ok(Message::Iomap(index)) = stream.handle_message(word, &mut Targets(lists)) {
                 self.iomaps.noticed(lists, index);
             }

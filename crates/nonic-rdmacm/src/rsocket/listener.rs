@@ -1,7 +1,7 @@
-//! Sockets that wait for connections.
+//! Listening sockets.
 //!
-//! A request is accepted when it comes, by the service; the program takes what is established. Those for which the
-//! queue has no room wait unanswered until it has, and so do those that come in the first moment.
+//! The service accepts a request when it comes; the program takes established connections. Requests for which the queue
+//! has no room wait unanswered until it has, and so do those that come in the first moment.
 
 use super::backlog::Request;
 use super::identifier::Identifier;
@@ -53,7 +53,7 @@ impl StreamSocket {
             let accepted = StreamSocket::accept(request, settings, self);
             state = self.lock();
             if accepted.is_err() {
-                // Whoever asked has been refused, or has gone.
+                // The peer that asked has been refused, or has gone.
                 state.one_less_accepting();
             }
         }

@@ -42,7 +42,7 @@ impl Memory {
         // SAFETY: the pages are ours and stay mapped until the region is gone.
         let mr = unsafe { ibv_reg_mr(pd, base, len, access as c_int) };
         let mr = errno::check_pointer(mr).inspect_err(|_| {
-            // SAFETY: just mapped, and nobody knows of them.
+            // SAFETY: just mapped, and nothing knows of them.
             unsafe { libc::munmap(base, len) };
         })?;
         Ok(Memory {

@@ -9,7 +9,7 @@
 //! are none. Everything else happens in the thread that calls. Table and service know no kind of socket, but what every
 //! one can do ([`socket::Socket`]); [`kinds`] says how the two kinds do it, on top of both.
 //!
-//! Locks: a socket has one, and verbs are called under it. Whoever waits holds none ([`waker`]). Identifiers are
+//! Locks: a socket has one, and verbs are called under it. A waiting thread holds none ([`waker`]). Identifiers are
 //! destroyed without it, since destroying one waits for the service to be done with its events.
 //!
 //! What differs from rdma-core's, on purpose: vectors are filled to the last; connections are accepted before the

@@ -121,7 +121,7 @@ impl Settings {
     pub(crate) fn set(&mut self, level: c_int, option: c_int, value: &[u8]) -> Result<(), Errno> {
         match (level, option) {
             (libc::SOL_SOCKET, libc::SO_REUSEADDR) => self.reuse_address = int(value)? != 0,
-            // Nobody else can have the port at the same time: accepted, without meaning.
+            // No other socket can have the port at the same time: accepted, without meaning.
             (libc::SOL_SOCKET, libc::SO_REUSEPORT | libc::SO_BROADCAST) => drop(int(value)?),
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => self.receive_buffer = buffer(value)?,
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => self.send_buffer = buffer(value)?,

@@ -1,4 +1,4 @@
-//! The thread that takes the events of connections.
+//! The service thread, which takes the events of connections.
 //!
 //! All identifiers of a process's stream sockets have one event channel. The thread waits for its events, so that a
 //! connection is made and ends whatever the program does meanwhile. It starts with the first socket and sleeps when
@@ -100,8 +100,8 @@ fn run(channel: &Channel<Pending>) {
 }
 
 fn handle(event: *mut rdma_cm_event) {
-    // SAFETY: the event is ours until it is acknowledged, and with it the identifiers it names. It is given back
-    // first: whoever destroys an identifier waits for that, and may hold a lock we need below.
+    // SAFETY: the event is ours until it is acknowledged, and with it the identifiers it names. It is acknowledged
+    // first: a thread that destroys an identifier waits for that, and may hold a lock we need below.
     let (socket, event) = unsafe {
         let c = &*event;
         let owner = match c.event {
@@ -112,7 +112,7 @@ fn handle(event: *mut rdma_cm_event) {
         event::acknowledge(event);
         told
     };
-    // What nobody takes is refused by being dropped.
+    // A request that no socket takes is refused by being dropped.
     if let (Some(socket), Some(event)) = (table::find(socket), event) {
         socket.handle(event);
     }
@@ -138,7 +138,7 @@ unsafe fn event_of(c: &rdma_cm_event) -> Option<ConnectionEvent> {
     };
     Some(match c.event {
         RDMA_CM_EVENT_CONNECT_REQUEST => ConnectionEvent::Request {
-            // SAFETY: made for this request, and nobody else has heard of it.
+            // SAFETY: made for this request, and nothing else knows of it.
             identifier: unsafe { Identifier::from_request(id) },
             private_data: private_data(),
         },

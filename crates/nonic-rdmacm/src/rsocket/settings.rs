@@ -19,8 +19,8 @@ const MAX_BUFFER: u32 = 1 << 30;
 /// How long a program that closes waits for what it has sent, if it does not say.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
-/// How long those who wait for a peer let it be silent, if they do not say. A process that was killed cannot say
-/// goodbye, so somebody has to ask.
+/// How long a waiting call lets its peer be silent, unless the program sets it. A process that was killed cannot
+/// disconnect, so the waiting side has to probe.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// The settings of a socket. An accepted one has those of its listener.
@@ -88,7 +88,7 @@ impl Settings {
         WaitLimit::new(!self.is_nonblocking(flags), self.receive_timeout)
     }
 
-    /// How long a peer may be silent while somebody waits for it.
+    /// How long a peer may be silent while a call waits for it.
     pub(crate) fn silence(&self) -> Duration {
         match self.keepalive {
             true => Duration::from_secs(self.keepalive_idle_s.into()),

@@ -25,7 +25,7 @@ pub(crate) trait Socket: Pollable + Send + Sync {
 
     fn connect(&self, remote: SocketAddr) -> Result<(), Errno>;
 
-    /// Receives; tells how much, and from whom.
+    /// Receives; answers how many bytes, and the sender's address.
     fn receive(&self, vector: &mut Vector<'_>, flags: c_int) -> Result<(usize, Option<SocketAddr>), Errno>;
 
     /// Sends; tells how much.
@@ -50,7 +50,7 @@ pub(crate) trait Socket: Pollable + Send + Sync {
     /// As `fcntl`.
     fn control(&self, command: c_int, argument: c_int) -> Result<c_int, Errno>;
 
-    /// For those who ask of which kind it is.
+    /// For callers that need to know its kind.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 
     /// Something happened to its connection. A socket that has none drops the event, which refuses a request.

@@ -1,4 +1,4 @@
-//! Stream sockets: what a number of the program's leads to, from creation to the end of its connection.
+//! Stream sockets, from creation to the end of their connection.
 
 use super::backlog::Backlog;
 use super::identifier::Identifier;
@@ -239,7 +239,7 @@ impl StreamSocket {
         })
     }
 
-    /// Calls `step`, which tells what it has sent and whether that was all, until it was or nobody may wait.
+    /// Calls `step`, which answers what it has sent and whether that was all, until it was all or the call may not wait.
     pub(super) fn write(
         &self,
         flags: c_int,
@@ -343,7 +343,7 @@ impl StreamSocket {
         if let Some(stream) = state.stream() {
             stream.shut_down(ending);
         }
-        // Those who wait to read or write need wait no longer.
+        // Threads that wait to read or write need wait no longer.
         state.waiters.wake();
         if ending == Ending::Reading {
             state.progress();

@@ -53,7 +53,7 @@ pub(crate) fn remove(fd: RawFd) -> Result<Option<Arc<dyn Socket>>, Errno> {
     if !entry.made_in.is_elsewhere() {
         return Ok(Some(entry.socket));
     }
-    // SAFETY: the entry is forgotten, so nobody closes it again.
+    // SAFETY: the entry is forgotten, so nothing closes it again.
     unsafe { libc::close(fd) };
     std::mem::forget(entry);
     Ok(None)

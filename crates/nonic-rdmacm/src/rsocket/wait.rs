@@ -1,4 +1,4 @@
-//! Waiting for a socket: first by looking, for a moment, then asleep.
+//! Waiting for a socket: a thread polls for a moment, then sleeps.
 
 use super::settings::Defaults;
 use super::wait_limit::WaitLimit;
@@ -37,7 +37,7 @@ pub(crate) trait Progress {
     /// Asks it. A peer that is not there makes the connection end.
     fn probe(&mut self);
 
-    /// Lets it move; wakes those who may care.
+    /// Lets it move; wakes the threads that may care.
     fn progress(&mut self) {
         if self.advance() {
             self.waiters().wake();

@@ -1,7 +1,7 @@
-//! How threads that wait for sockets are woken by others.
+//! Wakers: how a thread that waits for sockets is woken by others.
 //!
-//! Several threads may wait for one socket, and one thread for many. Whoever changes a socket wakes all that wait for
-//! it: a completion may be taken by a thread it means nothing to. So each thread has a descriptor of its own. It puts
+//! Several threads may wait for one socket, and one thread for many. A thread that changes a socket wakes all that wait
+//! for it: it may take a completion that only another thread needs. So each thread has a descriptor of its own. It puts
 //! it in the socket's list under the lock under which it found that it must wait, and polls it beside the others.
 
 use crate::descriptor::{Audience, Descriptor};
@@ -70,7 +70,7 @@ impl Waker {
     }
 }
 
-/// Who waits for a socket.
+/// The threads that wait for a socket.
 #[derive(Default)]
 pub(crate) struct Waiters(Vec<RawFd>);
 

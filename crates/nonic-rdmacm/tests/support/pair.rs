@@ -24,7 +24,7 @@ pub(crate) fn pair(libraries: &Libraries, program: [&str; 2], server: &[&str], c
     succeeded(&server, "server");
 }
 
-/// Runs a client, again for as long as nobody listens yet.
+/// Runs a client, again for as long as there is no listener yet.
 pub(crate) fn until_served(libraries: &Libraries, program: &str, arguments: &[&str]) -> Output {
     let started = Instant::now();
     loop {
@@ -48,8 +48,9 @@ fn was_refused(output: &Output) -> bool {
         .any(|word| said.contains(word))
 }
 
-/// A port no other test of this machine is likely to use. Each has 64 of its own. They are below those that the kernel gives to TCP
-/// connections, some of which rest for a minute after their end: over iWARP nobody could listen there meanwhile.
+/// A port no other test of this machine is likely to use. Each has 64 of its own. They are below those that the kernel
+/// gives to TCP connections, some of which rest for a minute after their end: over iWARP no socket could listen there
+/// meanwhile.
 pub(crate) fn port(which: u32) -> String {
     (20_000 + (std::process::id() * 64 + which) % 12_000).to_string()
 }

@@ -20,7 +20,7 @@ const COMMON: u32 = (libc::EPOLLIN
     | libc::EPOLLWRBAND
     | libc::EPOLLRDHUP) as u32;
 
-/// What is told whether it was asked for or not.
+/// Events that are reported whether or not they were asked for.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 /// A carried socket that is watched.
@@ -149,7 +149,7 @@ impl Set {
         Ok(())
     }
 
-    /// Whoever waits is not woken: it would find nothing new.
+    /// Waiting threads are not woken: they would find nothing new.
     pub(crate) fn remove(&mut self, fd: c_int) -> Option<Watch> {
         let at = self.watches.iter().position(|watch| watch.fd == fd)?;
         Some(self.watches.remove(at))
@@ -174,7 +174,7 @@ impl Set {
         }
     }
 
-    /// Wakes whoever waits. The first time it may be someone in the kernel, whom nobody has counted.
+    /// Wakes waiting threads. The first time they may wait in the kernel, where they are not counted.
     fn wake(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: eight bytes. It fails only if the count is at its maximum, and then it is readable.

@@ -1,7 +1,7 @@
 //! Extended queue pairs: work requests built between `ibv_wr_start` and `ibv_wr_complete`.
 //!
-//! Requests are collected in [`Batch`], whose vectors keep their memory, and posted together. A mistake in
-//! one of them is remembered until `ibv_wr_complete`, which then posts nothing and tells.
+//! Requests are collected in [`Batch`], whose vectors keep their memory, and posted together. A mistake in one of them
+//! is remembered until `ibv_wr_complete`, which then posts nothing and reports it.
 
 use super::batch::{Batch, Content, Draft};
 use crate::address::Ah;
@@ -100,7 +100,7 @@ unsafe fn create_extended(
     let mut qp = unsafe { create(pd, short, is_extended) }?;
     if is_extended {
         if init.send_ops_flags & !offered(qp.service()) != 0 {
-            // SAFETY: just made, and nobody has seen it.
+            // SAFETY: just made, and the program has not seen it.
             unsafe { crate::qp::destroy(Box::into_raw(qp).cast()) }?;
             return Err(refused(
                 libc::EOPNOTSUPP,

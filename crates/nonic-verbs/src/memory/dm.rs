@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
                 )
             })?;
             if context.shared.device.is_mapped_by_peers() {
-                // SAFETY: nobody else knows of them yet. If it fails, peers have other ways.
+                // SAFETY: nothing else knows of them yet. If it fails, peers have other ways.
                 let _ = unsafe { pages.share() };
             }
             let exported = ExportedDm {
@@ -263,7 +263,7 @@ unsafe extern "C" fn memcpy_to_dm(
         "ibv_memcpy_to_dm",
         dm.and_then(|dm| {
             let offset = dm.words(offset, length)?;
-            // SAFETY: the program's buffer has `length` bytes that nobody writes during the call.
+            // SAFETY: the program's buffer has `length` bytes that no thread writes during the call.
             let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
             dm.pages.write(offset, data).map_err(|_| {
                 refused(

@@ -2,7 +2,7 @@
 //!
 //! - `mr`: registering and what can be done to a registration;
 //! - `region`: the kinds of memory behind one, and how memory that is not there is noticed;
-//! - `dm`: device memory, which is heap;
+//! - `dm`: device memory, which is pages of this process;
 //! - `window`: memory windows.
 
 mod buffer;

@@ -1,4 +1,4 @@
-//! What a queue pair is told, and what it tells: `ibv_modify_qp` and `ibv_query_qp`.
+//! The attributes of a queue pair, set and read: `ibv_modify_qp` and `ibv_query_qp`.
 
 use super::Qp;
 use crate::address::path;

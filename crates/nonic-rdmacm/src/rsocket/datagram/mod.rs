@@ -1,10 +1,10 @@
 //! Datagram sockets: a UDP socket that gives the address, and a queue pair for each address of ours that is used.
 //!
-//! What goes by UDP instead of RDMA: the first messages to a peer, until it has told its queue pair, and those that are
-//! longer than the device's MTU. All of it happens in the threads that call; there is no other.
+//! What goes by UDP instead of RDMA: the first messages to a peer, until it has told its queue pair, and messages that
+//! are longer than the device's MTU. All of it happens in the calling threads; there is no other.
 //!
-//! Nothing is promised of a datagram, so a peer that has started again is not noticed. One that was silent for a while
-//! is therefore asked again where it is.
+//! Nothing is promised of a datagram, so a peer that has started again is not noticed. A peer that was silent for a
+//! while is therefore asked again for its queue pair.
 //!
 //! Read first: [`DatagramSocket`]; then [`port::Port`], a queue pair; the protocol is in [`super::protocol::datagram`].
 
@@ -62,7 +62,7 @@ pub(crate) struct State {
     is_closed: bool,
 }
 
-/// Somebody we talk to.
+/// A peer that we talk to.
 struct Peer {
     /// Which of our ports.
     port: usize,

@@ -1,4 +1,4 @@
-//! Datagrams: how one finds the queue pair behind an address, and what stands before each message.
+//! Datagrams: how a sender finds the queue pair behind an address, and what stands before each message.
 //!
 //! A datagram rsocket has an ordinary UDP socket, which gives it its address. What is sent to a peer whose queue pair
 //! is not known goes there by UDP, behind a [`Lookup`] that names the sender's queue pair; the peer answers with a

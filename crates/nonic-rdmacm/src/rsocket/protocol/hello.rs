@@ -1,4 +1,4 @@
-//! What both sides say when they connect, and the records they write into each other's memory later.
+//! The greeting that both sides send when they connect, and the records they write into each other's memory later.
 
 use super::TARGETS;
 

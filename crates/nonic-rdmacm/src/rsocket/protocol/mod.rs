@@ -1,9 +1,9 @@
 //! The protocol of rsockets without any input or output: what is said, and when.
 //!
 //! A stream is carried by RDMA WRITEs into a ring of the receiver's. Each write ends in a word ([`Message`]) that says
-//! what it was, as immediate data or, over iWARP, in a SEND behind it ([`Carrier`]). Two things limit a sender: *credits* (how many words the receiver has room
-//! to remember) and *targets* (pieces of the ring it may write to). The receiver renews both by writing a new piece
-//! into a short list in the sender's memory, followed by a word.
+//! what it was, as immediate data or, over iWARP, in a SEND behind it ([`Carrier`]). Two things limit a sender:
+//! *credits* (how many words the receiver has room to remember) and *targets* (pieces of the ring it may write to). The
+//! receiver renews both by writing a new piece into a short list in the sender's memory, followed by a word.
 //!
 //! The formats are those of rdma-core, so that the other end may be its librdmacm. Nothing here calls a verb, reads a
 //! clock or has memory of its own: a [`Stream`] names offsets and addresses, and its owner moves the bytes. So the

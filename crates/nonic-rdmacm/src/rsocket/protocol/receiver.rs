@@ -72,7 +72,7 @@ impl Receiver {
             return Err(Violation::Credits);
         }
         if length == 0 {
-            // Nobody will read it, so it is read.
+            // The program will not read it, so it counts as read.
             self.noticed();
             return Ok(());
         }

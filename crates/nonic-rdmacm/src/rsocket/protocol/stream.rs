@@ -2,9 +2,8 @@
 //!
 //! Its owner posts what [`Stream::send`] and [`Stream::next_control`] yield, in that order, and reports each
 //! completion: [`Stream::handle_sent`] for its own writes, in the order they were posted (once for each, also if its
-//! word is a work request of its own), and
-//! [`Stream::handle_message`] for the words that arrive. After each of these [`Stream::next_control`] may have
-//! something new.
+//! word is a work request of its own), and [`Stream::handle_message`] for the words that arrive. After each of these
+//! [`Stream::next_control`] may have something new.
 
 use super::{
     Announcement, Carrier, Hello, Message, Piece, Receiver, Segment, Sender, TargetList, Violation, Write,
