@@ -1,4 +1,4 @@
-//! What a hostile process publishes of its keys and queue pairs, and what it says to have done to ours.
+//! The tables by which a hostile process publishes its keys and queue pairs, and by which it says what it has done to ours.
 //!
 //! The input is read as a script of words that it writes, and of questions that are asked. Whatever it says:
 //! - nothing panics, and nothing is read outside of the tables;
@@ -105,7 +105,7 @@ pub fn tables(bytes: &[u8]) {
     }
 }
 
-/// What a hostile process writes, and those that read it.
+/// The tables that a hostile process writes, and their readers.
 struct Attack {
     victim: PublishedVictim,
     published: HostileMemory,

@@ -56,16 +56,16 @@ const SERVICES: [Service; 6] = [
 ];
 /// The index of the datagram queue pair.
 const DATAGRAM: usize = 3;
-/// The index of the one that sends to the peer's SRQs.
+/// The index of the queue pair that sends to the peer's SRQs.
 const INITIATOR: usize = 4;
-/// The index of the one that serves our SRQ.
+/// The index of the queue pair that serves our SRQ.
 const TARGET: usize = 5;
 const DOMAIN: XrcDomain = XrcDomain(1);
 const QKEY: u32 = 0x1111;
 const MTU: usize = 256;
 const START_PSN: u32 = 0xff_fffa;
 
-/// Memory: a margin nobody may touch, the registered range, another margin.
+/// Memory: a margin that no request may touch, the registered range, another margin.
 const MARGIN: usize = 512;
 const RANGE: usize = 16 << 10;
 const IOVA: u64 = 0x10_0000;
@@ -576,7 +576,7 @@ impl World {
         self.poll();
         for (index, side) in self.qps.iter().enumerate() {
             assert_eq!(side.done_sends, side.next_send, "a send did not complete");
-            // A shared receive queue keeps what nobody took.
+            // A shared receive queue keeps the receives that no message took.
             let kept = if index == TARGET { self.srq.len() as u64 } else { 0 };
             assert_eq!(
                 side.done_recvs + kept,

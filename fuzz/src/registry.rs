@@ -1,4 +1,4 @@
-//! What other processes write into an inbox.
+//! The messages that other processes write into an inbox.
 
 use nonic_engine::host::Message;
 

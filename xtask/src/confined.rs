@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// System calls (x86-64) that Docker's defaults refuse to who has no capabilities.
+/// System calls (x86-64) that Docker's defaults refuse to processes without capabilities.
 const REFUSED: [u32; 48] = [
     // Namespaces and mounts: pivot_root, mount, umount2, unshare, setns, open_tree, move_mount, fsopen, fsconfig, fsmount,
     // fspick, mount_setattr.

@@ -50,7 +50,7 @@ impl Dist {
         }
 
         let (bin, lib) = (root.join("bin"), root.join("lib"));
-        // Apart from the others, as rdma-core has it: nobody loads it by accident.
+        // Apart from the others, as rdma-core has it: no program loads it by accident.
         let preloaded = lib.join("rsocket");
         for folder in [&bin, &lib, &preloaded] {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -99,7 +99,7 @@ const LINKED: [&str; 3] = ["nonic-cli", "nonic-rspreload", "nonic-files"];
 fn cargo_build(options: &Options, packages: &[&str], and_linked: bool) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.arg("build");
-    // It takes minutes the first time: somebody who looks on sees how far it is.
+    // It takes minutes the first time: a person who looks on sees how far it is.
     if !std::io::stderr().is_terminal() {
         cargo.arg("--quiet");
     }

@@ -1,7 +1,7 @@
-//! Where a program under test runs: in which network namespace, and as whom.
+//! Where a program under test runs: in which network namespace, and as which user.
 //!
-//! Namespaces are gone when their value is, however the chore ends. They need root; without it everything runs
-//! where we are, as who we are.
+//! Namespaces are gone when their value is, however the chore ends. They need root; without it everything runs in our
+//! namespace and as our user.
 
 use crate::confined::Confinement;
 use anyhow::{Context, Result, bail, ensure};
@@ -77,7 +77,7 @@ impl Machine {
         // What is mounted here stays here. Its own `/dev/shm`, since names in there are the same on both machines.
         let script =
             format!("hostname {network}; mount -t tmpfs tmpfs /dev/shm -o mode=1777; exec sleep infinity");
-        // It ends with us, even if we are killed, and holds no pipe open that somebody reads us by.
+        // It ends with us, even if we are killed, and holds no pipe open by which another process reads our output.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nsenter"]);
         command.arg(format!("--net=/run/netns/{network}"));
@@ -167,7 +167,7 @@ impl VethPair {
     }
 }
 
-/// In which namespace, as whom, and with which variables more.
+/// In which namespace, as which user, and with which variables more.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct RunAs<'a> {
     pub(crate) namespace: Option<&'a Namespace>,
@@ -227,7 +227,7 @@ impl Drop for Sysctl {
     }
 }
 
-/// A path for temporary files that nobody else has, no other process and no other thread of this one.
+/// A path for temporary files that no other process has, and no other thread of this one.
 pub(crate) fn unique_path(name: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

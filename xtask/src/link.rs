@@ -6,11 +6,11 @@
 //!
 //! # Threads that are cancelled
 //!
-//! A thread that `pthread_cancel` ends inside the library would end holding its locks, and the unwinding would pass through
-//! Rust frames, which abort. POSIX lets a thread end so only in certain functions of the C library (unless the thread asked
-//! for asynchronous cancellation, with which nothing but `pthread_setcancelstate` and two others may be called). So the
-//! guard is not where programs call in, in more than 200 functions, but where the library calls out: the linker
-//! sends each call of such a function, whoever makes it (we, the standard library, a dependency), through a few
+//! A thread that `pthread_cancel` ends inside the library would end holding its locks, and the unwinding would pass
+//! through Rust frames, which abort. POSIX lets a thread end so only in certain functions of the C library (unless the
+//! thread asked for asynchronous cancellation, with which nothing but `pthread_setcancelstate` and two others may be
+//! called). So the guard is not where programs call in, in more than 200 functions, but where the library calls out:
+//! the linker sends each call of such a function, be it ours, the standard library's or a dependency's, through a few
 //! instructions that switch cancellation off and on again. Nothing is added to calls that make no system call.
 //!
 //! Verbs that wait for events end threads all the same, as with rdma-core: they wait by another name of the function,

@@ -191,12 +191,12 @@ impl Root {
             &self.folder.join("usr/share/doc/rdma-core/tests"),
             &check.join("tests"),
         )?;
-        // Nobody writes the report here.
+        // The user nobody writes the report here.
         fs::set_permissions(&check, fs::Permissions::from_mode(0o777))?;
         Ok(())
     }
 
-    /// A command that runs another as nobody in the root folder.
+    /// A command that runs another as the user nobody in the root folder.
     fn enter(&self, words: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command

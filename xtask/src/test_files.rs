@@ -1,5 +1,6 @@
-//! The integration tests of a crate are one binary, `tests/main.rs`, which is linked once. Cargo does not look for others
-//! (`autotests = false`), so a file that nobody declares there would never run: this finds it.
+//! A check for forgotten test files. The integration tests of a crate are one binary, `tests/main.rs`, which is linked
+//! once. Cargo does not look for others (`autotests = false`), so a file that is not declared there would never run:
+//! this finds it.
 
 #[test]
 fn every_file_of_tests_is_declared() {

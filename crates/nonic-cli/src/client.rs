@@ -21,7 +21,7 @@ pub(crate) struct Session {
     pub(crate) run_address: SocketAddr,
     /// The largest path MTU both interfaces carry.
     pub(crate) mtu: PathMtu,
-    /// Who is at the other end, for people.
+    /// The other end, for people.
     pub(crate) peer: String,
     /// Lives until the conversation above has ended.
     _server: Option<LocalServer>,

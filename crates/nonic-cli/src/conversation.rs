@@ -1,11 +1,11 @@
-//! The conversation of two processes about what to do: lines of text over a connection of their own.
+//! The conversation of two processes: lines of text over a connection of their own, by which they agree what to do.
 //!
 //! The client connects by address and port, as any RDMA program would; each line ([`Message`]) is one SEND. A line
 //! that was said has arrived at the peer's NIC when [`Conversation::say`] returns. Lines are read by a thread of
 //! their own, which sleeps until there is one, so that measuring loops can look for news without a system call.
 //!
 //! A side that hears nothing for a while sends an empty line: a peer that was killed, or whose host is gone, does not
-//! acknowledge it, and nobody measures for ever.
+//! acknowledge it, so no side measures for ever.
 
 use crate::exchange::{Message, PEER_TIMEOUT, expected};
 use crate::local_gid::LocalGid;
@@ -27,7 +27,7 @@ const MAX_LINE_BYTES: usize = 4096;
 const MAX_REFUSAL_BYTES: usize = 148;
 /// Lines that may come before they are read.
 const RECEIVES: usize = 32;
-/// Lines read ahead of whoever asks for them.
+/// Lines read ahead of the thread that asks for them.
 const MAX_LINES_AHEAD: usize = 64;
 /// After so much silence an empty line asks whether the peer is there.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -181,7 +181,8 @@ struct Parts {
     domain: Domain,
     sent: CompletionQueue,
     received: CompletionQueue,
-    /// The memory of all receives. Before there is a connection, so that for want of it nobody is left with half of one.
+    /// The memory of all receives. Taken before there is a connection, so that a lack of memory leaves neither side
+    /// with half of one.
     room: Lease,
 }
 
@@ -257,7 +258,7 @@ fn read_lines(
                 .map_err(|_| anyhow!("the peer's line is no text"))
                 .and_then(str::parse);
             let bad = message.is_err();
-            // Nobody listens any more, or nothing sensible can follow.
+            // The receiver is gone, or nothing sensible can follow.
             if sender.send(message).is_err() || bad {
                 return;
             }

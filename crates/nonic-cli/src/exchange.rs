@@ -1,4 +1,4 @@
-//! What two processes tell each other about a run, and in which words.
+//! The messages by which two processes agree on a run, and their wording.
 //!
 //! Plain text, one message a line: a verb, then `key=value` fields, so that it can be read in a packet capture.
 //! `text=` takes the rest of the line. How lines travel is [`crate::conversation`]'s business.

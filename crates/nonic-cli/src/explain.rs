@@ -1,6 +1,7 @@
 //! `nonic explain`: what a status, an event, a reason or an errno means, what leads to it and what to try.
 //!
-//! What it is asked with is found by [`topics::find`]: a name, a number, a text as programs print it, or a whole line of their output.
+//! [`topics::find`] takes what the user asks with: a name, a number, a text as programs print it, or a whole line of
+//! their output.
 
 use crate::output;
 use anyhow::{Result, bail};

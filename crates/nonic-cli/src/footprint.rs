@@ -1,4 +1,4 @@
-//! What this process and its device hold: memory, descriptors, and the device's tables.
+//! The footprint of this process and its device: memory, descriptors, and the device's tables.
 //!
 //! Taken before, during and after something, it shows what that costs and that nothing stays behind.
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// As a shell tells it of a process that was ended by the signal.
 pub(crate) const EXIT_CODE: u8 = 128 + SIGINT as u8;
 
-/// Whether somebody has pressed Ctrl-C.
+/// Whether the user has pressed Ctrl-C.
 #[derive(Debug)]
 pub(crate) struct Interrupt(Arc<Told>);
 

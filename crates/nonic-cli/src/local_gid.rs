@@ -1,4 +1,4 @@
-//! Which device, and which of its addresses: the one that owns the route to the peer.
+//! The choice of the device and of its address: those that own the route to the peer.
 //!
 //! The kernel knows from which local address it would send to the peer; that address belongs to an interface, and
 //! that interface is the device. So the usual command line names no device at all.
@@ -32,7 +32,7 @@ impl DeviceChoice {
         let device = devices
             .iter()
             .find(|device| device.device_name() == *name || device.name == *name);
-        // What is not there is complained about by whoever opens it.
+        // If it is not there, opening it complains.
         let gid = device.and_then(|device| {
             let table = nonic::verbs_gid_table(device.loopback, &device.gids);
             let position = *table.get(usize::from(self.gid_index.unwrap_or(0)))?;

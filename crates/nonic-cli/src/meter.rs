@@ -1,4 +1,4 @@
-//! A progress bar for runs long enough to wonder about; nothing where nobody watches.
+//! A progress bar for runs long enough to wonder about; nothing where no person watches.
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Drawing more often than this shows nothing more and costs the measurement.
 const REDRAW: Duration = Duration::from_millis(200);
-/// Shorter runs are over before anyone could look.
+/// Shorter runs are over before a person could look.
 const WORTH_WATCHING: Duration = Duration::from_secs(1);
 
 /// What is shown while a run goes on.

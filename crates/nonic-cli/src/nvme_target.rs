@@ -88,7 +88,7 @@ pub(crate) fn main(arguments: &Arguments, json: bool) -> Result<()> {
     };
     let target = Target::new(config, Arc::new(disk), move |event| report(&event, json))?;
     let listeners = Listeners::open(arguments.bind, PORT, &arguments.choice, &OpenDevices::default())?;
-    // Before anybody is told that it serves: whoever reads that may end it at once.
+    // Before the command says that it serves: a reader of that line may end it at once.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
     announce(&name, size, arguments.block, &listeners, json)?;
     std::thread::scope(|threads| {
@@ -136,7 +136,7 @@ fn addresses(listeners: &Listeners) -> Vec<SocketAddr> {
     found
 }
 
-/// Tells what happens. Whether anyone reads it changes nothing.
+/// Prints an event. A reader that is gone changes nothing.
 fn report(event: &Event, json: bool) {
     let (what, text) = match event {
         Event::HostConnected {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
-/// Nobody reads our output any more. Not a failure.
+/// Our output has no reader any more. Not a failure.
 #[derive(Debug)]
 pub(crate) struct OutputClosed;
 
@@ -47,7 +47,7 @@ pub(crate) fn table<T: fmt::Display>(header: impl IntoIterator<Item = T>) -> Tab
     table
 }
 
-/// A text for a table. A long one is cut: every row is as wide as the widest, and the text may be of anybody.
+/// A text for a table. A long one is cut: every row is as wide as the widest, and any process may have written the text.
 pub(crate) fn cell(text: &str) -> String {
     const WIDEST: usize = 128;
     match text.char_indices().nth(WIDEST) {

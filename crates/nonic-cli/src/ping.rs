@@ -1,4 +1,4 @@
-//! `nonic ping`: is anybody there, over which operations, and how fast.
+//! `nonic ping`: whether a server answers, over which operations, and how fast.
 //!
 //! A ping is one message of a latency run (see [`crate::perf::latency`]) in which both sides sleep and check
 //! every byte. SEND and WRITE are answered by the server's program, READ by its NIC alone.

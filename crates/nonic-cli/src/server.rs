@@ -129,7 +129,7 @@ impl Server {
         Ok(())
     }
 
-    /// Tells what happens. Whether anyone reads it changes nothing.
+    /// Prints an event. A reader that is gone changes nothing.
     fn report(&self, peer: &str, what: &str) {
         let _ = match self.json {
             true => output::json(&json!({ "event": "client", "peer": peer, "what": what })),

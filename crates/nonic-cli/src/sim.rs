@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// One bug fails many seeds; these are enough to find it.
 const ENOUGH_FAILURES: u64 = 20;
-/// How much of what happened before a failure is told.
+/// How many of the events before a failure are printed.
 const EVENTS_OF_A_STORY: usize = 40;
-/// More seeds than anyone waits for.
+/// More seeds than a person waits for.
 const MANY_SEEDS: u64 = 1 << 40;
 
 /// Run random workloads over simulated, faulty networks and check everything

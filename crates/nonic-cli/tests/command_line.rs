@@ -178,7 +178,7 @@ fn a_stranger_at_the_servers_door_is_told_and_others_are_served() {
         let builder = domain.queue_pair_builder::<nonic::Rc>(&queue);
         nonic::connect(builder, address, words).expect("asked").wait()
     };
-    // Somebody else's program.
+    // A program that is not `nonic`.
     let Err(nonic::ConnectError::Rejected { private_data, .. }) = connect(b"rdma-ping-0") else {
         panic!("it is no nonic");
     };

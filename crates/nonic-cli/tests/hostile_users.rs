@@ -181,8 +181,8 @@ fn whoever_gives_up_names_of_another_host_ends_no_connection() {
     went_well(client);
 }
 
-/// Fails if the sockets at the port allow `SO_REUSEADDR`. The attacker succeeds as soon as nobody of the user is left,
-/// which shows that the attempts are in earnest.
+/// Fails if the sockets at the port allow `SO_REUSEADDR`. The attacker succeeds as soon as no process of the user is
+/// left, which shows that the attempts are in earnest.
 #[test]
 fn nobody_else_joins_a_users_port_while_one_of_its_processes_lives() {
     if missing(unavailable()) {
@@ -229,7 +229,7 @@ fn lines_without_end_cost_neither_descriptors_nor_time() {
 
     let attacker = Attacker::start(&namespace, &["open lines", "127.0.0.1"]);
     assert_eq!(attacker.says(), "2 inboxes");
-    // Meanwhile, somebody else is served.
+    // Meanwhile, another client is served.
     bandwidth(&place, &server.address, "rc", "write", "999");
     let mut most = descriptors(&server);
     let opened = loop {
@@ -255,7 +255,8 @@ fn lines_without_end_cost_neither_descriptors_nor_time() {
 }
 
 /// There are no names but those of blocks and services. This fails for a design that gives a name a meaning for all, as
-/// an earlier one did to `holder`: then somebody comes, or nobody follows when the first process is killed.
+/// an earlier one did to `holder`: then a process comes to the squatter, or none follows when the first process is
+/// killed.
 #[test]
 fn names_that_look_important_may_be_squatted() {
     if missing(unavailable()) {
@@ -279,7 +280,7 @@ fn names_that_look_important_may_be_squatted() {
     assert_eq!(attacker.told("count"), "0 came");
 }
 
-/// Fails (the time) if an outbox goes on reading from one who says more than it was asked.
+/// Fails (the time) if an outbox goes on reading from a peer that says more than it was asked.
 #[test]
 fn a_lying_owner_of_a_block_harms_nobody_else() {
     if missing(unavailable()) {
@@ -349,7 +350,7 @@ fn descriptors_in_the_answers_of_a_liar_stop_nobody() {
     let mut attacker = Attacker::start(&namespace, &["lie", &asked.address, "9", "attach"]);
     assert_eq!(attacker.says(), "lies");
     let deadline = Instant::now() + DEADLINE;
-    // More than one, for the attacker may be slower than who asks.
+    // More than one, for the attacker may be slower than the process that asks.
     while !matches!(attacker.told("count").split_once(' '), Some((count, _)) if count.parse::<u32>().unwrap_or(0) > 4)
     {
         assert!(Instant::now() < deadline, "it is not asked");
@@ -359,8 +360,8 @@ fn descriptors_in_the_answers_of_a_liar_stop_nobody() {
     bandwidth(&place, &asked.address, "ud", "send", "999");
 }
 
-/// Fails if the thread that answers closes what another user wrote: nobody is answered for a minute, and whoever closes the
-/// last device waits for it.
+/// Fails if the thread that answers closes what another user wrote: no process is answered for a minute, and the thread
+/// that closes the last device waits for it.
 #[test]
 fn descriptors_sent_to_who_tells_what_is_in_a_process_keep_nobody_waiting() {
     if missing(unavailable()) {
@@ -379,7 +380,7 @@ fn descriptors_sent_to_who_tells_what_is_in_a_process_keep_nobody_waiting() {
     assert!(server.process.wait(Instant::now() + SOON), "it ends");
 }
 
-/// Names of processes that are none: what root sees when it looks at everybody's.
+/// Names of processes that are none: what root sees when it looks at the processes of all users.
 struct Fakes {
     namespace: Namespace,
     attacker: Attacker,

@@ -10,7 +10,7 @@ use std::time::Duration;
 const WATCHED: Duration = Duration::from_secs(10);
 /// How long a device remembers connections that ended, and wakes to forget each.
 const REMEMBERED: Duration = Duration::from_secs(2);
-/// One clock tick (10 ms) may fall to anyone by chance.
+/// One clock tick (10 ms) may fall to any process by chance.
 const MAX_TICKS: u64 = 1;
 /// A process that slept ten seconds in a few calls, against one that looks every 100 ms.
 const MAX_WAKEUPS: u64 = 5;
@@ -86,8 +86,7 @@ fn voluntary_switches(thread: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// The main thread, the NIC's, the one that answers who looks into the process, and nothing else: no client is being served
-/// any more.
+/// The main thread, the NIC's, the one that answers inspection, and nothing else: no client is being served any more.
 fn wait_for_clients_to_leave(pid: u32) {
     let deadline = std::time::Instant::now() + crate::support::DEADLINE;
     while threads(pid).len() > 3 {

@@ -1,4 +1,4 @@
-//! `nonic ps`, `show`, `metrics` and `top` on real processes: this test's own, and servers that are stopped or somebody else's.
+//! `nonic ps`, `show`, `metrics` and `top` on real processes: this test's own, and servers that are stopped or of another user.
 
 use crate::support;
 use crate::support::{Outcome, Place, Server, has_program, is_root, missing, readable_copy, run};
@@ -235,7 +235,7 @@ fn processes_of_another_user_are_counted_and_tell_nothing_but_to_root() {
     assert!(listed["other_users"].as_u64() > Some(0), "{listed}");
     let server = Server::start(&nobody, "ping", "127.0.0.1:0", &[]);
     let pid = server.process.pid().to_string();
-    // Its own user is told, and root, who could look into the process without us.
+    // Its own user gets an answer, and so does root, which could look into the process without us.
     for place in [&nobody, &Place::here()] {
         let itself = run(place, &["show", "device", "--json", "--pid", &pid]).json();
         let device = &itself["device"][0];

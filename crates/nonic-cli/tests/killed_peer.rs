@@ -1,6 +1,6 @@
-//! A server on another host is killed: whoever is connected to it can disconnect, and whoever wants to connect to it
-//! is refused, without waiting for answers that nobody will give. The server's host is there to say so: another
-//! process of it, or its kernel if there is none.
+//! A server on another host is killed: a connected client can disconnect, and a client that wants to connect is
+//! refused, without waiting for answers that never come. The server's host is there to say so: another process of it,
+//! or its kernel if there is none.
 
 use crate::support::namespace::{Cable, Namespace};
 use crate::support::{Place, Process, Server, missing};
@@ -16,8 +16,9 @@ const GREETING: &[u8] = b"nonic conversation";
 const CLIENT_OF: &str = "NONIC_TEST_CLIENT_OF";
 /// And on which device.
 const DEVICE: &str = "NONIC_TEST_DEVICE";
-/// How long either may take: less than the minute that the protocol grants a peer that says nothing. Connecting takes three
-/// quarters of it on a machine at rest where another process says that nobody listens: a server may be about to.
+/// How long either may take: less than the minute that the protocol grants a peer that says nothing. Connecting takes
+/// three quarters of it on a machine at rest where another process says that there is no listener: a server may be
+/// about to start.
 const SOON: Duration = Duration::from_secs(1);
 
 /// This program once more, in a network namespace: the client.
@@ -64,7 +65,7 @@ impl Client {
     }
 }
 
-/// What the client process does. Where nobody asks for a client, nothing.
+/// What the client process does. Nothing, unless a test started it as a client.
 #[test]
 fn the_client() {
     let Ok(server) = std::env::var(CLIENT_OF) else {

@@ -1,5 +1,6 @@
-//! Memory that a process allocated with nonic, and that processes of the same user and host map: who does, who does not, and
-//! that everybody sees the same. Each test has a network namespace of its own; the processes are this program once more.
+//! Memory that a process allocated with nonic, and that processes of the same user and host map: which do, which do
+//! not, and that all of them see the same. Each test has a network namespace of its own; the processes are this program
+//! once more.
 
 use crate::party::{Party, connect};
 use crate::support::namespace::Namespace;

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long it may take to learn that somebody is gone; several times what it takes on a machine at rest.
+/// How long it may take to learn that a peer is gone; several times what it takes on a machine at rest.
 const LEARNED: Duration = Duration::from_secs(20);
 
 #[test]
@@ -85,7 +85,7 @@ fn an_address_that_is_still_tentative_is_a_gid() {
     assert_eq!(run["messages"], 100, "{run}");
 }
 
-/// Nobody is left who could answer, so the queue pair's peer was told when it was destroyed.
+/// No process is left that could answer, so the queue pair's peer was told when it was destroyed.
 #[test]
 fn a_peer_that_destroyed_its_queue_pair_and_ended_is_not_waited_for() {
     if missing(Namespace::unavailable()) {

@@ -267,15 +267,15 @@ fn has_no_more_than(party: &mut Party, before: &str) {
     }
 }
 
-/// A process of the same user attacks while somebody else is served: that one notices nothing, and what was not exposed is
-/// as it was. What the attacker says.
+/// A process of the same user attacks while another is served: that one notices nothing, and what was not exposed is as
+/// it was. What the attacker says.
 fn attack(namespace: &Namespace, name: &str) -> String {
     let [mut victim, mut friend, mut attacker] = [(); 3].map(|()| Party::start(namespace, &[], &[]));
     let theirs = friend.ask("prepare friend");
     let ours = victim.ask("prepare friend");
     victim.ask(&format!("connect friend {theirs}"));
     friend.ask(&format!("connect friend {ours}"));
-    // Memory that nobody may write to any more.
+    // Memory that no peer may write to any more.
     victim.ask("expose private 100000");
     victim.ask("revoke private 0");
     let shelf = victim.ask("expose shelf 70000");
@@ -364,7 +364,7 @@ fn accesses_that_never_end_hold_nobody_up() {
     assert_eq!(attack(&namespace, "hazard"), "1 taken");
 }
 
-/// Fails if whoever ends a queue pair waits for its peer in a turn of the shard's.
+/// Fails if a thread that ends a queue pair waits for its peer in a turn of the shard's.
 #[test]
 fn the_end_of_a_queue_pair_whose_peer_does_not_end_an_access_holds_nobody_up() {
     let Some(namespace) = namespace() else { return };
@@ -400,7 +400,7 @@ fn the_end_of_a_queue_pair_whose_peer_does_not_end_an_access_holds_nobody_up() {
     assert!(longest < took / 2, "{longest:?} of {took:?}");
 }
 
-/// Fails if what wakes a reader is one eventfd for all its senders: who has it can make it block.
+/// Fails if what wakes a reader is one eventfd for all its senders: a sender that has it can make it block.
 #[test]
 fn what_wakes_a_reader_is_nothing_to_hold_it_by() {
     let Some(namespace) = namespace() else { return };

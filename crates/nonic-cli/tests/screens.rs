@@ -1,4 +1,5 @@
-//! What people see of running processes: as wide as their terminal, queue pairs as everybody writes them, plurals, and what scripts get.
+//! What people see of running processes: as wide as their terminal, queue pairs as usually written, plurals, and what
+//! scripts get.
 
 use crate::support::{Outcome, Place, run};
 use nonic::{Device, QueuePair, Rc};

@@ -1,4 +1,4 @@
-//! Another program has UDP port 4791: nothing can arrive from other hosts, and whoever opens the device is told so.
+//! Another program has UDP port 4791: nothing can arrive from other hosts, and a program that opens the device is told so.
 
 use crate::support;
 use crate::support::namespace::{Cable, Namespace};

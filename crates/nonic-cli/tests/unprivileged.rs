@@ -1,4 +1,4 @@
-//! No root: the same as everybody, run as the user nobody.
+//! No root: the same as every user, run as the user nobody.
 
 use crate::support::matrix;
 use crate::support::{Place, Server, has_program, is_root, missing, readable_copy};
@@ -28,7 +28,7 @@ fn processes_of_different_users_share_an_address() {
     }
 }
 
-/// Only root can become somebody else. Whoever is somebody else already has the other tests.
+/// Only root can become another user. A run as another user already has the other tests.
 fn unavailable() -> Option<String> {
     if !is_root() {
         return Some("only root can become the user nobody (the loopback tests run unprivileged)".to_owned());

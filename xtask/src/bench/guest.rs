@@ -31,7 +31,7 @@ pub(super) fn measure(dist: &Path) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("the guest's comparison printed no JSON")
 }
 
-/// What is told instead of figures.
+/// What the report has instead of figures.
 pub(super) fn failed(error: &anyhow::Error) -> Value {
     serde_json::json!({ "rows": [], "failed": format!("{error:#}") })
 }

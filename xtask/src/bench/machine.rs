@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// What is told of it.
+/// What the report says of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     processor: String,
@@ -13,7 +13,7 @@ pub(crate) struct Machine {
     kernel: String,
     /// Processes that wanted to run before we began, over the last minute.
     load: f64,
-    /// Who may read and write another's memory.
+    /// Which processes may read and write another's memory.
     tracing: String,
     user: &'static str,
     nonic: String,

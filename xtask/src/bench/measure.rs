@@ -331,7 +331,7 @@ fn pair(mut server: Command, mut client: Command, ready: Ready, topology: &Topol
     }
     let client = Process::start(&mut client)?;
     match client.finish_within(PATIENCE) {
-        // Whether the server ends well is nobody's concern here; it is killed if it does not end by itself.
+        // How the server ends does not matter here; it is killed if it does not end by itself.
         Ok(printed) => Ok(printed),
         Err(error) => bail!("the client: {error:#}; the server: {}", server.stop()),
     }

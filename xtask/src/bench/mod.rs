@@ -5,7 +5,7 @@
 //! and their extremes. `--report` writes `docs/performance.md` and its plots. It judges but never fails for being slow: a
 //! machine that others use too would fail for nothing.
 //!
-//! Read first: [`rows`] (what is compared, and what must show), [`probe`] (who is measured), [`measure`] (how), [`bare`]
+//! Read first: [`rows`] (what is compared, and what must show), [`probe`] (the subjects), [`measure`] (how), [`bare`]
 //! (the yardsticks).
 
 pub(crate) mod bare;
@@ -144,7 +144,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Where programs run, as whoever we are: what we measure needs no rights, but who may be traced depends on the user.
+/// Where programs run, as the user who runs this: what we measure needs no rights, but which processes may be traced
+/// depends on the user.
 fn as_ourselves(pair: &VethPair) -> [Topology<'_>; topology::TOPOLOGIES] {
     topology::all(pair).map(|mut topology| {
         topology.server.as_nobody = false;

@@ -1,4 +1,4 @@
-//! What is measured: one subject, doing one thing with messages of one size, at one place.
+//! A probe: one subject, doing one thing with messages of one size, at one place.
 
 use super::bare::Loop;
 
@@ -60,10 +60,10 @@ pub(crate) enum Transport {
     Shm,
 }
 
-/// Who is measured.
+/// The subject of a measurement.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
-    /// Nobody's: the machine itself.
+    /// None: the machine itself.
     Bare(Loop),
     /// nonic through C: perftest, unmodified.
     Perftest { program: &'static str, events: bool },
@@ -95,7 +95,7 @@ impl Subject {
         }
     }
 
-    /// Who it is, for the key of a plot.
+    /// Its name, for the key of a plot.
     pub(crate) fn name(self) -> String {
         match self {
             Subject::Bare(which) => match which {

@@ -1,6 +1,6 @@
-//! What is compared with what, and what must show.
+//! The comparisons: what is compared with what, and what must show.
 //!
-//! A [`Comparison`] is measured as a whole in every round, back to back; its [`Row`]s are what a reader is told of it. The
+//! A [`Comparison`] is measured as a whole in every round, back to back; its [`Row`]s are what a reader sees of it. The
 //! rows of [`Part::MustShow`] are the project's promises, and come first wherever rows are printed.
 
 use super::bare::Loop;

@@ -12,7 +12,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// What is told of many values.
+/// The summary of many values.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,

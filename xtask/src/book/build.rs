@@ -149,7 +149,7 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// The file that a page consists of, if it does. A line before it is for those who read the page as a file, and not in the book.
+/// The file that a page consists of, if it does. A line before it is for readers of the page as a file, and not in the book.
 fn included_file(text: &str) -> Option<&str> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let last = lines.next_back()?;

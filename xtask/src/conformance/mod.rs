@@ -255,7 +255,7 @@ pub(crate) fn given(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Prints what happened; how many outcomes are not as they should be.
+/// Prints the outcomes; how many of them are not as they should be.
 fn judge(
     report: &Report,
     skips: &Skips,
@@ -319,7 +319,7 @@ pub(crate) fn unpack(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Some tests register huge pages: a few that are free, whoever else on this machine uses how many.
+/// Some tests register huge pages: a few that are free, however many other processes of this machine use.
 pub(crate) fn huge_pages() -> Sysctl {
     const WANTED: u64 = 32;
     let number = |name: &str| {

@@ -1,11 +1,11 @@
-//! What became of each test, and what was to be expected.
+//! The outcome of each test, and the expected one.
 
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What became of a test.
+/// The outcome of a test.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
@@ -13,7 +13,7 @@ pub(crate) enum Outcome {
     Skipped,
 }
 
-/// What became of all of them, by name, each with the reason.
+/// The outcomes of all of them, by name, each with the reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     tests: BTreeMap<String, (Option<Outcome>, String)>,

@@ -58,9 +58,9 @@ fn all() -> Vec<Case> {
         cases.push(Case { core, ..case });
     }
     habits(&mut cases);
-    // Last, so that what was counted before them is what an undisturbed wire gives.
-    // Not rdma-core's examples: they end with their last message, and if the acknowledgement of it is lost, nobody is left
-    // to repeat it. rxe then asks for ever.
+    // Last, so that what was counted before them is what an undisturbed wire gives. Not rdma-core's examples: they end
+    // with their last message, and if the acknowledgement of it is lost, no process is left to repeat it. rxe then asks
+    // for ever.
     for fault in FAULTS {
         let case = Case::new("faults", Kind::Script, "peer.py", &["transfer"]).fault(fault);
         cases.push(Case {

@@ -10,8 +10,8 @@ use std::path::Path;
 /// Lines in the guest's kernel log about a wrong ICRC: rxe has no counter for it.
 const BAD_ICRC: &str = "bad_icrc_in_log";
 
-/// Counters of either side that stay at nothing when nobody disturbs anything; the checksums first. nonic's `rx_duplicates`
-/// is not among them: rxe repeats itself when a timer fires that it forgot to stop.
+/// Counters of either side that stay at zero on an undisturbed wire; the checksums first. nonic's `rx_duplicates` is
+/// not among them: rxe retransmits when a timer fires that it forgot to stop.
 const UNPROVOKED: [&str; 7] = [
     BAD_ICRC,
     "rx_icrc_errors",
@@ -101,8 +101,8 @@ impl Tally {
         }
     }
 
-    /// What nobody provoked and yet was counted. A guest that was not given a processor for longer than the timeout
-    /// provokes nonic to say everything again.
+    /// What was counted without a cause. A guest that was not given a processor for longer than the timeout causes
+    /// nonic to retransmit everything.
     pub(super) fn complaint(&self, wire: Wire) -> Option<String> {
         let names: &[&str] = match wire {
             Wire::Calm if !self.nonic.contains_key(TIMEOUTS) => &UNPROVOKED,

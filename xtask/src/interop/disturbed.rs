@@ -1,8 +1,8 @@
 //! Long WRITEs on a wire that delays and loses: nonic with rxe, each way round, beside rxe with rxe, taking turns.
 //!
-//! Three guests, so that all have the same processors and the same wire: two with rxe, one with nonic, since both want the same port.
-//! netem in the first, whom the others talk to, disturbs both directions. An emulated processor is slow: where the wire does not limit,
-//! only the ratios mean anything.
+//! Three guests, so that all have the same processors and the same wire: two with rxe, one with nonic, since both want
+//! the same port. netem in the first, to which the others talk, disturbs both directions. An emulated processor is
+//! slow: where the wire does not limit, only the ratios mean anything.
 
 use super::comparison::{WAIT_FOR_SERVER, median, number, take_along};
 use super::gids::gid_index;
@@ -28,7 +28,7 @@ const OPTIONS: &str = "-F -s 65536 -D 4 -f 1";
 /// Guests by their place: rxe on the disturbed end of the wire, another rxe, nonic.
 const DRIVERS: [Driver; 3] = [Driver::Rxe, Driver::Rxe, Driver::Nonic];
 
-/// Names, and who asks whom.
+/// Names, and which guest is client and which is server.
 const PARTIES: [(&str, usize, usize); 3] =
     [("rxe → rxe", 1, 0), ("nonic → rxe", 2, 0), ("rxe → nonic", 0, 2)];
 

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 /// The core's cells take a few seconds each.
 const CORE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The core takes minutes. Where many cells wait in vain, nobody need wait for the rest.
+/// The core takes minutes. If many cells wait in vain, the rest is not run.
 const CORE_LIMIT: Duration = Duration::from_secs(600);
 
 /// What to run.

@@ -95,7 +95,7 @@ impl<'a> Bench<'a> {
              rdma link add {device} type {driver} netdev eth0"
         ))?;
         if self.opposite == Opposite::Rxe {
-            // With siw nobody addresses by GIDs.
+            // siw's peers are not addressed by GIDs.
             self.gids = Gids::find(self.dist, self.guest)?;
         }
         Ok(())
@@ -219,7 +219,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A client that failed leaves its server waiting; nobody else need wait for it.
+    /// A client that failed leaves its server waiting; the runner need not wait for it.
     fn patience_after(&self, client: &Result<Finished>) -> Duration {
         match client {
             Ok(finished) if [0, KILLED].contains(&finished.status) => self.patience,
@@ -318,7 +318,7 @@ pub(super) fn disturb(guest: &mut Guest, fault: Option<&str>, mtu: u32) -> Resul
     guest.run(&fault_commands(fault, mtu)).map(drop)
 }
 
-/// Whether somebody listens on a TCP port, by the kernel's tables.
+/// Whether a process listens on a TCP port, by the kernel's tables.
 fn listens(tables: &Path, port: u16) -> bool {
     let wanted = format!(":{port:04X} ");
     ["tcp", "tcp6"].iter().any(|table| {

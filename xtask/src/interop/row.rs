@@ -1,4 +1,4 @@
-//! A row that was run: at which MTU, and what became of it.
+//! A row that was run: at which MTU, and with what result.
 
 use super::case::{Case, Direction, Family, Opposite};
 use super::counters::Tally;
@@ -11,7 +11,7 @@ pub(super) fn mtus(opposite: Opposite) -> &'static [u32] {
     }
 }
 
-/// What became of a cell.
+/// The result of a cell.
 #[derive(Clone, Debug)]
 pub(super) enum Cell {
     Passed,
@@ -34,7 +34,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What the counters show and nobody provoked.
+    /// What the counters show without a cause.
     pub(super) fn complaint(&self) -> Option<String> {
         let complaint = self.tally.complaint(self.case.wire())?;
         Some(format!("{} at MTU {}: {complaint}", self.case.name(), self.mtu))

@@ -111,7 +111,7 @@ fn one_cell(bench: &mut Bench<'_>, case: &Case, direction: Direction, family: Fa
     }
 }
 
-/// Runs a cell: what became of it, unless the guest broke down.
+/// Runs a cell: its result, unless the guest broke down.
 fn attempt(
     bench: &mut Bench<'_>,
     case: &Case,

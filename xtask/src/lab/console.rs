@@ -1,6 +1,6 @@
-//! What a guest's kernel says on its console when something is wrong with the kernel itself.
+//! Complaints of a guest's kernel on its console, when something is wrong with the kernel itself.
 //!
-//! Read first: [`Complaint`]. It refuses to judge: whether a complaint counts is for whoever runs the guest.
+//! Read first: [`Complaint`]. It refuses to judge: whether a complaint counts is for the chore that runs the guest.
 
 /// Text with which the kernel begins to complain about itself. What it says of packets or of programs is not among it.
 const BEGINNINGS: [&str; 13] = [

@@ -144,7 +144,7 @@ impl Guest {
     /// Starts a server, and answers when `listens` (bash) is true, or when the server has ended.
     pub(crate) fn serve(&mut self, command: &str, listens: &str, patience: Duration) -> Result<Task> {
         let sign = format!("{}.listens", self.commands + 1);
-        // Reading from a pipe nobody writes to is a sleep that starts no process: processes are slow in here.
+        // Reading from a pipe without a writer is a sleep that starts no process: processes are slow in here.
         let task = self.start(&format!(
             "{command} & server=$!; exec 9<> <(:)\n\
              until {listens}; do kill -0 $server 2>/dev/null || break; read -rt 0.05 -u 9; done\n\

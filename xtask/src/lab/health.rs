@@ -120,7 +120,7 @@ impl Health {
         if since > INTERVAL {
             self.question += 1;
             self.asked = Instant::now();
-            // Whoever cannot be asked will not answer either.
+            // A guest that cannot be asked will not answer either.
             self.answered = false;
             let _ = writeln!(control, "ask {}", self.question);
         }

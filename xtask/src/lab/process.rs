@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How often something is looked at that nobody announces.
+/// How often something is polled that does not announce itself.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running process; what it prints goes to a file.

@@ -1,11 +1,11 @@
-//! What is measured: the wires, and what must show on them.
+//! The cells of the table: the wires, and what must show on them.
 
 use super::network::Plan;
 use super::settings::Settings;
 use super::subject::Subject;
 use anyhow::Result;
 
-/// One wire, on which everybody is measured in turn.
+/// One wire, on which every subject is measured in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) group: Group,
@@ -15,7 +15,7 @@ pub(super) struct Cell {
     pub(super) back: String,
     /// What is measured of ours.
     pub(super) ours: Subject,
-    /// Beside whom. The first decides.
+    /// The subjects beside it. The first decides.
     pub(super) rivals: Vec<Subject>,
     /// The least ratio of ours to the first rival that must show.
     pub(super) must_show: Option<f64>,
@@ -170,7 +170,7 @@ impl Cell {
         described.to_lowercase().contains(&pattern.to_lowercase())
     }
 
-    /// Everybody, beginning with another one in each round.
+    /// Every subject, beginning with another one in each round.
     pub(super) fn subjects(&self, round: usize) -> Vec<Subject> {
         let mut subjects = vec![self.ours];
         subjects.extend(&self.rivals);

@@ -1,5 +1,5 @@
-//! What is read from a TUN device: an IPv4 packet, or several that the kernel left in one piece (TSO, USO), behind the header by
-//! which virtio tells so. Each of them can be treated by itself, and neighbours be given on in one piece again.
+//! A frame of a TUN device: an IPv4 packet, or several that the kernel left in one piece (TSO, USO), behind the virtio
+//! header that says so. Each packet can be treated by itself, and neighbours can be passed on in one piece again.
 //!
 //! Nothing here does I/O, and whatever the bytes are, nothing panics.
 //!
@@ -54,7 +54,7 @@ impl Part {
 }
 
 impl Frame {
-    /// Nothing if it is no IPv4, or of a kind that nobody asked the kernel for.
+    /// Nothing if it is no IPv4, or of a kind that we did not ask the kernel for.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let (virtio, packet) = bytes.split_at_checked(VIRTIO)?;
         let first = *packet.first()?;
@@ -162,7 +162,7 @@ impl Frame {
                 6
             }
         };
-        // The kernel left the checksum to whoever cuts it: there is the sum over addresses, protocol and length.
+        // The kernel left the checksum to the code that cuts the packet: there is the sum over addresses, protocol and length.
         let sum = fold(self.pseudo_sum(ip, length));
         transport[checksum..checksum + 2].copy_from_slice(&sum.to_be_bytes());
         if packets.len() == 1 {
@@ -174,8 +174,8 @@ impl Frame {
         sum_of(&ip[12..20]) + u64::from(self.protocol) + length as u64
     }
 
-    /// One of its packets with a wrong bit behind the header of IP, appended to `into`. Its checksum is that of what it was,
-    /// and nobody is told to leave it unread.
+    /// One of its packets with a wrong bit behind the header of IP, appended to `into`. Its checksum is that of the
+    /// undamaged packet, and no flag tells the receiver to skip the check.
     pub(super) fn corrupt(&self, bytes: &[u8], index: usize, marked: bool, bit: u64, into: &mut Vec<u8>) {
         let part = self.part(bytes, index..index + 1, marked);
         into.clear();

@@ -14,7 +14,7 @@ pub(super) const LINK: &str = "rate=100mbit,delay=5ms,queue=500000,red=60000:180
 /// Senders, each on a host of its own.
 pub(super) const SENDERS: usize = 32;
 
-/// Who takes part.
+/// The senders.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
     All(Subject),

@@ -1,10 +1,10 @@
 //! The project's own faulty wire: network namespaces joined by a link in user space that delays, loses, reorders, duplicates and
 //! damages packets, has a rate and a queue, and does the same again for the same seed.
 //!
-//! `run` gives anybody two hosts to try programs on, `table` measures nonic beside TCP on it, `check` is for every change.
+//! `run` gives a developer two hosts to try programs on, `table` measures nonic beside TCP on it, `check` is for every change.
 //! It needs root, for namespaces, and `/dev/net/tun`; the kernel needs no netem.
 //!
-//! Read first: [`settings`] (what a link can do), [`direction`] (what becomes of a packet), [`wire`] (how packets get there).
+//! Read first: [`settings`] (what a link can do), [`direction`] (the fate of a packet), [`wire`] (how packets get there).
 
 mod cells;
 mod check;

@@ -101,7 +101,7 @@ impl Host {
         Ok(())
     }
 
-    /// As who we are, here.
+    /// As our own user, here.
     pub(crate) fn run_as<'a>(&'a self, environment: &'a [(&'static str, String)]) -> RunAs<'a> {
         RunAs {
             namespace: Some(&self.namespace),

@@ -1,5 +1,5 @@
-//! Where frames are while they are on their way. Memory is taken from the system when there are more than ever before, and given
-//! back at the end.
+//! A pool of buffers for frames on their way. Memory is taken from the system when there are more than ever before, and
+//! given back at the end.
 
 use super::frame::Frame;
 

@@ -1,4 +1,4 @@
-//! What is on its way, by when it arrives. Nothing is allocated for a packet once it has grown to its size.
+//! Packets on their way, by when they arrive. Nothing is allocated for a packet once it has grown to its size.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,7 +10,7 @@ pub(super) struct Schedule<T> {
     in_order: VecDeque<Entry<T>>,
     /// Those that overtake.
     overtaking: BinaryHeap<Reverse<Entry<T>>>,
-    /// Of the next one: who came first goes first.
+    /// Of the next one: first come, first served.
     number: u64,
 }
 

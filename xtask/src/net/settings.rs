@@ -9,7 +9,7 @@ pub(crate) struct Settings {
     pub(crate) delay_ns: u64,
     /// As much longer or shorter, evenly spread. Packets overtake each other if it is more than what lies between them.
     pub(crate) jitter_ns: u64,
-    /// Nobody overtakes: a packet waits for those before it.
+    /// No packet overtakes: it waits for those before it.
     pub(crate) in_order: bool,
     /// The part of packets that get lost, each by itself.
     pub(crate) loss: f64,

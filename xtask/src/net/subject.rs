@@ -1,5 +1,5 @@
-//! Who is measured on the wire: nonic over RoCE and over iWARP, and TCP with one of the kernel's congestion controls. All move 64 KiB
-//! at a time in one direction, for a while, and say what arrived.
+//! The subjects that are measured on the wire: nonic over RoCE and over iWARP, and TCP with one of the kernel's
+//! congestion controls. All move 64 KiB at a time in one direction, for a while, and say what arrived.
 
 use super::network::{Host, Network};
 use crate::host::RunAs;
@@ -206,7 +206,7 @@ impl Flow {
     }
 }
 
-/// Where the first hosts are, for those who wait for servers.
+/// Where the first hosts are, for code that waits for servers.
 pub(super) fn topology() -> Topology<'static> {
     Topology {
         name: "the wire",

@@ -1,4 +1,4 @@
-//! `net table`: nonic beside TCP on faulty wires, everybody in turn, told as ratios.
+//! `net table`: nonic beside TCP on faulty wires, each subject in turn, reported as ratios.
 
 use super::cells::{self, Cell, Group};
 use super::many::{self, Mix};
@@ -64,7 +64,7 @@ impl Row {
         stats::median(&stats::ratios(ours, theirs))
     }
 
-    /// Whether it shows what it must; nothing if nothing must show, or there is nobody to compare with.
+    /// Whether it shows what it must; nothing if nothing must show, or there is no rival to compare with.
     pub(super) fn is_met(&self) -> Option<bool> {
         let rival = *self.cell.rivals.first()?;
         if !rival.is_available() {
@@ -128,7 +128,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Who shares the bottleneck, if the pattern is about that.
+/// The senders that share the bottleneck, if the pattern is about that.
 fn mixes(pattern: &str) -> Vec<Mix> {
     let all = [
         Mix::All(Subject::Roce),
@@ -139,7 +139,7 @@ fn mixes(pattern: &str) -> Vec<Mix> {
     all.into_iter().filter(named).collect()
 }
 
-/// Measures everybody on one wire, round by round.
+/// Measures every subject on one wire, round by round.
 fn measure(meter: &Meter<'_>, cell: Cell, rounds: u32, counters: bool) -> Row {
     let mut rates: BTreeMap<Subject, Vec<Option<f64>>> = BTreeMap::new();
     for round in 0..rounds as usize {
@@ -151,7 +151,7 @@ fn measure(meter: &Meter<'_>, cell: Cell, rounds: u32, counters: bool) -> Row {
                 Ok(figure) => figure.mbit,
                 Err(error) => {
                     eprintln!("{}: {}: {error:#}", cell.name, subject.name());
-                    // Who does not end moved nothing.
+                    // A subject that does not end moved nothing.
                     0.0
                 }
             });

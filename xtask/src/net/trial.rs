@@ -231,7 +231,7 @@ impl Control {
         let path = std::env::temp_dir().join(format!("nonic-net-{}", std::process::id()));
         let listener =
             UnixListener::bind(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        // The thread ends with the process; until then it waits for somebody to speak.
+        // The thread ends with the process; until then it waits for clients.
         let settings = Mutex::new(settings);
         let network = Arc::downgrade(&network);
         std::thread::spawn(move || {

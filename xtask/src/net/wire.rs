@@ -1,5 +1,5 @@
-//! The wire itself: a thread that reads what hosts send, asks each packet's [`Direction`] what becomes of it, and writes it when
-//! it is due.
+//! The wire itself: a thread that reads what hosts send, asks each packet's [`Direction`] for its fate, and writes it
+//! when it is due.
 //!
 //! Hosts are on two sides. What goes from one side to the other shares that direction with everything else that does, so several
 //! hosts are behind one bottleneck; what stays on a side is passed on at once.
@@ -61,7 +61,7 @@ impl Wire {
         if descriptor < 0 {
             return Err(io::Error::last_os_error()).context("cannot make an eventfd");
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let wake = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let (requests, inbox) = channel();
         let [there, back] = settings;
@@ -317,7 +317,7 @@ impl Loop {
             let mut joined: Option<Piece> = None;
             while let Some(piece) = self.schedules[direction].pop_due(now_ns) {
                 if joined.as_mut().is_some_and(|joined| joined.join(&piece)) {
-                    // Its reference goes; that of the one that took it in stays.
+                    // Its reference goes; that of the piece it was joined to stays.
                     self.pool.release(piece.slot);
                 } else if let Some(before) = joined.replace(piece) {
                     self.write_out(&before);

@@ -116,7 +116,7 @@ impl Host {
     /// Waits until a command in the guest succeeds.
     pub(super) fn wait_until(&mut self, condition: &str, patience: Duration) -> Result<()> {
         let seconds = patience.as_secs();
-        // Reading from a pipe nobody writes to is a sleep that starts no process: processes are slow in there.
+        // Reading from a pipe without a writer is a sleep that starts no process: processes are slow in there.
         let line = format!(
             "exec 9<> <(:); end=$((SECONDS + {seconds})); until {condition}; do \
              [ $SECONDS -lt $end ] || exit 1; read -rt 0.2 -u 9; done; true"
@@ -131,7 +131,7 @@ impl Host {
         self.guest.prove()
     }
 
-    /// What both sides say, for whoever must find out why something failed.
+    /// What both sides say, for the person who must find out why something failed.
     pub(super) fn circumstances(&mut self) -> String {
         // What is said once for each request hides why.
         let line =

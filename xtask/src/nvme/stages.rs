@@ -1,4 +1,4 @@
-//! What the kernel must be able to do with the target, in order: each stage goes on from where the last one left off.
+//! The stages: what the kernel must be able to do with the target, in order. Each goes on from where the last one left off.
 
 use super::fio::{Job, Report};
 use super::host::{ADDRESS, Host, NQN};
@@ -29,9 +29,10 @@ const FIO_FILE: &str = "/tmp/mnt/fio";
 
 /// How long the kernel waits for an answer where packets are lost, in ms; 30 s elsewhere.
 ///
-/// When rxe must repeat a packet it begins its send queue anew, and registers memory a second time that it has registered already.
-/// That fails (`rxe_reg_fast_mr: … not free`), it sends nothing more, and tells nobody. nvme-rdma registers memory for each command,
-/// so about every hundredth command ends like this, and only the kernel's timeout finds out and connects anew.
+/// When rxe must retransmit a packet it begins its send queue anew, and registers memory a second time that it has
+/// registered already. That fails (`rxe_reg_fast_mr: … not free`), and it sends nothing more and reports no error.
+/// nvme-rdma registers memory for each command, so about every hundredth command ends like this, and only the kernel's
+/// timeout finds out and connects anew.
 const LOSS_TIMEOUT_MS: u32 = 3000;
 const TIMEOUT_MS: u32 = 30_000;
 

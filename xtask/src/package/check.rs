@@ -65,7 +65,7 @@ pub(super) fn run(folder: &Path, made: &Made) -> Result<()> {
     ];
     for way in &ways {
         try_with(&base, made, way, TOOLS, "ib_write_bw", |root| {
-            // Whoever installed it, anyone may run it, and it must say of itself that it works.
+            // Every user may run it, no matter which one installed it, and it must say of itself that it works.
             root.run("nobody", &format!("{} doctor", way.nonic))?;
             root.run(
                 "nobody",

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Who answers for it.
+/// The package's maintainer.
 const MAINTAINER: &str = "The nonic developers <nonic@users.noreply.github.com>";
 
 /// Makes it, by way of a folder of its own.

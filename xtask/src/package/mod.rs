@@ -177,7 +177,8 @@ pub(crate) fn install(options: &InstallOptions) -> Result<()> {
     Ok(())
 }
 
-/// Packs folders so that the same files make the same bytes, whoever packs them. `--exclude=` may come before the names.
+/// Packs folders so that the same files make the same bytes on every machine and for every user. `--exclude=` may come
+/// before the names.
 fn tar(parent: &Path, names: &[&str], to: &Path) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args([

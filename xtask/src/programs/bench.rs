@@ -1,4 +1,4 @@
-//! What a run of a case is given: the place, the command `nonic`, the wheels, and counters that tell whether nonic was used.
+//! The bench that a case runs on: the place, the command `nonic`, the wheels, and counters that tell whether nonic was used.
 
 use super::case::{Case, Shape};
 use super::wheels::Wheels;

@@ -1,8 +1,8 @@
 //! Starts MPI programs by the launcher of each implementation, on one host or on two.
 //!
-//! With two hosts a launcher starts its daemon on the other one by `ssh HOST COMMAND`. Here a script stands in for `ssh`, and
-//! hands the command over by a pipe with a name to a shell that already waits there, as the same user: nobody may enter
-//! another namespace by themselves.
+//! With two hosts a launcher starts its daemon on the other one by `ssh HOST COMMAND`. Here a script stands in for
+//! `ssh`, and hands the command over by a named pipe to a shell that already waits there, as the same user: an
+//! unprivileged process may not enter another namespace.
 
 use super::bench::Bench;
 use crate::tools::process::Process;

@@ -1,8 +1,9 @@
 //! What people really run, on our libraries: UCX, libfabric, MPI and whatever else is built upon verbs.
 //!
-//! The second half of the tools' harness ([`crate::tools`]): those know verbs themselves, these choose a network, and would
-//! silently take another. So each run is counted: what nonic's devices sent must be what the program moved. Each is installed
-//! by name, unchanged, runs as nobody on one host and on two, and is given nothing that a user of hardware would not give it.
+//! The second half of the tools' harness ([`crate::tools`]): those know verbs themselves, these choose a network, and
+//! would silently take another. So each run is counted: what nonic's devices sent must be what the program moved. Each
+//! is installed by name, unchanged, runs as the user nobody on one host and on two, and gets nothing that a user of
+//! hardware would not give it.
 //!
 //! Read first: [`case`] (what a case is), [`ucx`] (what they look like), then [`mod@bench`] (how they are run).
 

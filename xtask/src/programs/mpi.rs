@@ -1,7 +1,7 @@
 //! MPI: two implementations from three packages, over UCX and over libfabric, on one host and on two.
 //!
-//! What the ranks do is `mpi_check.c`, compiled by each implementation's own compiler. On one host they would use shared
-//! memory, as they do with hardware; who wants the network there tells them so.
+//! The ranks run `mpi_check.c`, compiled by each implementation's own compiler. On one host they would use shared
+//! memory, as they do with hardware; a case that wants the network there tells them so.
 
 use super::case::{Case, Place, Program, Shape};
 use super::launch::{Launch, Launcher};

@@ -7,7 +7,7 @@ use crate::host::VethPair;
 use crate::tools::topology::{self, Topology};
 use anyhow::Result;
 
-/// Two hosts with both protocols, and two with nothing but IPv6, so that whoever prefers IPv4 must use it.
+/// Two hosts with both protocols, and two with nothing but IPv6, so that a program that prefers IPv4 must use it.
 pub(super) struct Hosts {
     both: VethPair,
     ipv6_only: VethPair,

@@ -153,7 +153,7 @@ impl Monitor {
 
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value> {
         let request = json!({"execute": command, "arguments": arguments});
-        // In one piece: QEMU does as it is told at the last brace, and after `quit` nobody takes what follows.
+        // In one piece: QEMU obeys at the last brace, and after `quit` it does not read what follows.
         self.socket.write_all(format!("{request}\n").as_bytes())?;
         // Greetings and events come in between.
         for line in &mut self.lines {

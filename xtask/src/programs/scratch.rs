@@ -1,4 +1,4 @@
-//! A folder for one run: scripts of ours that its processes read, and whatever they write. Anybody may.
+//! A folder for one run: scripts of ours that its processes read, and whatever they write. Every user may.
 
 use super::bench::Bench;
 use crate::tools::pair::fresh_port;
@@ -33,7 +33,7 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// Makes a file that anybody may read; its path.
+    /// Makes a file that every user may read; its path.
     pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> Result<PathBuf> {
         let path = self.path(name);
         std::fs::write(&path, contents).with_context(|| format!("cannot write {}", path.display()))?;

@@ -10,7 +10,7 @@ use std::process::Command;
 /// How long a build may take on a machine that has more to do.
 const BUILD_SECONDS: &str = "1800";
 
-/// What was built, by name. It is kept for the next run, where everybody may read it.
+/// What was built, by name. It is kept for the next run, where every user may read it.
 pub(super) struct Sources {
     tests: BTreeMap<String, PathBuf>,
     examples: BTreeMap<String, PathBuf>,
@@ -30,7 +30,7 @@ impl Sources {
             command.args(["--locked", "--quiet", "--message-format=json-render-diagnostics"]);
             // Each its own: examples of two crates may have the same name.
             command.arg("--target-dir").arg(folder.join("target"));
-            // Those who deny warnings mean those of the compiler they had.
+            // Crates that deny warnings mean those of the compiler they had.
             command.env("RUSTFLAGS", "--cap-lints=warn");
             // What cargo tells us about ourselves is not about them.
             for (variable, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_")) {

@@ -1,4 +1,4 @@
-//! Python packages, installed by name into an environment of their own that everybody may read.
+//! Python packages, installed by name into an environment of their own that every user may read.
 
 use super::case::Program;
 use crate::host::install;
@@ -9,8 +9,8 @@ use std::process::Command;
 /// How long pip may take: longer than any of the downloads, shorter than CI's patience.
 const PIP_SECONDS: &str = "600";
 
-/// An environment with a program's wheels; it is kept for the next run. Not in the target folder, which nobody but its owner
-/// may be able to read, and environments cannot be moved.
+/// An environment with a program's wheels; it is kept for the next run. Not in the target folder, which perhaps only
+/// its owner may read, and environments cannot be moved.
 pub(crate) struct Wheels {
     folder: PathBuf,
 }
@@ -29,7 +29,7 @@ impl Wheels {
         if std::fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
             return Ok(Some(Self { folder }));
         }
-        // Debian's: one that root has installed for itself would be nobody's.
+        // Debian's Python: one that root has installed for itself could not be used by others.
         run(Command::new("/usr/bin/python3")
             .args(["-m", "venv", "--clear"])
             .arg(&folder))?;

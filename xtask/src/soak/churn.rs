@@ -1,8 +1,8 @@
 //! Processes come and go on a host, all the time and without good manners, while others rely on it.
 //!
-//! Host B has one server that lives from beginning to end, and visitors: processes that share its address, and so UDP port
-//! 4791, for a moment. Clients on host A talk to the server. Whoever comes or goes on B changes who gets which packet there;
-//! no client may notice.
+//! Host B has one server that lives from beginning to end, and visitors: processes that share its address, and so UDP
+//! port 4791, for a moment. Clients on host A talk to the server. A process that comes or goes on B changes which
+//! process gets which packet there; no client may notice.
 
 use super::tally::Tally;
 use crate::dist::Dist;

@@ -1,8 +1,8 @@
-//! A soak runs in a network namespace of its own, with its own idea of which others have names, and with temporary files that
-//! nobody else sees.
+//! Containment: a soak runs in a network namespace of its own, with its own idea of which others have names, and with
+//! temporary files that no other process sees.
 //!
-//! The kernel ends all of it with the last process there. So nothing is left behind however a soak ends, by Ctrl-C among others:
-//! there is nobody who would have to tidy up.
+//! The kernel ends all of it with the last process there. So nothing is left behind however a soak ends, by Ctrl-C
+//! among others: nothing has to tidy up.
 
 use anyhow::{Context, Result};
 use std::os::unix::process::CommandExt;

@@ -1,8 +1,9 @@
-//! What only shows after a while: the same again and again, or many at a time, for hours if need be.
+//! Soaks, for what only shows after a while: the same again and again, or many at a time, for hours if need be.
 //!
-//! A soak goes on when a round fails, prints what failed, and ends with one line, `soak NAME: N rounds, F failed`; it fails if
-//! any round did. All of it happens in network namespaces of its own ([`contained`]), so that nobody else's processes disturb
-//! it. [`CpuLoad`] keeps processors busy beside it, which is where races show that a quiet machine hides.
+//! A soak goes on when a round fails, prints what failed, and ends with one line, `soak NAME: N rounds, F failed`; it
+//! fails if any round did. All of it happens in network namespaces of its own ([`contained`]), so that processes
+//! outside do not disturb it. [`CpuLoad`] keeps processors busy beside it, which is where races show that a quiet
+//! machine hides.
 //!
 //! Read first: [`run`], then [`churn`].
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use std::time::Instant;
 
-/// What became of the rounds so far.
+/// The outcomes of the rounds so far.
 #[derive(Debug)]
 pub(super) struct Tally {
     name: &'static str,

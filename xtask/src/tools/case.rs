@@ -141,7 +141,7 @@ pub(crate) enum Reached {
     Tcp,
 }
 
-/// What became of a case on each topology: the complaint, if any.
+/// The outcome of a case on each topology: the complaint, if any.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) case: Case,

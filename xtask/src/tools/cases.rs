@@ -86,8 +86,8 @@ fn bandwidth(cases: &mut Vec<Case>, operation: &str, service: &'static str) {
     }
 }
 
-/// All sizes. On UC the packets of a message larger than what the peer has not read yet may be are lost when the peer is not quick
-/// enough, nobody repeats them, and perftest waits for ever; so the largest is one that fits.
+/// All sizes. On UC a message longer than the room for unread data loses packets when the peer is not quick enough. UC
+/// does not retransmit them, and perftest waits for ever; so the largest is one that fits.
 fn all_sizes(service: &str) -> &'static [&'static str] {
     if service == "UC" {
         &["-s", "16384"]

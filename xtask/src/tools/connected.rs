@@ -2,9 +2,9 @@
 //!
 //! Their command lines differ from program to program, so each case has its own, with `{words}` for what depends on the
 //! place: `{to}` and `{from}` are the addresses of server and client, `{ethernet-to}` and `{ethernet-from}` those on an
-//! interface with multicast, `{device}` is the device there, `{group}` a multicast group, `{port}` a port nobody uses and
-//! `{ipv6}` the option `-6` where that is needed.
-//! `{source}` and `{copy}` are files, if the case has any. A line may begin with variables, `NAME=value`, as in a shell.
+//! interface with multicast, `{device}` is the device there, `{group}` a multicast group, `{port}` an unused port and
+//! `{ipv6}` the option `-6` where that is needed. `{source}` and `{copy}` are files, if the case has any. A line may
+//! begin with variables, `NAME=value`, as in a shell.
 
 use super::case::{Connected, Reached};
 use super::files::Files;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// The counters of everybody who took part, in a file that anybody may write to; gone when the value is.
+/// The counters of every process that took part, in a file that every user may write to; gone when the value is.
 pub(crate) struct Counters {
     folder: PathBuf,
 }

@@ -7,7 +7,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A folder that anybody may write to.
+/// A folder that every user may write to.
 pub(super) struct Files {
     folder: PathBuf,
 }

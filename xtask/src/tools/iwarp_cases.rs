@@ -17,7 +17,7 @@ const QPERF: [&str; 4] = [
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
     let mut cases = cm_cases::rping();
-    // A queue pair that the program brings to RTS itself: RNICs let nobody but the connection manager do that.
+    // A queue pair that the program brings to RTS itself: RNICs let only the connection manager do that.
     cases.retain(|case| !case.options.contains(&"-q"));
     // The others are about what InfiniBand has and TCP has not.
     let plain = |case: &Case| {

@@ -1,7 +1,8 @@
-//! The programs everybody knows, on our libraries: rdma-core's examples, perftest, qperf and fio.
+//! The well-known RDMA programs on our libraries: rdma-core's examples, perftest, qperf and fio.
 //!
 //! Each is run unchanged and unprivileged, on loopback and between two network namespaces, with every connection type
-//! and the options people use, and some on a network with faults. What runs is written in `docs/programs.md`; the chore fails if reality differs.
+//! and the options people use, and some on a network with faults. What runs is written in `docs/programs.md`; the chore
+//! fails if reality differs.
 //!
 //! Read first: [`case`] (what a case is), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how),
 //! then [`topology`] (where). Several run side by side ([`side_by_side`]), each between network namespaces of its own: most of the time
@@ -214,7 +215,7 @@ impl Job<'_> {
 }
 
 impl Ended {
-    /// What is told of it.
+    /// The line that is printed of it.
     fn line(&self, job: &Job<'_>) -> String {
         let verdict = match (&self.complaint, job.case.is_known_to_fail(job.topology)) {
             (None, _) => "ok".to_owned(),

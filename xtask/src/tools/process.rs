@@ -1,6 +1,6 @@
 //! A program under test: started, watched and ended.
 //!
-//! What it prints is read while it runs, since a full pipe would stop it, and kept as far as anybody asks.
+//! What it prints is read while it runs, since a full pipe would stop it, and kept as far as a caller asks.
 
 use super::topology::Topology;
 use anyhow::{Context, Result, bail};

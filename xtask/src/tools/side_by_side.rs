@@ -42,7 +42,7 @@ pub(super) fn in_order<Place: Sync, Job: Sync, Done: Send>(
     })
 }
 
-/// The next job that nobody has taken.
+/// The next job that no worker has taken.
 fn take<'a, Job>(next: &AtomicUsize, jobs: &'a [Job]) -> Option<(usize, &'a Job)> {
     let index = next.fetch_add(1, Ordering::Relaxed);
     jobs.get(index).map(|job| (index, job))

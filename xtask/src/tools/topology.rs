@@ -129,7 +129,7 @@ pub(crate) fn on_iwarp(topology: Topology<'_>) -> Topology<'_> {
     }
 }
 
-/// Both ends on the loopback of this very namespace, as whoever we are.
+/// Both ends on the loopback of this very namespace, as our own user.
 pub(crate) fn here() -> Topology<'static> {
     let here = RunAs {
         environment: &*ON_LOOPBACK,
@@ -148,7 +148,7 @@ pub(crate) fn here() -> Topology<'static> {
     }
 }
 
-/// `nonic run -- program` as somebody, in a namespace.
+/// `nonic run -- program` as a user, in a namespace.
 pub(crate) fn on_nonic(run_as: &RunAs<'_>, nonic: &Path, program: &str) -> Command {
     let mut command = run_as.command(nonic);
     command.args(["run", "--", program]);

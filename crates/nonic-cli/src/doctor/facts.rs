@@ -1,4 +1,4 @@
-//! What can be seen of the machine and of this process, from the kernel's files and by trying.
+//! Facts about the machine and this process, from the kernel's files and by trying.
 //!
 //! Nothing here is fatal but the list of interfaces: a file that is not there is a fact too.
 
@@ -61,7 +61,7 @@ pub(super) struct DeviceFacts {
     pub(super) loopback: bool,
     pub(super) mtu: u32,
     pub(super) path_mtu: u16,
-    /// Its addresses, and who has UDP port 4791 there, or why that cannot be told.
+    /// Its addresses, and the owner of UDP port 4791 at each, or why that cannot be told.
     pub(super) addresses: Vec<(String, Result<PortOwner, String>)>,
 }
 

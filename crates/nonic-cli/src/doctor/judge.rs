@@ -1,4 +1,5 @@
-//! What the facts mean for somebody who wants to run programs: one function per subject, none of which looks anywhere else.
+//! Judgement: what the facts mean for a user who wants to run programs. One function per subject, none of which looks
+//! anywhere else.
 
 use super::Finding;
 use super::facts::{DeviceFacts, Facts, LoadedLibrary};

@@ -1,7 +1,7 @@
 //! Follows a capture that is being written, and draws what is added to it.
 //!
-//! The file is looked at a few times a second: whoever writes it need not know that it is read. A program that is run gets a
-//! capture of its own (`NONIC_PCAP`), which is removed with the end of the program.
+//! The file is polled a few times a second: the process that writes it need not know that it is read. A program that is
+//! run gets a capture of its own (`NONIC_PCAP`), which is removed with the end of the program.
 
 use super::{CHUNK, View};
 use crate::output;
@@ -105,7 +105,7 @@ impl<'a> Follower<'a> {
         if self.file.is_none() {
             self.file = match File::open(self.path) {
                 Ok(file) => Some(file),
-                // Who writes it has not begun.
+                // The process that writes it has not begun.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error).with_context(what),
             };
@@ -152,7 +152,7 @@ struct TemporaryCapture {
 }
 
 impl TemporaryCapture {
-    /// Nobody else may have made the file: what is written there is for us alone.
+    /// The file must be new, made by no other process: what is written there is for us alone.
     fn create() -> Result<Self> {
         let name = format!("nonic-draw-{}.pcapng", std::process::id());
         let path = std::env::temp_dir().join(name);

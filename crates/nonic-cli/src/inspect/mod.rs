@@ -1,7 +1,7 @@
 //! Looking into running processes: `nonic ps`, `nonic show`, `nonic metrics`, and what `nonic top` shows live.
 //!
-//! What a process tells is a list of records ([`nonic::inspect`]); here they are asked for ([`gather`]) and written as tables, JSON
-//! or metrics. A process that is stopped, or of another user, keeps nobody waiting for the others.
+//! A process answers with a list of records ([`nonic::inspect`]); here they are asked for ([`gather`]) and written as
+//! tables, JSON or metrics. A process that is stopped, or of another user, does not delay the answers of the others.
 
 pub(crate) mod metrics;
 pub(crate) mod ps;
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) answers: Vec<Answer>,
-    /// Those that are there and did not answer.
+    /// Processes that are there and did not answer.
     pub(crate) silent: Vec<InspectError>,
     /// How many are of other users.
     pub(crate) others: usize,
@@ -81,12 +81,12 @@ impl Gathered {
         })
     }
 
-    /// Says on standard error who did not answer, or not all.
+    /// Says on standard error which processes did not answer, or not completely.
     pub(crate) fn complain(&self) {
         use std::io::Write;
         let mut stderr = std::io::stderr().lock();
         for error in &self.silent {
-            // Nobody may read it.
+            // Standard error may have no reader.
             let _ = writeln!(stderr, "nonic: {error}");
         }
         for Answer { pid, uid, .. } in self.answers.iter().filter(|answer| answer.cut) {

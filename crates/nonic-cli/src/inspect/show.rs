@@ -76,7 +76,7 @@ impl What {
 /// What stands above a column, the field it is, and its rank: where there is no room for all, those of the highest ranks are left out.
 type Column = (&'static str, &'static str, u8);
 
-/// Whose a row is.
+/// The process that a row belongs to.
 const OWNER: [Column; 2] = [("PID", "pid", 0), ("COMMAND", "command", 3)];
 
 const QP: &[Column] = &[
@@ -178,7 +178,7 @@ pub(crate) fn run(arguments: &Arguments, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whoever knows a key and reaches the process can use the memory, and people paste what they see.
+/// A process that knows a key and reaches this one can use the memory, and people paste what they see.
 fn hide_keys(gathered: &mut Gathered) {
     let records = gathered.answers.iter_mut().flat_map(|answer| &mut answer.records);
     for record in records.filter(|record| record.kind() == "mr") {

@@ -1,8 +1,8 @@
-//! Latencies that were measured, and what can honestly be said of them.
+//! Measured latencies, and what can honestly be said of them.
 //!
-//! A percentile is only told if there were enough samples for one of them to lie beyond it: the 99th of four would be the
-//! largest under another name. The smallest, the largest and the mean are exact. Percentiles are samples as long as there are few; of more
-//! samples than are kept, they have three digits.
+//! A percentile is only reported if there were enough samples for one of them to lie beyond it: the 99th of four would
+//! be the largest under another name. The smallest, the largest and the mean are exact. Percentiles are samples as long
+//! as there are few; of more samples than are kept, they have three digits.
 
 use hdrhistogram::Histogram;
 use serde_json::Value;

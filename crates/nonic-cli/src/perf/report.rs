@@ -1,12 +1,12 @@
-//! What a run found, for people and for scripts.
+//! The result of a run, for people and for scripts.
 //!
-//! The JSON form is `{"runs": [RUN, …], "link": {…}}`; `link` has what the client's sockets saw: `sends`,
-//! `receives`, `handed_in` and `handed_over` (batches that the kernel gave to the wrong process of this host at
-//! port 4791, and that came from it, or went from us to the right one), `send_errors`. Every `RUN` has `test`, `service`, `op`, `size`, `queue_depth`,
-//! `qps`, `mtu`, `events`, `verified`. Bandwidth and rate runs add `sent`, `messages`, `bytes`, `seconds`,
-//! `gigabytes_per_second`, `gigabits_per_second`, `messages_per_second`, `lost` and `loss_ratio`. Latency
-//! runs add `samples`, `lost`, `half_round_trip` and `latency_ns` with `min`, `p50`, `p90`, `p99`, `p99_9`,
-//! `max` and `mean`; a percentile is null if there were too few samples for it.
+//! The JSON form is `{"runs": [RUN, …], "link": {…}}`; `link` has what the client's sockets saw: `sends`, `receives`,
+//! `handed_in` and `handed_over` (batches that the kernel gave to the wrong process of this host at port 4791, and that
+//! came from it, or went from us to the right one), `send_errors`. Every `RUN` has `test`, `service`, `op`, `size`,
+//! `queue_depth`, `qps`, `mtu`, `events`, `verified`. Bandwidth and rate runs add `sent`, `messages`, `bytes`,
+//! `seconds`, `gigabytes_per_second`, `gigabits_per_second`, `messages_per_second`, `lost` and `loss_ratio`. Latency
+//! runs add `samples`, `lost`, `half_round_trip` and `latency_ns` with `min`, `p50`, `p90`, `p99`, `p99_9`, `max` and
+//! `mean`; a percentile is null if there were too few samples for it.
 
 use super::bandwidth::Tally;
 use super::histogram::{self, significant};

@@ -1,7 +1,7 @@
-//! What the program is told by its environment.
+//! The environment of the program.
 //!
-//! The loader is told where our libraries are, twice. `LD_LIBRARY_PATH` serves those who ask for `libibverbs.so.1` by its
-//! name. `LD_PRELOAD` serves Python wheels that carry a library under a name of their own, such as
+//! It tells the loader where our libraries are, twice. `LD_LIBRARY_PATH` serves programs that ask for `libibverbs.so.1`
+//! by its name. `LD_PRELOAD` serves Python wheels that carry a library under a name of their own, such as
 //! `libibverbs-1de1263b.so.1`: what is loaded first is asked first for every function.
 
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ const FEW_PROCESSORS: usize = 4;
 /// The file beside the libraries that is for valgrind.
 const SUPPRESSIONS: &str = "nonic.supp";
 
-/// What programs are told if nobody has told them otherwise; `nonic run --help` and docs/files.md list them.
+/// Variables that programs get unless the user has set them; `nonic run --help` and docs/files.md list them.
 pub(crate) fn defaults(verbs: &Path, processors: usize) -> Vec<(&'static str, OsString)> {
     let mut defaults = vec![
         // Open MPI takes UCX by itself only for devices whose driver is called mlx….

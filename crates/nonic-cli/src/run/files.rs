@@ -45,7 +45,7 @@ pub(crate) fn show(files: Files, config: &Config, program: &OsStr, lib: &Path) -
     }
 }
 
-/// The library reaches most programs, and needs nobody's leave.
+/// The library reaches most programs, and needs no permission.
 fn automatic(config: &Config, program: &OsStr, lib: &Path) -> Result<Shown> {
     let shown = preloaded(config, lib)?;
     let folder = shown.folder.as_deref().filter(|_| bypasses_libc(program));

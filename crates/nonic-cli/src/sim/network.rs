@@ -83,7 +83,7 @@ fn choose(name: Option<&str>) -> Result<Vec<&'static Scenario>> {
     Ok(vec![found])
 }
 
-/// Runs scenarios on several threads and hands out what became of them, in their order.
+/// Runs scenarios on several threads and hands out their results, in order.
 fn run(
     chosen: &[&Scenario],
     request: &Request<'_>,
@@ -96,7 +96,7 @@ fn run(
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
                 while let Some(scenario) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Nobody listens any more if the output was closed.
+                    // The receiver is gone if the output was closed.
                     if sender.send(scenario.run(request.quick)).is_err() {
                         break;
                     }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use nonic::inspect::Record;
 use serde_json::{Map, Value, json};
 
-/// Prints until it has printed as many as asked for, or nobody reads them.
+/// Prints until it has printed as many as asked for, or its output has no reader.
 pub(super) fn print(arguments: &Arguments) -> Result<()> {
     let sampler = Sampler::start(arguments.pid, arguments.interval)?;
     let mut model = Model::default();

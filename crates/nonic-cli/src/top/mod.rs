@@ -18,7 +18,7 @@ use sampler::Sampler;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// How long the screen stays as it is while nobody presses a key; what processes say is shown at the latest then.
+/// How long the screen stays as it is while no key is pressed; answers of processes are shown at the latest then.
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// Watch your processes live: devices, queue pairs, rates, retries

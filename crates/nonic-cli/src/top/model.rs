@@ -1,4 +1,4 @@
-//! What is on the screen, without a terminal: rows with rates, in order, filtered, and which one is selected.
+//! The content of the screen, without a terminal: rows with rates, in order, filtered, and which one is selected.
 
 use crate::inspect::{Gathered, command_of};
 use crate::units;
@@ -50,7 +50,7 @@ pub(super) struct DeviceRow {
     pub(super) rates: Rates,
 }
 
-/// What rows are sorted by: at first by what does not change, so that no row moves while somebody looks at it.
+/// What rows are sorted by: at first by what does not change, so that no row moves while a person looks at it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) enum Sort {
     #[default]
@@ -172,7 +172,7 @@ pub(super) struct Model {
     pub(super) silent: Vec<String>,
     pub(super) others: usize,
     rows: Vec<Row>,
-    /// Those that pass the filter, in order: places in `rows`.
+    /// Rows that pass the filter, in order: places in `rows`.
     visible: Vec<usize>,
     /// Place in `visible`.
     selected: usize,
@@ -228,7 +228,7 @@ impl Model {
         self.before.at = Some(sample.at);
         self.sampled = true;
         self.arrange();
-        // The one that was selected stays so, wherever it is now.
+        // The selected row stays selected, wherever it is now.
         if let Some(selected) = selected {
             let rows = &self.rows;
             let found = self

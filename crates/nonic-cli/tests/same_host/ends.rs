@@ -1,8 +1,8 @@
-//! A process is killed or stopped, at any step of setting up a lane and of using it: nobody else hangs, and nothing is
-//! left behind.
+//! A process is killed or stopped, at any step of setting up a lane and of using it: no other process hangs, and
+//! nothing is left behind.
 //!
-//! Requests to it fail when they were repeated often enough. With the usual options that takes two seconds, which would be
-//! most of a round; so what leads there is `brisk`.
+//! Requests to it fail when they were repeated often enough. With the usual options that takes two seconds, which would
+//! be most of a round; so what leads there is `brisk`.
 
 use super::{Dice, REGION, SOON, has_no_more_than, namespace};
 use crate::party::{Party, connect};
@@ -104,7 +104,7 @@ fn who_survives_a_thousand_killed_processes_goes_on_and_keeps_nothing_of_them() 
     survive_kills(&namespace, 1000);
 }
 
-/// Its process lives, so whoever goes on sending is told: at once, not when its retries have run out.
+/// Its process lives, so a requester that goes on sending is told: soon, not when its retries have run out.
 #[test]
 fn who_sends_to_a_queue_pair_that_was_destroyed_is_told_at_once() {
     let Some(namespace) = namespace() else { return };
@@ -128,7 +128,7 @@ fn who_sends_to_a_queue_pair_that_was_destroyed_is_told_at_once() {
     }
 }
 
-/// Two who have nothing to do with it exchange messages and WRITEs.
+/// Two processes that have nothing to do with it exchange messages and WRITEs.
 fn serve_friend(survivor: &mut Party, friend: &mut Party, friendly: &str) {
     let begun = Instant::now();
     for seed in 0..10 {
@@ -170,7 +170,7 @@ fn stop_in_the_middle(
     }
 
     meanwhile(survivor);
-    // A message to who does not answer is one to who is not there.
+    // A message to a peer that does not answer is one to a peer that is not there.
     assert_eq!(survivor.ask("send messages 5000 1"), "RetryExceeded");
     // Where it was stopped in the middle of an access, this takes as long as it may.
     let begun = Instant::now();

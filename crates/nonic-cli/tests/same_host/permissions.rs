@@ -75,7 +75,7 @@ fn a_filter_that_forbids_writing_alone_leaves_packets() {
     filtered_from_the_beginning(&namespace, "write-eperm");
 }
 
-/// As nobody: root may trace whom it likes.
+/// As the user nobody: root may trace every process.
 #[test]
 fn who_may_not_be_traced_is_sent_packets() {
     let Some(namespace) = namespace() else { return };

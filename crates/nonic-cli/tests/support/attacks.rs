@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 pub(crate) const WHERE_ARE_YOU: [u8; 2] = [3, 2];
 const I_AM: [u8; 2] = [3, 3];
 
-/// An attack that nobody ends has ended after this long.
+/// An attack that the test does not end has ended after this long.
 pub(crate) const LONGEST: Duration = Duration::from_secs(200);
 
 /// Takes part in nothing: runs the attack of this name.
@@ -71,7 +71,7 @@ pub(crate) fn commands() -> Receiver<String> {
     receiver
 }
 
-/// Does the same again and again until there is nobody left to say what to do. `answer` answers commands.
+/// Does the same again and again until the test that gives the commands is gone. `answer` answers commands.
 pub(crate) fn until_told<A>(
     attack: &mut A,
     commands: &Receiver<String>,
@@ -121,7 +121,7 @@ fn block_name(address: IpAddr, number: u16) -> Option<String> {
     Some(BlockName { address, block }.to_string())
 }
 
-/// The names that processes have at an address, as the kernel shows them to everybody.
+/// The names that processes have at an address, as the kernel shows them to every user.
 pub(crate) fn inboxes(address: IpAddr) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/net/unix").expect("everybody may read it");
     let name = block_name(address, 1).expect("a block");
@@ -138,7 +138,7 @@ pub(crate) fn inboxes(address: IpAddr) -> Vec<String> {
     names
 }
 
-/// Owns names, and answers who asks at them.
+/// Owns names, and answers processes that ask at them.
 struct Owner {
     watch: OwnedFd,
     sockets: BTreeMap<u64, OwnedFd>,
@@ -226,7 +226,7 @@ impl Owner {
         [I_AM[0], I_AM[1], high, low]
     }
 
-    /// Says much more than anybody asked for, for a while or until nobody listens.
+    /// Says much more than it was asked for, for a while or until the peer hangs up.
     fn chatter(&self) {
         let i_am = self.i_am();
         let started = Instant::now();
@@ -243,8 +243,8 @@ impl Owner {
     }
 }
 
-/// Owns the names of all blocks of an address, which need not be one of this host, and answers all questions with a port
-/// where nobody is. Commands: `count` the lines; `close` everything.
+/// Owns the names of all blocks of an address, which need not be one of this host, and answers all questions with a
+/// port that no process has. Commands: `count` the lines; `close` everything.
 fn own_every_block(address: IpAddr, commands: &Receiver<String>) {
     const DISCARD: u16 = 9;
     raise_limit();
@@ -307,17 +307,17 @@ fn open_lines(address: IpAddr, commands: &Receiver<String>) {
                     let _ = rustix::net::send(&line, &WHERE_ARE_YOU, SendFlags::NOSIGNAL);
                     lines.push(line);
                 }
-                // As many wait as may. The one who lets them in needs a moment.
+                // As many wait as may. The process that lets them in needs a moment.
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }
     say(&format!("opened {}", lines.len()));
-    // Until told, or until nobody is left to tell.
+    // Until told, or until the test is gone.
     let _ = commands.recv_timeout(LONGEST);
 }
 
-/// Takes names that look as if they meant something. Command: `count` who came.
+/// Takes names that look as if they meant something. Command: `count` the processes that came.
 fn squat(address: IpAddr, commands: &Receiver<String>) {
     let block = block_name(address, 1).expect("a block");
     let (prefix, _) = block.rsplit_once("/block").expect("it is one of a block");
@@ -353,8 +353,8 @@ fn squat(address: IpAddr, commands: &Receiver<String>) {
     });
 }
 
-/// Owns one block of a server's address, has the server ask where it listens, names a port that is somebody else's, and
-/// does not stop talking; or attaches what takes long to close. Command: `count` questions.
+/// Owns one block of a server's address, has the server ask where it listens, names a port that is another process's,
+/// and does not stop talking; or attaches what takes long to close. Command: `count` questions.
 fn lie(server: SocketAddr, port: u16, attaches: bool, commands: &Receiver<String>) {
     let taken = inboxes(server.ip());
     let free = |number: &u16| block_name(server.ip(), *number).is_some_and(|name| !taken.contains(&name));
@@ -396,7 +396,7 @@ fn forge_requests(here: IpAddr, server: SocketAddr) {
     for block in &blocks {
         for index in 0..Block::QPNS {
             request(&socket, server, 0x7ff0_0000 | index, block << 12 | index);
-            // As fast as the receiver reads: what overflows its buffer would harm nobody.
+            // As fast as the receiver reads: what overflows its buffer would do no harm.
             if index % 64 == 0 {
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -27,7 +27,7 @@ pub(crate) struct Attack {
     to: BlockName,
     /// A queue pair of the victim's.
     qpn: u32,
-    /// Whose lane it is said to be.
+    /// The block whose lane it is said to be.
     block: u16,
     outbox: Outbox,
     dice: u64,
@@ -148,7 +148,7 @@ impl Attack {
         for slot in 0..RING / 64 {
             write(&memory, DATA + slot * 64, 40 | 40 << 32);
         }
-        // Longer than anybody waits for an answer.
+        // Longer than any process waits for an answer.
         let begun = Instant::now();
         let mut hung_up = false;
         while begun.elapsed() < Duration::from_secs(4) {
@@ -163,7 +163,7 @@ impl Attack {
         format!("{} taken", u32::from(taken))
     }
 
-    /// More lanes than anybody needs, each broken at once, and all of them kept.
+    /// More lanes than a process needs, each broken at once, and all of them kept.
     fn offer_many(&mut self) -> String {
         let mut kept = Vec::new();
         let mut taken = 0;

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// How long whoever closes the last of our descriptors waits, if it is fooled.
+/// How long a thread that closes the last of our descriptors waits, if it is fooled.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 /// A TCP connection with unsent data: its last descriptor takes long to close. Its other end is kept and not read.
 pub(crate) struct Lingering {

@@ -1,6 +1,6 @@
 //! Real processes, each with a deadline, none left behind.
 //!
-//! Read first: [`Place`] (where and as whom a process runs), [`Server`], [`client`].
+//! Read first: [`Place`] (where and as which user a process runs), [`Server`], [`client`].
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
@@ -27,7 +27,7 @@ pub(crate) const AS_NOBODY: [&str; 6] = [
     "--clear-groups",
 ];
 
-/// Where and as whom processes run.
+/// Where and as which user processes run.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     prefix: Vec<String>,
@@ -54,7 +54,7 @@ impl Place {
         self
     }
 
-    /// As the user nobody, with a copy of the program that nobody may read.
+    /// As the user nobody, with a copy of the program that this user may read.
     pub(crate) fn run_by_nobody(mut self, program: PathBuf) -> Self {
         self.prefix.extend(AS_NOBODY.map(str::to_owned));
         self.program = program;

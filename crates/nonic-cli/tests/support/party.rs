@@ -1,8 +1,8 @@
 //! A process with a device that does what it is told: this very test program started again in a network namespace.
 //!
-//! [`Party`] is the handle of who started it, [`run`] what the process does. Commands are lines of its standard input;
-//! answers are lines of its standard output that begin with `> `. A flood goes on beside other commands and says how it
-//! ended when it does.
+//! [`Party`] is the handle of the test that started it, [`run`] what the process does. Commands are lines of its
+//! standard input; answers are lines of its standard output that begin with `> `. A flood goes on beside other commands
+//! and says how it ended when it does.
 
 use crate::confinement::Confinement;
 use crate::lane_attacks::Attack;
@@ -48,7 +48,7 @@ pub(crate) struct Party {
     pub(crate) process: Process,
     stdin: ChildStdin,
     said: Receiver<String>,
-    /// What it said that nobody has asked for yet.
+    /// Lines that it said and that the test has not read yet.
     unread: VecDeque<String>,
 }
 
@@ -183,7 +183,7 @@ struct Queues {
     received: CompletionQueue,
 }
 
-/// Does what it is told until nobody is left to tell.
+/// Executes commands until the test is gone.
 pub(crate) fn run() {
     let name = std::env::var(DEVICE).unwrap_or_else(|_| "roce_lo".to_owned());
     let device = Device::open(&name).expect("the device is there");
@@ -414,7 +414,7 @@ impl Desk {
         }
     }
 
-    /// Takes memory back, uses it, and looks whether anybody else still does.
+    /// Takes memory back, uses it, and looks whether another process still does.
     fn revoke(&mut self, shelf: &str) -> String {
         let exposed = self.shelves.remove(shelf).expect("it is exposed");
         let begun = Instant::now();
@@ -432,7 +432,7 @@ impl Desk {
     }
 }
 
-/// Whether nobody else has written to it.
+/// Whether no other process has written to it.
 fn is_ours(lease: &Lease) -> bool {
     std::hint::black_box(&lease[..]).iter().all(|byte| *byte == OURS)
 }

@@ -1,5 +1,5 @@
-//! Attacks on those who read what others write to a Unix socket: descriptors that take long to close, and processes that are not what
-//! they say. Run as those of [`super::attacks`], which has what both use.
+//! Attacks on processes that read what others write to a Unix socket: descriptors that take long to close, and
+//! processes that are not what they say. Run as those of [`super::attacks`], which has what both use.
 
 use super::attacks::{
     LONGEST, WHERE_ARE_YOU, commands, inboxes, listen, new_line, raise_limit, say, unix_name, until_told,
@@ -54,7 +54,7 @@ fn pass_descriptors(address: IpAddr, commands: &Receiver<String>) {
     let _ = commands.recv_timeout(LONGEST);
 }
 
-/// The same to who tells what is in a process.
+/// The same to the thread that answers inspection.
 fn pass_to_inspection(pid: &str, commands: &Receiver<String>) {
     let table = std::fs::read_to_string("/proc/net/unix").expect("everybody may read it");
     let prefix = format!("nonic/3/inspect/{pid}/");

@@ -1,9 +1,9 @@
 //! The yardsticks: what this machine does with nothing of ours in between.
 //!
-//! Every loop has two processes, both started by [`measure`] from this very program, so that each can be put in a network
-//! namespace. One serves: it says in one line how it is found, and then answers until it is killed or left alone for
-//! too long. The other measures, and prints one number. Whoever waits by polling yields after a while; on a machine with
-//! fewer than two free processors the figures say more about its scheduler than about the loop.
+//! Every loop has two processes, both started by [`measure`] from this very program, so that each can be put in a
+//! network namespace. One serves: it says in one line how it is found, and then answers until it is killed or left
+//! alone for too long. The other measures, and prints one number. A process that waits by polling yields after a while;
+//! on a machine with fewer than two free processors the figures say more about its scheduler than about the loop.
 //!
 //! Read first: [`Loop`] (what there is), then [`ring`] and [`vm`].
 

@@ -21,7 +21,7 @@ impl Shared {
             "memfd_create: {}",
             std::io::Error::last_os_error()
         );
-        // SAFETY: the descriptor is new, and nobody else owns it.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(descriptor) };
         file.set_len(length as u64)?;
         Self::map(file, length)

@@ -4,7 +4,7 @@ use super::{BATCH, typical_us};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-/// The server ends after this long if nobody has killed it: longer than any measurement.
+/// The server ends after this long if it was not killed: longer than any measurement.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) fn call_time(server: &str, size: usize, duration: Duration, direction
             Direction::Write => libc::process_vm_writev,
             Direction::Read => libc::process_vm_readv,
         };
-        // SAFETY: our iovec is a live buffer that nobody else uses; theirs is only looked at by the kernel.
+        // SAFETY: our iovec is a live buffer that nothing else uses; theirs is only looked at by the kernel.
         let moved = unsafe { call(process, &raw const ours, 1, &raw const theirs, 1, 0) };
         ensure!(
             usize::try_from(moved) == Ok(size),

@@ -115,7 +115,7 @@ fn new_eventfd() -> Result<File> {
     // SAFETY: the call touches no memory.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     ensure!(descriptor >= 0, "eventfd: {}", Error::last_os_error());
-    // SAFETY: the descriptor is new, and nobody else owns it.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
