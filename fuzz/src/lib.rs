@@ -1,4 +1,4 @@
-//! What must hold for any input, as functions.
+//! The fuzz checks: what must hold for any input, as functions.
 //!
 //! The fuzz targets call these with what libFuzzer invents; ordinary tests of the crates concerned include
 //! the modules by path and call them with the checked-in corpus, so that a finding stays found.

@@ -1,4 +1,4 @@
-//! What is installed: `bin/nonic` and the libraries programs run on, under `nonic/` in the target folder.
+//! The installation: `bin/nonic` and the libraries programs run on, under `nonic/` in the target folder.
 //!
 //! It is optimised and stripped; the debug symbols are beside ([`debug_symbols`]). There are the names that a linker and
 //! `dlopen` look for (`libibverbs.so`) and pkg-config's files, but no headers: those are rdma-core's (`libibverbs-dev`,

@@ -1,4 +1,4 @@
-//! How the static library of `nonic-verbs` becomes `libibverbs.so.1`, and that of `nonic-rdmacm` `librdmacm.so.1`.
+//! Linking: the static library of `nonic-verbs` becomes `libibverbs.so.1`, and that of `nonic-rdmacm` `librdmacm.so.1`.
 //!
 //! rustc exports a `cdylib`'s symbols without versions, and programs bind to versions. So the crate is built as an
 //! archive, and the system's linker makes the shared object with a version script. The tests of both use

@@ -1,5 +1,5 @@
-//! What a change is judged by while it is being written: format, clippy, the tests of the packages it touches and of those built on
-//! them, and a few hundred simulated fabrics. CI judges the rest (`.ci/run`).
+//! The quick check of a change while it is being written: format, clippy, the tests of the packages it touches and of
+//! those built on them, and a few hundred simulated fabrics. CI judges the rest (`.ci/run`).
 //!
 //! The whole workspace is built as CI builds it, so that nothing is compiled for this alone.
 

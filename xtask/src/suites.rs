@@ -1,10 +1,11 @@
 //! `cargo xtask suites`: perftest and rdma-core's own tests as Debian 12, 13 and testing ship them, under `nonic run`.
 //!
-//! Programs of a newer system bind to names that an older one's do not know. Each suite has a root folder with its perftest,
-//! pyverbs and the tests, made once (`mmdebstrap`) below the target folder; what is built here is copied in. The packages are
-//! unpacked, not installed: that is quick, and nothing here needs what their scripts would do. All of it runs as nobody, in a
-//! network of its own that has only loopback. What skips is written in `crates/nonic-verbs/conformance`: `skipped.txt`, and
-//! for the tests that a newer release of rdma-core has besides `skipped-65.txt`.
+//! Programs of a newer system bind to names that an older one's do not know. Each suite has a root folder with its
+//! perftest, pyverbs and the tests, made once (`mmdebstrap`) below the target folder; what is built here is copied in.
+//! The packages are unpacked, not installed: that is quick, and nothing here needs what their scripts would do. All of
+//! it runs as the user nobody, in a network of its own that has only loopback. What skips is written in
+//! `crates/nonic-verbs/conformance`: `skipped.txt`, and for the tests that a newer release of rdma-core has besides
+//! `skipped-65.txt`.
 
 use crate::conformance::{self, Outcome, Skips};
 use crate::debian::{self, SUITES, Suite};

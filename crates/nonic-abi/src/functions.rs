@@ -1,4 +1,4 @@
-//! How a prototype is written once and checked twice.
+//! A macro for prototypes: each is written once, and checked where the function is called and where it is exported.
 
 /// Declares functions that one of the libraries exports and another calls, in the module `$module`.
 ///

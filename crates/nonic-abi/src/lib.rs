@@ -1,4 +1,4 @@
-//! What the C libraries `libibverbs.so.1`, `librdmacm.so.1` and `librspreload.so` have in common.
+//! The common ground of the C libraries `libibverbs.so.1`, `librdmacm.so.1` and `librspreload.so`.
 //!
 //! Half of it is data that C programs or another of these libraries see: the structures of the headers ([`verbs`],
 //! [`rdma_cma`]), those of the private interface between the libraries ([`cm`]), and the prototypes of the functions

@@ -1,4 +1,4 @@
-//! Where a server waits for clients: a port of one address, or of every address this host has.
+//! The listeners of a server: at a port of one address, or of every address this host has.
 
 use crate::local_gid::{DeviceChoice, LocalGid, OpenDevices, interfaces};
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ impl Listeners {
         choice: &DeviceChoice,
         devices: &OpenDevices,
     ) -> Result<Self> {
-        // A setting that is wrong is told as it is: another address would not help.
+        // A wrong setting is reported as it is: another address would not help.
         interfaces()?;
         let addresses = match bind {
             Some(address) => vec![address],

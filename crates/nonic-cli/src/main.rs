@@ -75,7 +75,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match nonic_settings::Environment::read() {
-        // A misspelt variable is told of by every command, also by those that open no device.
+        // Every command reports a misspelt variable, also one that opens no device.
         Err(error) => Err(error.into()),
         Ok(_) => run(cli),
     };

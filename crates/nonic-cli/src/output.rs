@@ -1,5 +1,5 @@
-//! Everything printed goes through here: a reader that has gone away (`nonic … | head -1`) ends the program
-//! quietly instead of in a panic.
+//! Output: everything printed goes through here, so that a reader that has gone away (`nonic … | head -1`) ends the
+//! program quietly instead of in a panic.
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};

@@ -1,4 +1,4 @@
-//! What packagers need: shell completions and manual pages, made from the same definitions as the help.
+//! Files for packagers: shell completions and manual pages, made from the same definitions as the help.
 
 use crate::output::OutputClosed;
 use anyhow::{Context, Result};

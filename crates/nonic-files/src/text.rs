@@ -1,4 +1,5 @@
-//! Answers that are paths: they must not name the folder where the files really are.
+//! Calls that answer with a path (`readlink`, `realpath` and their kin): the answer must not name the folder where the
+//! files really are.
 
 use crate::next;
 use crate::redirect::{Path, is_character_device, looked_at, tree};

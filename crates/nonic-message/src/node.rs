@@ -1,4 +1,4 @@
-//! Where channels begin: a device, its memory, and what this program wants of its channels.
+//! Nodes, where channels begin: a device, its memory, and what this program wants of its channels.
 
 use crate::channel::Channel;
 use crate::cutoff::{self, Cutoff, CutoffSource};

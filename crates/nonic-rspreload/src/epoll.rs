@@ -5,9 +5,9 @@
 //! Every such epoll has an eventfd of ours: when a set changes, a thread that waits on it wakes up and looks again,
 //! even if it went to sleep in the kernel before there was a set. Its events carry [`mark`], and no program sees them.
 //!
-//! Edge-triggered watches are told once, and again after the next call on the socket; a program that reads until
-//! `EAGAIN`, as the manual asks, does not see a difference. A set that is itself watched by an epoll or a poll
-//! reports its plain descriptors only.
+//! Edge-triggered watches are reported once, and again after the next call on the socket; a program that reads until
+//! `EAGAIN`, as the manual asks, does not see a difference. A set that is itself watched by an epoll or a poll reports
+//! its plain descriptors only.
 //!
 //! Read first: [`wait`], then `watch/set.rs`.
 

@@ -1,4 +1,4 @@
-//! How carried sockets begin and end: `socket`, `dup` and its kin, `close` and its kin.
+//! The life of a carried socket: `socket`, `dup` and its kin, `close` and its kin.
 
 use crate::config::config;
 use crate::internal::{is_internal, next_internal};

@@ -1,7 +1,7 @@
 //! Options and flags: `setsockopt`, `getsockopt`, `fcntl`, `ioctl`.
 //!
-//! Both sockets of a carried one are told, so that flags and options are there after falling back to TCP. What RDMA
-//! does not know is kept by the plain socket, has no effect and can be read again.
+//! Options and flags are set on both sockets of a carried one, so that they are there after falling back to TCP. What
+//! RDMA does not know is kept by the plain socket, has no effect and can be read again.
 
 use crate::life::copied;
 use crate::route::route;

@@ -1,4 +1,4 @@
-//! Whether a file that a setting names can be written, found out before anything depends on it.
+//! A check whether the file that a setting names can be written, before anything depends on it.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Which counter files there are, and which of the engine's counters each of them shows.
+//! The counter files, and which of the engine's counters each of them shows.
 //!
 //! The names are those of Linux's RDMA devices (`counters`) and of `rxe` (`hw_counters`) where the meaning is the same; a
 //! counter of ours that they do not have keeps its own name. What cannot happen here, such as a symbol error, is zero.

@@ -1,4 +1,4 @@
-//! A finished request, as the program sees it.
+//! Completions: finished requests, as the program sees them.
 
 use crate::cm_dispatcher::CloseReason;
 use crate::memory::Buffers;
@@ -32,9 +32,9 @@ pub struct Completion {
     pub id: u64,
     /// Bytes received or fetched (zero for sends and writes), or what went wrong.
     pub result: Result<usize, Status>,
-    /// What it was.
+    /// The operation.
     pub opcode: CompletionOpcode,
-    /// Which queue pair it belonged to.
+    /// The queue pair that it was posted to.
     #[doc(alias = "qp_num")]
     pub qpn: Qpn,
     /// The peer's immediate data.
@@ -43,10 +43,10 @@ pub struct Completion {
     /// For datagrams: the queue pair that sent it. The first 40 bytes of the buffer are the network header.
     #[doc(alias("src_qp", "IBV_WC_GRH"))]
     pub source: Option<Qpn>,
-    /// The key of ours that the peer's message revoked: of exposed memory, or of a window.
+    /// Our key that the peer's message invalidated: of exposed memory, or of a window.
     #[doc(alias("invalidated_rkey", "IBV_WC_WITH_INV"))]
     pub invalidated: Option<u32>,
-    /// If it was flushed because its connection had ended: why that was.
+    /// If it was flushed because its connection had ended: why the connection ended.
     pub closed: Option<CloseReason>,
     /// The buffers the request was posted with, whatever the result.
     pub buffers: Buffers,

@@ -226,7 +226,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// What the peer's program said when it connected or accepted.
+    /// The private data that the peer sent when it connected or accepted.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }

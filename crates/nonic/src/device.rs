@@ -165,7 +165,7 @@ impl Device {
         self.engine.port_states()
     }
 
-    /// What happened so far: in the NIC, and at its sockets.
+    /// Its counters so far: of the NIC, and of its sockets.
     pub fn counters(&self) -> (Counters, LinkCounters) {
         self.engine.counters()
     }

@@ -1,4 +1,4 @@
-//! What a peer must know to reach a queue pair. Exchanged out of band, as text or however you like.
+//! Endpoints: what a peer must know to reach a queue pair. Programs exchange them out of band, as text or however they like.
 
 use nonic_core::{PathMtu, Psn, Qpn};
 use std::fmt;

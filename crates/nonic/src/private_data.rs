@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-/// What the peer's program said with its request, its acceptance or its rejection: a few bytes.
+/// The few bytes that the peer's program sent with its request, its acceptance or its rejection.
 ///
 /// iWARP delivers them as they were sent. RoCE's messages have a field of fixed size without a length, so zeros follow,
 /// and a receiver cannot tell them from zeros that were sent. A program that speaks both, or whose bytes may end with

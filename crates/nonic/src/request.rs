@@ -103,7 +103,7 @@ pub struct RequestFailed {
     /// Why.
     #[source]
     pub error: RequestError,
-    /// What it was posted with. None, if completions were lost.
+    /// The buffers it was posted with. None, if completions were lost.
     pub buffers: Buffers,
     /// Why, at length. Boxed: a result should be small.
     explanation: Option<Box<Explanation>>,
@@ -269,7 +269,7 @@ impl<B: BufferSet> Request<B> {
         Ok(B::from_buffers(done.buffers))
     }
 
-    /// The same, for at most `timeout`; if it is not done then, here it is again.
+    /// The same, for at most `timeout`; a request that is not done then is returned.
     pub fn wait_within(self, timeout: Duration) -> Result<Result<B, RequestFailed>, Self> {
         match self.pending.wait(Some(timeout)) {
             Some(done) => Ok(done.map(|done| B::from_buffers(done.buffers))),
@@ -323,7 +323,7 @@ impl<B: BufferSet> Receive<B> {
         Ok(Received::new(done))
     }
 
-    /// The same, for at most `timeout`; if there was none by then, here it is again.
+    /// The same, for at most `timeout`; if there was no message by then, the receive is returned.
     pub fn wait_within(self, timeout: Duration) -> Result<Result<Received<B>, RequestFailed>, Self> {
         match self.pending.wait(Some(timeout)) {
             Some(done) => Ok(done.map(Received::new)),

@@ -59,7 +59,7 @@ struct State {
 }
 
 impl Ticket {
-    /// For a request that is told of by `span`.
+    /// For a request that `span` covers.
     pub(crate) fn told_by(span: Span) -> Self {
         let state = State {
             span,

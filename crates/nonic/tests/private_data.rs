@@ -1,4 +1,4 @@
-//! What programs tell each other while they connect comes as it was sent, on both wires.
+//! Private data that programs exchange while they connect arrives as it was sent, on both wires.
 
 use crate::bench::{PATIENCE, WIRES};
 use nonic::{ConnectError, Device, Listener, PrivateData, Rc, connect};

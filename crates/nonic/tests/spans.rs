@@ -1,4 +1,4 @@
-//! What a program's own subscriber of `tracing` is told: spans of requests and of connecting, within those of the program.
+//! Spans that a program's own `tracing` subscriber gets: of requests and of connecting, within those of the program.
 
 use crate::bench::{Ends, WIRES, deserted};
 use nonic::{Access, ConnectOptions, Device, Domain, Exposed, Rc, connect_with};
@@ -19,7 +19,7 @@ struct Collector(Arc<Mutex<Collected>>);
 struct Collected {
     count: u64,
     open: HashMap<u64, Open>,
-    /// Those that this thread is in.
+    /// The spans that this thread is in.
     entered: Vec<u64>,
     ended: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What a row's figures say, round by round: medians, their spread, and whether the promise is kept.
+//! The verdict on a row's figures, round by round: medians, their spread, and whether the promise is kept.
 
 use super::measure::{Absence, Figure};
 use super::probe::{Probe, Quantity, significant};

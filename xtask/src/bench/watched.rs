@@ -1,4 +1,4 @@
-//! What it costs to be watched: perftest alone, and with `nonic top` running beside it.
+//! The cost of being watched: perftest alone, and with `nonic top` running beside it.
 //!
 //! Each round measures alone, watched and alone again, in changing order. The two figures alone differ by chance only, so their
 //! ratio shows what a difference has to exceed to mean something. `top` asks ten times as often as by default, on a terminal of its

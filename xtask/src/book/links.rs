@@ -1,4 +1,4 @@
-//! Whether links lead somewhere: those of the repository's Markdown files, and those of the book as it was built.
+//! Link checking: of the repository's Markdown files, and of the book as it was built.
 //!
 //! Nothing is fetched: what is on other hosts is not followed.
 

@@ -1,4 +1,4 @@
-//! What one more costs beside few others and beside many: connections, memory keys, queue pairs, listeners.
+//! Growth: what one more costs beside few others and beside many (connections, memory keys, queue pairs, listeners).
 //!
 //! Nothing else notices a sum over all of them that is made for each new one: it works, and tests have few. The judge is processor
 //! time, not time: both sides of a connection, the library's threads among them, so that a machine that is busy otherwise does not

@@ -1,4 +1,4 @@
-//! What a row of the matrix is: a program, its options, and where it makes sense.
+//! A row of the matrix: a program, its options, and where it makes sense.
 
 /// Rows in which one side errs.
 pub(super) const ERRORS_GROUP: &str = "errors";

@@ -1,4 +1,4 @@
-//! What both NICs counted.
+//! The counters of both NICs.
 
 use super::case::{Opposite, Wire};
 use crate::lab::Guest;

@@ -1,4 +1,4 @@
-//! Whether a guest is still of use: its emulator runs, its kernel does not complain about itself, and it answers.
+//! The health of a guest: its emulator runs, its kernel does not complain about itself, and it answers.
 //!
 //! Read first: [`Breakdown`] (why it is not), then [`Health`].
 

@@ -71,7 +71,7 @@ impl Host {
     fn switch_on(&self, mtu: u32) -> Result<()> {
         let ip = |arguments: &[&str]| self.namespace.ip(arguments);
         let mtu = mtu.to_string();
-        // The queue is long: what the wire drops is told by the wire, not by this.
+        // The queue is long: the wire reports what it drops, this does not.
         ip(&[
             "link",
             "set",

@@ -1,4 +1,4 @@
-//! What was found, as tables, and `docs/networks.md`, in which they stand between two marks.
+//! The report: results as tables, and `docs/networks.md`, in which they stand between two marks.
 
 use super::cells::{self, Group};
 use super::many::{self, Found, Mix};

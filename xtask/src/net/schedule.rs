@@ -6,9 +6,9 @@ use std::collections::{BinaryHeap, VecDeque};
 /// Things with a time each.
 #[derive(Debug)]
 pub(super) struct Schedule<T> {
-    /// Those that are due after all that came before them: most, unless there is jitter.
+    /// Packets that are due after all that came before them: most, unless there is jitter.
     in_order: VecDeque<Entry<T>>,
-    /// Those that overtake.
+    /// Packets that overtake.
     overtaking: BinaryHeap<Reverse<Entry<T>>>,
     /// Of the next one: first come, first served.
     number: u64,

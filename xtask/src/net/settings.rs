@@ -1,4 +1,4 @@
-//! What one direction of a link does to packets, as people write it: `delay=10ms,loss=1%,rate=1gbit`.
+//! The settings of one direction of a link, as people write them: `delay=10ms,loss=1%,rate=1gbit`.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -13,7 +13,7 @@ pub(crate) struct Settings {
     pub(crate) in_order: bool,
     /// The part of packets that get lost, each by itself.
     pub(crate) loss: f64,
-    /// Those that get lost one after the other.
+    /// Losses in bursts: packets that get lost one after the other.
     pub(crate) bursts: Option<Bursts>,
     /// The part of packets that are not delayed, and so overtake the others.
     pub(crate) early: f64,

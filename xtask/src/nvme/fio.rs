@@ -1,4 +1,4 @@
-//! What fio does to the disk, and what it says of it.
+//! fio: its jobs on the disk, and its report of them.
 //!
 //! fio exits well when it has compared nothing, so its exit status is not enough: [`Report::check`] counts bytes. It reads them
 //! from the JSON, because the summary for people leaves out what was read back between writes.

@@ -1,4 +1,4 @@
-//! What is released, and how it is tried: a tarball, a Debian package and a Python wheel, all of the same files.
+//! The release packages, and how they are tried: a tarball, a Debian package and a Python wheel, all of the same files.
 //!
 //! What is installed is a [`Tree`]: `bin/nonic`, `lib/nonic/` with the libraries, `share/` with manual pages, completions
 //! and licences. It runs from wherever it lies, since the command looks for its libraries beside itself; and because

@@ -1,4 +1,4 @@
-//! Which versions of which symbols a file needs and offers, as `objdump` tells.
+//! Symbol versions that a file needs and offers, as `objdump` shows them.
 
 use super::output;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! What a case is: a command, where it is run, what it must move, and why it is known to fail if it is.
+//! A case: a command, where it is run, what it must move, and why it is known to fail if it is.
 
 use super::bench::Bench;
 use super::launch::Launch;

@@ -1,4 +1,4 @@
-//! What people really run, on our libraries: UCX, libfabric, MPI and whatever else is built upon verbs.
+//! RDMA middleware and applications on our libraries: UCX, libfabric, MPI and whatever else is built upon verbs.
 //!
 //! The second half of the tools' harness ([`crate::tools`]): those know verbs themselves, these choose a network, and
 //! would silently take another. So each run is counted: what nonic's devices sent must be what the program moved. Each

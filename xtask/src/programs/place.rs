@@ -1,5 +1,5 @@
-//! Where cases run. Unlike the tools', both sides of "one host" use its Ethernet device: programs like these look for the
-//! network that leads to others, and leave loopback to shared memory.
+//! The places where cases run. Unlike the tools', both sides of "one host" use its Ethernet device: programs like these
+//! look for the network that leads to others, and leave loopback to shared memory.
 
 use super::case::Place;
 use crate::confined::Confinement;

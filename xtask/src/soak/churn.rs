@@ -23,7 +23,7 @@ const CLIENTS: usize = 4;
 const VISITORS: usize = 3;
 /// How long visitors stay that are killed, in milliseconds.
 const STAY_MS: std::ops::Range<u64> = 10..500;
-/// A client that takes longer is told of. It measures for 300 ms.
+/// A client that takes longer is reported. It measures for 300 ms.
 const SLOW: Duration = Duration::from_secs(2);
 /// How often it is told how things are.
 const INTERVAL: Duration = Duration::from_secs(10);

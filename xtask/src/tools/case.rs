@@ -1,4 +1,4 @@
-//! What a case is: one program, its options, how its processes find each other, and where it is known to fail.
+//! A case: one program, its options, how its processes find each other, and where it is known to fail.
 
 use super::topology::TOPOLOGIES;
 

@@ -1,4 +1,4 @@
-//! Which programs are run, and how.
+//! The cases: which programs are run, and how.
 
 use super::case::{Case, Shape};
 

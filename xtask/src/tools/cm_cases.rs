@@ -1,4 +1,4 @@
-//! Which programs of the connection manager are run, and how.
+//! The cases of the connection manager: which programs are run, and how.
 //!
 //! Each is run on one host and on two, with IPv4 and with IPv6. Read first: [`super::connected`], for the words in
 //! braces.

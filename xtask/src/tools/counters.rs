@@ -1,4 +1,5 @@
-//! What the devices of all processes of a run did, from `NONIC_COUNTERS`: whether a program used nonic is counted, not assumed.
+//! Counters of the devices of all processes of a run, from `NONIC_COUNTERS`: whether a program used nonic is counted,
+//! not assumed.
 
 use crate::host::unique_path;
 use anyhow::{Context, Result};

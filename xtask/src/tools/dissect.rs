@@ -103,7 +103,7 @@ struct Capture<'a> {
     /// Where it runs.
     here: RunAs<'a>,
     file: PathBuf,
-    /// For somebody to look at.
+    /// Whether it stays, for a person to look at.
     keep: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which programs are run on iWARP, and how: those that connect by the connection manager, with reliable connections.
+//! The cases on iWARP: programs that connect by the connection manager, with reliable connections.
 
 use super::case::{Case, Wire};
 use super::cm_cases;

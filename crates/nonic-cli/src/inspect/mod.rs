@@ -40,7 +40,7 @@ pub(crate) fn gather(request: Request, pid: Option<u32>, patience: Duration) -> 
         gathered.add(outcome);
     }
     gathered.answers.sort_by_key(|answer| answer.pid);
-    // A process has one name. One that has many is told of once.
+    // A process has one name. One that has many is listed once.
     gathered.silent.sort_by_key(InspectError::pid);
     gathered.silent.dedup_by_key(|error| error.pid());
     match pid {

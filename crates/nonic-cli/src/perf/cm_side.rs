@@ -1,4 +1,4 @@
-//! How the two sides of a run get their queue pairs connected: by address and port, several at a time.
+//! Connecting the queue pairs of a run: by address and port, several at a time.
 //!
 //! The client gives each connection its number, so that both sides call it the same.
 

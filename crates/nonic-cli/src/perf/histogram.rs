@@ -1,4 +1,4 @@
-//! How latencies are spread, as bars on a terminal and as a plot.
+//! Histograms of latencies, as bars on a terminal and as a plot.
 //!
 //! Both have bins that grow by the same factor, because a distribution of latencies has most of its samples together
 //! and a few far out.

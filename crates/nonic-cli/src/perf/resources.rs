@@ -1,4 +1,4 @@
-//! What one side of a run has: queue pairs, buffers and exposed memory, connected to the peer's.
+//! The resources of one side of a run: queue pairs, buffers and exposed memory, connected to the peer's.
 
 use super::cm_side::CmSide;
 use super::pair::{self, Pair, Posting};

@@ -1,4 +1,4 @@
-//! How the program sees `/dev/infiniband` and `/sys/class/infiniband`: see docs/files.md.
+//! The files `/dev/infiniband` and `/sys/class/infiniband`, as the program sees them: see docs/files.md.
 
 use super::program::bypasses_libc;
 use anyhow::{Context, Result, ensure};

@@ -1,7 +1,7 @@
-//! Whether a program goes through the C library: one that does not is reached by no library in front of it.
+//! A check whether a program goes through the C library: one that does not is reached by no library in front of it.
 //!
-//! A look at its file: the kernel starts a program without an interpreter by itself, and the loader is the interpreter of
-//! all others. Go's programs make their system calls themselves, also when they have one.
+//! It reads the program's file: the kernel starts a program without an interpreter by itself, and the loader is the
+//! interpreter of all others. Go's programs make their system calls themselves, also when they have one.
 
 use std::ffi::OsStr;
 use std::fs::File;

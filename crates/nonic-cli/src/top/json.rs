@@ -1,4 +1,4 @@
-//! What `nonic top` shows, for scripts: an object each interval.
+//! `nonic top` for scripts: a JSON object each interval.
 
 use super::Arguments;
 use super::model::{Model, Rates};

@@ -1,4 +1,4 @@
-//! What another user of the host may try. Each attack is a process of its own, this very test program started again;
+//! Attacks by another user of the host. Each attack is a process of its own, this very test program started again;
 //! it says what it does in lines that begin with `> `, and is told what to do by lines of its standard input.
 //!
 //! It uses what any user can: abstract Unix sockets, UDP sockets and `/proc/net/unix`. Names and packets are made by

@@ -1,4 +1,4 @@
-//! What an administrator, a container or a program does to a process so that it cannot trace others, or be traced.
+//! Confinement: what an administrator, a container or a program does to a process so that it cannot trace others, or be traced.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! What a process of the same user may do with a lane that it has offered: everything but keep to the rules.
+//! Attacks by a process of the same user through a lane that it has offered: everything but keeping to the rules.
 //!
 //! The layout of the ring is written down here once more: if it changes, attacks are refused and the tests that count what
 //! was taken fail.

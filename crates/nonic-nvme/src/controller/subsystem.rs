@@ -1,4 +1,4 @@
-//! What the queues of all hosts share: the subsystem's name and size, and the controllers that hosts have made.
+//! The subsystem, which the queues of all hosts share: its name and size, and the controllers that hosts have made.
 
 use crate::wire::{Configuration, ControllerKind, IdentifyNamespace, Nqn, RdmaProvider, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a host may have at most. All of it is told to hosts before they could use more.
+/// The limits of a host. Every host learns them before it could use more.
 #[derive(Debug)]
 pub struct Limits;
 

@@ -114,7 +114,7 @@ struct Statistics {
 }
 
 impl Target {
-    /// A target for this storage, which is told what happens.
+    /// A target for this storage. `watcher` gets its events.
     pub fn new(
         config: TargetConfig,
         storage: Arc<dyn Storage>,

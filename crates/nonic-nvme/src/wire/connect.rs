@@ -63,7 +63,7 @@ impl ConnectData {
         })
     }
 
-    /// Its bytes. Of a name, 255 bytes are told.
+    /// Its bytes. Of a name, 255 bytes are written.
     pub fn emit(&self) -> [u8; CONNECT_DATA_LENGTH] {
         let mut bytes = [0; CONNECT_DATA_LENGTH];
         put(&mut bytes, 0, &self.host_id);

@@ -1,4 +1,4 @@
-//! Where the data of a command is: one descriptor of 16 bytes, in the command itself.
+//! The descriptor of a command's data (SGL): 16 bytes, in the command itself.
 //!
 //! Two kinds are used on RDMA: data behind the command in the same capsule, and memory of the host by address, length and key.
 //! Lists of descriptors are not supported, and the controller says so.
@@ -65,7 +65,7 @@ impl Sgl {
         }
     }
 
-    /// Its bytes. Of a keyed length, 24 bits are told.
+    /// Its bytes. Of a keyed length, 24 bits are written.
     pub fn emit(&self) -> [u8; SGL_LENGTH] {
         let mut bytes = [0; SGL_LENGTH];
         match self {

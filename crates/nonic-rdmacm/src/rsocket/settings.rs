@@ -1,4 +1,4 @@
-//! What a program, or the administrator, can set about a socket.
+//! The settings of a socket, by the program or the administrator.
 //!
 //! Defaults are rdma-core's, and its files under `/etc/rdma/rsocket` change them: each holds one number.
 

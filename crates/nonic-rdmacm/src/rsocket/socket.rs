@@ -1,4 +1,4 @@
-//! What every rsocket can do, whatever its kind.
+//! The interface of every rsocket, whatever its kind.
 //!
 //! The table has sockets by number and knows no more of them than this: [`Socket`] is what programs call, and
 //! [`ConnectionEvent`] what the service passes on.

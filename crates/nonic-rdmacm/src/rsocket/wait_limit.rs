@@ -1,4 +1,4 @@
-//! How long a call may wait.
+//! Time limits: how long a call may wait.
 
 use std::time::{Duration, Instant};
 

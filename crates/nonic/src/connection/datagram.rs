@@ -146,7 +146,7 @@ impl Inquiry {
         SocketAddr::new(self.request.route.remote, port)
     }
 
-    /// What the peer's program said to it.
+    /// The private data that the peer sent with its question.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
@@ -328,7 +328,7 @@ impl std::fmt::Debug for Resolving {
 pub struct DatagramService {
     /// Where its datagrams go.
     pub peer: Peer,
-    /// What its program said to it.
+    /// The private data that it answered with.
     pub private_data: PrivateData,
 }
 

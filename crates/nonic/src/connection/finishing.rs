@@ -79,7 +79,7 @@ impl<T: Connected> Finishing<T> {
         }
     }
 
-    /// The same, for at most `timeout`; if not everything is done then, here it is again.
+    /// The same, for at most `timeout`; if not everything is done then, it is returned.
     pub fn wait_within(mut self, timeout: Duration) -> Result<Result<(), CloseReason>, Self> {
         match self
             .queue

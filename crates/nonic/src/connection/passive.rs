@@ -166,7 +166,7 @@ impl Incoming {
         self.request.route.local
     }
 
-    /// What the peer's program said to it.
+    /// The private data that the peer sent with its request.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }

@@ -1,4 +1,4 @@
-//! What a request is posted with: leases, and ranges of exposed memory.
+//! The buffers of a request: leases, and ranges of exposed memory.
 
 use super::{ExposedRange, Lease, Window, WindowHandle};
 use nonic_core::Sge;

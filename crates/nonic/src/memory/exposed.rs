@@ -1,4 +1,4 @@
-//! Memory that peers can use at any time, so that it is never a slice.
+//! Exposed memory: peers can use it at any time, so it is never a slice.
 
 use super::remote::bounds;
 use super::{Lease, MemoryError, RemoteSlice};
@@ -35,7 +35,7 @@ impl Exposed {
         }
     }
 
-    /// What a peer must be told to use it.
+    /// What a peer needs to use it.
     pub fn remote(&self) -> RemoteSlice {
         RemoteSlice {
             va: 0,

@@ -83,7 +83,7 @@ pub struct BoundWindow {
 }
 
 impl BoundWindow {
-    /// What the peer must be told to use it.
+    /// What the peer needs to use it.
     pub fn remote(&self) -> RemoteSlice {
         RemoteSlice {
             va: 0,

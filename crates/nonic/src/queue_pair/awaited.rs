@@ -213,7 +213,7 @@ impl Fetch {
         Ok(self.value(done.buffers))
     }
 
-    /// The same, for at most `timeout`; if it is not done then, here it is again.
+    /// The same, for at most `timeout`; an atomic that is not done then is returned.
     pub fn wait_within(self, timeout: Duration) -> Result<Result<u64, RequestFailed>, Self> {
         match self.pending.wait(Some(timeout)) {
             Some(done) => Ok(done.map(|done| self.value(done.buffers))),

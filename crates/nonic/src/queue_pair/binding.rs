@@ -17,7 +17,7 @@ impl<T: Reliable> QueuePair<T> {
     /// Binds a window to a part of exposed memory, for the peer of this queue pair, with the given rights. The memory must have been
     /// exposed with [`Access::MW_BIND`]; what other rights it was exposed with does not matter.
     ///
-    /// The peer may be told by a message that is sent right after it.
+    /// A message that is sent right after it may tell the peer.
     ///
     /// # Panics
     ///
@@ -123,7 +123,7 @@ impl<W> WindowRequest<W> {
         Ok(self.take())
     }
 
-    /// The same, for at most `timeout`; if it is not done then, here it is again.
+    /// The same, for at most `timeout`; a request that is not done then is returned.
     pub fn wait_within(mut self, timeout: Duration) -> Result<Result<W, RequestFailed>, Self> {
         match self.pending.wait(Some(timeout)) {
             Some(done) => Ok(done.map(|_| self.take())),

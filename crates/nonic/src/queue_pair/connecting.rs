@@ -52,9 +52,9 @@ pub struct ConnectOptions {
         "responder_resources"
     ))]
     pub fetches: u8,
-    /// How long to wait for a silent peer when connecting by address and port; about so long, as the request is sent
-    /// again every four seconds. Where there is no listener, the request is repeated for 750 ms, since the program may
-    /// be about to start; then the peer is given up.
+    /// How long to wait for a silent peer when connecting by address and port; about so long, as an attempt takes about
+    /// four seconds. Where there is no listener, the request is repeated for 750 ms, since the program may be about to
+    /// start; then the peer is given up.
     pub patience: Duration,
     /// How often to probe the peer, once connected by address and port; never, if not given. A peer that does not
     /// answer for as long again, at least two seconds, is given up: the connection has ended, as

@@ -1,4 +1,4 @@
-//! How words reach the peer, which depends on what its device can do.
+//! Carriers: how words reach the peer, which depends on what its device can do.
 
 use super::CONTROL_SLOTS;
 
