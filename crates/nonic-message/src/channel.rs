@@ -123,7 +123,7 @@ pub struct Receiver {
 /// ```
 #[derive(Debug)]
 pub enum TrySendError<'a> {
-    /// The peer must take some first. Here is the message again.
+    /// The peer must take some messages first. The message is returned.
     Full(Outbound<'a>),
     /// It cannot be sent.
     Failed(Error),

@@ -87,7 +87,7 @@ pub enum ConnectError {
         peer: SocketAddr,
         /// Why: 28 is the program's own decision, 8 means that there is no listener.
         reason: RejectReason,
-        /// What its program said to it.
+        /// The private data that it sent with the rejection.
         private_data: PrivateData,
     },
     /// The peer did not answer.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Requests that wait for the program at a time; the peers of others ask again.
 const BACKLOG: usize = 1024;
-/// Where a free port is searched if the program asks for port 0.
+/// Where a free port is looked for if the program asks for port 0.
 const FREE_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 /// Listens at a port until [`close`](CmListener::close), by which its owner answers what `channel` still holds.
@@ -63,7 +63,7 @@ impl CmListener {
     }
 }
 
-/// Tries ports from a random one on.
+/// Tries ports one after the other, beginning at one that depends on the process.
 fn first_free(
     listen: impl Fn(u16) -> Result<ListenerId, ListenError>,
 ) -> Result<(u16, ListenerId), ListenError> {

@@ -72,7 +72,7 @@ pub struct Lease {
 /// # Ok(()) }
 /// ```
 pub trait Recycler: Send + Sync {
-    /// Here is one again, as it was given out, with whatever is in it. One that a process of this host has mapped
+    /// Takes a buffer back as it was given out, with whatever is in it. One that a process of this host has mapped
     /// ([`Lease::expose`]) does not come back, unless it [stays mapped](Lease::stay_mapped).
     fn recycle(&self, lease: Lease);
 }
