@@ -1,8 +1,8 @@
-//! What happened, in numbers. Plain fields; the engine adds them up over shards and exports them. What is said of each is shown
-//! alone, by `nonic metrics`.
+//! Counters of a NIC: plain fields that the engine adds up over shards and exports. `nonic metrics` shows the
+//! description of each by itself, so it must be understood alone.
 
-/// Makes a structure of counters that can be added up and listed by name, so that one that is added is not forgotten
-/// where they are exported.
+/// Makes a structure of counters that can be added up and listed by name, so that a counter that is added is not
+/// forgotten where they are exported.
 #[macro_export]
 macro_rules! counters {
     ($(#[$about:meta])* pub struct $name:ident { $($(#[doc = $field_about:literal])* $field:ident,)* }) => {
@@ -19,7 +19,7 @@ macro_rules! counters {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
 
-            /// What each of them counts, by name, for those who show them to people.
+            /// What each of them counts, by name, for tools that show them to people.
             pub fn descriptions() -> impl Iterator<Item = (&'static str, &'static str)> {
                 [$((stringify!($field), concat!($($field_about,)*).trim_ascii())),*].into_iter()
             }

@@ -1,19 +1,20 @@
 //! Direct access: WRITEs, READs and atomics that the requester executes itself, in the memory of a peer on the same host.
 //!
-//! The target's processor takes no part. Whoever can reach a peer's memory (`nonic-engine`, or a simulator) implements
-//! [`DirectAccess`] and gives it to the NIC; the core decides when it may be used:
+//! The target's processor takes no part. An embedder that can reach a peer's memory (`nonic-engine`, or a simulator)
+//! implements [`DirectAccess`] and gives it to the NIC. The core decides when it may be used:
 //!
 //! - The requester asks only while nothing of its queue pair is under way, so a request is executed in its place of the
-//!   sequence. Whatever is not plain — a wrong key or right, a queue pair in another state, memory that is not there — is
-//!   [`Direct::Refused`], and the request goes as packets, which then succeed or fail by the ordinary rules. So the direct
-//!   way reports no errors of its own.
-//! - The responder is told afterwards how far the sequence has gone ([`DirectAccess::executed`]), before it looks at any
+//!   sequence. Whatever is not plain — a wrong key or right, a queue pair in another state, memory that is not there —
+//!   is [`Direct::Refused`], and the request goes as packets, which then succeed or fail by the ordinary rules. So the
+//!   direct path reports no errors of its own.
+//! - The responder learns afterwards how far the sequence has gone ([`DirectAccess::executed`]), before it looks at any
 //!   packet of that queue pair. To it, it is as if it had executed the requests itself.
-//! - The responder's side publishes what peers may do ([`DirectAccess::publish`], [`KeyPublisher`](crate::KeyPublisher)) and takes it back:
-//!   when taking back returns, no access that relied on it is under way.
+//! - The responder's side publishes what peers may do ([`DirectAccess::publish`],
+//!   [`KeyPublisher`](crate::KeyPublisher)) and revokes it. When revoking returns, no access that relied on it is under
+//!   way.
 //!
-//! Nothing here touches memory but [`PublishedKey::execute`], which is for those who simulate hosts. When the core asks, and
-//! why nothing is executed twice or out of order, is in `roce::rc::direct`.
+//! Nothing here touches memory but [`PublishedKey::execute`], which is for simulated hosts. When the core asks, and why
+//! nothing is executed twice or out of order, is in `roce::rc::direct`.
 
 use crate::verbs::memory::{Access, Key, PdId, Region};
 use crate::verbs::wqe::Payload;
@@ -21,7 +22,7 @@ use nonic_wire::{Psn, Qpn};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A way into the memory of peers on this host, and the way in for them.
+/// Access to the memory of peers on this host, and theirs to ours.
 pub trait DirectAccess: Send {
     /// Executes a piece of a request, if the target's queue pair and keys permit it and it expects that packet next.
     fn execute(&mut self, request: &DirectRequest<'_>) -> Direct;
@@ -76,7 +77,7 @@ impl Target {
     }
 }
 
-/// A key that was published where hosts are simulated: peers reach its memory because all of them are in one process.
+/// A key published on a simulated host: peers reach its memory because all of them are in one process.
 #[derive(Clone)]
 pub struct PublishedKey {
     pd: PdId,
@@ -171,7 +172,7 @@ pub struct DirectRequest<'a> {
     pub remote: IpAddr,
     /// The request's first packet, which the target must expect next.
     pub psn: Psn,
-    /// With the last piece: the packet that follows the request. The target is told.
+    /// With the last piece: the packet that follows the request, which the target expects from then on.
     pub next: Option<Psn>,
     /// What is done.
     pub operation: DirectOperation,
@@ -182,7 +183,7 @@ pub struct DirectRequest<'a> {
     pub left: u32,
     /// The target's key.
     pub rkey: u32,
-    /// Our own memory, as long as the piece. What an atomic fetched is not placed there by whoever executes it.
+    /// Our own memory, as long as the piece. [`DirectAccess::execute`] does not place there what an atomic fetched.
     pub bytes: LocalBytes<'a>,
 }
 

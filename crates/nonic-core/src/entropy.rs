@@ -1,8 +1,7 @@
-//! Where unguessable numbers come from.
+//! The source of unguessable numbers.
 //!
-//! The core draws no randomness of its own: keys, QPNs and starting PSNs are taken from an [`Entropy`]
-//! the caller supplies. The engine supplies the kernel's generator; the simulator a seeded one, so that a
-//! run can be repeated.
+//! The core draws no randomness of its own: keys, QPNs and starting PSNs come from an [`Entropy`] that the caller
+//! supplies. The engine supplies the kernel's generator; the simulator a seeded one, so that a run can be repeated.
 
 /// A source of numbers that peers must not be able to guess.
 pub trait Entropy: Send {

@@ -1,21 +1,21 @@
-//! The NIC as a machine: memory keys, queues, and the transports of RoCEv2 and iWARP.
+//! The NIC as a state machine: memory keys, queues, and the transports of RoCEv2 and iWARP.
 //!
-//! A [`Nic`] is a plain value. It is fed datagrams, bytes of streams, work requests and the time, and asked what to transmit,
-//! what completed and when to be woken. It does no I/O, reads no clock, draws no randomness and contains no
-//! `unsafe`: sockets belong to `nonic-engine`, virtual time to `nonic-sim`, memory is behind the
-//! [`Region`] trait and numbers come from an [`Entropy`].
+//! A [`Nic`] is a plain value. Its caller feeds it datagrams, bytes of streams, work requests and the time, and asks it
+//! what to transmit, what completed and when to wake it. It does no I/O, reads no clock, draws no randomness and
+//! contains no `unsafe`: sockets belong to `nonic-engine`, virtual time to `nonic-sim`, memory is behind the [`Region`]
+//! trait and random numbers come from an [`Entropy`].
 //!
-//! Read first: [`Nic`] (the vocabulary), then [`memory`] (who may touch which bytes), then the module docs of
+//! Read first: [`Nic`] (the vocabulary), then [`memory`] (which key permits which bytes), then the module docs of
 //! `roce::rc::requester` and `roce::rc::responder` (the hard part). [`iwarp`] has its own two.
 //!
-//! Work requests, completions and memory (`verbs`) and queue pair states (`qp`) belong to no transport, and neither does what
-//! a peer may do to memory (`placement`). What RoCE makes of them is in `roce`, and a queue pair (`queue_pair`) holds the machine of
-//! its service; what iWARP makes of them is in [`iwarp`]. The [`Nic`] has all of them.
+//! Work requests, completions and memory (`verbs`) and queue pair states (`qp`) belong to no transport, and neither do
+//! the checks of what a peer may do to memory (`placement`). The RoCE services are in `roce`, and a queue pair
+//! (`queue_pair`) holds the state machine of its service; iWARP is in [`iwarp`]. The [`Nic`] has all of them.
 //!
 //! A peer on the same host may be reached without packets: [`DirectAccess`] says how, `roce::rc::direct` when.
 //!
-//! Beside the NIC stands [`cm::Cm`], the connection manager: how two programs come to connected queue pairs. For iWARP that is
-//! [`iwarp::startup`].
+//! Beside the NIC stands [`cm::Cm`], the connection manager, which connects the queue pairs of two programs. For iWARP
+//! that is [`iwarp::startup`].
 //!
 //! Three kinds of trouble are kept apart: a peer's fault becomes a NAK, a Terminate or a completion [`Status`]; a caller's
 //! misuse becomes a typed error ([`PostError`], [`ModifyError`], …); a bug panics. No packet can cause a panic.

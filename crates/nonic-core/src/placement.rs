@@ -1,7 +1,7 @@
-//! What a peer may do to this side's memory: keys looked up, rights and ranges checked, bytes placed.
+//! Access checks for requests of peers: looks up keys, checks rights and ranges, and places the bytes.
 //!
-//! Nothing here knows the order of requests, how they are cut into packets or how a peer is answered. A transport says a
-//! [`Refused`] in its own words: RoCE's reliable services with a NAK, unreliable ones by dropping the message in silence.
+//! This module does not know the order of requests, how they are cut into packets or how a peer is answered. Each
+//! transport translates a [`Refused`]: RoCE's reliable services send a NAK, unreliable ones drop the message silently.
 
 use crate::record::{KeyExtent, RefusalReason, RefusedRequest, RequestKind};
 use crate::verbs::memory::{Access, FENCE_KEY, Fault, Key, KeyError, KeyTable, PdId, Region};
@@ -184,7 +184,7 @@ impl PeerRights<'_> {
             masked => {
                 let mut expected = region.fetch_add(at, 0)?;
                 loop {
-                    // Whenever this fails, somebody else has changed the word meanwhile.
+                    // This fails only if another thread or peer changed the word meanwhile.
                     match region.compare_swap(at, expected, masked.apply(expected))? {
                         found if found == expected => break found,
                         found => expected = found,
@@ -194,7 +194,7 @@ impl PeerRights<'_> {
         })
     }
 
-    /// Stores a word so that nobody sees half of it.
+    /// Stores a word so that no reader sees half of it.
     pub(crate) fn store(&self, range: &RemoteRange, value: [u8; 8]) -> Result<(), Refused> {
         self.permit(Access::REMOTE_WRITE)?;
         if range.length != 8 {
@@ -239,7 +239,7 @@ impl PeerRights<'_> {
         Ok(())
     }
 
-    /// What is to be written down of a request that was refused.
+    /// What to record of a request that was refused.
     #[cold]
     pub(crate) fn describe(
         &self,

@@ -1,4 +1,4 @@
-//! What the code of a queue pair may touch besides the queue pair itself. The NIC lends it for the time of one call.
+//! What a queue pair's code may touch besides the queue pair itself. The NIC lends it for one call.
 
 use crate::counters::Counters;
 use crate::direct::DirectAccess;

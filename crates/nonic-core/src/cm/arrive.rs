@@ -1,6 +1,7 @@
-//! Messages about connections that exist already: whose is it, and is it what it claims to be?
+//! Incoming messages about connections that already exist: finds the connection and checks that the message belongs to
+//! it.
 //!
-//! Requests, which make new ones, are in `request`.
+//! Requests, which create connections, are in `request`.
 
 use super::Cm;
 use super::RemoteId;
@@ -66,7 +67,7 @@ impl Cm {
         }
     }
 
-    /// The connection with these two identifiers, told by this peer.
+    /// The connection with these two identifiers, if the message comes from its peer.
     fn known(&self, route: Route, ours: u32, theirs: u32) -> Option<u32> {
         let connection = self.connections.get(&ours)?;
         let matches = !connection.datagram
@@ -76,7 +77,7 @@ impl Cm {
         matches.then_some(ours)
     }
 
-    /// As [`Cm::known`]; or a request of ours that this answers, whose sender's identifier is news.
+    /// As [`Cm::known`], or our own request that this message answers: its sender's identifier is new to us then.
     fn asked(&self, route: Route, mad: &CmMad, ours: u32, theirs: u32) -> Option<u32> {
         self.known(route, ours, theirs).or_else(|| {
             let connection = self.connections.get(&ours)?;
@@ -89,7 +90,7 @@ impl Cm {
         })
     }
 
-    /// Gives a message to its connection. Answers whether it had one.
+    /// Gives a message to its connection. Returns whether there is one.
     pub(super) fn deliver(&mut self, now: Time, id: Option<u32>, input: Input, mad: &CmMad) -> bool {
         let Some(id) = id else {
             self.counters.unknown += 1;
@@ -108,7 +109,7 @@ impl Cm {
         let id = self.asked(route, mad, rep.remote_comm_id, rep.local_comm_id);
         let Some(connection) = id.and_then(|id| self.connections.get_mut(&id)) else {
             self.counters.unknown += 1;
-            // Its sender would wait for an RTU that nobody will send.
+            // Its sender would wait for an RTU that never comes.
             return self.reject_unknown(route, mad, rep.local_comm_id, rep.remote_comm_id, Subject::Rep);
         };
         if connection.role == Role::Passive {
@@ -137,8 +138,8 @@ impl Cm {
         self.deliver(now, id, input, mad);
     }
 
-    /// Somebody begins anew with the queue pair of this connection, or pretends to: asks the peer whether it still has
-    /// it. However many messages say so, there is one question at a time.
+    /// The peer, or an impostor, starts a new connection with this connection's queue pair: asks the peer whether it
+    /// still has this one. However many such messages arrive, one question is outstanding at a time.
     pub(super) fn question(&mut self, now: Time, id: u32, mad: &CmMad) {
         let round_trip = 2 * self.config.time(self.config.packet_lifetime);
         let Some(connection) = self.connections.get_mut(&id) else {
@@ -157,14 +158,14 @@ impl Cm {
             return self.counters.ignored += 1;
         }
         if !self.deliver(now, id, Input::Rtu, mad) && rtu.local_comm_id != 0 {
-            // Its sender believes to be connected.
+            // The sender believes that it is connected.
             self.reject_unknown(route, mad, rtu.local_comm_id, rtu.remote_comm_id, Subject::Other);
         }
     }
 
     fn rejection(&mut self, now: Time, route: Route, mad: &CmMad, rej: &Rej) {
         let id = if rej.remote_comm_id == 0 {
-            // A request is withdrawn by somebody who was never told our identifier.
+            // The peer withdraws a request before it learnt our identifier.
             let remote = RemoteId {
                 ip: route.remote,
                 id: rej.local_comm_id,
@@ -179,7 +180,7 @@ impl Cm {
         self.deliver(now, id, input, mad);
     }
 
-    /// Whether a request that nobody listens to is made again.
+    /// Whether to repeat a request that found no listener.
     fn asks_again(&self, now: Time, id: Option<u32>) -> bool {
         id.and_then(|id| self.connections.get(&id))
             .is_some_and(|connection| {
@@ -195,7 +196,7 @@ impl Cm {
             return self.counters.ignored += 1;
         }
         if !self.deliver(now, id, Input::Dreq, mad) {
-            // What is not known is disconnected: its sender need not wait.
+            // A connection that is not known counts as disconnected, so that its sender need not wait.
             let drep = Drep {
                 local_comm_id: dreq.remote_comm_id,
                 remote_comm_id: dreq.local_comm_id,
@@ -205,7 +206,7 @@ impl Cm {
         }
     }
 
-    /// There are no alternate paths: the network finds its own.
+    /// Refuses alternate paths: the network finds its own.
     fn alternate_path(&mut self, route: Route, mad: &CmMad, lap: &Lap) {
         if self.known(route, lap.remote_comm_id, lap.local_comm_id).is_none() {
             return self.counters.unknown += 1;
@@ -226,7 +227,7 @@ impl Cm {
         self.answer_to(route, mad, Message::Rej(rej));
     }
 
-    /// Answers a message without a connection of its own.
+    /// Answers a message that belongs to no connection.
     pub(super) fn answer_to(&mut self, route: Route, mad: &CmMad, message: Message) {
         let answer = CmMad {
             transaction_id: mad.transaction_id,

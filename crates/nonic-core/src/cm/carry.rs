@@ -1,4 +1,4 @@
-//! Carries messages between connection managers and the queue pairs 1 of NICs.
+//! Carries messages between a connection manager and queue pair 1 of a NIC.
 
 use super::Cm;
 use crate::nic::Nic;
@@ -7,9 +7,9 @@ use nonic_wire::Qpn;
 use nonic_wire::mad::MAD_LEN;
 
 impl Cm {
-    /// Takes what arrived at queue pair 1 of the NIC, and gives it what is to be sent there, as far as it has room. Call it
-    /// after the NIC was fed and after any call of the connection manager that takes the time, before the NIC is asked
-    /// what to transmit.
+    /// Takes what arrived at queue pair 1 of the NIC, and gives the NIC the messages to send, as far as it has room.
+    /// Call it after the NIC was fed and after any call of the connection manager that takes the time, before the NIC
+    /// is asked what to transmit.
     ///
     /// `dest_qpn` is asked for each message which queue pair [`Transmit::dest_qpn`](crate::Transmit::dest_qpn) is to name:
     /// one of the process that the message is for, or [`Qpn::GSI`] if that is not known.
@@ -22,7 +22,7 @@ impl Cm {
                 return;
             };
             let dest_qpn = dest_qpn(&message.mad);
-            // What cannot be sent, because its address is gone, is lost as it might be on the way.
+            // A message whose address is gone is lost, as it might be on the network.
             let _ = nic.send_management(message, dest_qpn);
         }
     }

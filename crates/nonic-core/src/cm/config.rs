@@ -1,4 +1,4 @@
-//! Limits of the connection manager, and what it counts.
+//! The connection manager's configuration, usage and counters.
 
 use crate::qp::AckTimeout;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct CmConfig {
     /// Names the adapter in messages.
     pub ca_guid: u64,
-    /// The upper 12 bits of every local identifier, so that several processes at one address can tell whose a
-    /// message is: the process's block of queue pair numbers. `None` leaves them random.
+    /// The upper 12 bits of every local identifier: the process's block of queue pair numbers. Processes that share an
+    /// address tell by it which of them a message is for. `None` leaves them random.
     pub id_block: Option<u16>,
     /// How long either side may take to answer (exponent).
     pub response_timeout: u8,
@@ -19,21 +19,22 @@ pub struct CmConfig {
     pub early_repeats: u8,
     /// How long to wait for the first of these; each that follows takes twice as long.
     pub early_pause: Duration,
-    /// How long a peer at whose port nobody listens is asked again, from its first refusal on, before the program is told.
-    /// Programs exist that agree to connect and then begin to listen; with a slower stack the other side never noticed.
+    /// How long a request is repeated to a peer without a listener at that port, from its first refusal on, before the
+    /// program is told. Some programs agree to connect and only then begin to listen; with a slower stack the other
+    /// side never noticed.
     pub unserved_grace: Duration,
     /// How long to wait before asking once more.
     pub unserved_pause: Duration,
-    /// How often a host that refuses messages is asked again before it is taken for one where nobody is left: long
-    /// enough for another of its processes to take the port from one that ended.
+    /// How often a message is repeated to a host that refuses messages before no process is assumed to be left there:
+    /// long enough for another of its processes to take over the port of a process that ended.
     pub max_refused_retries: u8,
-    /// The same for requests to connect: a program that will listen may be about to start. Where others hold the port already, it
-    /// has as long (`unserved_grace`).
+    /// The same for requests to connect: the program that will listen may be about to start. Where other processes hold
+    /// the port already, it has as long (`unserved_grace`).
     pub max_refused_requests: u8,
     /// How long to wait before each of these.
     pub refused_pause: Duration,
-    /// For how long a host that refused is asked that way from the beginning: hosts refuse once in a while, not every
-    /// message (Linux about one in a second).
+    /// For how long after a refusal new requests to that host are repeated after `refused_pause` from the start: hosts
+    /// refuse once in a while, not every message (Linux about one in a second).
     pub refused_memory: Duration,
     /// How long a packet may be under way (exponent).
     pub packet_lifetime: u8,
@@ -43,11 +44,11 @@ pub struct CmConfig {
     pub max_timeout: u8,
     /// The least time a finished connection is remembered; more if acknowledgements may take longer.
     pub timewait_min: Duration,
-    /// The least time a last word is remembered; more if the peer may ask again for longer.
+    /// The least time a final answer (REJ, SIDR_REP) is remembered; more if the peer may repeat its request for longer.
     pub linger: Duration,
     /// Connections at a time, finished ones that are remembered included.
     pub max_connections: usize,
-    /// Last words remembered at a time.
+    /// Final answers remembered at a time.
     pub max_lingering: usize,
     /// Listeners.
     pub max_listeners: usize,
@@ -96,7 +97,7 @@ impl CmConfig {
             .unwrap_or(Duration::MAX)
     }
 
-    /// How long to wait for the answer of somebody who may take `exponent`.
+    /// How long to wait for the answer of a peer that may take `exponent`.
     pub(super) fn patience(&self, exponent: u8) -> Duration {
         self.time(exponent) + 2 * self.time(self.packet_lifetime)
     }
@@ -119,7 +120,7 @@ impl CmConfig {
 pub struct CmUsage {
     /// Connections in any state, and services being resolved.
     pub connections: usize,
-    /// Of these, those kept only to repeat a last word.
+    /// Of these, those kept only to repeat a final answer.
     pub lingering: usize,
     /// Peers' identifiers known.
     pub remote_ids: usize,

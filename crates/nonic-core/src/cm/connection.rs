@@ -1,4 +1,4 @@
-//! One connection: what must be known of it to write its messages.
+//! The state of one connection, and the messages that are written from it.
 
 use super::config::CmConfig;
 use super::params::{AcceptParams, CmError, ConnectParams, ListenerId, RejectParams};
@@ -13,7 +13,7 @@ use nonic_wire::cm::{
 use nonic_wire::{Qpn, Service};
 use std::time::Duration;
 
-/// Who began.
+/// Which side began the connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Active,
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     pub(super) role: Role,
     pub(super) route: Route,
     pub(super) local_id: u32,
-    /// Zero until the peer has told.
+    /// Zero until the peer has sent it.
     pub(super) remote_id: u32,
     /// Of the exchange that began it.
     pub(super) transaction_id: u64,
@@ -35,11 +35,11 @@ pub(super) struct Connection {
     pub(super) service: Service,
     pub(super) local_qpn: Qpn,
     pub(super) remote_qpn: Qpn,
-    /// Who was asked, if anybody.
+    /// The listener that the request reached, on the passive side.
     pub(super) listener: Option<ListenerId>,
     /// Whether this is about a datagram service.
     pub(super) datagram: bool,
-    /// Nobody wants to hear of it.
+    /// The program gave it up, so no more events are reported for it.
     pub(super) orphan: bool,
     /// What to send again.
     pub(super) last: Option<Box<CmMad>>,
@@ -51,12 +51,12 @@ pub(super) struct Connection {
     pub(super) patience: Duration,
     pub(super) max_retries: u8,
     pub(super) retries_left: u8,
-    /// How often it may be asked again of a peer at whose port nobody listens.
+    /// How long a request is repeated to a peer without a listener at that port.
     pub(super) unserved_grace: Duration,
-    /// Until when it is asked again where nobody listens; known from the first refusal on.
+    /// Until when the request is repeated to a peer without a listener; set by its first refusal.
     pub(super) unserved_until: Option<Time>,
     pub(super) repetition: Repetition,
-    /// How often it is asked again of a host that refuses messages; `None` while it does not.
+    /// Repetitions left to a host that refuses messages; `None` while it does not.
     pub(super) refused_retries_left: Option<u8>,
     pub(super) timewait: Duration,
     pub(super) deadline: Option<Time>,
@@ -74,12 +74,12 @@ impl Connection {
         Rej::new(self.local_id, self.remote_id, subject, reason)
     }
 
-    /// Until when it is asked again where nobody listens, should that be heard now.
+    /// Until when the request is repeated to a peer without a listener, if this refusal is the first.
     pub(super) fn unserved_until(&self, now: Time) -> Time {
         self.unserved_until.unwrap_or(now + self.unserved_grace)
     }
 
-    /// How long a last word is remembered: until the peer, should all its answers be lost, has given up asking.
+    /// How long a final answer is remembered: until the peer, should all answers to it be lost, has given up asking.
     pub(super) fn linger(&self, config: &CmConfig, asked_for_time: bool) -> Duration {
         let asking = self.patience * (u32::from(self.max_retries) + 2);
         let waiting = if asked_for_time {
@@ -90,8 +90,8 @@ impl Connection {
         (asking + waiting).max(config.linger)
     }
 
-    /// Whether a repeated message comes sooner than its sender promised to wait, as the early ones do. It is answered, since
-    /// its sender may have reason to doubt that anybody is here; but there is no need to ask it for much time.
+    /// Whether a repeated message comes sooner than its sender promised to wait, as early repetitions do. It is
+    /// answered, since its sender may doubt that this side is alive; but there is no need to ask it for much time.
     fn is_early(&self, now: Time) -> bool {
         matches!(self.state, CmState::ReqReceived | CmState::RepReceived)
             && now.since(self.repetition.since) < self.patience / 2
@@ -124,9 +124,9 @@ impl Connection {
         })
     }
 
-    /// Asks whether the peer still has this connection, without ending it. A DREQ is about a queue pair, and nobody
-    /// has this one: whoever has the connection ignores it, as the specification wants and Linux does; whoever
-    /// does not answers what he answers to every DREQ about a connection he does not know, DREP.
+    /// Asks whether the peer still has this connection, without ending it. The DREQ names a queue pair that no
+    /// connection can have. A peer that has the connection ignores such a DREQ, as the specification wants and Linux
+    /// does. A peer that does not answers it like every DREQ about an unknown connection, with a DREP.
     pub(super) fn question(&self) -> Dreq {
         Dreq {
             local_comm_id: self.local_id,

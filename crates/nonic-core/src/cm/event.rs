@@ -1,7 +1,7 @@
-//! What the owner of the connection manager is told, with all it needs to move its queue pairs.
+//! Events of the connection manager for its owner, with all that the owner needs to move its queue pairs.
 //!
-//! Numbers of READs and atomics are from our point of view: `responder_resources` is what we are asked to
-//! answer at a time, `initiator_depth` what we may have under way. (On the wire it is the sender's.)
+//! The numbers of READs and atomics are from our point of view: `responder_resources` is how many we are asked to
+//! answer at a time, `initiator_depth` how many we may have under way. (On the wire they are from the sender's.)
 
 use super::params::{ConnectionId, ListenerId};
 use crate::qp::{AckTimeout, PathMtu};
@@ -17,7 +17,7 @@ use std::fmt;
 /// `TimewaitExit` always comes after `Disconnected`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmEvent {
-    /// Passive: somebody wants to connect. Accept or reject.
+    /// Passive: a peer wants to connect. Accept or reject.
     Request(Box<ConnectRequest>),
     /// Active: the peer accepted. Bring the queue pair to RTS, then establish (or reject).
     Response(Box<ConnectResponse>),
@@ -47,7 +47,7 @@ pub enum CmEvent {
         connection: ConnectionId,
         /// Our queue pair.
         qpn: Qpn,
-        /// Whether its host did, more than once: nobody holds the RoCE port there.
+        /// Whether its host refused more than one message: no process holds the RoCE port there.
         refused: bool,
     },
     /// It is over. The queue pair should go to the error state.
@@ -66,7 +66,7 @@ pub enum CmEvent {
         /// Which.
         connection: ConnectionId,
     },
-    /// Passive: somebody looks for a datagram service. Answer.
+    /// Passive: a peer looks for a datagram service. Answer.
     SidrRequest(Box<SidrRequest>),
     /// Active: the answer. Only `VALID` names a queue pair.
     SidrResponse(Box<SidrResponse>),
@@ -101,7 +101,7 @@ impl fmt::Display for Disconnect {
 pub struct ConnectRequest {
     /// Its name from now on.
     pub connection: ConnectionId,
-    /// Who was asked.
+    /// The listener that it reached.
     pub listener: ListenerId,
     /// For what.
     pub service_id: ServiceId,
@@ -173,7 +173,7 @@ pub struct ConnectResponse {
 pub struct SidrRequest {
     /// Its name from now on.
     pub connection: ConnectionId,
-    /// Who was asked.
+    /// The listener that it reached.
     pub listener: ListenerId,
     /// For what.
     pub service_id: ServiceId,

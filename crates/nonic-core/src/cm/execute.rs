@@ -1,4 +1,4 @@
-//! Carries out what the table says: sends, tells, enters the next state, and keeps the timers.
+//! Executes the rows of the state table: sends messages, reports events, enters the next state and sets the timers.
 
 use super::config::CmConfig;
 use super::connection::{Connection, Role};
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 impl Cm {
-    /// A connection that we begin.
+    /// Starts a connection of this side.
     pub(super) fn start(&mut self, now: Time, mut connection: Connection, message: Message) {
         let id = connection.local_id;
         connection.transaction_id = self.fresh_transaction();
@@ -67,7 +67,7 @@ impl Cm {
         }
     }
 
-    /// Does what the table says about this input; answers whether it says anything.
+    /// Executes the row for this input; returns whether there is one.
     pub(super) fn apply(
         &mut self,
         now: Time,
@@ -105,7 +105,7 @@ impl Cm {
         true
     }
 
-    /// Holds back a request to disconnect while enough others are under way; answers for how long at most.
+    /// Holds back a request to disconnect while enough others are under way; returns for how long at most.
     fn hold(&mut self, id: u32, row: CmTransition) -> Option<Duration> {
         let connection = self.connections.get_mut(&id)?;
         if row.next != CmState::DreqSent || connection.state == CmState::DreqSent {
@@ -227,7 +227,7 @@ impl Cm {
         }
     }
 
-    /// What to tell, unless nobody listens.
+    /// The event to report, unless the program gave the connection up.
     fn event(&self, id: u32, tell: CmNotice, input: Input, incoming: Option<&CmMad>) -> Option<CmEvent> {
         let connection = self
             .connections
@@ -308,7 +308,7 @@ impl Cm {
             }
         }
         if changed || incoming.is_some() {
-            // Somebody is there.
+            // The peer answered.
             connection.refused_retries_left = None;
         }
         if next.is_unanswered() {
@@ -420,7 +420,7 @@ fn deadline(
             }
         }
         CmState::MraReqReceived | CmState::MraRepReceived => {
-            // Each costs an attempt: nobody is kept waiting for ever.
+            // Each MRA costs an attempt, so the wait ends.
             connection.repetition.free = false;
             connection.retries_left = connection.retries_left.saturating_sub(1);
             let exponent = match incoming.map(|mad| mad.message) {

@@ -1,4 +1,4 @@
-//! Who listens where, and how many requests wait for each.
+//! The table of listeners: services by address, and how many requests wait for each.
 
 use super::params::{CmError, ListenerId};
 use super::views::ListenerView;
@@ -73,7 +73,7 @@ impl Listeners {
         })
     }
 
-    /// Who listens for this service at this address.
+    /// The listener for this service at this address.
     pub(super) fn find(&self, service_id: ServiceId, address: IpAddr) -> Option<ListenerId> {
         let ids = self.by_service.get(&service_id)?;
         let matches = |id: &&ListenerId| overlap(self.by_id[*id].address, Some(address));

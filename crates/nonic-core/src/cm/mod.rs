@@ -1,9 +1,9 @@
-//! The connection manager: how two programs that know an address and a port come to two connected queue pairs.
+//! The connection manager: connects the queue pairs of two programs that know only an address and a port.
 //!
-//! A [`Cm`] is a plain value, like [`Nic`](crate::Nic): it is fed messages, calls and the time, and asked what
-//! to transmit, what happened and when to be woken. It speaks the InfiniBand connection manager's protocol
-//! (REQ, REP, RTU; DREQ, DREP; SIDR for datagrams). It owns no queue pair and modifies none: its events carry
-//! what is needed to do so.
+//! A [`Cm`] is a plain value, like [`Nic`](crate::Nic): the caller feeds it messages, calls and the time, and asks it
+//! what to transmit, what happened and when to wake it. It speaks the InfiniBand connection manager's protocol (REQ,
+//! REP, RTU; DREQ, DREP; SIDR for datagrams). It owns no queue pair and modifies none: its events carry what is needed
+//! to do so.
 //!
 //! Read first: [`CmState`] and the table in `state` (the whole protocol on one page), then [`Cm`], then
 //! [`CmEvent`].
@@ -29,19 +29,17 @@
 //! [`CmConfig::id_block`] makes the former enough.
 //!
 //! # Choices
-//! - A DREQ is answered at once, not when the program gets round to it: a peer must not wait for a program that
-//!   is busy or gone.
-//! - A peer that repeats its REQ or REP because the program is slow is asked for time (MRA) without the program's
-//!   doing.
-//! - A last word (REJ, SIDR_REP) is remembered for a while, so that a repeated request gets the same answer
-//!   instead of reaching the program a second time.
-//! - A REP or RTU for a connection nobody knows is answered with a REJ, so that its sender need not wait for a
-//!   timeout.
-//! - A REQ from a queue pair that is connected here is refused, and ends nothing: anyone at the peer's address can
-//!   send one. The peer is asked whether it still has the older connection, and that ends if it says no.
-//! - A host that refuses messages is given up soon, within a second: it is there, and nobody on it. Of two refusals
-//!   or more the program is told.
-//! - Requests to disconnect go a few at a time to each address, lest they overrun its socket.
+//! - The manager answers a DREQ at once, without waiting for the program: a peer must not wait for a program that is
+//!   busy or gone.
+//! - If the peer repeats its REQ or REP because the program is slow, the manager asks it for time (MRA) on its own.
+//! - A final answer (REJ, SIDR_REP) is remembered for a while, so that a repeated request gets the same answer instead
+//!   of reaching the program a second time.
+//! - A REP or RTU for an unknown connection is answered with a REJ, so that its sender need not wait for a timeout.
+//! - A REQ from a queue pair that is connected here is refused, and ends nothing: anyone at the peer's address can send
+//!   one. The peer is asked whether it still has the older connection, which ends if it says no.
+//! - A host that refuses messages is given up soon, within a second: it is up, but no process there holds the port. The
+//!   program is told if the host refused two messages or more.
+//! - Only a few requests to disconnect are under way to each address at a time, lest they overrun its socket.
 //! - A full backlog drops requests silently: the peer repeats them, as it would a TCP SYN.
 //!
 //! No message can panic, hang or grow memory without bound: every table has a limit in [`CmConfig`], every wait
@@ -92,13 +90,13 @@ pub struct Cm {
     entropy: Box<dyn Entropy>,
     /// By local identifier.
     connections: HashMap<u32, Connection>,
-    /// Requests by what their sender called them: a repeated one is recognised.
+    /// Requests by what their sender called them, to recognise a repeated one.
     by_remote: HashMap<RemoteId, u32>,
     /// Connections by the peer's queue pair: a queue pair has one at a time.
     by_qpn: HashMap<(IpAddr, Qpn), u32>,
     listeners: Listeners,
     timers: BTreeSet<(Time, u32)>,
-    /// Requests that wait for an answer, by whom it would come from.
+    /// Requests that wait for an answer, by the peer's address.
     unanswered: BTreeSet<(IpAddr, u32)>,
     refusing: RefusingHosts,
     pace: Pace,
@@ -160,7 +158,7 @@ impl Cm {
         self.listeners.add(service_id, address, backlog)
     }
 
-    /// Takes no more requests. Those the program has been told of stay with it.
+    /// Takes no more requests. Requests that the program was told of stay with it.
     pub fn unlisten(&mut self, listener: ListenerId) -> bool {
         self.listeners.remove(listener)
     }
@@ -183,7 +181,7 @@ impl Cm {
         Ok(ConnectionId(local_id))
     }
 
-    /// Accepts a request. [`CmEvent::Established`] follows, or word that it did not work out.
+    /// Accepts a request. [`CmEvent::Established`] follows, or the event that says why not.
     pub fn accept(&mut self, now: Time, id: ConnectionId, params: &AcceptParams<'_>) -> Result<(), CmError> {
         let connection = self.checked(id, Input::Accept)?;
         let message = connection.rep(&self.config, params)?;
@@ -195,27 +193,27 @@ impl Cm {
         self.call(now, id, Input::Accept, Some(message))
     }
 
-    /// Rejects a request, or a response. Nothing more is told of it.
+    /// Rejects a request, or a response. No event follows.
     pub fn reject(&mut self, now: Time, id: ConnectionId, params: &RejectParams<'_>) -> Result<(), CmError> {
         let message = self.checked(id, Input::Reject)?.rej_with(params)?;
         self.call(now, id, Input::Reject, Some(message))
     }
 
-    /// Active, after a response: the queue pair is in RTS; the peer is told. Passive, after accepting: data
-    /// arrived, so the peer is ready although its word is missing.
+    /// Active, after a response: the queue pair is in RTS, and the peer is told so. Passive, after accepting: data
+    /// arrived, so the peer is ready although its RTU is missing.
     pub fn establish(&mut self, now: Time, id: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
         let message = Message::Rtu(self.checked(id, Input::Establish)?.rtu(private_data)?);
         self.call(now, id, Input::Establish, Some(message))
     }
 
-    /// Ends a connection. [`CmEvent::Disconnected`] follows, unless it was told already.
+    /// Ends a connection. [`CmEvent::Disconnected`] follows, unless it was reported already.
     pub fn disconnect(&mut self, now: Time, id: ConnectionId, private_data: &[u8]) -> Result<(), CmError> {
         let message = Message::Dreq(self.checked(id, Input::Disconnect)?.dreq(private_data)?);
         self.call(now, id, Input::Disconnect, Some(message))
     }
 
-    /// Gives a connection up in whatever state it is. What has to be said to the peer is said; the program hears
-    /// no more of it.
+    /// Gives a connection up in whatever state it is. The peer is sent what the protocol requires; the program gets no
+    /// more events of it.
     pub fn abandon(&mut self, now: Time, id: ConnectionId) -> Result<(), CmError> {
         self.checked(id, Input::Abandon)?;
         if let Some(connection) = self.connections.get_mut(&id.0) {
@@ -225,8 +223,8 @@ impl Cm {
         self.call(now, id, Input::Abandon, None)
     }
 
-    /// Gives everything up, as [`Cm::abandon`] does: the program is about to end. Nobody will be there later, so
-    /// everything is said now.
+    /// Gives every connection up, as [`Cm::abandon`] does, because the program is about to end: nothing can be sent
+    /// later, so all messages go out now.
     pub fn abandon_all(&mut self, now: Time) {
         self.pace.hurry();
         let ids: Vec<u32> = self.connections.keys().copied().collect();
@@ -237,12 +235,12 @@ impl Cm {
         }
     }
 
-    /// How many have been asked to disconnect and have not answered.
+    /// How many peers have been asked to disconnect and have not answered.
     pub fn unanswered_goodbyes(&self) -> usize {
         self.leaving().count()
     }
 
-    /// Asks them again, before its time: a program that ends will not be there when it has come.
+    /// Repeats these requests now, before they are due: a program that ends will not be there later.
     pub fn repeat_goodbyes(&mut self, now: Time) {
         let ids: Vec<u32> = self.leaving().collect();
         for id in ids {
@@ -256,8 +254,8 @@ impl Cm {
         connections.map(|connection| connection.local_id)
     }
 
-    /// The process at this address that gave its connections such identifiers has ended, says its host. Its
-    /// connections end as if it had said so itself.
+    /// The host at this address says that its process that gave its connections such identifiers has ended. The
+    /// connections end as if the process had disconnected them itself.
     pub fn peer_gone(&mut self, now: Time, address: IpAddr, is_its: impl Fn(u32) -> bool) {
         let of_the_dead = |connection: &&Connection| {
             connection.route.remote == address && connection.remote_id != 0 && is_its(connection.remote_id)
@@ -286,7 +284,7 @@ impl Cm {
         Ok(ConnectionId(local_id))
     }
 
-    /// Answers a request for a datagram service. Nothing more is told of it.
+    /// Answers a request for a datagram service. No event follows.
     pub fn answer(&mut self, now: Time, id: ConnectionId, params: &AnswerParams<'_>) -> Result<(), CmError> {
         let connection = self.checked(id, Input::Answer)?;
         let (info, info_len) = info(params.info)?;
@@ -355,7 +353,8 @@ impl Cm {
         &self.counters
     }
 
-    /// Whether there is a connection to this queue pair of a peer, or was one lately: its end is told by a message of its own.
+    /// Whether there is a connection to this queue pair of a peer, or was one lately: its end is reported by a message
+    /// of its own.
     pub fn knows_peer(&self, address: IpAddr, qpn: Qpn) -> bool {
         self.by_qpn.contains_key(&(address, qpn))
     }
@@ -402,7 +401,7 @@ impl Cm {
         }
     }
 
-    /// An identifier nobody uses and nobody could have guessed.
+    /// An identifier that is unused and that no peer could have guessed.
     fn fresh_id(&mut self) -> Result<u32, CmError> {
         const ATTEMPTS: usize = 64;
         if self.connections.len() >= self.config.max_connections {

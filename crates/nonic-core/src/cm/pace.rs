@@ -1,10 +1,10 @@
-//! How many requests to disconnect are under way to one address at a time.
+//! Pacing of requests to disconnect: how many are under way to one address at a time.
 //!
-//! A program that lets go of ten thousand connections says so in an instant, and the socket at the other end holds
-//! a few hundred messages: the rest would be lost, and repeated only after seconds. So a few go at a time, each
-//! answer lets the next one go, and where no answer comes they go all the same, a little later.
+//! A program that drops ten thousand connections does so in an instant, but the socket at the other end holds a few
+//! hundred messages. The rest would be lost, and repeated only after seconds. So only a few are sent at a time, and
+//! each answer releases the next. Without an answer the next ones are sent all the same, a little later.
 //!
-//! Requests to connect are not held back: the program decides how many it has under way.
+//! Requests to connect are not paced: the program decides how many it has under way.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Requests under way to one address.
 const LIMIT: usize = 64;
-/// Without an answer, so many go after so much time.
+/// Without an answer, `LIMIT` of the requests held back are sent each such time.
 const TURN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! What the program says: parameters of its calls, and why a call is refused.
+//! Parameters of the program's calls, and why a call is refused.
 
 use super::state::CmState;
 use crate::qp::{AckTimeout, PathMtu};
@@ -189,7 +189,7 @@ pub enum CmError {
         /// Bytes there is room for.
         room: usize,
     },
-    /// Somebody listens there already.
+    /// Another listener has this service at this address.
     #[error("somebody listens there already")]
     InUse,
     /// Too many connections or listeners.

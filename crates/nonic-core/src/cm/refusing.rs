@@ -1,11 +1,11 @@
-//! Which hosts refused a message lately.
+//! A bounded table of the hosts that refused a message lately.
 
 use crate::time::Time;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Hosts remembered at a time. One more, and the longest known is forgotten.
+/// Hosts remembered at a time. One more evicts the host whose last refusal is the oldest.
 const MAX_HOSTS: usize = 64;
 
 /// Hosts that refused a message lately, and have sent none since.

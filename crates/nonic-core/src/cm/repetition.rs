@@ -1,9 +1,9 @@
-//! When a message that gets no answer is sent again.
+//! Retransmission of messages that get no answer.
 //!
-//! Both sides agree on how long an answer may take: as Linux has it, 4.4 s. For so long a single lost message would hold
-//! up a connection. So during the first of these waits a message is sent a few times more, each time after twice the
-//! pause. To a peer that is merely slow this is a message it knows already, which costs it an MRA at most. None of these
-//! counts as an attempt: a peer is given up no sooner and no later than without them.
+//! Both sides agree on how long an answer may take: by Linux's default, 4.4 s. A single lost message would hold up a
+//! connection for that long. So during the first of these waits a message is sent a few times more, each time after
+//! twice the pause. A peer that is merely slow knows the message already; it costs the peer an MRA at most. None of
+//! these early repetitions counts as an attempt: a peer is given up no sooner and no later than without them.
 
 use super::config::CmConfig;
 use crate::time::Time;
@@ -50,7 +50,8 @@ impl Repetition {
         }
     }
 
-    /// The peer was there and nobody listened: asking it again is not for want of an answer, and all begins anew.
+    /// The peer answered that it has no listener. Asking it again is not for want of an answer, so the count begins
+    /// anew.
     pub(super) fn again(&mut self, now: Time) {
         *self = Repetition::new(now);
         self.free = true;

@@ -1,4 +1,4 @@
-//! Requests: somebody wants a connection, or to know where a datagram service is.
+//! Incoming requests: to connect (REQ), or to resolve a datagram service (SIDR_REQ).
 
 use super::Cm;
 use super::RemoteId;
@@ -15,7 +15,7 @@ use nonic_wire::cm::{
 };
 use nonic_wire::{Qpn, Service};
 
-/// What a request must have been checked for before a connection is made of it.
+/// What is checked of a request before a connection is made of it.
 struct Checked {
     service: Service,
     path_mtu: PathMtu,
@@ -155,7 +155,7 @@ impl Cm {
     }
 }
 
-/// What is wrong with a request, whoever it is for.
+/// What is wrong with a request, whichever listener it is for.
 fn check(route: Route, req: &Req) -> Result<Checked, RejectReason> {
     let service = match (req.transport, req.extended_transport) {
         (0, _) => Service::Rc,

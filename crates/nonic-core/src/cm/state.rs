@@ -1,8 +1,8 @@
 //! The connection manager's state machine, as one table.
 //!
-//! A row says: a connection in this state, given this input, sends that, tells its owner that and is then in
-//! this state. What is not in the table does not happen: a message is ignored, a call is refused. The rest of
-//! the module only carries out what is written here.
+//! A row says: a connection in this state, given this input, sends that, reports that to its owner and is then in this
+//! state. What is not in the table does not happen: the message is ignored, the call is refused. The rest of the module
+//! only executes the rows.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub enum CmState {
     DreqSent,
     /// It is over; packets and messages may still be on their way.
     TimeWait,
-    /// The last word is said; it is kept to be said again.
+    /// The exchange is over; its final answer, if any, is kept to be repeated.
     Answered,
     /// Active: SIDR_REQ is out.
     SidrReqSent,
@@ -99,9 +99,9 @@ pub enum Input {
     Drep,
     SidrReq,
     SidrRep,
-    /// A REJ or SIDR_REP that says that nobody listens, and it may be worth asking again.
+    /// A REJ or SIDR_REP that says that there is no listener, while it may be worth asking again.
     Unserved,
-    /// Somebody at the peer's address asks for a new connection with the queue pair of this one.
+    /// The peer, or an impostor at its address, asks for a new connection with the queue pair of this one.
     Stale,
     /// The peer was asked about this connection and has none.
     Unknown,
@@ -186,7 +186,7 @@ pub enum CmReply {
     SidrReject,
 }
 
-/// What the owner is told.
+/// What is reported to the owner.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the event of that name")]
 pub enum CmNotice {
@@ -207,7 +207,7 @@ pub struct CmTransition {
     pub next: CmState,
     /// What is sent.
     pub send: CmReply,
-    /// What the owner is told.
+    /// What is reported to the owner.
     pub tell: CmNotice,
 }
 
@@ -251,14 +251,14 @@ fn arrival(state: CmState, input: Input) -> Row {
         // Disconnecting, perhaps both at once.
         (DreqSent, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Disconnected),
         (DreqSent, Drep | Rej) => (TimeWait, CmReply::Nothing, CmNotice::Disconnected),
-        // Over. Whoever still believes in it is told.
+        // Over. A peer that still believes in it is told.
         (TimeWait, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Nothing),
         (TimeWait, Req) => (TimeWait, CmReply::RejStale, CmNotice::Nothing),
         (TimeWait, Rep) => (TimeWait, CmReply::RejUnknown, CmNotice::Nothing),
         (Answered, Req | Rep | Rtu | SidrReq) => (Answered, CmReply::Again, CmNotice::Nothing),
         (Answered, Dreq) => (Answered, CmReply::Drep, CmNotice::Nothing),
-        // The peer's queue pair may live a new life, or somebody lies: the peer alone can tell. One that is not
-        // established is asked anyway, with every REP.
+        // The peer's queue pair may be reused, or the message is forged: only the peer can tell. A connection that is
+        // not established is asked about anyway, with every REP.
         (Established, Stale) => (Established, CmReply::Question, CmNotice::Nothing),
         (Established, Unknown) => (TimeWait, CmReply::Nothing, CmNotice::Disconnected),
         (SidrReqSent, SidrRep) => (Closed, CmReply::Nothing, CmNotice::SidrResponse),
@@ -297,7 +297,7 @@ fn time(state: CmState, input: Input) -> Row {
     use CmState::*;
     use Input::*;
     Some(match (state, input) {
-        // As if it had said goodbye to what it knew of; nobody is left to answer anything.
+        // As if the process had disconnected what it knew of; it can answer nothing any more.
         (MraReqReceived, Gone) => (Closed, CmReply::Nothing, CmNotice::Unreachable),
         (ReqReceived | MraReqSent, Gone) => (Answered, CmReply::Nothing, CmNotice::Unreachable),
         (RepReceived | MraRepSent | RepSent | MraRepReceived | Established | DreqSent, Gone) => {

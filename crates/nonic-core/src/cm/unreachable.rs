@@ -1,8 +1,9 @@
-//! Hosts that refuse messages, because nobody holds the port there.
+//! Hosts that refuse messages (ICMP port unreachable), because no process there holds the port.
 //!
-//! That may be over in a moment, when another process takes the port; and anybody can say so in a host's name. So a
-//! refusal is a hint, to no effect on what is established: requests that wait for an answer are made again soon, a few
-//! times, and given up if none comes. Whoever is there answers a repeated request, if only to ask for time.
+//! That may be over in a moment, when another process takes the port; and anyone can forge such a refusal in a host's
+//! name. So a refusal is a hint, and has no effect on established connections. Requests that wait for an answer are
+//! repeated soon, a few times, and given up if none comes. A live peer answers a repeated request, if only to ask for
+//! time.
 
 use super::Cm;
 use super::connection::Connection;
@@ -11,9 +12,9 @@ use crate::time::Time;
 use std::net::IpAddr;
 
 impl Cm {
-    /// The host at this address refuses messages, it says: nobody holds the port there. What waits for an answer from
-    /// there ends within `max_refused_retries` × `refused_pause` unless one comes, requests to connect within
-    /// `max_refused_requests` × `refused_pause`; what is established goes on.
+    /// The host at this address says that it refuses messages: no process holds the port there. Requests that wait for
+    /// an answer from there end within `max_refused_retries` × `refused_pause` unless one comes, requests to connect
+    /// within `max_refused_requests` × `refused_pause`. Established connections go on.
     pub fn unreachable(&mut self, now: Time, address: IpAddr) {
         self.refusing.note(now, address, self.config.refused_memory);
         for id in self.unanswered_by(address) {
@@ -21,7 +22,7 @@ impl Cm {
         }
     }
 
-    /// Makes a request that has just been made again soon, if its host refused one lately.
+    /// Repeats a request that was just sent soon, if its host refused a message lately.
     pub(super) fn press_if_refused(&mut self, now: Time, id: u32) {
         let memory = self.config.refused_memory;
         let address = self
@@ -33,7 +34,7 @@ impl Cm {
         }
     }
 
-    /// Makes a request again soon, and only so often from now on.
+    /// Repeats a request soon, and only a limited number of times from now on.
     fn press(&mut self, now: Time, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
@@ -50,11 +51,12 @@ impl Cm {
         self.set_deadline(id, Some(deadline));
     }
 
-    /// A host refused a request to disconnect for so long that nobody can be left there: the others need not be made.
+    /// A host refused a request to disconnect for so long that no process can be left there: the others are given up
+    /// too.
     pub(super) fn nobody_left(&mut self, now: Time, address: IpAddr) {
         let mut ids = self.unanswered_by(address);
         ids.retain(|id| self.connections[id].state == CmState::DreqSent);
-        // Those held back go first, lest they be let go one by one as the others end.
+        // Those held back end first; otherwise they would be released one by one as the others end.
         ids.sort_by_key(|id| !self.connections[id].held);
         for id in ids {
             self.apply(now, id, Input::Exhausted, None, None);

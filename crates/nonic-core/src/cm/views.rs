@@ -1,4 +1,4 @@
-//! What the connection manager shows to people who look into a running process.
+//! Snapshots of the connection manager for tools that inspect a running process.
 
 use super::connection::{Connection, Role};
 use super::{Cm, CmState, ConnectionId, Route};
@@ -41,8 +41,8 @@ pub struct ListenerView {
 }
 
 impl Cm {
-    /// The names of all connections, in no order. Whoever shows them goes through them a few at a time
-    /// ([`Cm::view_connection`]): messages wait meanwhile.
+    /// The names of all connections, in no order. Callers read them a few at a time ([`Cm::view_connection`]), because
+    /// messages wait meanwhile.
     pub fn connection_ids(&self) -> Vec<ConnectionId> {
         self.connections.keys().copied().map(ConnectionId).collect()
     }
@@ -52,7 +52,7 @@ impl Cm {
         self.connections.get(&id.0).map(Connection::view)
     }
 
-    /// Who listens.
+    /// The listeners.
     pub fn view_listeners(&self) -> Vec<ListenerView> {
         self.listeners.views().collect()
     }

@@ -1,4 +1,4 @@
-//! Answers of the peer: to READs, which come as tagged segments, and to atomics.
+//! The peer's answers to READs, which come as tagged segments, and to atomics.
 
 use super::requester::Requester;
 use nonic_wire::iwarp::Tagged;

@@ -1,4 +1,4 @@
-//! Habits of the iWARP queue pairs of a NIC: how long they wait for what, and which optional messages they use.
+//! Configuration of a NIC's iWARP queue pairs: timeouts, and which optional messages they use.
 
 use std::time::Duration;
 
@@ -8,16 +8,18 @@ pub struct IwarpConfig {
     /// How long a message that finds no receive stops the stream before the connection is terminated. RFC 5041 §7.1 leaves the
     /// choice: there is no receiver-not-ready on this wire, and a program that posts a moment late should not lose its connection.
     pub receive_grace: Duration,
-    /// A responder that was not promised a first message must not send before one came (RFC 5044 §7.1.2). Programs whose server
-    /// speaks first would wait for ever: after this time it sends all the same. `None` keeps to the letter.
+    /// A responder that was not promised a first message must not send before one came (RFC 5044 §7.1.2). A program
+    /// whose server sends first would wait for ever, so after this time the responder sends all the same. `None` keeps
+    /// to the letter.
     pub first_send_grace: Option<Duration>,
     /// How long a responder waits for the promised first message.
     pub rtr_timeout: Duration,
-    /// How long an initiator waits for the peer's first message before it says again that it is ready; ten and a hundred times as
-    /// long after that, and then no more. Linux's siw does not notice what comes right behind its Reply until something else does.
+    /// How long an initiator waits for the peer's first message before it repeats its ready message; ten and a hundred
+    /// times as long after that, and then no more. Linux's siw does not notice what comes right behind its Reply until
+    /// something else does.
     pub ready_again: Duration,
-    /// How long a stream is read, and what comes thrown away, after a Terminate was sent: closing at once would reset the
-    /// connection and could destroy the Terminate on its way.
+    /// How long a stream is still read, and its bytes discarded, after a Terminate was sent: closing at once would
+    /// reset the connection and could destroy the Terminate on its way.
     pub terminate_linger: Duration,
     /// How long the peer may take to end its half after this side has ended its own.
     pub close_linger: Duration,
@@ -39,8 +41,8 @@ impl Default for IwarpConfig {
     }
 }
 
-/// Which messages of RFC 7306 a queue pair sends and takes. A peer that does not know one ends the connection, and nothing on
-/// the wire tells beforehand.
+/// Which messages of RFC 7306 a queue pair sends and takes. A peer that does not know one ends the connection, and
+/// nothing on the wire tells in advance.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Extensions {
     /// None.

@@ -1,10 +1,10 @@
-//! What a queue pair wants from whoever carries its stream.
+//! Events of an iWARP queue pair for the owner of its stream.
 
 use crate::record::StreamLoss;
 use nonic_wire::Qpn;
 use nonic_wire::iwarp::TerminateCode;
 
-/// Something to be done with a stream, or known about it. None comes twice without a reason.
+/// Something that the owner of a stream must do or know. No event comes twice without a reason.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum StreamEvent {
     /// There may be something to send: ask [`Nic::poll_stream_transmit`](crate::Nic::poll_stream_transmit) until it has no more, or
@@ -57,7 +57,7 @@ pub enum StreamEnd {
 }
 
 impl StreamEnd {
-    /// How it ended, if nobody said why.
+    /// How it ended, if no Terminate and no call of this side says why.
     pub(super) fn loss(self) -> Option<StreamLoss> {
         match self {
             StreamEnd::PeerClosed => Some(StreamLoss::PeerClosed),

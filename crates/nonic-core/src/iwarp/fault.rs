@@ -1,4 +1,4 @@
-//! What ends a stream, and how the peer hears of it: the Terminate for every refusal.
+//! Errors that end a stream, and the Terminate that tells the peer.
 
 use crate::placement::Refused;
 use crate::verbs::event::Event;
@@ -10,11 +10,11 @@ use nonic_wire::iwarp::{SegmentError, Terminate, TerminateCode as Code};
 /// A stream cannot go on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct StreamFault {
-    /// What the peer is told.
+    /// The Terminate for the peer.
     pub(super) terminate: Terminate,
     /// The request that failed, and how; all others are flushed.
     pub(super) failed: Option<(u64, Status)>,
-    /// Whether a completion tells the program already.
+    /// Whether a completion reports it to the program already.
     pub(super) reported: bool,
 }
 
@@ -28,7 +28,7 @@ impl StreamFault {
         }
     }
 
-    /// It is nobody's segment.
+    /// It is about no segment.
     pub(super) fn local(code: Code) -> Self {
         StreamFault {
             terminate: Terminate::new(code),
@@ -46,7 +46,7 @@ impl StreamFault {
         }
     }
 
-    /// What the program hears of it, if no completion says it.
+    /// The event that reports it to the program, unless a completion does.
     pub(super) fn event(&self, qpn: Qpn) -> Option<Event> {
         let code = self.terminate.code;
         match (code.layer, code.etype) {
@@ -58,7 +58,7 @@ impl StreamFault {
     }
 }
 
-/// Why a segment is not taken: what the Terminate says, and whether a completion tells the program already.
+/// Why a segment is not taken: the Terminate's code, and whether a completion reports it to the program already.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     pub(super) code: Code,
@@ -67,7 +67,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// The same with a receive that tells of it.
+    /// The same, reported by the completion of a receive.
     pub(super) fn reported(code: Code) -> Self {
         Refusal {
             reported: true,
@@ -101,7 +101,7 @@ impl From<SegmentError> for Refusal {
     }
 }
 
-/// Placement of tagged segments is refused by DDP, which has no code for rights: one that does not permit writing is as good as none.
+/// How DDP refuses tagged segments. It has no code for rights: a key that does not permit writing is as good as none.
 pub(super) fn tagged(refused: Refused) -> Code {
     match refused {
         Refused::Key(KeyError::Bounds) | Refused::Length => Code::DDP_TAGGED_BOUNDS,
@@ -111,7 +111,7 @@ pub(super) fn tagged(refused: Refused) -> Code {
     }
 }
 
-/// What a peer may read, change by an atomic or invalidate is refused by RDMAP.
+/// How RDMAP refuses what a peer reads, changes by an atomic or invalidates.
 pub(super) fn protection(refused: Refused) -> Code {
     match refused {
         Refused::Key(KeyError::Bounds) | Refused::Length => Code::RDMAP_BOUNDS,
@@ -124,7 +124,7 @@ pub(super) fn protection(refused: Refused) -> Code {
     }
 }
 
-/// How a request ends that the peer complains about.
+/// The status of a request that the peer complains about.
 pub(super) fn status(code: Code) -> Status {
     match (code.layer, code.etype) {
         (0 | 1, 1) => Status::RemoteAccess,

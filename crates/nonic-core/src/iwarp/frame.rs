@@ -1,8 +1,8 @@
-//! Where outgoing segments are written: one FPDU at a time, in whatever form the stream takes them.
+//! Frames outgoing segments as FPDUs, one at a time, in the form that the stream takes.
 //!
-//! [`Frame`] is what the two halves of a queue pair see. [`BufferFrame`] copies everything to one buffer, which is the only way
-//! with CRCs (what is sent must be what the CRC was made of) and with markers; [`GatherFrame`] copies headers only and names the
-//! memory that payload is to be sent from.
+//! [`Frame`] is what the two halves of a queue pair see. [`BufferFrame`] copies everything to one buffer, which is the
+//! only way with CRCs (the bytes sent must be the bytes that the CRC was made of) and with markers. [`GatherFrame`]
+//! copies headers only and names the memory that payload is to be sent from.
 
 use crate::placement::{OutboundRead, Refused};
 use crate::verbs::memory::{Access, Region, SgFault};
@@ -16,7 +16,8 @@ pub(super) trait Frame {
     /// The longest ULPDU.
     fn max_ulpdu(&self) -> usize;
 
-    /// Begins a segment with so many bytes of payload. Answers whether there is room for it; if not, nothing has happened.
+    /// Begins a segment with so many bytes of payload. Returns whether there is room for it; if not, nothing has
+    /// happened.
     fn begin(&mut self, header: &Header, payload: usize) -> bool;
 
     /// The payload comes from a request's memory.
@@ -131,7 +132,7 @@ impl Frame for BufferFrame<'_> {
     }
 }
 
-/// Takes FPDUs apart: bytes that are here, and memory that payload is to be sent from.
+/// Receives FPDUs in pieces: bytes to copy, and memory that payload is to be sent from.
 pub trait StreamGather {
     /// How many bytes may still be added.
     fn room(&self) -> usize;
@@ -142,8 +143,8 @@ pub trait StreamGather {
     /// Adds bytes, which must be copied.
     fn bytes(&mut self, bytes: &[u8]);
 
-    /// Adds memory. It may be read until the caller of [`Nic::gather_stream`](crate::Nic::gather_stream) lets go of the NIC; what has
-    /// not been sent by then must have been copied, because the key may be revoked.
+    /// Adds memory. It may be read until the caller of [`Nic::gather_stream`](crate::Nic::gather_stream) releases the
+    /// NIC; what has not been sent by then must have been copied, because the key may be revoked.
     fn memory(&mut self, region: &Arc<dyn Region>, offset: usize, length: usize);
 }
 

@@ -1,4 +1,4 @@
-//! The stream of a connected queue pair: what has come and what is being written.
+//! The stream of a connected queue pair: its input, its output, and its timers.
 
 use super::config::IwarpConfig;
 use super::fault::StreamFault;
@@ -15,10 +15,10 @@ use nonic_wire::iwarp::{Deframer, Framer, Framing, Header, Tagged, Terminate};
 /// Answers that go out in a row while requests of this side wait.
 const REPLIES_IN_A_ROW: u8 = 4;
 
-/// The STag of a WRITE of no bytes. Nobody looks at it, but for hardware that takes zero for a fault.
+/// The STag of a WRITE of no bytes. No receiver looks at it, except hardware that takes zero for a fault.
 const RTR_STAG: u32 = 1;
 
-/// How often an initiator says again that it is ready.
+/// How often an initiator repeats its ready message.
 const READY_AGAIN: u8 = 3;
 
 /// The stream of a connected queue pair.
@@ -32,11 +32,11 @@ pub(super) struct Link {
     pub(super) backlog: Vec<u8>,
     /// The peer has ended its half, but something is still held.
     pub(super) finish_waits: bool,
-    /// The message that tells that this side is ready, if it is still to be sent.
+    /// The ready message, if it is still to be sent.
     opening: Option<Rtr>,
-    /// How often that was said again.
+    /// How often that was repeated.
     ready_again: u8,
-    /// Whether this side may send: a responder waits for the first message.
+    /// Whether this side may send: a responder waits for the initiator's first message.
     pub(super) may_send: bool,
     pub(super) terminate: Option<Terminate>,
     turn: Turn,
@@ -44,7 +44,7 @@ pub(super) struct Link {
     /// How much was written.
     pub(super) emitted: u64,
     pub(super) timers: LinkTimers,
-    /// Whether the responder's program waits to hear that the first message came.
+    /// Whether the responder's program waits for the event that the first message came.
     pub(super) announces: bool,
 }
 
@@ -61,11 +61,11 @@ enum Turn {
 pub(super) struct LinkTimers {
     /// A receive for what is held.
     pub(super) receive_by: Option<Time>,
-    /// Anything at all: then this side sends without.
+    /// Anything at all: then this side sends without it.
     pub(super) first_send_at: Option<Time>,
     /// The message that the initiator promised.
     pub(super) ready_by: Option<Time>,
-    /// Anything at all: then an initiator says again that it is ready.
+    /// Anything at all: then an initiator repeats its ready message.
     pub(super) ready_again_at: Option<Time>,
     /// The end of the peer's half, or of what is to be sent.
     pub(super) linger_until: Option<Time>,
@@ -138,7 +138,7 @@ impl Link {
                 && (self.opening.is_some() || requester.has_unwritten() || responder.replies.len() > 0))
     }
 
-    /// The peer has not said anything: says again that this side is ready. A WRITE of no bytes changes nothing, however often.
+    /// The peer has sent nothing: repeats the ready message. A WRITE of no bytes changes nothing, however often.
     pub(super) fn say_again_ready(&mut self, now: Time, config: &IwarpConfig) {
         self.opening = Some(Rtr::Write);
         self.ready_again += 1;

@@ -1,15 +1,16 @@
-//! iWARP: queue pairs over streams of bytes, as RFCs 5040 (RDMAP), 5041 (DDP), 5044 (MPA), 6581 and 7306 have them.
+//! iWARP: queue pairs over byte streams, as RFCs 5040 (RDMAP), 5041 (DDP), 5044 (MPA), 6581 and 7306 define them.
 //!
-//! [`startup`] agrees on a stream with the peer. A queue pair is then attached to it ([`Nic::stream_attach`](crate::Nic::stream_attach))
-//! and is a machine from bytes to bytes: what arrives goes in however TCP has cut it, what is to be sent comes out in whole FPDUs.
-//! Work requests, receive queues, memory keys and completions are those of every other queue pair, and so are the calls of the
-//! [`Nic`](crate::Nic) for them.
+//! [`startup`] agrees on a stream with the peer. A queue pair is then attached to it
+//! ([`Nic::stream_attach`](crate::Nic::stream_attach)) and is a machine from bytes to bytes: input goes in however TCP
+//! has cut it, output comes out in whole FPDUs. Work requests, receive queues, memory keys and completions are those of
+//! every other queue pair, and so are the calls of the [`Nic`](crate::Nic) for them.
 //!
-//! Nothing here opens a socket, reads a clock or trusts a peer: what a peer may do to memory is asked of `placement`, and whatever it
-//! does wrong ends its stream, and no other, with a Terminate that says why. Memory is bounded: by queue sizes, by the depth of READs,
-//! and by one FPDU and one chunk of input per stream.
+//! Nothing here opens a socket, reads a clock or trusts a peer. `placement` decides what a peer may do to memory.
+//! Whatever a peer does wrong ends its own stream, and no other, with a Terminate that says why. Memory is bounded: by
+//! queue sizes, by the depth of READs, and by one FPDU and one chunk of input per stream.
 //!
-//! Read first: `requester` and `responder` (the hard part), then `link` (who writes when) and [`stream_step`] (how it ends).
+//! Read first: `requester` and `responder` (the hard part), then `link` (which half writes when) and [`stream_step`]
+//! (how it ends).
 
 pub mod startup;
 

@@ -1,6 +1,6 @@
-//! What start-up agreed on about a stream.
+//! The parameters of a stream that start-up agreed on.
 
-/// Who asked for the connection.
+/// Which side asked for the connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum StreamRole {
     /// Sent the MPA Request.
@@ -9,7 +9,7 @@ pub enum StreamRole {
     Responder,
 }
 
-/// The message with which an initiator tells that it is ready, so that the responder may send: RFC 6581 §9.2.
+/// The message by which an initiator says that it is ready, so that the responder may send: RFC 6581 §9.2.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Rtr {
     /// A WRITE of no bytes.
@@ -21,7 +21,7 @@ pub enum Rtr {
 /// What both sides of a stream agreed on: the outcome of [`super::startup`], and what a queue pair is attached with.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StreamParams {
-    /// Who asked for the connection.
+    /// Which side asked for the connection.
     pub role: StreamRole,
     /// Whether both directions carry CRCs.
     pub crc: bool,

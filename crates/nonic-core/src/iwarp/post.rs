@@ -1,4 +1,4 @@
-//! Posting to an iWARP queue pair: what is refused at once, and what becomes a queued request.
+//! Posting to an iWARP queue pair: refuses a work request at once, or queues it.
 
 use super::config::Extensions;
 use super::queue_pair::IwarpQueuePair;
@@ -76,7 +76,7 @@ impl IwarpQueuePair {
         })
     }
 
-    /// Queues a receive. In the error states it completes as flushed. A stream that waits for one is told.
+    /// Queues a receive. In the error states it completes as flushed. Signals a stream that waits for one.
     pub(crate) fn post_recv(
         &mut self,
         nic: &mut NicResources<'_>,
@@ -96,7 +96,7 @@ impl IwarpQueuePair {
         Ok(())
     }
 
-    /// A receive may have been posted that the stream waits for. It is told once.
+    /// Signals once to a stream that waits for a receive that one may have been posted.
     pub(crate) fn wake_blocked(&mut self) {
         let blocked = self.link.as_ref().is_some_and(|link| link.held.is_some());
         if blocked && !self.woken && !self.common.rq.is_empty() {

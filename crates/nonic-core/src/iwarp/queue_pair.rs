@@ -1,4 +1,4 @@
-//! An iWARP queue pair: what no stream is needed for, the stream if there is one, and what becomes of both.
+//! An iWARP queue pair: its verbs context and, once it is attached, its stream.
 
 use super::config::IwarpConfig;
 use super::event::{StreamEnd, StreamReading};
@@ -25,14 +25,14 @@ pub(crate) struct IwarpQueuePair {
     pub(crate) generation: u32,
     /// The earliest entry in the timer wheel.
     pub(crate) scheduled: Option<Time>,
-    /// Whether whoever carries the stream knows that there is something to send.
+    /// Whether the stream's owner knows that there is something to send.
     pub(crate) listed: bool,
-    /// Whether it is among those that wait for a receive, and whether it was told that there is one.
+    /// Whether it is listed among those that wait for a receive, and whether it was signaled that there is one.
     pub(crate) waits: bool,
     pub(super) woken: bool,
 }
 
-/// What whoever carries the stream is to be told.
+/// Signals to be reported to the stream's owner.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Signals {
     pub(crate) established: bool,
@@ -70,7 +70,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Start-up is over.
+    /// Attaches the stream that start-up agreed on.
     pub(crate) fn attach(
         &mut self,
         nic: &mut NicResources<'_>,
@@ -127,7 +127,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// The program closes. With requests under way that is an error: RFC 5040's verbs have it so, and so do others.
+    /// The program closes. With requests under way that is an error: RFC 5040's verbs define it so, and so do others.
     fn close(&mut self, nic: &mut NicResources<'_>) {
         if self.send_queue_len() > 0 {
             self.step(nic, StreamInput::CloseBusy, StreamEnd::Aborted, None);
@@ -153,7 +153,7 @@ impl IwarpQueuePair {
         self.step(nic, StreamInput::Fault, StreamEnd::Terminated(code), fault.failed);
     }
 
-    /// Does what the table says.
+    /// Executes a step of the state table.
     pub(super) fn step(
         &mut self,
         nic: &mut NicResources<'_>,
@@ -192,7 +192,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Whether that was all that is to be sent.
+    /// Checks whether everything is sent.
     pub(super) fn check_sent(&mut self, nic: &mut NicResources<'_>) {
         if self.link.as_ref().is_some_and(|link| link.is_sent()) {
             self.step(nic, StreamInput::Sent, StreamEnd::Closed, None);

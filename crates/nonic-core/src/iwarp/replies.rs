@@ -1,4 +1,4 @@
-//! What a peer is owed: the bytes of its READs and the outcomes of its atomics, in the order it asked.
+//! Answers owed to the peer: the bytes of its READs and the results of its atomics, in the order of its requests.
 
 use super::fault::{self, StreamFault};
 use super::frame::Frame;

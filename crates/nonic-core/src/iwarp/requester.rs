@@ -124,7 +124,7 @@ impl Requester {
         self.write_read(None, 0, RemoteAddress::default(), frame)
     }
 
-    /// What is to be said in place of the first segment of a request, if it cannot start.
+    /// What to return in place of the first segment of a request, if it cannot start.
     fn keeps_from_starting(&self, request: &Request) -> Option<Written> {
         if !self.may_start(&request.wqe) {
             return Some(Written::Idle);
@@ -405,7 +405,7 @@ impl Requester {
 impl Request {
     fn is_done(&self, taken: u64) -> bool {
         if self.wqe.op.fetches() {
-            // Whoever has the answer had the request.
+            // A peer that answered a request has received it.
             self.answered
         } else {
             self.end.is_some_and(|end| end <= taken)

@@ -1,8 +1,8 @@
-//! The states of an iWARP queue pair, as two tables: what a program may ask for, and what the stream does to it.
+//! The state machine of an iWARP queue pair, as two tables: what a program may ask for, and what the stream does to it.
 //!
-//! Verbs have names for them that were made for InfiniBand: a queue pair begins in INIT (the RNIC's IDLE), is connected in RTS,
-//! closes in SQD (CLOSING), has a Terminate to send in SQE (TERMINATE) and ends in ERR. RTR means nothing here; programs that go
-//! through it by hand are let through. Only a stream leads to RTS.
+//! The verbs' state names were made for InfiniBand: a queue pair begins in INIT (the RNIC's IDLE), is connected in RTS,
+//! closes in SQD (CLOSING), has a Terminate to send in SQE (TERMINATE) and ends in ERR. RTR means nothing here; a
+//! program that moves through it by hand may do so. Only a stream leads to RTS.
 
 use crate::qp::{AttributeMask as Mask, ModifyError, Named, QpState, Transition};
 use nonic_wire::Service;

@@ -1,4 +1,4 @@
-//! What goes in and out of a queue pair by its stream, and what time does to it.
+//! Stream input, output and timers of an iWARP queue pair.
 
 use super::event::{StreamClosed, StreamEnd, StreamReading};
 use super::fault::{self, StreamFault};
@@ -11,7 +11,7 @@ use crate::resources::NicResources;
 use nonic_wire::iwarp::rdmap::QUEUE_REQUEST;
 use nonic_wire::iwarp::{DdpHeader, Framing, Terminate, TerminateCode};
 
-/// What is kept of a buffer's memory when nothing is in it: there may be many connections, and few that speak.
+/// Memory that an empty buffer keeps: there may be many connections, of which few are active.
 const SPARE_MEMORY: usize = 4096;
 
 impl IwarpQueuePair {
@@ -88,7 +88,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Acts on what became of a segment; answers whether to go on.
+    /// Acts on what became of a segment; returns whether to go on.
     fn take_result(&mut self, nic: &mut NicResources<'_>, result: Result<Inbound, StreamFault>) -> bool {
         match result {
             Ok(Inbound::Done) => {
@@ -168,7 +168,7 @@ impl IwarpQueuePair {
             .as_ref()
             .is_some_and(|link| link.deframer.is_at_boundary());
         let (input, end) = match (whole || discarding, self.phase) {
-            // Who has closed is not told of a message that the peer broke off when it learnt of it.
+            // A side that has closed is not told of a message that the peer broke off when it learnt of that.
             (_, StreamPhase::Closing | StreamPhase::HalfClosed) => (StreamInput::Finish, StreamEnd::Closed),
             (false, _) => (StreamInput::Lost, StreamEnd::Lost),
             (true, _) => (StreamInput::Finish, StreamEnd::PeerClosed),
@@ -176,14 +176,14 @@ impl IwarpQueuePair {
         self.step(nic, input, end, None);
     }
 
-    /// Writes as much as there is and fits to a buffer; answers how many bytes.
+    /// Writes as many segments as there are and fit to a buffer; returns how many bytes.
     pub(crate) fn transmit_to_buffer(
         &mut self,
         nic: &mut NicResources<'_>,
         mss: usize,
         out: &mut [u8],
     ) -> usize {
-        // The framer is lent to the frame, so it cannot be in the queue pair meanwhile.
+        // The framer is borrowed by the frame, so it cannot be in the queue pair meanwhile.
         let Some(mut framer) = self.link.as_mut().map(|link| link.framer.clone()) else {
             return 0;
         };

@@ -1,4 +1,4 @@
-//! Both halves of a connected queue pair, and which of them a segment is for.
+//! Both halves of a connected queue pair; dispatches each segment to one of them.
 
 use super::answers::BadAnswer;
 use super::fault::{Refusal, StreamFault};

@@ -1,4 +1,4 @@
-//! What people see of an iWARP queue pair who look into a running process.
+//! Snapshots of an iWARP queue pair for tools that inspect a running process.
 
 use super::queue_pair::IwarpQueuePair;
 use crate::qp::QueuePairView;

@@ -1,8 +1,8 @@
-//! What lies between two NICs, as far as it needs no operating system: packets that travel together, and the faults a
+//! The network between two NICs, as far as it needs no operating system: packets that travel together, and the faults a
 //! network has.
 //!
-//! The simulator's links and the engine's (`NONIC_FAULTS`) are disturbed by the same [`FaultInjector`], so what is
-//! proved in virtual time is what happens on sockets.
+//! The same [`FaultInjector`] disturbs the simulator's links and the engine's (`NONIC_FAULTS`), so what is proved in
+//! virtual time is what happens on sockets.
 
 mod faults;
 mod prng;

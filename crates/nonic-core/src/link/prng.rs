@@ -1,7 +1,7 @@
-//! Random numbers that a seed names for ever: xoshiro256++, seeded through SplitMix64.
+//! A deterministic random number generator: xoshiro256++, seeded through SplitMix64.
 //!
-//! Written here and never to be changed: a seed must name the same run of the simulator, or the same faults of a link.
-//! It is not cryptographic: keys and starting PSNs come from an [`Entropy`](crate::Entropy).
+//! It is written here and must never change: a seed must name the same run of the simulator, or the same faults of a
+//! link. It is not cryptographic: keys and starting PSNs come from an [`Entropy`](crate::Entropy).
 
 /// A seeded generator.
 #[derive(Clone, Debug)]

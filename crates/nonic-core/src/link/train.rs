@@ -1,7 +1,7 @@
 //! A train: packets of equal size (the last may be shorter) that travel as one datagram batch.
 //!
-//! What the NIC transmits as one GSO batch, and what a receiver may get as one GRO batch. Packet *i* of the
-//! batch as sent carries IPv4 Identification *i*; `first_id` keeps that true for a piece cut off a train.
+//! It is what the NIC transmits as one GSO batch, and what a receiver may get as one GRO batch. Packet *i* of the batch
+//! as sent carries IPv4 Identification *i*; `first_id` keeps that true for a piece cut off a train.
 
 use std::net::{IpAddr, SocketAddr};
 

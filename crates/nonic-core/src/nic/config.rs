@@ -1,4 +1,4 @@
-//! Limits of a NIC, and what a queue pair is created from.
+//! Limits of a NIC, and the parameters that queue pairs are created from.
 
 use crate::iwarp::IwarpConfig;
 use crate::qp::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer, Traffic};
@@ -21,8 +21,8 @@ pub struct NicConfig {
     pub window: WindowConfig,
     /// What is done about packets that come out of order.
     pub reorder: ReorderConfig,
-    /// Whether packets are accepted whose IPv4 Identification has to be solved for (peers other than nonic
-    /// send any). Leaves 16 bits of error detection for those.
+    /// Whether to accept packets whose IPv4 Identification has to be solved for (peers other than nonic send any).
+    /// Leaves 16 bits of error detection for those.
     pub lenient_icrc: bool,
     /// Send or receive requests in a queue, at most.
     pub max_wr: u32,
@@ -32,12 +32,12 @@ pub struct NicConfig {
     pub max_inline_data: u32,
     /// READs and atomics outstanding per queue pair and direction, at most.
     pub max_rd_atomic: u8,
-    /// The most bytes that are moved into or out of the memory of a peer on this host at once: whoever has a longer message
-    /// lets others have their turn in between.
+    /// The most bytes that are moved into or out of the memory of a peer on this host at once: other queue pairs have
+    /// their turn between the pieces of a longer message.
     pub direct_piece: u32,
-    /// From so many bytes on, a request waits until everything before it is answered if it can then be executed in the memory
-    /// of a peer on this host: that is faster than packets by more than an answer takes. A peer that lets acknowledgements
-    /// wait for its program's next call may take a millisecond, so it is not worth it for less than a lot.
+    /// From so many bytes on, a request waits until everything before it is answered if it can then be executed in the
+    /// memory of a peer on this host: the gain over packets is larger than the wait for an answer. A peer that delays
+    /// acknowledgements until its program's next call may take a millisecond, so it is not worth it for small requests.
     pub direct_worth: u32,
     /// Habits of iWARP queue pairs.
     pub iwarp: IwarpConfig,

@@ -1,9 +1,10 @@
-//! Queue pairs that were destroyed lately: what is answered in their name.
+//! Destroyed queue pairs that still answer their peers for a while.
 //!
-//! Whoever sends to a queue pair that does not exist hears nothing, and gives up when its retries have run out: after seconds, although
-//! everybody is alive. A program that destroys its queue pair while the other side still waits for an acknowledgement brings that
-//! about. So for as long as a number rests, its peer, at its address and queue pair number, is answered
-//! what [`Departure`] says. Only a peer of our own kind is told; others (rxe, hardware) are left to the silence that they expect.
+//! A requester that sends to a queue pair that does not exist hears nothing. It gives up when its retries have run out:
+//! after seconds, although both hosts are alive. That happens when a program destroys its queue pair while the peer
+//! still waits for an acknowledgement. So for as long as the queue pair's number rests, its peer is answered what
+//! [`Departure`] says, at its address and queue pair number. Only a peer of our own kind is answered; others (rxe,
+//! hardware) get the silence that they expect.
 
 use super::receive::Integrity;
 use super::transmit::Transmit;
@@ -18,10 +19,10 @@ use std::time::Duration;
 
 /// Answers that wait to be sent, at most.
 const MAX_ANSWERS: usize = 64;
-/// In the name of one queue pair, one answer is given in this time: its peer may have thousands of packets under way.
+/// For one queue pair, at most one answer is sent in this time: its peer may have thousands of packets under way.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What is left of destroyed queue pairs, and what is to be said for them.
+/// What is remembered of destroyed queue pairs, and the answers to send for them.
 #[derive(Debug, Default)]
 pub(super) struct Departed {
     /// By number. There are no more than numbers that rest.
@@ -44,7 +45,7 @@ impl Departed {
 }
 
 impl Nic {
-    /// A packet came for a queue pair that there is not, or that does not listen to its sender.
+    /// A packet came for a queue pair that does not exist, or that does not take packets from its sender.
     #[cold]
     pub(super) fn handle_unclaimed(
         &mut self,
@@ -78,14 +79,14 @@ impl Nic {
         self.queue_answer(departure.hop, answer);
     }
 
-    /// The peer of a queue pair that was destroyed lately, if it may be told by [`Nic::bid_farewell`].
+    /// The peer of a queue pair that was destroyed lately, if [`Nic::bid_farewell`] may tell it.
     pub fn departed_peer(&self, qpn: Qpn) -> Option<(IpAddr, Qpn)> {
         let departure = self.departed.known.get(&qpn.value()).filter(|left| left.kin)?;
         Some((departure.hop.flow.dst, departure.bth.dest_qp))
     }
 
-    /// Tells the peer of a queue pair that was destroyed lately that it was. A peer that the connection manager tells need not be told
-    /// twice.
+    /// Tells the peer of a queue pair that was destroyed lately that it is gone. Not needed for a peer that the
+    /// connection manager tells.
     pub fn bid_farewell(&mut self, qpn: Qpn) {
         let departure = self.departed.known.get(&qpn.value()).filter(|left| left.kin);
         if let (Some(departure), true) = (departure.copied(), self.departed.answers.len() < MAX_ANSWERS) {

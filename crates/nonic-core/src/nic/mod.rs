@@ -1,23 +1,25 @@
-//! The NIC: a value that is fed datagrams, work requests and the time, and is asked what to transmit, what
-//! completed and when to be woken.
+//! The NIC: a value that its caller feeds with datagrams, work requests and the time, and asks what to transmit, what
+//! completed and when to wake it.
 //!
 //! The vocabulary, and when each answer may change:
-//! - [`Nic::handle_datagram`], [`Nic::handle_timeout`], [`Nic::post_send`], [`Nic::send_management`], [`Nic::modify_qp`],
-//!   [`Nic::destroy_qp`] (others may have the window that it leaves) and [`Nic::fail`] may change every answer below.
-//!   Nothing else does, except [`Nic::poll_transmit`] itself, and [`Nic::publish`] if a completion queue overflows.
-//! - [`Nic::poll_transmit`] yields packets until it answers `None`. It also executes what goes to peers on this host without
-//!   packets ([`Nic::set_direct`]), a part at a time: if [`Nic::ready_queue_pairs`] is not zero after `None`, there is more of
-//!   that to do, and it wants to be called again soon, after [`Nic::publish`] and whatever else is due.
-//! - [`Nic::publish`] makes completions visible. Call it *after* everything `poll_transmit` had to say is on
-//!   the wire: then a peer never waits for an acknowledgement of something this program has already seen
-//!   completed, even if the process ends in the next instant.
+//! - [`Nic::handle_datagram`], [`Nic::handle_timeout`], [`Nic::post_send`], [`Nic::send_management`],
+//!   [`Nic::modify_qp`], [`Nic::destroy_qp`] (other queue pairs may use its share of the window) and [`Nic::fail`] may
+//!   change every answer below. Nothing else does, except [`Nic::poll_transmit`] itself, and [`Nic::publish`] if a
+//!   completion queue overflows.
+//! - [`Nic::poll_transmit`] yields packets until it returns `None`. It also executes requests to peers on this host
+//!   without packets ([`Nic::set_direct`]), a part at a time: if [`Nic::ready_queue_pairs`] is not zero after `None`,
+//!   there are more of them. Call it again soon, after [`Nic::publish`] and whatever else is due.
+//! - [`Nic::publish`] makes completions visible. Call it *after* everything that `poll_transmit` yielded is on the
+//!   wire: then a peer never waits for an acknowledgement of something this program has already seen completed, even if
+//!   the process ends in the next instant.
 //! - [`Nic::poll_event`] yields events until `None`, [`Nic::poll_management`] what arrived at queue pair 1.
 //! - [`Nic::poll_timeout`] says when to call [`Nic::handle_timeout`] next. It may be early, never late.
 //!
-//! iWARP queue pairs have streams instead of packets: [`Nic::create_iwarp_qp`], [`Nic::stream_attach`] and the calls beside them.
+//! iWARP queue pairs have streams instead of packets: [`Nic::create_iwarp_qp`], [`Nic::stream_attach`] and the calls
+//! beside them.
 //!
-//! A `Nic` is one shard: a whole pipeline with its own queue pairs and timers. Shards of one device share
-//! a [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
+//! A `Nic` is one shard: a whole pipeline with its own queue pairs and timers. Shards of one device share a
+//! [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
 
 mod config;
 mod departed;
@@ -82,9 +84,9 @@ pub struct Nic {
     by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     groups: HashMap<IpAddr, Vec<Qpn>>,
     qp1: Qp1,
-    /// Who may have something to send.
+    /// The senders that may have something to send.
     ready: VecDeque<Sender>,
-    /// Of these, who has worked without a packet in the current call of [`Nic::poll_transmit`].
+    /// Senders that had their turn without a packet, or found no room, in the current call of [`Nic::poll_transmit`].
     worked: VecDeque<Sender>,
     timers: TimerWheel,
     outbox: Vec<Pending>,
@@ -98,21 +100,21 @@ pub struct Nic {
     streams: Streams,
     /// The way into the memory of peers on this host.
     direct: Option<Box<dyn DirectAccess>>,
-    /// Receives that are not to be found although they are there: a fault that somebody asked for.
+    /// A fault on request: some receives are treated as missing although they are posted.
     missing_receives: Option<Shortage>,
     generation: u32,
-    /// What carries its packets is gone.
+    /// Its link is gone.
     failed: bool,
 }
 
-/// Who waits for a turn to send.
+/// A sender that waits for its turn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Sender {
     /// A queue pair, by its slot.
     QueuePair(usize),
     /// Queue pair 1.
     Qp1,
-    /// Those that were destroyed lately.
+    /// Destroyed queue pairs.
     Departed,
 }
 
@@ -206,8 +208,8 @@ impl Nic {
         &self.keys
     }
 
-    /// Gives the NIC a way into the memory of peers on this host. Its queue pairs are published there, those that exist already
-    /// among them; that its keys are is the caller's to see to ([`KeyTable::publish_to`]).
+    /// Gives the NIC access to the memory of peers on this host. Publishes its queue pairs there, existing ones
+    /// included. The caller publishes the keys ([`KeyTable::publish_to`]).
     pub fn set_direct(&mut self, direct: Box<dyn DirectAccess>) {
         let nic = &mut *self;
         nic.direct = Some(direct);
@@ -227,18 +229,17 @@ impl Nic {
         self.keys.alloc_window(pd, kind, &mut *self.entropy)
     }
 
-    /// Some receives will not be found although they are posted, so that peers are told to come again: a fault, to see what
-    /// programs make of it.
+    /// Treats some posted receives as missing, so that peers get RNR NAKs: a fault, to see how programs cope.
     pub fn hide_receives(&mut self, some: Shortage) {
         self.missing_receives = Some(some);
     }
 
-    /// How many it has not found.
+    /// How many receives it has hidden.
     pub fn hidden_receives(&self) -> u64 {
         self.missing_receives.as_ref().map_or(0, Shortage::struck)
     }
 
-    /// A starting PSN nobody can guess.
+    /// A starting PSN that no peer can guess.
     pub fn random_psn(&mut self) -> Psn {
         Psn::new(self.entropy.next_u32())
     }
@@ -299,7 +300,7 @@ impl Nic {
         qpn
     }
 
-    /// Destroys a queue pair; its outstanding requests end without completions. Answers whether it existed.
+    /// Destroys a queue pair; its outstanding requests end without completions. Returns whether it existed.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> bool {
         let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
             return self.destroy_stream_qp(now, qpn);
@@ -324,7 +325,8 @@ impl Nic {
         true
     }
 
-    /// A destroyed queue pair's number rests. As long as it does, its peer is told so, if there is something to tell.
+    /// Lets a destroyed queue pair's number rest. As long as it does, its peer is answered, if there is something to
+    /// say.
     fn let_number_rest(&mut self, now: Time, qpn: Qpn, departure: Option<Departure>) {
         self.numbers.retire(now, qpn);
         self.departed.note(qpn, departure);
@@ -343,7 +345,7 @@ impl Nic {
         self.end_rests(Time::from_ns(u64::MAX));
     }
 
-    /// Back to RESET. Others that wait for the window to the same peer may take its share.
+    /// Back to RESET. Other queue pairs that wait for the window to the same peer may take its share.
     fn reset_qp(&mut self, now: Time, slot: usize) {
         let peer = self.leave_line(slot);
         let nic = &mut *self;
@@ -410,7 +412,7 @@ impl Nic {
         nic.qps[slot].post_recv(&mut resources, request)
     }
 
-    /// Adds a datagram queue pair to a multicast group. Answers whether it exists and is one.
+    /// Adds a datagram queue pair to a multicast group. Returns whether it exists and is one.
     pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> bool {
         let datagram = self
             .slot(qpn)
@@ -425,7 +427,7 @@ impl Nic {
         true
     }
 
-    /// Removes a queue pair from a group. Answers whether it was a member.
+    /// Removes a queue pair from a group. Returns whether it was a member.
     pub fn detach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> bool {
         let Some(members) = self.groups.get_mut(&group) else {
             return false;
@@ -444,7 +446,7 @@ impl Nic {
         self.groups.contains_key(&group)
     }
 
-    /// Makes completions visible in their queues. Call when everything to transmit is on the wire.
+    /// Makes completions visible in their queues. Call it when everything to transmit is on the wire.
     pub fn publish(&mut self) {
         // An overflow flushes queue pairs, which queues more: at most once each, so this ends.
         while !self.outbox.is_empty() {
@@ -470,7 +472,7 @@ impl Nic {
         }
     }
 
-    /// A completion was lost: every queue pair that reports there is in error from now on.
+    /// A completion was lost: every queue pair that completes to this queue is in error from now on.
     fn cq_overflowed(&mut self, cq: &Arc<CompletionQueue>) {
         let id: CqId = cq.id();
         self.events.push_back(Event::CqError(id));
@@ -562,8 +564,8 @@ impl Nic {
         &self.counters
     }
 
-    /// How many queue pairs, queue pair 1 among them, wait for their turn in [`Nic::poll_transmit`]. If any do when that has
-    /// answered `None`, they have more to do without packets.
+    /// How many queue pairs, queue pair 1 among them, wait for their turn in [`Nic::poll_transmit`]. If any do after it
+    /// returned `None`, they have more to do without packets.
     pub fn ready_queue_pairs(&self) -> usize {
         self.ready.len()
     }
@@ -587,8 +589,8 @@ impl Nic {
         }
     }
 
-    /// What carries its packets is gone. Every queue pair goes to the error state, so that whoever waits for a
-    /// request learns of it, and no more is posted.
+    /// The NIC's link is gone. Every queue pair goes to the error state, so that threads that wait for a completion get
+    /// one, and nothing more can be posted.
     pub fn fail(&mut self, now: Time) {
         if std::mem::replace(&mut self.failed, true) {
             return;

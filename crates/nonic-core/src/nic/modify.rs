@@ -1,6 +1,7 @@
-//! Changing the attributes of a RoCE queue pair: which values this NIC takes, and what follows from them.
+//! `modify` for RoCE queue pairs: checks the values against this NIC's limits, and applies them.
 //!
-//! Which attributes a transition needs and allows is the table's in [`crate::qp`]; iWARP queue pairs are moved in `streams.rs`.
+//! Which attributes a transition needs and allows is decided by the table in [`crate::qp`]; iWARP queue pairs are moved
+//! in `streams.rs`.
 
 use super::{Nic, resources};
 use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};

@@ -1,4 +1,4 @@
-//! Which numbers queue pairs get: drawn at random from the blocks of the NIC, and not again for a while.
+//! Allocates queue pair numbers: drawn at random from the NIC's blocks, and not reused for a while.
 
 use crate::entropy::Entropy;
 use crate::time::Time;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// Numbers in a block.
 const BLOCK: usize = 1 << 12;
-/// How long the number of a destroyed queue pair rests. A peer's connection manager remembers the number for as long as packets may be
-/// under way, about a second, and refuses a connection that comes from it meanwhile ("stale connection").
+/// How long the number of a destroyed queue pair rests. A peer's connection manager remembers the number for as long as
+/// packets may be under way, about a second, and refuses a connection from it meanwhile ("stale connection").
 const REST: Duration = Duration::from_secs(4);
 /// Numbers that rest at a time, at most: what is known of destroyed queue pairs is bounded.
 const MAX_RESTING: usize = 1 << 16;
@@ -96,9 +96,9 @@ impl Numbers {
         Some(number)
     }
 
-    /// Gives back a block that no queue pair needs: not the first, which others know us by, and only while the
-    /// others would do for twice the `count` there are, so that blocks do not come and go. Its numbers may rest still: if the block
-    /// comes back, they are not drawn.
+    /// Gives back a block that no queue pair needs: not the first, which peers know us by, and only while the others
+    /// would do for twice the `count` there are, so that blocks do not come and go. Some of its numbers may still rest:
+    /// if the block comes back, they are not drawn.
     pub(super) fn give_back(&mut self, count: usize) -> Option<u16> {
         if self.blocks.len() < 2 || count > (self.blocks.len() - 1) * BLOCK / 8 * 3 {
             return None;

@@ -1,4 +1,4 @@
-//! What a NIC does for its queue pair 1: management datagrams in and out.
+//! The NIC's queue pair 1: receives and sends management datagrams.
 
 use super::receive::Integrity;
 use super::transmit::Transmit;
@@ -17,7 +17,7 @@ pub enum ManagementError {
     /// Too many wait already ([`Nic::has_management_room`]).
     #[error("too many management datagrams wait to be sent")]
     Full,
-    /// What carries the NIC's packets is gone.
+    /// The NIC's link is gone.
     #[error("the device has failed")]
     DeviceFailed,
 }
@@ -99,7 +99,7 @@ impl Nic {
             self.counters.rx_unclaimed += 1;
             return;
         }
-        // Peers send any Identification, and a message is worth little until the identifiers in it fit.
+        // Peers send any Identification, and a message is trusted only when its identifiers match.
         if !self.verify(flow, integrity, true, bytes) {
             return;
         }

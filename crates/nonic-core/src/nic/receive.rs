@@ -1,4 +1,4 @@
-//! From a datagram to the queue pair it is for.
+//! Dispatches an incoming datagram to its queue pair.
 
 use super::transmit::MAX_BATCH_PACKETS;
 use super::{Nic, resources};
@@ -8,7 +8,7 @@ use crate::time::Time;
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, Verdict, icrc};
 use std::net::{IpAddr, SocketAddr};
 
-/// Identifications below this are those our own kind of sender leaves. Accepting any of them costs six bits of error
+/// Identifications below this are those that nonic senders leave. Accepting any of them costs six bits of error
 /// detection, not sixteen.
 const OWN_IDENTIFICATIONS: u16 = MAX_BATCH_PACKETS as u16;
 
@@ -146,8 +146,8 @@ impl Nic {
         ours
     }
 
-    /// Checks the ICRC. Our own kind send Identification 0, or the index in the batch; others anything, which is accepted
-    /// if `lenient`.
+    /// Checks the ICRC. Nonic peers send Identification 0, or the index in the batch; others send anything, which is
+    /// accepted if `lenient`.
     pub(super) fn verify(&mut self, flow: &Flow, integrity: Integrity, lenient: bool, bytes: &[u8]) -> bool {
         let Integrity::Sealed(index) = integrity else {
             return true;
@@ -174,7 +174,7 @@ fn takes(qp: &QueuePair, packet: &Packet<'_>, flow: &Flow) -> bool {
     let service = packet.headers.bth.opcode.service();
     match roce.common.service {
         Service::Ud => service == Service::Ud,
-        // Congestion notifications are for whoever is connected.
+        // Every connected queue pair takes congestion notifications.
         own => {
             (service == own || service == Service::Cnp)
                 && roce.flow.dst == flow.src

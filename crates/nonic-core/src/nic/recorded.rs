@@ -1,4 +1,4 @@
-//! What happened to queue pairs lately, for whoever wants to know or to explain it.
+//! Access to the recent events of queue pairs, and to explanations made from them.
 
 use super::Nic;
 use crate::explain::Explanation;
@@ -23,7 +23,7 @@ impl Nic {
         self.recorder.tell();
     }
 
-    /// The next event that nobody was told of, if [`Nic::tell_recorded`] was called.
+    /// The next event that was not yet returned here, if [`Nic::tell_recorded`] was called.
     pub fn poll_recorded(&mut self) -> Option<(Qpn, Recorded)> {
         self.recorder.poll()
     }

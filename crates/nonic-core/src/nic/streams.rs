@@ -1,10 +1,11 @@
-//! iWARP queue pairs: bytes of their streams in and out, and what is to be done with the streams.
+//! iWARP queue pairs of a NIC: moves the bytes of their streams in and out, and reports what to do with the streams.
 //!
 //! The calls for a stream, and when each answer may change:
-//! - [`Nic::stream_attach`], [`Nic::stream_received`], [`Nic::stream_written`], [`Nic::stream_closed`], [`Nic::handle_timeout`] and whatever
-//!   is done to the queue pair itself may lead to [events](StreamEvent); [`Nic::poll_stream_event`] yields them until `None`.
-//! - [`Nic::poll_stream_transmit`] yields bytes until it has none. A SEND or WRITE completes when [`Nic::stream_written`] says that
-//!   TCP has taken its last byte.
+//! - [`Nic::stream_attach`], [`Nic::stream_received`], [`Nic::stream_written`], [`Nic::stream_closed`],
+//!   [`Nic::handle_timeout`] and whatever is done to the queue pair itself may lead to [events](StreamEvent);
+//!   [`Nic::poll_stream_event`] yields them until `None`.
+//! - [`Nic::poll_stream_transmit`] yields bytes until it has none. A SEND or WRITE completes when
+//!   [`Nic::stream_written`] says that TCP has taken its last byte.
 
 use super::{CreateError, Nic, QpInit, resources};
 use crate::iwarp::{
@@ -111,8 +112,8 @@ impl Nic {
         attached
     }
 
-    /// Takes bytes that arrived on the stream, however they are cut, and says whether to read on. After
-    /// [`StreamEvent::Receive`] it is called with what there is, or nothing.
+    /// Takes bytes that arrived on the stream, however they are cut, and returns whether to read on. After
+    /// [`StreamEvent::Receive`], call it with new bytes or none.
     pub fn stream_received(&mut self, now: Time, qpn: Qpn, bytes: &[u8]) -> StreamReading {
         let Some(slot) = self.streams.slot(qpn) else {
             return StreamReading::Closed;
@@ -131,9 +132,9 @@ impl Nic {
             .map_or(StreamReading::Closed, IwarpQueuePair::reading)
     }
 
-    /// Writes whole FPDUs to the start of `out`, each of at most `mss` bytes, as many as there are and fit; answers how many bytes.
-    /// They are the stream's from then on, in this order. Zero if there is nothing to send, or no room for the next FPDU:
-    /// [`Nic::stream_buffer_len`] is always enough.
+    /// Writes whole FPDUs to the start of `out`, each of at most `mss` bytes, as many as there are and fit; returns how
+    /// many bytes. The caller must send them on the stream, in this order. Zero if there is nothing to send, or no room
+    /// for the next FPDU: [`Nic::stream_buffer_len`] is always enough.
     pub fn poll_stream_transmit(&mut self, now: Time, qpn: Qpn, mss: usize, out: &mut [u8]) -> usize {
         let Some(slot) = self.streams.slot(qpn) else {
             return 0;
@@ -146,8 +147,8 @@ impl Nic {
         length
     }
 
-    /// The same without copying payload: for streams without CRCs and markers, see [`Nic::can_gather_stream`]. Answers how many bytes
-    /// were added to `gather`.
+    /// The same without copying payload: for streams without CRCs and markers, see [`Nic::can_gather_stream`]. Returns
+    /// how many bytes were added to `gather`.
     pub fn gather_stream(&mut self, now: Time, qpn: Qpn, mss: usize, gather: &mut dyn StreamGather) -> usize {
         let Some(slot) = self.streams.slot(qpn) else {
             return 0;
@@ -204,8 +205,8 @@ impl Nic {
         }
     }
 
-    /// Receives were posted to shared queues: streams that wait for one are [told](StreamEvent::Receive). What is posted to a queue pair's
-    /// own queue is noticed without.
+    /// Receives were posted to shared queues: [signals](StreamEvent::Receive) streams that wait for one. Receives
+    /// posted to a queue pair's own queue are noticed without this call.
     pub fn wake_blocked_streams(&mut self) {
         for slot in std::mem::take(&mut self.streams.waiting) {
             let Some(qp) = self.streams.qps.get_mut(slot).filter(|qp| qp.waits) else {
@@ -222,7 +223,8 @@ impl Nic {
         !self.streams.events.is_empty()
     }
 
-    /// Whether a stream waits for a receive: whoever posts to a shared queue then calls [`Nic::wake_blocked_streams`].
+    /// Whether a stream waits for a receive: a caller that posts to a shared queue then calls
+    /// [`Nic::wake_blocked_streams`].
     pub fn has_blocked_streams(&self) -> bool {
         !self.streams.waiting.is_empty()
     }
@@ -243,7 +245,7 @@ impl Nic {
         self.outbox.retain(|pending| pending.completion.qpn != qpn);
         qp.common.send_cq.purge(qpn);
         qp.common.recv_cq.purge(qpn);
-        // That it is over has to be known all the same: the program may wait for that, and its stream is open.
+        // The end of the stream is still reported: the program may wait for it, and the stream is open.
         self.streams.events.retain(|event| {
             event.qpn() != qpn || matches!(event, StreamEvent::Disconnected(..) | StreamEvent::Close(_))
         });
@@ -290,7 +292,7 @@ impl Nic {
         posted
     }
 
-    /// Those for which `affected` holds are in error from now on, and cannot say so to their peers.
+    /// Puts those for which `affected` holds in the error state; they cannot tell their peers.
     pub(super) fn fail_streams(
         &mut self,
         now: Time,

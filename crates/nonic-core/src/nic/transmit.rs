@@ -1,4 +1,4 @@
-//! From queue pairs with something to say to batches on the wire.
+//! Fills batches with packets: each queue pair that has something to send gets its turn.
 
 use super::{Nic, Sender, resources};
 use crate::queue_pair::QueuePair;
@@ -12,10 +12,10 @@ pub const MAX_BATCH_LEN: usize = 65_535 - 40 - 8;
 /// The most packets in a batch: what a kernel cuts one GSO send into.
 pub const MAX_BATCH_PACKETS: usize = 64;
 
-/// Where packets are written on their way out.
+/// Where the NIC writes outgoing packets.
 pub trait Outlet {
-    /// Room for a batch: to a queue pair of a peer, or, if that is not known before there are packets, to anybody. `None`
-    /// if there is no room for it now; it is asked again later.
+    /// Room for a batch: to a queue pair of a peer, or, if the destination is not known before there are packets, to
+    /// any. `None` if there is no room for it now; it is asked again later.
     fn room(&mut self, to: Option<&Hop>) -> Option<Room<'_>>;
 }
 
@@ -24,7 +24,7 @@ pub trait Outlet {
 pub struct Room<'a> {
     /// At least as long as the largest packet.
     pub bytes: &'a mut [u8],
-    /// Whether packets need a checksum there: whatever leaves the host does.
+    /// Whether packets need an ICRC there: all packets that leave the host do.
     pub sealed: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Transmit {
     /// Which of the NIC's addresses it leaves from: an index in the GID table.
     pub gid_index: u8,
     /// The queue pair it goes to, which tells which process of the peer's host. For a management datagram it is the one
-    /// that [`Nic::send_management`] was told.
+    /// passed to [`Nic::send_management`].
     pub dest_qpn: Qpn,
     /// Bytes written to the buffer.
     pub len: usize,
@@ -99,9 +99,9 @@ impl Nic {
         self.poll_transmit_into(now, max_segments, &mut Buffer(buf))
     }
 
-    /// The same for whoever has several places to write packets to. Queue pairs that are still
-    /// [ready](Nic::ready_queue_pairs) after it answered `None` have more to do without packets, or there was no room for
-    /// theirs.
+    /// The same for callers with several places to write packets to. Queue pairs that are still
+    /// [ready](Nic::ready_queue_pairs) after it returned `None` have more to do without packets, or there was no room
+    /// for their packets.
     pub fn poll_transmit_into(
         &mut self,
         now: Time,
@@ -115,9 +115,9 @@ impl Nic {
         transmit
     }
 
-    /// Each queue pair gets one batch, then goes to the end of the line. One that works without packets, or for whose
-    /// packets there is no room, has one turn per call, so a call ends, and everything that can be sent is sent before one
-    /// answers `None`.
+    /// Each queue pair gets one batch, then goes to the end of the line. A queue pair that works without packets, or
+    /// for whose packets there is no room, has one turn per call. So a call ends, and everything that can be sent is
+    /// sent before one returns `None`.
     fn next_batch(&mut self, now: Time, max_segments: usize, outlet: &mut dyn Outlet) -> Option<Transmit> {
         while let Some(sender) = self.ready.pop_front() {
             let to = match sender {
@@ -142,7 +142,7 @@ impl Nic {
         None
     }
 
-    /// A queue pair's batch, and what becomes of its place in the line.
+    /// A queue pair's batch; decides whether the queue pair stays in line.
     fn transmit_from(
         &mut self,
         now: Time,
@@ -174,13 +174,13 @@ impl Nic {
             self.worked.push_back(Sender::QueuePair(slot));
         }
         if after == After::Failed {
-            // What it had under way counts no more, and what is left to say is a refusal.
+            // What it had under way counts no more, and only a refusal is left to send.
             self.touch(slot);
         }
         transmit
     }
 
-    /// Limits the packets in a batch from one of our addresses: what carries them may not take as many as for others.
+    /// Limits the packets in a batch from one of our addresses: its link may not take as many as others.
     pub fn limit_batches(&mut self, gid_index: u8, max_segments: usize) {
         if let Some(limit) = self.batch_limits.get_mut(usize::from(gid_index)) {
             *limit = max_segments;
@@ -259,7 +259,7 @@ impl Nic {
                 Emit::Direct(_) if transmit.is_some() => return (transmit, After::More),
                 Emit::Direct(bytes) => match turn.spend(bytes) {
                     Spent::Some => {}
-                    // Whoever is told that nothing is to be sent may publish completions: answers go first.
+                    // A caller that gets no packet may publish completions, so answers go first.
                     Spent::All if qp.has_replies() => qp.begin_with_replies(),
                     Spent::All if qp.send_queue_len() == 0 => return (None, After::Quiet),
                     Spent::All | Spent::TooMuch => return (None, After::Worked),

@@ -1,6 +1,6 @@
-//! The line for the window to a peer: queue pairs that have something to send and no room wait in it, and have turns.
+//! The line for the window to a peer: queue pairs that have something to send, but no room in the window, take turns.
 //!
-//! How large the window is and whose turn is next is [`PeerWindow`]'s to know; here is what that means for queue pairs.
+//! [`PeerWindow`] knows how large the window is and whose turn is next; this module moves the queue pairs accordingly.
 
 use super::{Nic, Sender};
 use crate::roce::window::{PeerId, PeerWindow, Turn};
@@ -8,7 +8,7 @@ use crate::time::Time;
 use crate::timer::{Timer, Token};
 
 impl Nic {
-    /// Takes the queue pair out of the line for the window to its peer; answers the peer.
+    /// Takes the queue pair out of the line for the window to its peer; returns the peer.
     pub(super) fn leave_line(&mut self, slot: usize) -> Option<PeerId> {
         let qp = &mut self.qps[slot];
         let peer = qp.roce.peer?;
@@ -31,7 +31,7 @@ impl Nic {
         }
     }
 
-    /// Nothing may have arrived to tell that those who fill the window have stalled.
+    /// Checks whether the queue pairs that fill the window have stalled: no arrival may tell so.
     pub(super) fn handle_window_timer(&mut self, now: Time, token: Token) {
         let id = PeerId::from_slot(token.slot);
         if let Some(peer) = self.peers.owner(id, token.generation) {

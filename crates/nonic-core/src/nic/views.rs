@@ -1,14 +1,14 @@
-//! What a NIC shows to people who look into a running process: its queue pairs, a portion at a time.
+//! Snapshots of a NIC's queue pairs for tools that inspect a running process, a portion at a time.
 //!
-//! Whoever has the NIC keeps others from it meanwhile, and a NIC may have a million queue pairs. So nobody is shown all of
-//! them in one call; what changes between two calls is seen in part or not at all.
+//! While one thread has the NIC, all others wait, and a NIC may have a million queue pairs. So no call shows all of
+//! them; a change between two calls is seen in part or not at all.
 
 use super::Nic;
 use crate::qp::QueuePairView;
 
 impl Nic {
-    /// Shows the queue pairs in the `slots` slots from `from` on. Answers where to go on, `None` at the end: a slot may be
-    /// empty, so fewer than `slots` queue pairs need not be the end.
+    /// Shows the queue pairs in the `slots` slots from `from` on. Returns where to go on, `None` at the end: a slot may
+    /// be empty, so fewer than `slots` queue pairs need not be the end.
     pub fn view_queue_pairs(
         &self,
         from: usize,

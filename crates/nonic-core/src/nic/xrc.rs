@@ -1,4 +1,4 @@
-//! What a NIC adds for extended reliable connections: SRQs that peers can name, and target queue pairs.
+//! The NIC's part of extended reliable connections: SRQs that peers can name, and target queue pairs.
 
 use super::{CreateError, Nic, QpInit};
 use crate::qp::QpCapacity;
@@ -9,8 +9,8 @@ use nonic_wire::{Qpn, Service};
 use std::sync::Arc;
 
 impl Nic {
-    /// Lets the target queue pairs of `domain` serve an SRQ, whose receives complete to `cq`. Answers the
-    /// number by which peers name it: 24 bits that nobody can guess.
+    /// Lets the target queue pairs of `domain` serve an SRQ, whose receives complete to `cq`. Returns the number by
+    /// which peers name it: 24 bits that no peer can guess.
     pub fn add_xrc_srq(
         &mut self,
         domain: XrcDomain,
@@ -36,7 +36,7 @@ impl Nic {
         Err(CreateError::NoSrqNumber)
     }
 
-    /// Ends the service of an SRQ: peers that name it are refused from now on. Answers whether it was there.
+    /// Ends the service of an SRQ: peers that name it are refused from now on. Returns whether it was there.
     pub fn remove_xrc_srq(&mut self, number: u32) -> bool {
         self.xrc.remove(number)
     }

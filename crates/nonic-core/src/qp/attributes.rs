@@ -1,4 +1,4 @@
-//! Queue pair attributes: what `modify` can set.
+//! Queue pair attributes: the values that `modify` sets.
 
 use super::mask::AttributeMask;
 use super::state::QpState;
@@ -82,8 +82,8 @@ impl AckTimeout {
     /// How long to wait for an answer after so many timeouts in a row: twice as long each time, up to four times, which is as
     /// much as the standard allows, but not beyond [`AckTimeout::LONGEST_STRETCHED`].
     ///
-    /// The peer may be a program that nobody gives a processor for half a second. With the short timeouts that programs set
-    /// for hardware it would be given up by then; those who set long ones mean them.
+    /// The peer may be a process that gets no processor for half a second. With the short timeouts that programs set
+    /// for hardware, it would be given up by then. A program that sets a long timeout means it.
     pub fn after_timeouts(self, timeouts: u8) -> Option<Duration> {
         let usual = self.duration()?;
         let stretched = usual * (1 << timeouts.min(2));

@@ -1,4 +1,4 @@
-//! What queue pairs of every transport have in common: identity, queues, rights, and how their work requests complete.
+//! The part of a queue pair that every transport shares: identity, queues, rights, and how its work requests complete.
 
 use super::state::QpState;
 use super::traffic::Traffic;

@@ -1,4 +1,4 @@
-//! Queue pairs as far as no transport is concerned: states, attributes, and how requests complete.
+//! Queue pairs independently of a transport: states, attributes, and how requests complete.
 
 mod attributes;
 mod context;

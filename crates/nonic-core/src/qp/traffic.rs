@@ -1,7 +1,7 @@
-//! What went over one queue pair, in numbers: what people look at when they ask which of many is busy.
+//! Per-queue-pair traffic counters, to find the busy one among many.
 //!
-//! Plain integers in structures that are touched for every batch anyway. What goes wrong is counted where it is noticed, by the
-//! requester ([`crate::roce::rc`]) and by what answers the peer.
+//! They are plain integers in structures that are touched for every batch anyway. Errors are counted where they are
+//! noticed, by the requester ([`crate::roce::rc`]) and by the responder's replies.
 
 /// Packets and bytes of a queue pair since it was made; a stream of iWARP has bytes only.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

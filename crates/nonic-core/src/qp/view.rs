@@ -1,6 +1,6 @@
-//! A queue pair as people see it who look into a running process: a copy of what it is at, taken in one moment.
+//! Snapshot of a queue pair for tools that inspect a running process: a copy, taken in one moment.
 //!
-//! Nothing here decides anything, and looking changes nothing.
+//! Nothing here decides anything, and taking one changes nothing.
 
 use super::context::QpContext;
 use super::state::QpState;
@@ -24,7 +24,8 @@ pub struct QueuePairView {
     pub recv_cq: CqId,
     /// Whether it is one of iWARP: then it has neither path nor sequence numbers.
     pub iwarp: bool,
-    /// The peer, once there is one. Datagrams have none, and those of iWARP are known to whoever has their streams.
+    /// The peer, once there is one. Datagram queue pairs have none; the peer of an iWARP queue pair is known to the
+    /// owner of its stream.
     pub peer: Option<PeerView>,
     /// Bytes; zero without a path.
     pub path_mtu: u32,

@@ -1,5 +1,5 @@
-//! What the peer of a queue pair may do by itself, if it is on this host: said when it changes, and taken back before
-//! anything ends that it relied on.
+//! Publishes what the peer of a queue pair may execute by itself, if it is on this host. Republished when it changes,
+//! and withdrawn before anything ends that it relied on.
 
 use super::{Machine, QueuePair};
 use crate::direct::Target;
@@ -10,7 +10,7 @@ use crate::verbs::memory::Access;
 use nonic_wire::Service;
 
 impl QueuePair {
-    /// Tells the peer what it may do, if that has changed.
+    /// Publishes what the peer may do, if that has changed.
     pub(crate) fn publish(&mut self, nic: &mut NicResources<'_>) {
         if nic.direct.is_none() || self.is_published_as(self.target().as_ref()) {
             return;
@@ -31,7 +31,7 @@ impl QueuePair {
         }
     }
 
-    /// The same, to those who were never told.
+    /// Publishes it again, to a direct access that was just set.
     pub(crate) fn publish_anew(&mut self, nic: &mut NicResources<'_>) {
         self.published = None;
         self.publish(nic);
@@ -45,8 +45,8 @@ impl QueuePair {
         }
     }
 
-    /// What the peer may do at this moment. One that is ready to receive and has heard nothing yet has its peer send a packet:
-    /// its program waits for the event that comes with it.
+    /// What the peer may do at this moment. A queue pair in RTR that has heard nothing yet makes its peer send a
+    /// packet: its program waits for the event that comes with it.
     fn target(&self) -> Option<Target> {
         let roce = &self.roce;
         let common = &roce.common;
@@ -73,7 +73,7 @@ impl QueuePair {
         })
     }
 
-    /// Whether the peer knows of this. How far the sequence has gone is told by other ways.
+    /// Whether the peer knows of this target. How far the sequence has gone is told separately.
     fn is_published_as(&self, target: Option<&Target>) -> bool {
         match (&self.published, target) {
             (None, None) => true,

@@ -429,7 +429,7 @@ impl QueuePair {
         }
     }
 
-    /// A batch of it is complete: whoever found no room begins the next one.
+    /// A batch is complete: answers that found no room in it begin the next one.
     pub(crate) fn end_batch(&mut self) {
         self.replies_first = self.has_replies();
     }

@@ -1,4 +1,4 @@
-//! Posting to the send queue: what is refused at once, and what becomes a queued request.
+//! Posting to the send queue: refuses a work request at once, or queues it.
 
 use super::{Machine, QueuePair};
 use crate::placement::MAX_MESSAGE;

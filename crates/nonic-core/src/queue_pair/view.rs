@@ -1,4 +1,4 @@
-//! What people see of a queue pair who look into a running process.
+//! Snapshots of a RoCE queue pair for tools that inspect a running process.
 
 use super::{Machine, QueuePair};
 use crate::qp::{PeerView, QueuePairView};

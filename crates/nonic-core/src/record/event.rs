@@ -1,4 +1,4 @@
-//! The events of a queue pair that are written down, with the numbers that an explanation needs.
+//! The recorded events of a queue pair, with the numbers that an explanation needs.
 
 use crate::qp::QpState;
 use crate::time::Time;
@@ -52,7 +52,7 @@ pub enum QpEvent {
     },
     /// The peer refused a request.
     PeerRefused(NakCode),
-    /// The peer's queue pair was destroyed, its host says.
+    /// The peer's host says that its queue pair was destroyed.
     PeerGone,
     /// The peer ended an iWARP stream.
     PeerTerminated(TerminateCode),

@@ -1,9 +1,11 @@
-//! What happened to each queue pair lately: a ring of its last events, kept so that a failure can be explained afterwards.
+//! A flight recorder: a ring of each queue pair's last events, kept so that a failure can be explained afterwards.
 //!
-//! Only what is out of the ordinary is written down, and changes of state: a packet that is sent, received or acknowledged as it should be
-//! costs nothing. A queue pair has no ring before its first event, and at most [`KEPT`] events; equal ones in a row are one with a count.
+//! It records only what is out of the ordinary, and changes of state: a packet that is sent, received or acknowledged
+//! as it should be costs nothing. A queue pair has no ring before its first event, and at most [`KEPT`] events; equal
+//! events in a row are one with a count.
 //!
-//! It keeps facts and draws no conclusions: those are in [`crate::explain`]. Read first: [`QpEvent`], then [`RefusedRequest`].
+//! It keeps facts and draws no conclusions: those are in [`crate::explain`]. Read first: [`QpEvent`], then
+//! [`RefusedRequest`].
 
 mod event;
 
@@ -21,16 +23,16 @@ use std::hash::BuildHasherDefault;
 /// How many events of a queue pair are kept.
 pub const KEPT: usize = 64;
 
-/// Of how many events nobody has been told yet at most, if somebody wants to be told; later ones are not told.
+/// Events that may wait for [`Recorder::poll`], once it was asked for them; later ones are not queued.
 const MAX_UNTOLD: usize = 4096;
 
 /// The last events of every queue pair of a NIC.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     rings: HashMap<u32, VecDeque<Recorded>, BuildHasherDefault<KeyHasher>>,
-    /// The latest time of any event: what happens without being told the time happens then.
+    /// The latest time of any event: events without a time of their own count as of then.
     latest: Time,
-    /// Those that [`Recorder::poll`] has not told of; `None` if nobody asks.
+    /// Events that [`Recorder::poll`] has not returned; `None` if they were never asked for.
     untold: Option<VecDeque<(Qpn, Recorded)>>,
 }
 
@@ -66,7 +68,7 @@ impl Recorder {
         self.untold.get_or_insert_default();
     }
 
-    /// The next event that nobody was told of.
+    /// The next event that was not yet returned.
     pub(crate) fn poll(&mut self) -> Option<(Qpn, Recorded)> {
         self.untold.as_mut()?.pop_front()
     }

@@ -1,23 +1,22 @@
-//! How large the window to a peer should be: what the path delivers in one round trip, and little more.
+//! Congestion control: sizes the window to a peer to what the path delivers in one round trip, and little more.
 //!
-//! Time is cut into rounds of about a round trip. Within one, acknowledgements only add to sums and let the window grow,
-//! so that an undisturbed path pays a few comparisons. When a round ends, its sums are looked at:
-//! - **The pipe is measured**: the most that was delivered per second in one of the last rounds, times the shortest round
-//!   trip of late. The window may be twice that, or what a socket's buffer usually holds if that is more: on a short
-//!   path, waiting for a processor takes longer than the trip, and a window without slack would idle.
-//! - **A queue shows as delay.** If even the shortest trip of two rounds took longer than an empty path by more than schedulers
-//!   explain, and than trips differ from each other anyway, the window shrinks in proportion.
-//! - **Loss alone is not congestion.** Radio, tunnels and tired cables lose a little all the time. Only if
-//!   more was under way than the path delivers in a round trip does a loss shrink the window, by half of the lost
-//!   fraction.
-//! - **Who came late finds a queue and takes it for the path.** So the window of a path that seems long is small for two
-//!   rounds now and then: what waits in the queue drains, and the path shows its true length, to everybody on it.
-//! - **A congestion notification** (CNP) shrinks it at once, by a part that grows with how many rounds had one, as DCQCN
-//!   does.
+//! Time is cut into rounds of about a round trip. Within one, acknowledgements only add to sums and let the window
+//! grow, so that an undisturbed path pays a few comparisons. When a round ends, its sums are evaluated:
+//! - **The pipe is measured**: the most that was delivered per second in one of the last rounds, times the shortest
+//!   round trip of late. The window may be twice that, or what a socket's buffer usually holds if that is more: on a
+//!   short path, waiting for a processor takes longer than the trip, and a window without slack would idle.
+//! - **A queue shows as delay.** If even the shortest trip of two rounds took longer than an empty path by more than
+//!   schedulers explain, and than trips differ from each other anyway, the window shrinks in proportion.
+//! - **Loss alone is not congestion.** Radio, tunnels and tired cables lose a little all the time. Only if more was
+//!   under way than the path delivers in a round trip does a loss shrink the window, by half of the lost fraction.
+//! - **A flow that starts late finds a queue and takes its delay for the path's.** So the window of a path that seems
+//!   long is small for two rounds now and then: the queue drains, and every flow on the path sees its true length.
+//! - **A congestion notification** (CNP) shrinks it at once, by a part that grows with how many rounds had one, as
+//!   DCQCN does.
 //!
-//! That holds where the peer tells which packets it lacks. One that only tells the first and throws away what follows
-//! (go-back-N) makes every loss cost what is under way: then a loss takes half of that, but no more than is beyond the pipe or,
-//! if nothing is, an eighth. What fits the pipe is lost for a round trip and costs nobody else anything.
+//! That holds where the peer reports which packets it lacks. A peer that reports only the first and drops what follows
+//! (go-back-N) makes every loss cost what is under way. Then a loss takes half of that, but no more than is beyond the
+//! pipe or, if nothing is, an eighth. What fits the pipe is lost for a round trip and costs no other flow anything.
 
 use crate::time::Time;
 
@@ -61,10 +60,10 @@ const FEWEST_PACKETS: u64 = 4;
 /// The same while the path says that it is too full for that.
 const FEWEST_PACKETS_MARKED: u64 = 2;
 
-/// The window to one peer, and what its size is drawn from.
+/// The window to one peer, and the measurements behind its size.
 ///
-/// It knows nothing of packets or queue pairs: whoever has them says what arrived, was lost or marked, and asks how much may
-/// be under way. So a simulator can have thousands of them without a NIC.
+/// It knows nothing of packets or queue pairs: the caller reports what arrived, was lost or marked, and asks how much
+/// may be under way. So a simulator can have thousands of them without a NIC.
 #[derive(Debug)]
 pub struct Congestion {
     window: u64,
@@ -113,7 +112,7 @@ struct Round {
     ends: Time,
     delivered: u64,
     lost: u64,
-    /// Whether somebody would have sent more.
+    /// Whether a sender found no room in the window.
     full: bool,
     /// Whether a congestion notification came.
     marked: bool,
@@ -155,7 +154,7 @@ impl Congestion {
         self.base.get()
     }
 
-    /// Somebody found no room.
+    /// A sender found no room.
     pub fn on_full(&mut self) {
         self.round.full = true;
     }
@@ -194,7 +193,7 @@ impl Congestion {
         };
     }
 
-    /// So many bytes were lost, as a peer says that tells what it lacks.
+    /// So many bytes were lost, by the report of a peer that tells what it lacks.
     pub fn on_lost(&mut self, bytes: u64) {
         self.round.lost += bytes;
     }
@@ -253,7 +252,7 @@ impl Congestion {
         if !ended.marked {
             self.marked -= self.marked / MARKED_GAIN;
         }
-        // Less than in proportion to the window, so that who has little catches up.
+        // Less than in proportion to the window, so that a flow with a small window catches up.
         self.step = u64::from(mtu) + (self.window * u64::from(mtu)).isqrt() / 4;
         self.calm = self.calm.saturating_add(1);
         let fewest = FEWEST_PACKETS;
@@ -261,7 +260,7 @@ impl Congestion {
         // A queue is still there in the next round.
         let before = std::mem::replace(&mut self.shortest_before_ns, ended.shortest_ns);
         match ended.shortest_ns.min(before.or(ended.shortest_ns)) {
-            // Who does not use the window has nothing to do with what is slow.
+            // A sender that does not use the window has not caused the delay.
             _ if !ended.full => {}
             // The queue is ours to empty down to what the pipe holds, and no further.
             Some(shortest) if shortest > empty && self.window > pipe => {

@@ -1,5 +1,5 @@
-//! What queue pairs of the RoCE services have in common, connected or not: the way to the peer, sequence numbers and
-//! patience.
+//! The part that queue pairs of all RoCE services share, connected or not: the route to the peer, sequence numbers and
+//! timeouts.
 
 use crate::qp::{AckTimeout, Path, PathMtu, QpAttributes, QpContext, RnrTimer};
 use crate::resources::NicResources;

@@ -1,4 +1,4 @@
-//! How a queue pair answers when it is asked for a packet or given one.
+//! The results of asking a queue pair for a packet, or of giving it one.
 
 use nonic_wire::{Flow, Qpn};
 
@@ -17,7 +17,8 @@ pub(crate) enum Emit {
     Idle,
     /// There is something, but the window to the peer has no room for this many bytes.
     Window(u32),
-    /// There is something of this many bytes, but others wait for the window and it has its fair share.
+    /// There is something of this many bytes, but other queue pairs wait for the window and this one has its fair
+    /// share.
     FairShare(u32),
     /// So many bytes were moved into or out of the peer's memory without a packet. There may be more to do.
     Direct(u32),

@@ -1,8 +1,8 @@
-//! Congestion notification packets (CNP): what a queue pair answers to a packet that the path marked on its way, so that
+//! Congestion notification packets (CNP): a queue pair's answer to a packet that the path marked on its way, so that
 //! its peer slows down.
 //!
-//! Only a mark provokes one, and only a peer that declared its packets to be markable can get a mark: peers that know
-//! nothing of this are never sent one. Whether the peer reacts is its own affair.
+//! Only a mark provokes a CNP, and only a peer that declared its packets to be markable can get a mark: peers that know
+//! nothing of CNPs are never sent one. Whether the peer reacts is up to the peer.
 
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -40,7 +40,7 @@ impl Notification {
         self.due
     }
 
-    /// Nobody is to be told any more.
+    /// Drops the marks: the peer is not to be told any more.
     pub fn forget(&mut self) {
         self.due = false;
     }

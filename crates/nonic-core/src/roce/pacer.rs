@@ -1,6 +1,6 @@
-//! A queue pair that was given a rate: how fast its requests may leave.
+//! Rate limiting: how fast the requests of a queue pair with a rate may leave.
 //!
-//! It counts what leaves in packets, headers included, as a wire would. Who is late, because a timer fired late or a
+//! It counts packets with their headers, as a wire would. A sender that is late, because a timer fired late or its
 //! program was not scheduled, makes up for it, but only for a moment's worth. Answers to the peer are not held back.
 
 use crate::time::Time;

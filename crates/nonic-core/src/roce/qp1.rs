@@ -1,11 +1,11 @@
-//! Queue pair 1, the general services interface: how management datagrams travel.
+//! Queue pair 1, the general services interface: sends and receives management datagrams.
 //!
 //! Every NIC has one from the beginning; programs can neither create nor destroy it. A datagram has 256 bytes and goes
-//! as a UD SEND from queue pair 1 to queue pair 1 with a queue key that everybody knows. What arrives waits in a queue
-//! until the caller takes it ([`Nic::poll_management`](crate::Nic::poll_management)); what is to be sent waits in another
-//! for its turn among the queue pairs. Both are bounded: management protocols repeat what is lost.
+//! as a UD SEND from queue pair 1 to queue pair 1 with a well-known queue key. Received datagrams wait in a queue until
+//! the caller takes them ([`Nic::poll_management`](crate::Nic::poll_management)); datagrams to be sent wait in another
+//! for their turn among the queue pairs. Both queues are bounded: management protocols repeat what is lost.
 //!
-//! Nothing here looks into a datagram. That is the business of whoever is behind queue pair 1: [`crate::cm`].
+//! Nothing here looks into a datagram. That is up to the manager behind queue pair 1: [`crate::cm`].
 
 use nonic_wire::mad::{GSI_QKEY, MAD_LEN};
 use nonic_wire::{Bth, Deth, Headers, ICRC_LEN, Opcode, Packet, Psn, Qpn};
@@ -80,7 +80,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Qp1 {
-    /// Keeps a datagram for the caller, unless too many wait already. Whether it did.
+    /// Keeps a datagram for the caller, unless too many wait already. Returns whether it did.
     pub(crate) fn receive(&mut self, datagram: ManagementDatagram) -> bool {
         let room = self.received.len() < MAX_RECEIVED;
         if room {
@@ -133,7 +133,7 @@ impl Qp1 {
         end + ICRC_LEN
     }
 
-    /// Nothing leaves any more, and nobody waits for what came.
+    /// Empties both queues: the link is gone, and no caller takes what came.
     pub(crate) fn clear(&mut self) {
         self.received.clear();
         self.to_send.clear();

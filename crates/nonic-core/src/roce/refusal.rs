@@ -1,4 +1,4 @@
-//! How RoCE says that a request is not executed: a NAK, or that no receive is posted.
+//! How RoCE refuses a request: with a NAK, or with an RNR NAK because no receive is posted.
 
 use crate::placement::Refused;
 use crate::record::RefusalReason;
@@ -9,9 +9,9 @@ use nonic_wire::NakCode;
 /// Why a request is not executed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// No receive is posted: come again.
+    /// No receive is posted: the peer is asked to come again.
     NotReady,
-    /// Never. With what the receive in progress, if any, completes, and why.
+    /// Refused for good: the NAK's code, the status with which the receive in progress, if any, completes, and why.
     Nak(NakCode, Status, RefusalReason),
 }
 
@@ -35,9 +35,9 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// A receive that cannot take the message: what the peer hears, and how the receive ends. A message that is too long is
-/// the sender's fault, a receive with a wrong key is ours: InfiniBand's chapter on the transport layer tells the NAKs
-/// apart accordingly. How long they were is known to whoever has the receive.
+/// A receive that cannot take the message: the NAK for the peer, and how the receive ends. A message that is too long
+/// is the sender's fault, a receive with a wrong key is ours: InfiniBand's chapter on the transport layer tells the
+/// NAKs apart accordingly. The caller, which has the receive, fills in the lengths.
 impl From<SgFault> for Refusal {
     fn from(fault: SgFault) -> Self {
         match fault {

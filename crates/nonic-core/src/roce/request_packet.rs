@@ -1,4 +1,4 @@
-//! From a work request to the bytes of one of its packets, for every service.
+//! Writes the packets of a work request, for every service.
 
 use crate::roce::context::RoceContext;
 use crate::roce::segment::{Segment, packets_for};
@@ -75,7 +75,7 @@ impl RequestPacket {
         let mut headers = Headers::new(roce.bth(self.operation, psn));
         headers.bth.ack_request = ack_request;
         if matches!(roce.common.service, Service::Rc | Service::Xrc) {
-            // We understand selective acknowledgements; whoever does not know them ignores the bit.
+            // We understand selective acknowledgements; a peer that does not know them ignores the bit.
             headers.bth.resv7 = Bth::SELECTIVE;
         }
         headers.bth.pad = pad_len(payload) as u8;

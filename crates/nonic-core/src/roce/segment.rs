@@ -1,4 +1,4 @@
-//! How a message is cut into packets of at most the path MTU.
+//! Segmentation of a message into packets of at most the path MTU.
 
 use crate::verbs::work::SendOp;
 use nonic_wire::Operation;

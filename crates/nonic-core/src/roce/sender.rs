@@ -11,7 +11,7 @@ use crate::verbs::wqe::SendWqe;
 use nonic_wire::{Flow, Psn, ROCE_PORT};
 use std::collections::VecDeque;
 
-/// Sends and forgets.
+/// Sends packets without waiting for answers.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     queue: VecDeque<SendWqe>,

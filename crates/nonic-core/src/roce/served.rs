@@ -1,4 +1,4 @@
-//! On whose behalf a peer's request is executed. An extended reliable connection serves many receive queues.
+//! On whose behalf a peer's request is executed: an extended reliable connection serves many receive queues.
 
 use crate::placement::{PeerRights, RemoteRange};
 use crate::record::RequestKind;
@@ -8,7 +8,7 @@ use crate::roce::xrc::XrcSrq;
 use crate::verbs::rq::RecvWqe;
 use nonic_wire::Packet;
 
-/// On whose behalf a request is executed: the queue pair's, or the SRQ's that it names.
+/// The queue pair on whose behalf a request is executed, or the SRQ that the request names.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Served<'a> {
     pub(crate) roce: &'a RoceContext,
@@ -21,7 +21,7 @@ impl Served<'_> {
         let common = &self.roce.common;
         PeerRights {
             keys: nic.keys,
-            // Keys belong to the domain of whoever receives.
+            // Keys belong to the domain of the SRQ, if there is one.
             pd: self.srq.map_or(common.pd, |srq| srq.rq.pd()),
             qpn: common.qpn,
             access: common.access,

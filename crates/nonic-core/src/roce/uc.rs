@@ -1,4 +1,4 @@
-//! Receiving on an unreliable connection.
+//! The receiving half of an unreliable connection.
 //!
 //! Messages arrive whole, in order and at most once, or not at all. A gap drops the message it falls in; the
 //! next First or Only packet starts afresh. A dropped SEND gives its receive back to the next one. Anything

@@ -1,7 +1,7 @@
-//! Receiving datagrams.
+//! The receiving half of the datagram service.
 //!
-//! Anyone may send one, from any address; the Q_Key decides whether it is taken. A receive's first 40 bytes
-//! are filled with the network header, as programs expect of a global route.
+//! Any queue pair may send one, from any address; the Q_Key decides whether it is taken. A receive's first 40 bytes are
+//! filled with the network header, as programs expect of a global route.
 
 use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;

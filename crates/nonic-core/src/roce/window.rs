@@ -1,28 +1,28 @@
-//! How much may be on its way to a peer: one window for all queue pairs that talk to it.
+//! The window to a peer: how many bytes may be under way, for all queue pairs that talk to it.
 //!
-//! A UDP socket's receive buffer is what overflows first, and every queue pair of the peer's process shares
-//! it. So the window is per address, in bytes of path MTU; how large it is, `congestion` says. READ responses count as soon
-//! as they are asked for.
+//! A UDP socket's receive buffer is what overflows first, and every queue pair of the peer's process shares it. So the
+//! window is per address, in bytes of path MTU; `congestion` decides how large it is. READ responses count as soon as
+//! they are requested.
 //!
-//! Sharing it must not mean that one queue pair whose peer is dead, stopped or slow takes it from all others.
-//! Four rules see to that:
-//! - **A queue pair that stalls loses its part.** Time is cut into epochs of a few round trips. A [`Share`]
-//!   remembers the epoch of its last sign of life (an acknowledgement, or the first packet after none was
-//!   under way). One without any in this epoch and the one before is stalled: its packets have been lost or
-//!   have left the socket buffer long since, so they count no more, and it may not send until it hears
-//!   something. Then it may have one packet under way beyond the old ones until those are acknowledged.
-//!   Two sums, one per epoch, make writing off an assignment, whatever the number of queue pairs.
-//! - **While nobody at all makes progress, an epoch lasts longer**: then it is rather the whole
-//!   peer that pauses, with the packets in its socket buffer. A timer ends epochs when nothing arrives; it
-//!   runs only while a queue pair waits.
-//! - **Whoever has its fair share lets others go first.** If the window was full in this epoch or the one before,
-//!   a queue pair may have the window divided by the number of its users. One that has it does not join those
-//!   who stand in line, but rests until it has less or the window has not been full for a while.
+//! Sharing it must not mean that one queue pair whose peer is dead, stopped or slow takes it from all others. Four
+//! rules see to that:
+//! - **A queue pair that stalls loses its part.** Time is cut into epochs of a few round trips. A [`Share`] remembers
+//!   the epoch of its last sign of life (an acknowledgement, or the first packet after none was under way). A share
+//!   without any in this epoch and the one before is stalled: its packets have been lost or have left the socket buffer
+//!   long since, so they count no more, and its queue pair may not send until it hears something. Then it may have one
+//!   packet under way beyond the old ones until those are acknowledged. Two sums, one per epoch, make writing off an
+//!   assignment, whatever the number of queue pairs.
+//! - **While no queue pair at all makes progress, an epoch lasts longer**: then it is rather the whole peer that
+//!   pauses, with the packets in its socket buffer. A timer ends epochs when nothing arrives; it runs only while a
+//!   queue pair waits.
+//! - **A queue pair that has its fair share lets others go first.** If the window was full in this epoch or the one
+//!   before, a queue pair may have the window divided by the number of its users. One that has it does not join the
+//!   line, but rests until it has less or the window has not been full for a while.
 //! - **A loss takes from the window no more than half of what the loser had in it, and a timeout takes anything only if
-//!   nobody else made progress since.** Otherwise it says something about that queue pair, not about the path.
+//!   no other queue pair made progress since.** Otherwise it says something about that queue pair, not about the path.
 //!
-//! What the window counts never exceeds it, with two exceptions of one packet: one may always be under way, and
-//! a queue pair may ask with one for an acknowledgement it would otherwise never get.
+//! What the window counts never exceeds it, with two exceptions of one packet: one may always be under way, and a queue
+//! pair may ask with one for an acknowledgement it would otherwise never get.
 
 use crate::roce::congestion::Congestion;
 use crate::time::Time;
@@ -33,14 +33,14 @@ use std::time::Duration;
 /// An epoch is this many round trips.
 const EPOCH_ROUND_TRIPS: u64 = 4;
 
-/// Bounds of an epoch. A peer may withhold an acknowledgement for a millisecond, so less would call the living
-/// stalled. With more than the upper one, a slow peer's own round trips would hide that it is slow, unless nobody has seen
-/// shorter ones: then the path is long, and the upper bound is [`LONG_EPOCH_NS`].
+/// Bounds of an epoch. A peer may withhold an acknowledgement for a millisecond, so a shorter one would call live queue
+/// pairs stalled. With a longer one, a slow peer's own round trips would hide that it is slow, unless no queue pair has
+/// seen shorter ones: then the path is long, and the upper bound is [`LONG_EPOCH_NS`].
 const EPOCH_NS: std::ops::RangeInclusive<u64> = 2_000_000..=100_000_000;
 const LONG_EPOCH_NS: u64 = 2_000_000_000;
 
-/// An epoch in which nobody made progress lasts this many times as long: a process that is not scheduled for
-/// a few milliseconds has not gone.
+/// An epoch in which no queue pair made progress lasts this many times as long: a process that is not scheduled for a
+/// few milliseconds has not gone.
 const SILENT_EPOCH: u64 = 2;
 
 /// A READ is not asked for in smaller parts than this for the sake of the window: each costs a request.
@@ -117,7 +117,7 @@ pub(crate) struct Turn {
 #[derive(Copy, Clone, Debug, Default)]
 struct Held {
     bytes: u64,
-    /// Those who have them, cautious ones excepted: they do not use their part of the window.
+    /// How many queue pairs have them, cautious ones excepted: those do not use their part of the window.
     holders: u32,
 }
 
@@ -136,21 +136,21 @@ pub(crate) struct PeerWindow {
     progress_epoch: u64,
     /// The last epoch in which a timeout shrank the window.
     timeout_epoch: u64,
-    /// A round trip of late, as those see it whose traffic flows.
+    /// A recent round trip, as the queue pairs see it whose traffic flows.
     round_trip_ns: u64,
     users: usize,
     ip: IpAddr,
-    /// Queue pairs (by slot) that found the window full, and how many bytes each needs room for. Nobody
-    /// overtakes: a large READ would never find room next to a stream of small packets.
+    /// Queue pairs (by slot) that found the window full, and how many bytes each needs room for. None overtakes
+    /// another: a large READ would never find room next to a stream of small packets.
     line: VecDeque<Waiting>,
     /// How many of them had nothing under way when they came.
     newcomers: u32,
-    /// The last epoch in which somebody found no room.
+    /// The last epoch in which a queue pair found no room.
     full_epoch: u64,
-    /// Those that have their fair share of it and would like more. Their own acknowledgements may have brought
+    /// Queue pairs that have their fair share of it and would like more. Their own acknowledgements may have brought
     /// them back meanwhile.
     resting: VecDeque<Waiting>,
-    /// The one at the head of the line was told to go and has not been seen since.
+    /// The queue pair at the head of the line was given its turn and has not used it yet.
     turn_given: bool,
     /// Whether the timer that ends epochs is in the wheel.
     timer_set: bool,
@@ -183,7 +183,7 @@ impl PeerWindow {
         }
     }
 
-    /// Whether `bytes` more may be sent by a queue pair whose turn it is, or by anyone if nobody waits.
+    /// Whether `bytes` more may be sent by a queue pair whose turn it is, or by any if none waits.
     pub(crate) fn admits(&self, share: &Share, bytes: u32, in_turn: bool) -> bool {
         (in_turn || !self.is_contended())
             && self.has_room_for(bytes)
@@ -218,18 +218,18 @@ impl PeerWindow {
         share.bytes > 0 && !self.counts(share)
     }
 
-    /// Whether others might have less than a fair share if this one had more.
+    /// Whether other queue pairs might have less than a fair share if this one had more.
     fn has_fair_share(&self, share: &Share) -> bool {
         self.was_full() && share.bytes > 0 && share.bytes >= self.fair_share()
     }
 
-    /// The window divided by those who use it and those who would like to.
+    /// The window divided by the number of queue pairs that use it or would like to.
     fn fair_share(&self) -> u64 {
         let users = self.held[0].holders + self.held[1].holders + self.newcomers;
         self.congestion.window() / u64::from(users.max(1))
     }
 
-    /// Whether somebody found the window full of late.
+    /// Whether a queue pair found the window full of late.
     fn was_full(&self) -> bool {
         self.epoch - self.full_epoch < 2
     }
@@ -253,9 +253,10 @@ impl PeerWindow {
         }
     }
 
-    /// How much a READ may ask for at once, if so many may be under way. A part of the window, since it is asked for only when the window
-    /// has room for all of it: with few large parts, much of the window would be empty most of the time. Half of the window at most, so
-    /// that it finds room at all; no more than a fair share if others wait, because a repetition that nobody answers is counted too.
+    /// How much a READ may ask for at once, if so many READs may be under way. It is a part of the window, since it is
+    /// sent only when the window has room for all of it: with few large parts, much of the window would be empty most
+    /// of the time. Half of the window at most, so that it finds room at all; no more than a fair share if other queue
+    /// pairs wait, because a repetition that is never answered counts too.
     pub(crate) fn largest_read(&self, at_once: u8) -> u64 {
         let window = self.congestion.window();
         let part = window / u64::from(at_once.max(1));
@@ -267,8 +268,8 @@ impl PeerWindow {
         self.epoch - share.epoch < 2
     }
 
-    /// A queue pair has `bytes` under way now. One that has been `cautious` since it last heard nothing in time
-    /// is not waited for as long: its packet counts until this epoch ends, not the next.
+    /// A queue pair has `bytes` under way now. One that has been `cautious` since it last heard nothing in time is
+    /// given less time: its packet counts until this epoch ends, not the next.
     pub(crate) fn account(&mut self, share: &mut Share, bytes: u64, cautious: bool) {
         self.take_out(share);
         if share.bytes == 0 {
@@ -293,7 +294,7 @@ impl PeerWindow {
         }
     }
 
-    /// Ends the epoch if it is over: who showed no sign of life in it nor in the one before is written off.
+    /// Ends the epoch if it is over: queue pairs silent for two epochs stop counting against the window.
     pub(crate) fn turn_epoch(&mut self, now: Time) {
         if now >= self.epoch_ends {
             self.end_epoch(now);
@@ -334,7 +335,7 @@ impl PeerWindow {
         Duration::from_nanos(self.epoch_ns() / 2)
     }
 
-    /// When the timer that ends epochs must be set for, if it must. Answers once, until it has fired.
+    /// When the timer that ends epochs must be set for, if it must. Returns it once, until it has fired.
     pub(crate) fn set_timer(&mut self) -> Option<(Time, u32)> {
         if self.timer_set || (self.line.is_empty() && self.resting.is_empty()) {
             return None;
@@ -408,7 +409,7 @@ impl PeerWindow {
         })
     }
 
-    /// The one whose turn it was has used it, or has no use for it.
+    /// The queue pair whose turn it was has used it, or has no use for it.
     pub(crate) fn end_turn(&mut self) {
         self.turn_given = false;
     }
@@ -421,8 +422,8 @@ impl PeerWindow {
         self.congestion.on_delivered(now, u64::from(bytes), mtu);
     }
 
-    /// An answer took this long. Those that took longer than usual count little: one slow queue pair must not
-    /// make the others' round trips look long.
+    /// An answer took this long. Answers that took longer than usual count little: one slow queue pair must not make
+    /// the others' round trips look long.
     pub(crate) fn on_round_trip(&mut self, now: Time, duration: Duration) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.congestion.on_round_trip(now, ns);
@@ -450,7 +451,7 @@ impl PeerWindow {
         self.congestion.on_notified(now, mtu);
     }
 
-    /// A queue pair heard nothing in time. That says nothing about the path if others have heard something
+    /// A queue pair heard nothing in time. That says nothing about the path if other queue pairs have heard something
     /// since, and nothing new if the window shrank since for the same reason.
     pub(crate) fn on_timeout(&mut self, share: &Share, mtu: u32) {
         if self.progress_epoch > share.epoch || self.timeout_epoch >= share.epoch {
@@ -466,7 +467,7 @@ impl PeerWindow {
 pub(crate) enum NoRoom {
     /// What it had under way was written off: it waits until it hears something.
     Stalled,
-    /// Others wait, and it has its fair share.
+    /// Other queue pairs wait, and it has its fair share.
     FairShare,
     /// There is too much under way.
     Full,

@@ -1,7 +1,6 @@
-//! Completion queues.
+//! Completion queues: they hold the completions of any number of queue pairs, in the order they were published.
 //!
-//! A queue holds the completions of any number of queue pairs, in the order they were published. It is
-//! shared between the NIC that fills it and the threads that poll it, behind its own small lock; an empty
+//! A queue is shared between the NIC that fills it and the threads that poll it, behind its own small lock; an empty
 //! queue is seen without taking it.
 //!
 //! Overflow loses no completion silently: the queue goes in error, says so once, and refuses everything
@@ -57,7 +56,7 @@ struct Ring {
     overflowed: bool,
 }
 
-/// A completion queue at a moment, for people who look into a running process.
+/// Snapshot of a completion queue, for tools that inspect a running process.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct CqView {
     /// Its number.
@@ -135,7 +134,7 @@ impl CompletionQueue {
         self.len() == 0
     }
 
-    /// Moves up to `max` completions to `sink`, oldest first; answers how many.
+    /// Moves up to `max` completions to `sink`, oldest first; returns how many.
     pub fn poll(&self, max: usize, mut sink: impl FnMut(Completion)) -> Result<usize, CqOverflow> {
         // Completions are published before the count, so a zero here is only ever a moment old.
         if self.is_empty() {

@@ -1,10 +1,10 @@
-//! What the NIC tells its owner besides completions.
+//! Asynchronous events of a NIC: what it reports to its owner besides completions.
 
 use crate::verbs::cq::CqId;
 use crate::verbs::rq::SrqId;
 use nonic_wire::Qpn;
 
-/// Something the program should hear of.
+/// An event that the program should hear of.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// An armed completion queue got a completion: signal its channel.

@@ -1,5 +1,5 @@
-//! What a program sees of a NIC, whatever the transport: work requests and their completions, receive and completion queues,
-//! events, and registered memory.
+//! The verbs objects of a NIC, whatever the transport: work requests and their completions, receive and completion
+//! queues, events, and registered memory.
 
 pub(crate) mod cq;
 pub(crate) mod event;

@@ -146,7 +146,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Asks for one event when fewer than `limit` receives wait; zero disarms. Answers the old limit.
+    /// Asks for one event when fewer than `limit` receives wait; zero disarms. Returns the old limit.
     pub fn set_limit(&self, limit: usize) -> usize {
         std::mem::replace(&mut self.lock().limit, limit)
     }

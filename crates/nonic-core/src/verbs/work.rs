@@ -1,7 +1,6 @@
 //! Work requests as they are posted, and completions as they are polled.
 //!
-//! These are the program-facing values. How a request is kept while the NIC works on it is the business of
-//! [`crate::verbs::wqe`].
+//! These are the program-facing values. [`crate::verbs::wqe`] holds a request while the NIC works on it.
 
 use crate::verbs::memory::{Sge, WindowBind};
 use bitflags::bitflags;
@@ -49,7 +48,7 @@ pub enum SendOp {
         /// What to add.
         add: u64,
     },
-    /// Replace the peer's 8-byte word by the request's 8 bytes, so that nobody sees half of them.
+    /// Replace the peer's 8-byte word by the request's 8 bytes, so that no reader sees half of them.
     AtomicWrite(RemoteAddress),
     /// Have the peer make sure that what was written to its memory before has the effect asked for.
     Flush(Flush),
@@ -124,7 +123,7 @@ bitflags! {
     /// What a FLUSH is to achieve. Bit values are those on the wire.
     #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
     pub struct Placement: u8 {
-        /// Everybody sees what was written.
+        /// All observers see what was written.
         const GLOBAL = 1;
         /// What was written survives a loss of power.
         const PERSISTENT = 1 << 1;
@@ -324,7 +323,7 @@ pub struct Completion {
     pub invalidated_rkey: Option<u32>,
     /// The queue pair it belongs to.
     pub qpn: Qpn,
-    /// Who sent it; only for datagrams.
+    /// The sender's queue pair; only for datagrams.
     pub src_qp: Qpn,
     /// Whether the buffer's first 40 bytes hold the network header; only for datagrams.
     pub grh: bool,

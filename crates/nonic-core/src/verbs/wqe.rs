@@ -1,5 +1,5 @@
-//! A send-queue work request while the NIC works on it. What a transport makes of it, packets or anything else, the
-//! transport keeps beside it.
+//! A send-queue work request while the NIC works on it. Each transport keeps its own state, packets or anything else,
+//! beside it.
 
 use crate::verbs::memory::{Access, KeyError, SgFault, SgList};
 use crate::verbs::work::{Destination, SendFlags, SendOp};

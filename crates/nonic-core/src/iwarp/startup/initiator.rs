@@ -1,4 +1,4 @@
-//! The side that connects.
+//! MPA start-up on the connecting side: sends the Request, checks the Reply.
 
 use super::negotiate::{Depths, OFFERED, chosen};
 use super::{Startup, StartupConfig, StartupError, StartupEvent, StartupRequest, State};
@@ -23,7 +23,7 @@ impl Startup {
         };
         let frame = MpaFrame {
             kind: FrameKind::Request,
-            // In order, frames are found by their lengths: nobody here needs markers.
+            // In-order frames are found by their lengths: this side needs no markers.
             markers: false,
             crc: config.crc,
             rejected: false,
@@ -86,7 +86,7 @@ impl Startup {
         });
     }
 
-    /// The Reply cannot be lived with. The stream exists by now, so the peer is told by a Terminate, the first and last message
+    /// The Reply is not acceptable. The stream exists by now, so a Terminate tells the peer: the first and last message
     /// of the stream.
     fn refuse(&mut self, crc: bool, markers: bool, code: TerminateCode) {
         let terminate = Terminate::new(code);

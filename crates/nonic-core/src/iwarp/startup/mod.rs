@@ -1,4 +1,4 @@
-//! MPA start-up: how the two ends of a TCP connection come to a stream for queue pairs (RFC 5044 §7.1, RFC 6581).
+//! MPA start-up: turns a TCP connection into a stream for queue pairs (RFC 5044 §7.1, RFC 6581).
 //!
 //! A [`Startup`] is one end's half of the exchange: the initiator sends a Request and waits for the Reply, the responder waits for
 //! a Request, has its program decide and sends the Reply. Bytes go in ([`Startup::handle_bytes`]) and out
@@ -6,10 +6,10 @@
 //! ([`Startup::poll_event`]). It opens no socket and knows no queue pair: its outcome is the [`StreamParams`] that one is attached
 //! with.
 //!
-//! What it refuses: a peer that does not speak MPA, says anything behind a Request, has nothing to say for too long, or wants more
-//! than this side has. Whoever is told [`StartupEvent::Failed`] closes the connection, after what is to be transmitted.
+//! It refuses a peer that does not speak MPA, sends anything behind a Request, is silent for too long, or wants more
+//! than this side has. On [`StartupEvent::Failed`] the caller transmits what is left and closes the connection.
 //!
-//! The message that tells that an initiator is ready (RTR) is the first of the stream and the queue pair's business.
+//! The ready message (RTR) of the initiator is the first of the stream: the queue pair sends it, not start-up.
 
 mod initiator;
 mod negotiate;
@@ -29,7 +29,7 @@ pub struct StartupConfig {
     pub crc: bool,
     /// Whether a Request is of revision 2. Without it, neither depths are negotiated nor a ready message is promised.
     pub enhanced: bool,
-    /// Whether an initiator promises a message that tells that it is ready. Some hardware takes no other Request.
+    /// Whether an initiator promises a ready message. Some hardware takes no other Request.
     pub peer_to_peer: bool,
     /// READs and atomics of a peer that this side can answer at a time.
     pub max_ird: u16,
@@ -114,7 +114,7 @@ pub enum StartupError {
     /// A Request came where a Reply was due, or the other way round: both ends connect, or both listen.
     #[error("the peer is in the same role: both connect or both listen")]
     SameRole,
-    /// Bytes came that nobody may send yet.
+    /// Bytes came that the peer may not send yet.
     #[error("the peer sent data before it was allowed to")]
     TooEarly,
     /// The peer said nothing for too long.
@@ -188,7 +188,7 @@ impl Startup {
         }
     }
 
-    /// Takes bytes from the peer; answers how many. Those that are left when it is over belong to the stream.
+    /// Takes bytes from the peer; returns how many. The bytes left when start-up is over belong to the stream.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> usize {
         match self.state {
             State::Over => return 0,

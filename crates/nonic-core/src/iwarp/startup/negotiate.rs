@@ -1,4 +1,4 @@
-//! How many READs each side may have under way, and who says that it is ready with what (RFC 6581 §9).
+//! Negotiation of READ depths, and of the initiator's ready message (RFC 6581 §9).
 
 use super::StartupConfig;
 use crate::iwarp::params::Rtr;

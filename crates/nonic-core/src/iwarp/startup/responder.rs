@@ -1,4 +1,4 @@
-//! The side that listens.
+//! MPA start-up on the listening side: takes the Request, sends the Reply.
 
 use super::negotiate::{Depths, choose, named};
 use super::{Asked, Startup, StartupConfig, StartupError, StartupEvent, StartupRequest, State};
@@ -27,7 +27,7 @@ impl Startup {
             enhanced: frame.enhanced(),
         };
         self.state = State::Deciding { request };
-        // A peer that does not say leaves it to the programs. Zero would have them take READs for impossible.
+        // A peer that does not say leaves it to the programs. Zero would make them believe that READs are impossible.
         let (peer_ird, peer_ord) = match request.enhanced {
             Some(enhanced) => (
                 said(enhanced.ird, self.config.max_ord),

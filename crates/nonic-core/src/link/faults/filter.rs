@@ -1,4 +1,4 @@
-//! Which packets a fault is about: by what they are, by their number, and by when they come.
+//! Selects the packets that a fault applies to: by kind and peer, by their number, and by when they come.
 
 use crate::Qpn;
 use nonic_wire::{AethKind, Operation, Packet};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Which packets. What is not said is all of them.
+/// A selection of packets. A field that is not set selects all.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     /// Those to this queue pair.
@@ -15,9 +15,9 @@ pub struct Filter {
     pub peer: Option<IpAddr>,
     /// Those of this kind.
     pub kind: Option<PacketKind>,
-    /// Not before so long after the beginning, and not after.
+    /// Not before this time after the beginning.
     pub from_ns: u64,
-    /// The end, if there is one.
+    /// Not from this time on, if there is one.
     pub until_ns: Option<u64>,
     /// The clock for both begins anew each time this is over.
     pub period_ns: Option<u64>,
@@ -28,7 +28,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether it is about a packet of this moment, apart from its number.
+    /// Whether it selects a packet at this moment, apart from its number.
     pub(super) fn matches(&self, now_ns: u64, peer: IpAddr, packet: &[u8]) -> bool {
         self.is_time(now_ns)
             && self.peer.is_none_or(|wanted| wanted == peer)
@@ -51,7 +51,7 @@ impl Filter {
             && self.kind.is_none_or(|kind| kind.is_of(&packet))
     }
 
-    /// Whether it is about the `number`-th of the packets that match, counted from 0.
+    /// Whether it selects the `number`-th of the packets that match, counted from 0.
     pub(super) fn counts(&self, number: u64) -> bool {
         match number.checked_sub(self.skip) {
             Some(number) => (number + 1) % self.every.max(1) == 0,
@@ -77,7 +77,7 @@ pub enum PacketKind {
     AtomicResponse,
     /// A plain acknowledgement.
     Ack,
-    /// A refusal, RNR among them.
+    /// A NAK, RNR among them.
     Nak,
     /// A congestion notification.
     Cnp,

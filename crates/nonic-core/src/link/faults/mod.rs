@@ -1,10 +1,10 @@
-//! Faults: a decorator round a link that loses, repeats, delays and damages packets.
+//! Fault injection: a decorator around a link that drops, duplicates, delays and corrupts packets.
 //!
-//! [`FaultInjector::apply`] turns one train into the trains that really reach the link, each with the extra
-//! time it takes. It decides per packet, by rules: what is done how often ([`Faults`]), to which packets ([`Filter`]). A packet is
-//! judged by each rule in turn until one disturbs it. What it did is counted, so that a
-//! checker can tell a failure it caused from one it did not. In the simulator, partitions are the fabric's: they concern
-//! pairs of NICs, not packets.
+//! [`FaultInjector::apply`] turns one train into the trains that really reach the link, each with the extra time it
+//! takes. It decides per packet, by rules: what is done how often ([`Faults`]), to which packets ([`Filter`]). Each
+//! rule judges a packet in turn until one disturbs it. The injector counts what it did, so that a checker can tell a
+//! failure that was injected from one that was not. Partitions are not here: in the simulator they are the fabric's,
+//! because they concern pairs of NICs, not packets.
 
 mod filter;
 mod resources;
@@ -16,7 +16,7 @@ use super::{Prng, Train};
 use nonic_wire::Packet;
 use std::net::IpAddr;
 
-/// How much of what. Rates are in packets per million.
+/// The rates of each kind of fault, in packets per million.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// Packets lost one by one.
@@ -81,7 +81,7 @@ pub struct FaultRule {
     pub limit: Option<u64>,
 }
 
-/// What becomes of packets: a piece of a train.
+/// A piece of a train as it is delivered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivered {
     /// How much later it comes.
@@ -171,7 +171,7 @@ impl FaultInjector {
         self.apply_at(0, peer, train, |piece| deliver(piece.extra_ns, piece.train));
     }
 
-    /// The same at a time, counted from the beginning, for packets that come from a peer or go to it.
+    /// The same at a time, counted from the beginning, for packets from or to a peer.
     pub fn apply_at(&mut self, now_ns: u64, peer: IpAddr, train: Train, mut deliver: impl FnMut(Delivered)) {
         let mut deliver = |extra_ns, train, garbled| {
             deliver(Delivered {

@@ -1,8 +1,8 @@
-//! Faults of the NIC itself rather than of the network: what it lacks, now and then.
+//! Faults of the NIC itself rather than of the network: resources that it lacks now and then.
 
 use super::Prng;
 
-/// Strikes with some of what it is asked for: at random, or each so-manieth.
+/// Denies some of what it is asked for: at random, or every n-th time.
 #[derive(Clone, Debug)]
 pub struct Shortage {
     frequency: Frequency,
@@ -31,7 +31,7 @@ impl Shortage {
         }
     }
 
-    /// Something is asked for. Whether it is not to be had.
+    /// Something is asked for. Returns whether to deny it.
     pub fn strikes(&mut self) -> bool {
         self.asked += 1;
         let strikes = match self.frequency {
@@ -43,7 +43,7 @@ impl Shortage {
         strikes
     }
 
-    /// How often it struck.
+    /// How often it denied something.
     pub fn struck(&self) -> u64 {
         self.struck
     }

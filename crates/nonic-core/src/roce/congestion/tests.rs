@@ -1,4 +1,4 @@
-//! The law on a path of one bottleneck: packets, a queue, and nothing else.
+//! The congestion law on a path with one bottleneck: packets, a queue, and nothing else.
 
 use super::Congestion;
 use crate::link::Prng;
@@ -10,7 +10,7 @@ const MTU: u32 = 1024;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// A path: everybody's packets pass the same queue.
+/// A path: the packets of all flows pass the same queue.
 #[derive(Clone)]
 struct Path {
     /// Bytes in a second.

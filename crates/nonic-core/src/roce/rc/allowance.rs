@@ -1,9 +1,10 @@
-//! How long a responder waits for a missing packet before it calls it lost.
+//! The allowance for reordering: how long a responder waits for a missing packet before it reports a loss.
 //!
-//! A peer that goes back on a NAK repeats everything from the gap on, so one that was not needed costs a window, and one that
-//! comes late costs the time it was late. What is right depends on the way between the two, and that shows: a gap that is
-//! filled before it was reported was no loss, and neither was one that is filled twice after it was, by the packet that came late
-//! and by the one that was asked for. What was needed then is allowed with as much again to spare, and forgotten by halves.
+//! A peer that goes back on a NAK repeats everything from the gap on. So a needless NAK costs a window, and a late NAK
+//! costs the time it was late. The right wait depends on the path, and the path shows it: a gap that is filled before
+//! it was reported was no loss. Neither was one that is filled twice after it was reported, by the late packet and by
+//! its retransmission. The wait that would have been needed is then allowed, with as much again to spare, and forgotten
+//! by halves.
 
 use super::reorder::ReorderConfig;
 use crate::time::Time;

@@ -1,8 +1,8 @@
-//! What a requester makes of the peer's packets: acknowledgements, refusals and answers to READs and atomics.
+//! The requester's handling of the peer's packets: acknowledgements, NAKs and answers to READs and atomics.
 //!
-//! Packets overtake each other, so an acknowledgement may come before the answer to an earlier READ, and the answers to a READ in
-//! any order. What came early is noted in the scoreboard, and answers are kept; the front of the queue completes when everything
-//! before has. Only what stays away is asked for again (`recovery`).
+//! Packets overtake each other, so an acknowledgement may come before the answer to an earlier READ, and the answers to
+//! a READ in any order. The scoreboard notes what came early, and answers are kept; the front of the queue completes
+//! when everything before has. Only what does not arrive is requested again (`recovery`).
 
 use super::recovery::{KeptAnswer, Recovery};
 use super::requester::{RcRequest, Requester};
@@ -90,7 +90,7 @@ impl Requester {
             return self.handle_gone(roce, nic, packet, psn);
         }
         if psn < self.executed || !self.counts_messages(packet, psn) {
-            // It was executed since, or a forger says so, who does not know how far we are.
+            // It was executed since, or the NAK is forged: a forger does not know how far we are.
             return Ok(());
         }
         // Every other kind is about this packet itself and acknowledges what is before it.
@@ -103,7 +103,8 @@ impl Requester {
                 self.rewind_once(roce, nic, psn);
                 Ok(())
             }
-            // The answers to what is before it may be on their way. Then it comes again, or the peer is waited for in vain.
+            // The answers to what is before it may be on their way. Then the NAK comes again, or the wait for it times
+            // out.
             AethKind::Nak(_) if self.una != psn => Ok(()),
             AethKind::Nak(code) => {
                 self.count_nak(nic);
@@ -120,8 +121,8 @@ impl Requester {
         }
     }
 
-    /// The peer has executed everything before this packet, and its queue pair was destroyed since. Nothing is sent any more. Answers
-    /// may still be on their way.
+    /// The peer has executed everything before this packet, and its queue pair was destroyed since. Nothing more is
+    /// sent. Answers may still be on their way.
     #[cold]
     fn handle_gone(
         &mut self,
@@ -142,9 +143,9 @@ impl Requester {
         Ok(())
     }
 
-    /// Whether a refusal of the packet with this number counts as many messages before it as we do. That tells a peer's refusal
-    /// from one that is forged, which would have to guess twice. It is asked only of a peer that was seen to count: the rxe of
-    /// older kernels leaves WRITEs out.
+    /// Whether a NAK of the packet with this number counts as many messages before it as we do. That tells a peer's NAK
+    /// from a forged one, whose sender would have to guess twice. It is asked only of a peer that was seen to count:
+    /// the rxe of older kernels leaves WRITEs out.
     fn counts_messages(&self, packet: &Packet<'_>, psn: ExtendedPsn) -> bool {
         let done = |request: &&RcRequest| request.end() <= psn;
         let under_way = self.queue.iter().take_while(done);
@@ -164,7 +165,8 @@ impl Requester {
         up_to < self.una && self.una == ExtendedPsn::starting_at(roce.sq_psn)
     }
 
-    /// The peer speaks of a packet that was never sent. If it has never executed one of ours, the two do not agree on the first.
+    /// The peer names a packet that was never sent. If it has never executed one of ours, the two sides do not agree on
+    /// the first PSN.
     #[cold]
     fn note_other_psn(&self, roce: &RoceContext, nic: &mut NicResources<'_>, expected: Psn) {
         if self.una == ExtendedPsn::starting_at(roce.sq_psn) {
@@ -427,7 +429,7 @@ impl Requester {
         let now = nic.now;
         if let Some(peer) = roce.peer(nic) {
             if peer.is_stalled(&self.share) {
-                // Others have had the room since: it is not taken back from them.
+                // Other queue pairs have taken the room since: it is not taken back from them.
                 self.write_off();
             }
             peer.on_progress(now, &mut self.share, bytes, roce.mtu);
@@ -464,7 +466,7 @@ impl Requester {
     }
 }
 
-/// Whether the peer's queue pair was destroyed, by what its host says.
+/// Whether the packet says that the peer's queue pair was destroyed.
 fn is_gone(packet: &Packet<'_>) -> bool {
     packet.headers.bth.is_selective() && packet.headers.aeth.syndrome == Syndrome::nak(GONE)
 }

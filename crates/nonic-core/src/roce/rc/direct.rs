@@ -1,29 +1,29 @@
-//! Direct access: a reliable connection to a peer on the same host executes WRITEs, READs and atomics in the peer's memory,
-//! without packets. What makes that possible is behind [`crate::DirectAccess`]; here is when it may be used.
+//! Direct access on a reliable connection: executes WRITEs, READs and atomics in the memory of a peer on the same host,
+//! without packets. [`crate::DirectAccess`] is how; this module decides when.
 //!
 //! Why every request is still executed exactly once and in order:
 //! - The requester asks only while nothing of its queue pair is under way: everything sent was acknowledged or answered
-//!   (`una` = `next` = `sent`), so all earlier requests were executed and are complete. Nothing later is sent before the
-//!   request is done, or was refused and has gone as packets. So fences are kept and READs see earlier WRITEs.
-//! - The target executes it only if it expects the request's first packet next. Afterwards both sides count the request's
-//!   packets and message as if they had travelled: the requester at once, the responder before it looks at another
-//!   packet. So sequence and message numbers agree, whichever way the next request goes.
+//!   (`una` = `next` = `sent`), so all earlier requests were executed and are complete. Nothing later is sent before
+//!   the request is done, or was refused and has gone as packets. So fences are kept and READs see earlier WRITEs.
+//! - The target executes it only if it expects the request's first packet next. Afterwards both sides count the
+//!   request's packets and message as if they had travelled: the requester at once, the responder before it looks at
+//!   another packet. So sequence and message numbers agree, whichever path the next request takes.
 //! - A late packet of the requester's past lies before what the responder expects then: a duplicate as ever. It is
 //!   acknowledged, or answered from what is remembered of READs and atomics, which direct requests leave alone. The
 //!   answer lies before `una` and is ignored.
-//! - A request that is refused, at its first piece or at any later one, goes as packets from its beginning. Nobody was told
-//!   of its packets before the last piece, and a WRITE or READ may be done twice: the same bytes go to the same
-//!   place, before any later request.
-//! - An atomic may not be done twice, so it is one step: refused means that the word was not touched, and once it was
-//!   touched the peer has been told, and nothing can send the request as a packet any more. That our own memory takes the
-//!   result is checked before. If it does not any more after that, the request fails as if the answer to a packet had
-//!   found it so.
+//! - A request that is refused, at its first piece or at any later one, goes as packets from its beginning. The
+//!   responder was not told of its packets before the last piece, and a WRITE or READ may be done twice: the same bytes
+//!   go to the same place, before any later request.
+//! - An atomic may not be done twice, so it is one step. Refused means that the word was not touched. Once it was
+//!   touched, the peer has been told, and nothing can send the request as a packet any more. Whether our own memory
+//!   takes the result is checked before. If it no longer does after that, the request fails as if the answer to a
+//!   packet had found it so.
 //! - A request that is begun is ended before the send queue counts as drained.
 //!
-//! While direct access works, a long request waits for what is under way before it: it is faster afterwards by more than that
-//! takes. A short one goes as packets behind it.
+//! While direct access works, a long request waits for what is under way before it: it is faster afterwards by more
+//! than that takes. A short one goes as packets behind it.
 //!
-//! A peer that does not tell the truth about what it executed breaks its own connection, and nothing else.
+//! A peer that lies about what it executed breaks its own connection, and nothing else.
 
 use super::requester::{RcRequest, Requester};
 use super::responder::{Inbound, Responder};
@@ -38,8 +38,8 @@ use crate::verbs::work::{RemoteAddress, SendOp, Status};
 use nonic_wire::{NakCode, Packet, Service, Syndrome};
 
 impl Requester {
-    /// Executes a request that was just posted, if nothing is before it and it is short: it need not wait to be asked for.
-    /// If it fails, so does the queue pair.
+    /// Executes a request that was just posted, if nothing is before it and it is short: it need not wait for its turn
+    /// to send. If it fails, so does the queue pair.
     #[inline]
     pub(crate) fn execute_posted(
         &mut self,
@@ -188,7 +188,7 @@ impl Requester {
     }
 }
 
-/// What a request is to whoever executes it directly, and where; `None` if it goes as packets always.
+/// The direct operation of a request, and where; `None` if it always goes as packets.
 fn operation_of(op: SendOp) -> Option<(DirectOperation, RemoteAddress)> {
     match op {
         SendOp::Write(remote) => Some((DirectOperation::Write, remote)),
@@ -237,7 +237,7 @@ impl Responder {
             return Ok(());
         };
         if !matches!(self.inbound, Inbound::None) {
-            // It does not send the rest of its message, so it is none of our kind.
+            // A nonic peer would send the rest of its message, so this is another.
             let code = NakCode::InvalidRequest;
             self.replies
                 .refuse(self.expected.psn(), self.msn, Syndrome::nak(code));
@@ -246,7 +246,7 @@ impl Responder {
             self.report_refusal(roce, nic, code, Status::LocalQpOperation);
             return Err(Fatal);
         }
-        // Whoever executes by itself has nothing else under way: what came early was never sent, or long ago.
+        // A peer that executes by itself has nothing else under way: what came early was never sent, or long ago.
         self.drop_kept(nic);
         let next = self.expected.nearest(progress.next);
         self.expected = next.unwrap_or(ExtendedPsn::starting_at(progress.next));

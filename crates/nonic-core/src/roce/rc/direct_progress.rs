@@ -1,4 +1,4 @@
-//! How far a requester has come with a request that it executes without packets.
+//! Progress of a request that the requester executes without packets.
 
 use crate::placement::MAX_MESSAGE;
 

@@ -1,19 +1,20 @@
-//! What a responder does about packets that come before their turn.
+//! The responder's handling of packets that arrive out of order.
 //!
 //! They are kept ([`Reorder`]) and executed, in order, when those before them have come; nothing of them is placed or
-//! answered earlier. So two WRITEs to one place land in the order in which they were posted, whoever polls on the last byte of a
-//! message finds the rest of it, and an atomic is executed once.
+//! answered earlier. So two WRITEs to one place land in the order in which they were posted, a program that polls on
+//! the last byte of a message finds the rest of it, and an atomic is executed once.
 //!
-//! - A peer that understands selective acknowledgements is told at once, each time, what is kept; what is lost is then its to
-//!   find out. What it was told of is not dropped, unless it is told to begin again (RNR, or a NAK) or the connection ends.
+//! - A peer that understands selective acknowledgements is told at once, each time, what is kept; that peer finds out
+//!   itself what is lost. What it was told of is not dropped, unless it is told to begin again (RNR, or a NAK) or the
+//!   connection ends.
 //! - Every other peer is told of the first missing packet, once, with a NAK, and not before it has had time to come
 //!   ([`Allowance`]): such a peer repeats everything from there on.
-//! - What comes from further away than a peer can be expected to send from ([`Reach`]) is not kept, and every peer is told of the first
-//!   missing packet. So is one that sends something else under a number that is kept: one of the two was forged, so nothing that is
-//!   kept is executed.
+//! - A packet from further away than a peer can be expected to send from ([`Reach`]) is not kept, and every peer is
+//!   told of the first missing packet. So is a peer that sends something else under a number that is kept: one of the
+//!   two was forged, so nothing that is kept is executed.
 //! - As soon as a gap is filled, everything that can be acknowledged is.
 //! - A peer that was asked to come again later (RNR) sends everything again, so nothing is kept for it.
-//! - When nothing came for a while, the peer is gone: what it left is dropped.
+//! - When nothing came for a while, the peer is gone, and what it left is dropped.
 //!
 //! [`Allowance`]: super::allowance::Allowance
 

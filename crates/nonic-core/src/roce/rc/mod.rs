@@ -2,8 +2,8 @@
 //! executes what the peer asks for.
 //!
 //! The two halves share nothing but the queue pair's attributes. Packets that a peer's responder sends
-//! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our
-//! responder. What comes out of order is kept by whoever it is for ([`reorder`]).
+//! (acknowledgements, READ responses) go to our requester; packets that a peer's requester sends go to our responder.
+//! Each half keeps its own packets that come out of order ([`reorder`]).
 
 mod allowance;
 mod answers;

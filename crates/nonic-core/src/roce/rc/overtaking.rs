@@ -1,7 +1,8 @@
-//! What a requester notes when packets come out of order: which of its packets have arrived although earlier ones have not.
+//! The requester's notes on reordering: which of its packets have arrived although earlier ones have not.
 //!
-//! Three things tell it: an acknowledgement behind an unanswered READ or atomic, an answer that is not the next one, and a selective
-//! acknowledgement, by which the peer says what it holds. Nothing completes here; what stays away is for `recovery` to find.
+//! Three things tell it: an acknowledgement behind an unanswered READ or atomic, an answer that is not the next one,
+//! and a selective acknowledgement, by which the peer says what it holds. Nothing completes here; `recovery` finds what
+//! does not arrive.
 
 use super::answers::{Answer, expected_length};
 use super::recovery::Recovery;
@@ -45,8 +46,8 @@ impl Requester {
         self.note_arrived(roce, nic, &arrived);
     }
 
-    /// Whether an answer comes from so far behind those that came that it is as good as lost. Each number that is kept is one that a
-    /// forger may hit, and a peer seldom loses so many in a row.
+    /// Whether an answer lies so far beyond those that came that it counts as lost. Each number that is kept is one
+    /// that a forger may hit, and a peer seldom loses so many in a row.
     fn is_far(&self, psn: ExtendedPsn) -> bool {
         let kept = self.recovery.as_deref().and_then(Recovery::last_answer);
         psn - kept.unwrap_or(self.una).min(psn) > ANSWERS_REACH

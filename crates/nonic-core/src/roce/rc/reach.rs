@@ -1,13 +1,13 @@
-//! How far behind the packets that came a further one may lie and be kept before its turn.
+//! The reach: how far beyond the packets that came another one may lie and still be kept before its turn.
 //!
-//! A packet that is kept is executed later, unseen by anybody. Whoever forges packets of a connection knows addresses and queue pair
-//! numbers, and has to guess the sequence number: each number that is kept is one that it may hit. So a responder keeps as few as
-//! peers need: the numbers that are missing, and a batch beyond the last that came. What lies further is as good as lost, and the
-//! peer is asked to go back.
+//! A packet that is kept is executed later, without another check. A forger knows the addresses and queue pair numbers
+//! of a connection, and has to guess the sequence number: each number that is kept is one that it may hit. So a
+//! responder keeps as few as peers need: the numbers that are missing, and a batch beyond the last that came. A packet
+//! beyond that counts as lost, and the peer is asked to go back.
 //!
-//! A peer that loses or reorders more than a batch at a time shows that: it goes back and sends a packet that was not kept once
-//! more, and what it sends is the same. From then on twice that distance is allowed, for a while. A forger who does not know what
-//! the peer sends cannot bring that about.
+//! A peer that loses or reorders more than a batch at a time shows it: it goes back and retransmits a packet that was
+//! not kept, with the same content. From then on twice that distance is allowed, for a while. A forger that does not
+//! know what the peer sends cannot bring that about.
 
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::time::Time;
@@ -22,12 +22,13 @@ pub(super) const MOST: u32 = 4096;
 /// How long that is remembered.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// What was learned of a peer that sent packets from too far away.
+/// What was learned of a peer whose packets came from too far away.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     learned: u32,
     learned_at: Time,
-    /// The first packet that came from too far away. If the peer sends the same when it comes to that number, it was the peer's.
+    /// The first packet that came from too far away. If the peer sends the same content when it reaches that number, it
+    /// was the peer's.
     refused: Option<Refused>,
 }
 

@@ -1,4 +1,4 @@
-//! How a requester finds out that packets were lost, and sends them again.
+//! Loss recovery: how a requester detects lost packets, and sends them again.
 //!
 //! Read before touching:
 //! - **A packet that was overtaken** (the peer holds, has executed or has answered a later one) is lost when it has not arrived within the
@@ -41,7 +41,7 @@ const SILENCES_BEFORE_A_READ: u8 = 4;
 /// Bytes of answers that a queue pair keeps at most. It asks for no more than the window to the peer at a time.
 const MAX_KEPT_BYTES: usize = 16 << 20;
 
-/// What a requester knows while something is amiss.
+/// What a requester knows while packets are missing or out of order.
 #[derive(Debug)]
 pub(super) struct Recovery {
     pub(super) board: Scoreboard,

@@ -1,10 +1,12 @@
-//! Packets of a connection that came before their turn: kept as they are, within a bound, until those before them have come.
+//! The reorder buffer: packets of a connection that came before their turn, kept as they are, within a bound.
 //!
-//! Read first: [`Reorder`], the store of one half of a queue pair, and [`ReorderMemory`], what all of a NIC have to share.
+//! Read first: [`Reorder`], the store of one half of a queue pair, and [`ReorderMemory`], the budget that all stores of
+//! a NIC share.
 //!
-//! A kept packet is a copy of its bytes and nothing else. It is not looked into, executed or placed here: whoever kept it takes
-//! it out when it is next in sequence and treats it as if it had arrived at that moment. So whatever holds for packets that
-//! arrive in order (each executed once, one after the other, all checked before anything changes) holds for these.
+//! A kept packet is a copy of its bytes and nothing else. It is not looked into, executed or placed here: its owner
+//! takes it out when it is next in sequence and treats it as if it had arrived at that moment. So whatever holds for
+//! packets that arrive in order (each executed once, one after the other, all checked before anything changes) holds
+//! for these.
 //!
 //! Whatever a peer sends, a packet costs O(log n) to keep and to take out, and is charged for more than it takes.
 

@@ -1,9 +1,9 @@
-//! How many repeated READs a responder answers.
+//! The budget for repeated READs: how many of them a responder answers.
 //!
-//! A READ request is a few bytes and its answer up to gigabytes, so whoever repeats requests (a broken peer, or somebody
-//! in its name) makes us flood the peer with answers, among which the others are lost. A requester repeats one when
-//! an answer was lost: a few times for each READ, or once in a timeout. What goes beyond that is not answered; a
-//! requester in earnest asks again.
+//! A READ request is a few bytes and its answer up to gigabytes. So a broken peer that repeats requests, or a forger in
+//! its name, makes us flood the peer with answers, among which its other answers are lost. A requester repeats a READ
+//! when an answer was lost: a few times for each READ, or once in a timeout. What goes beyond that is not answered; an
+//! honest requester asks again.
 
 use crate::time::Time;
 use std::time::Duration;

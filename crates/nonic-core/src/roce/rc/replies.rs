@@ -1,7 +1,7 @@
-//! What a responder owes its peer: acknowledgements, READ responses and atomics' results, in order.
+//! The responder's queue of answers to its peer: acknowledgements, READ responses and atomics' results, in order.
 //!
-//! Order matters: a requester takes an acknowledgement behind an unanswered READ as proof that the answer
-//! was lost. So there is one queue, and only acknowledgements that directly follow each other are merged.
+//! Order matters: a requester takes an acknowledgement behind an unanswered READ as proof that the answer was lost. So
+//! there is one queue, and only acknowledgements that directly follow each other are merged.
 
 use super::reorder::Reorder;
 use crate::placement::OutboundRead;
@@ -27,7 +27,7 @@ pub(crate) struct Replies {
     refusals: Refusals,
 }
 
-/// How often the peer was refused since the connection was made, for those who look at one among many.
+/// How often the peer was refused since the connection was made, for tools that inspect queue pairs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Refusals {
     pub(crate) naks: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Refusals {
 /// us faster than we send gets here.
 const MAX_QUEUED: usize = 512;
 
-/// What is said of a packet that has not come.
+/// The syndrome for a packet that has not come.
 const MISSING: Syndrome = Syndrome::nak(NakCode::PsnSequenceError);
 
 #[derive(Debug)]
@@ -112,7 +112,8 @@ impl Replies {
         self.queue.is_empty()
     }
 
-    /// Whether nothing but plain acknowledgements waits, and nobody waits for them. Adjacent ones are merged, so there is at most one.
+    /// Whether nothing but plain acknowledgements waits, and the peer is not waiting for them. Adjacent ones are
+    /// merged, so there is at most one.
     pub(crate) fn only_acknowledge(&self) -> bool {
         match (self.queue.front(), self.queue.len()) {
             (None, _) => true,
@@ -214,7 +215,7 @@ impl Replies {
         self.queue.push_back(Reply::Done { psn, msn });
     }
 
-    /// Whether the queue is longer than even a peer with few manners should make it.
+    /// Whether the queue is longer than even an ill-behaved peer should make it.
     pub(crate) fn is_overrun(&self) -> bool {
         self.queue.len() >= MAX_QUEUED
     }

@@ -96,7 +96,7 @@ pub(crate) struct Requester {
     pub(super) troubles: RequesterTroubles,
 }
 
-/// What goes wrong with requests, for those who look at one queue pair among many.
+/// Errors of requests, for tools that inspect queue pairs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RequesterTroubles {
     pub(crate) timeouts: u32,
@@ -357,8 +357,9 @@ impl Requester {
         if packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }
-        // Somebody must open the window again. If an answer is on its way that will do, another for the few packets that the last one
-        // made room for would lead to one for every few packets from then on.
+        // An answer must open the window again. If one that was asked for is on its way, that will do. Asking for
+        // another, for the few packets that the last answer made room for, would lead to an answer for every few
+        // packets from then on.
         let fills_window = self.asked <= self.una && peer.is_filled_by(&self.share, cost, mtu, batch.in_turn);
         self.since_ack_request += 1;
         let ack_request = packet.segment.last
@@ -491,7 +492,7 @@ impl Requester {
         }
     }
 
-    /// Nobody will answer: the time begins after which that is told.
+    /// The peer will not answer: starts the time after which the request fails.
     #[cold]
     fn arm_grace(&mut self, roce: &RoceContext, now: Time) {
         let patience = roce.timeout.after_timeouts(0);
@@ -510,7 +511,7 @@ impl Requester {
         }
     }
 
-    /// Whoever is silent until `at` is asked again, unless the program's timeout is shorter.
+    /// A peer that is silent until `at` is asked again, unless the program's timeout is shorter.
     pub(super) fn set_silent_at(&mut self, at: Time) {
         let allowed = self.timers.retransmit_at.is_none_or(|timeout| at < timeout);
         self.timers.silent_at = allowed.then_some(at);

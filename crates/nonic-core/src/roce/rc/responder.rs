@@ -1,12 +1,14 @@
 //! The responder half of a reliable connection: executes the peer's requests in PSN order, exactly once.
 //!
 //! Read before touching:
-//! - `expected` is the only PSN that is executed. A later one waits for its turn (`gap`). An earlier one is a duplicate: a SEND or WRITE is acknowledged again, a READ is read
-//!   again, an atomic is answered from memory (never executed again), and so are ATOMIC_WRITE and FLUSH.
-//! - Nothing changes before everything about a packet has been checked; then bytes are placed; then the
-//!   answer is queued; then the completion. The engine sends answers before it publishes completions.
+//! - `expected` is the only PSN that is executed. A later one waits for its turn (`gap`). An earlier one is a
+//!   duplicate: a SEND or WRITE is acknowledged again, a READ is read again, an atomic is answered from memory (never
+//!   executed again), and so are ATOMIC_WRITE and FLUSH.
+//! - Nothing changes before everything about a packet has been checked; then bytes are placed; then the answer is
+//!   queued; then the completion. The engine sends answers before it publishes completions.
 //! - A refusal (NAK) is fatal for the connection, RNR is not.
-//! - A peer on this host may have executed requests by itself. Whoever passes on a packet asks about that first (`direct`).
+//! - A peer on this host may have executed requests by itself. The caller that passes on a packet asks about that first
+//!   (`direct`).
 
 use super::allowance::Allowance;
 use super::gap::Gap;
@@ -37,13 +39,13 @@ pub(crate) struct Responder {
     pub(super) expected: ExtendedPsn,
     /// Messages executed; 24 bits on the wire.
     pub(super) msn: u32,
-    /// Whether the peer is of our kind, by what it sent last.
+    /// Whether the peer runs nonic, by what it sent last.
     pub(super) kin: bool,
     /// A missing receive has been reported and `expected` has not come since.
     pub(super) refused: bool,
     /// Packets from behind `expected` have come.
     pub(super) gap: Option<Box<Gap>>,
-    /// How far the peer was seen to reach, if further than any may. Boxed: few queue pairs have one.
+    /// How far the peer was seen to reach, if further than every peer may. Boxed: few queue pairs have one.
     pub(super) reach: Option<Box<Reach>>,
     /// How long `expected` may be late.
     pub(super) allowance: Allowance,
@@ -117,7 +119,7 @@ impl Responder {
         self.msn
     }
 
-    /// Whether the peer is of our kind, by what it sent last.
+    /// Whether the peer runs nonic, by what it sent last.
     pub(crate) fn has_kin(&self) -> bool {
         self.kin
     }
@@ -271,7 +273,7 @@ impl Responder {
         }
     }
 
-    /// On whose behalf the message in progress is executed.
+    /// On whose behalf the message in progress is executed: the queue pair's or an SRQ's.
     fn served<'a>(&'a self, roce: &'a RoceContext) -> Served<'a> {
         Served {
             roce,

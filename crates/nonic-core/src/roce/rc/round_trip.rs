@@ -1,14 +1,15 @@
-//! How long answers take, and what a requester makes of it: how long it waits before it suspects a loss.
+//! Round-trip estimation: how long a requester waits before it suspects a loss.
 //!
-//! Samples are of packets that asked for an acknowledgement and were sent once (Karn's rule). From them come a smoothed round trip
-//! and how much it varies (RFC 6298 §2), and from these two waits, both much shorter than most programs' timeouts:
+//! Samples are of packets that asked for an acknowledgement and were sent once (Karn's rule). From them come a smoothed
+//! round trip and how much it varies (RFC 6298 §2). From these come two waits, both much shorter than most programs'
+//! timeouts:
 //! - after [`RoundTrip::probe_after`] without an answer, one packet is sent again to provoke one;
 //! - after [`RoundTrip::retransmit_after`] more, whatever is under way counts as lost.
 //!
-//! Neither says anything about a peer that is gone: that is for the program's timeout and its retries to find out.
+//! Neither says anything about a peer that is gone: the program's timeout and its retries find that out.
 //!
-//! The third answer is the *reordering window*: how long a packet that a later one has overtaken may still be on its way. It is a
-//! part of the round trip at first and grows when packets turn out to have been only late.
+//! The third result is the *reordering window*: how long a packet that a later one has overtaken may still be on its
+//! way. It is a part of the round trip at first and grows when packets turn out to have been only late.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const SHORTEST_PROBE: u32 = 2_000_000;
 /// What a round trip may vary by beyond what was measured, before everything counts as lost.
 const SHORTEST_VARIATION: u32 = 4_000_000;
 
-/// Before there is a sample, this long is waited: longer than most paths take, shorter than most programs' timeouts. If a thousand
+/// The wait before there is a sample: longer than most paths take, shorter than most programs' timeouts. If a thousand
 /// peers begin at once and most of what they send is lost, they ask again before any of them takes the other for dead.
 const UNKNOWN: u32 = 30_000_000;
 

@@ -1,4 +1,4 @@
-//! What is known about packets under way: which of them have not arrived, and since when that looks like a loss.
+//! The scoreboard of packets under way: which have not arrived, and since when that looks like a loss.
 //!
 //! Read [`Scoreboard`] and [`Missing`]. Between the oldest packet that is not done with and `end`, the scoreboard lists the ranges that
 //! are *missing*; all others have arrived: the peer holds or has executed them, or their answer has come. Nothing is known of packets

@@ -1,4 +1,4 @@
-//! What people see of a reliable connection who look into a running process.
+//! Snapshots of a reliable connection for tools that inspect a running process.
 
 use super::{Requester, Responder};
 use crate::qp::QueuePairView;

@@ -1,4 +1,4 @@
-//! How tables of numbers that were drawn at random are hashed.
+//! A hasher for tables of numbers that were drawn at random.
 
 use std::hash::Hasher;
 

@@ -4,15 +4,15 @@
 //! cannot guess it. It names a [`Key`]: protection domain, address range, rights and the [`Region`] behind
 //! them. One number serves as lkey and as rkey; the rights decide what a peer may do with it.
 //!
-//! Revocation is immediate for every later access: holders of an `Arc<Key>` ask [`Key::check`] again for
-//! each packet, and a revoked key answers [`KeyError::Revoked`]. An access under way on another thread is
-//! the engine's to wait for (it takes the NIC's lock once).
+//! Revocation is immediate for every later access: holders of an `Arc<Key>` ask [`Key::check`] again for each packet,
+//! and a revoked key answers [`KeyError::Revoked`]. The engine waits for an access under way on another thread (it
+//! takes the NIC's lock once).
 //!
 //! A memory window's key is a key like any other, with the region's key as its parent: it works while both
 //! live. Which windows there are is in `window_table`, how they are bound in `windows`.
 //!
-//! Peers on this host may be shown the keys ([`KeyTable::publish_to`]). Then revocation also waits for the accesses that they
-//! make by themselves.
+//! The keys may be shown to peers on this host ([`KeyTable::publish_to`]). Then revocation also waits for the accesses
+//! that they make by themselves.
 
 use super::Region;
 use super::hasher::KeyHasher;
@@ -67,8 +67,8 @@ pub struct Key {
     pub(super) parent: Option<Arc<Key>>,
     /// Windows bound to it.
     pub(super) windows: AtomicU32,
-    /// Whether peers on this host were told of it. Held while they are told, so that a key that is revoked meanwhile is
-    /// either not shown to them or withdrawn.
+    /// Whether it was published to peers on this host. Locked while it is published, so that a key that is revoked
+    /// meanwhile is either not shown to them or withdrawn.
     published: Mutex<bool>,
 }
 
@@ -134,7 +134,7 @@ impl Key {
         self.parent.is_some()
     }
 
-    /// Shows it to peers on this host, unless it is one that they cannot use, has been shown or is revoked.
+    /// Publishes it to peers on this host, unless they cannot use it, or it is already published or revoked.
     fn publish(&self, publisher: &dyn KeyPublisher) {
         if self.is_window() || self.spec.bound_qp.is_some() {
             return;
@@ -146,7 +146,7 @@ impl Key {
         }
     }
 
-    /// Takes a revoked key back from those it was shown to. Answers whether no access of theirs is under way.
+    /// Withdraws a revoked key from the peers it was published to. Returns whether no access of theirs is under way.
     fn withdraw(&self, publisher: &dyn KeyPublisher) -> bool {
         let published = std::mem::take(&mut *self.published.lock().unwrap_or_else(PoisonError::into_inner));
         !published || publisher.withdraw(self)
@@ -190,15 +190,15 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Who is told of memory keys, so that peers can see them.
+/// Publishes memory keys to peers on this host.
 pub trait KeyPublisher: Send + Sync {
-    /// A region's key lives from now on. Keys of memory windows, and those bound to a queue pair, are not told of. Must not
-    /// call the key table.
+    /// A region's key is valid from now on. Not called for keys of memory windows, or keys bound to a queue pair. Must
+    /// not call the key table.
     fn publish(&self, key: &Key);
 
-    /// It has been revoked. Called before revocation returns, with no lock of the table held (though a work request that
-    /// invalidates it has its NIC in use); when this returns, no direct access through it is under way. Whether that is
-    /// so: a peer that has been stopped in the middle of one may not end it.
+    /// It has been revoked. Called before revocation returns, with no lock of the table held (though a work request
+    /// that invalidates it has its NIC in use). Returns whether no direct access through it is under way any more: a
+    /// peer that has been stopped in the middle of one may not end it.
     fn withdraw(&self, key: &Key) -> bool;
 }
 
@@ -210,7 +210,7 @@ pub struct KeyTable {
     publisher: OnceLock<Publisher>,
 }
 
-/// Who is told of keys.
+/// The publisher of the table's keys.
 struct Publisher(Arc<dyn KeyPublisher>);
 
 impl fmt::Debug for Publisher {
@@ -264,8 +264,8 @@ impl KeyTable {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Tells `publisher` of every region's key, those that exist already among them. Answers whether nobody was told before:
-    /// there is one publisher for good.
+    /// Publishes every region's key to `publisher`, existing ones included. Returns whether there was no publisher
+    /// before: there is one for good.
     pub fn publish_to(&self, publisher: Arc<dyn KeyPublisher>) -> bool {
         if self.publisher.set(Publisher(Arc::clone(&publisher))).is_err() {
             return false;
@@ -338,12 +338,12 @@ impl KeyTable {
         self.read().find(value, pd, qpn).map(Arc::clone)
     }
 
-    /// What is registered under a key, whoever may use it.
+    /// What is registered under a key, whatever domain or queue pair may use it.
     pub(crate) fn look_up(&self, value: u32) -> Option<Arc<Key>> {
         self.read().keys.get(&value).map(Arc::clone)
     }
 
-    /// The same error, or that an unknown key was revoked lately: so somebody had it.
+    /// The same error, or that an unknown key was revoked lately: then the peer did not make it up.
     pub(crate) fn refine(&self, value: u32, error: KeyError) -> KeyError {
         match error {
             KeyError::Unknown if self.read().revoked.contains(&value) => KeyError::Revoked,
@@ -351,8 +351,8 @@ impl KeyTable {
         }
     }
 
-    /// Revokes a key. Answers whether it was there. Windows bound to it die with it. For those who show their keys to nobody:
-    /// others ask [`KeyTable::try_revoke`], which also tells whether peers have let go of it.
+    /// Revokes a key. Returns whether it was there. Windows bound to it die with it. For callers that publish their
+    /// keys to no peer: others ask [`KeyTable::try_revoke`], which also tells whether peers have let go of it.
     pub fn revoke(&self, value: u32) -> bool {
         self.try_revoke(value) != Err(KeyError::Unknown)
     }
@@ -360,7 +360,7 @@ impl KeyTable {
     /// Revokes a key. It is dead in any case, but a peer on this host that was stopped in the middle of an access may end
     /// it later: [`KeyError::Busy`]. Windows bound to it die with it.
     pub fn try_revoke(&self, value: u32) -> Result<(), KeyError> {
-        // What it was of may be freed with it, better not under the lock.
+        // The region may be freed with the key, so not under the lock.
         let removed = self.write().remove(value);
         self.withdraw(removed)
     }
@@ -391,7 +391,7 @@ impl KeyTable {
         self.withdraw(removed)
     }
 
-    /// A key was revoked: takes it back from those it was shown to. They may be waited for, so no lock is held.
+    /// Withdraws a revoked key from the peers it was published to. They may have to be waited for, so no lock is held.
     fn withdraw(&self, removed: Option<Arc<Key>>) -> Result<(), KeyError> {
         let key = removed.ok_or(KeyError::Unknown)?;
         match self.publisher.get() {
@@ -400,8 +400,8 @@ impl KeyTable {
         }
     }
 
-    /// The numbers of all keys, in no order. Whoever shows the keys of a running process goes through them a few at a time
-    /// ([`KeyTable::view`]): nobody can register memory meanwhile.
+    /// The numbers of all keys, in no order. Tools that show the keys of a running process go through them a few at a
+    /// time ([`KeyTable::view`]): no thread can register memory meanwhile.
     pub fn values(&self) -> Vec<u32> {
         self.read().keys.keys().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! Registered memory: who may touch which bytes.
+//! Registered memory: regions, the keys that permit access to them, and scatter/gather lists.
 //!
 //! - [`Region`] is memory itself, as the NIC sees it: something bytes can be copied to and from. The core
 //!   never forms a slice over it, because the program or another NIC thread may be writing it.
@@ -56,11 +56,11 @@ pub trait Region: Send + Sync {
     /// Atomically adds `add` (wrapping) to the 8-byte word at `offset`; returns what was there.
     fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault>;
 
-    /// Stores the 8-byte word at `offset` so that nobody sees half of it.
+    /// Stores the 8-byte word at `offset` so that no reader sees half of it.
     fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
         let mut expected = self.fetch_add(offset, 0)?;
         loop {
-            // Whenever this fails, somebody else has changed the word meanwhile.
+            // This fails only if another thread or peer changed the word meanwhile.
             match self.compare_swap(offset, expected, value)? {
                 found if found == expected => return Ok(()),
                 found => expected = found,
@@ -74,7 +74,7 @@ pub trait Region: Send + Sync {
         None
     }
 
-    /// Itself, for those who know particular kinds of memory.
+    /// Itself, for callers that know particular kinds of memory.
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         None
     }

@@ -1,4 +1,4 @@
-//! Who may do what: protection domains, rights, and why a key does not permit an access.
+//! Protection domains, access rights, and why a key does not permit an access.
 
 use bitflags::bitflags;
 
@@ -29,7 +29,7 @@ bitflags! {
         const MW_BIND = 1 << 4;
         /// Addresses count from zero instead of from the virtual address.
         const ZERO_BASED = 1 << 5;
-        /// A peer may FLUSH it so that everybody sees what was written.
+        /// A peer may FLUSH it so that all observers see what was written.
         const FLUSH_GLOBAL = 1 << 8;
         /// A peer may FLUSH it so that what was written survives a loss of power.
         const FLUSH_PERSISTENT = 1 << 9;

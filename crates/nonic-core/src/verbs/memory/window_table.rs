@@ -1,4 +1,4 @@
-//! Which memory windows there are, and which of their keys is good.
+//! The table of memory windows, with the key of each that is valid.
 
 use super::hasher::KeyHasher;
 use super::rights::PdId;

@@ -40,7 +40,7 @@ const REMOTE: Access = Access::REMOTE_WRITE
     .union(Access::FLUSH_PERSISTENT);
 
 impl KeyTable {
-    /// Allocates a window, unbound. Answers its first key, which is not good for anything yet.
+    /// Allocates a window, unbound. Returns its first key, which is not valid yet.
     pub fn alloc_window(
         &self,
         pd: PdId,
@@ -69,7 +69,7 @@ impl KeyTable {
         Err(KeyError::Exhausted)
     }
 
-    /// Frees the window that `rkey` belongs to, bound or not. Answers whether it was there.
+    /// Frees the window that `rkey` belongs to, bound or not. Returns whether it was there.
     pub fn free_window(&self, rkey: u32) -> bool {
         let mut tables = self.write();
         tables.unbind(rkey >> 8);

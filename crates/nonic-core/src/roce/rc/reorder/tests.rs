@@ -1,4 +1,4 @@
-//! The store: scripted, and against a list that looks at every packet each time.
+//! Tests of the reorder buffer: scripted, and against a model that looks at every packet each time.
 
 use super::*;
 use nonic_wire::{Bth, Headers, Opcode, Psn, Qpn};

@@ -1,4 +1,4 @@
-//! The scoreboard: scripted, and against a list that has an entry for each packet.
+//! Tests of the scoreboard: scripted, and against a model that has an entry for each packet.
 
 use super::*;
 use nonic_wire::Psn;
