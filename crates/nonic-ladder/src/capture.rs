@@ -1,11 +1,11 @@
-//! A ladder of a capture: bytes of the file in, events out.
+//! Draws a ladder of a capture: bytes of the file in, events out.
 //!
-//! [`CaptureDrawer`] may be asked once, at the end, or again and again while the capture grows; at the end it knows more about
-//! who has which queue pair, since later packets tell. Packets are all it knows: what programs posted and were told is
-//! not in a capture.
+//! [`CaptureDrawer`] may be asked once, at the end, or again and again while the capture grows. At the end it knows
+//! more about which end has which queue pair, since later packets tell. It knows packets only: what programs posted and
+//! which completions they got is not in a capture.
 //!
-//! A process that talks to itself and injects faults writes down what it sent and what it received. Both are then one
-//! arrow, and a packet that was sent and never received was lost.
+//! A process that talks to itself and injects faults captures both what it sent and what it received. The two become
+//! one arrow, and a packet that was sent and never received was lost.
 
 use crate::control::ControlConnections;
 use crate::ends::{End, Ends};
@@ -18,7 +18,7 @@ use nonic_wire::{Flow, Headers, ICRC_LEN, Packet, ROCE_PORT};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-/// More packets than anybody looks at; further ones are counted only.
+/// More packets than anyone reads; further ones are only counted.
 const MAX_PACKETS: usize = 1 << 20;
 
 /// Makes a ladder of a capture.
@@ -28,7 +28,7 @@ pub struct CaptureDrawer {
     ends: Ends,
     streams: Streams,
     control: ControlConnections,
-    /// What was read and is not in the ladder yet.
+    /// What was read and is not yet in the ladder.
     pending: VecDeque<Pending>,
     ladder: Ladder,
     numbers: HashMap<End, usize>,
@@ -216,7 +216,7 @@ impl CaptureDrawer {
         let paired = description
             .peer_qp
             .and_then(|number| self.ends.sending_queue_pair(&seen.flow, number));
-        // In this order: who sends first is drawn first.
+        // In this order: the end that sends first is drawn first.
         let (from, to) = (self.number(sender), self.number(receiver));
         let event = Event {
             kind: EventKind::Packet {

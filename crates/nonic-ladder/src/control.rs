@@ -1,7 +1,7 @@
-//! Which packets are of a control connection: one whose request to connect says so in its private data.
+//! Recognises the packets of control connections: those whose request to connect says so in its private data.
 //!
-//! Two processes that measure something agree on it first, over a connection of their own. Whoever looks at what they measured does
-//! not want to see that.
+//! Two processes that measure something agree on it first, over a connection of their own. A reader of the measured
+//! traffic does not want to see that.
 
 use nonic_wire::cm::{CmMad, Message};
 use nonic_wire::{Flow, Packet, Qpn};
@@ -16,7 +16,7 @@ type Numbered = (IpAddr, u32);
 pub(crate) struct ControlConnections {
     /// What their private data holds; without it there are none.
     greeting: Option<&'static [u8]>,
-    /// Those that asked.
+    /// The sides that asked for one.
     asked: HashSet<Numbered>,
     /// Both sides, each with the other: processes of one address may have the same numbers.
     sides: HashSet<(Numbered, Numbered)>,
@@ -40,7 +40,7 @@ impl ControlConnections {
         })
     }
 
-    /// Takes note of a packet. Whether it is of one of them.
+    /// Takes note of a packet. Returns whether it belongs to a control connection.
     pub(crate) fn learn(&mut self, flow: &Flow, packet: &Packet<'_>) -> bool {
         if self.greeting.is_none() {
             return false;

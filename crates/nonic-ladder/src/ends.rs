@@ -1,9 +1,9 @@
-//! Whose a packet is: which end sent it, which one gets it, and which queue pairs belong together.
+//! Assigns packets to ends: which end sent a packet, which one gets it, and which queue pairs are connected.
 //!
 //! Where two addresses talk, an end is an address. An address that talks to itself is several processes, told apart by
-//! the UDP port that each sends from; which of them has a queue pair is learned from what it sends: a request to connect
-//! names the sender's queue pair, a datagram too, and an answer comes from whoever has the queue pair of the request, which
-//! has the same sequence number. Packets of other services do not name their sender.
+//! the UDP port that each sends from. Which of them has a queue pair is learned from what it sends. A request to
+//! connect names the sender's queue pair, and so does a datagram. An answer comes from the process that has the queue
+//! pair of the request, and has the same sequence number. Packets of other services do not name their sender.
 
 use nonic_wire::cm::{CmMad, Message};
 use nonic_wire::pcap::Direction;
@@ -19,7 +19,7 @@ const MAX_REQUESTS: usize = 1 << 16;
 pub(crate) enum End {
     Address(IpAddr),
     Socket(IpAddr, u16),
-    /// A queue pair of which it is not known who has it.
+    /// A queue pair whose process is not known.
     QueuePair(IpAddr, u32),
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Ends {
     captured_here: BTreeSet<(IpAddr, u16)>,
     owner: HashMap<QueuePair, u16>,
     peer: HashMap<QueuePair, u32>,
-    /// Who asked, by addresses and sequence number; none if several did.
+    /// The requester's port and queue pair, by addresses and sequence number; none if several asked.
     requests: HashMap<(IpAddr, IpAddr, Psn), Option<(u16, u32)>>,
-    /// The queue pairs of those that asked to be connected, by their number of the connection.
+    /// The queue pairs that asked to be connected, by their number of the connection.
     asked: HashMap<(IpAddr, u32), u32>,
 }
 
@@ -108,7 +108,7 @@ impl Ends {
         self.peer.entry((flow.dst, to)).or_insert(asked);
     }
 
-    /// Who sent a packet.
+    /// The end that sent a packet.
     pub(crate) fn sender(&self, flow: &Flow) -> End {
         match self.talks_to_itself.contains(&flow.src) {
             true => End::Socket(flow.src, flow.src_port),
@@ -116,7 +116,7 @@ impl Ends {
         }
     }
 
-    /// Who gets it.
+    /// The end that gets it.
     pub(crate) fn receiver(&self, flow: &Flow, direction: Option<Direction>, dest_qp: u32) -> End {
         if !self.talks_to_itself.contains(&flow.dst) {
             return End::Address(flow.dst);

@@ -43,7 +43,7 @@ struct Connection {
     control: bool,
     /// By whether the sender has the greater address.
     halves: [Half; 2],
-    /// What is told once it is certain that this is iWARP.
+    /// Events that are reported once it is certain that this is iWARP.
     withheld: Vec<TcpEvent>,
     segments: usize,
 }

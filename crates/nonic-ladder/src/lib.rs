@@ -1,9 +1,10 @@
 //! Ladder diagrams: what several ends did and sent each other, from the top down in time.
 //!
-//! A [`Ladder`] is the value: ends, and [`Event`]s in the order of time. Two renderers show it, [`terminal`] and [`svg`];
-//! [`Selection`] chooses what of it is shown. [`CaptureDrawer`] makes one of a capture: RoCEv2 packets with what they repeat,
-//! leave out and refuse, and iWARP's messages on their TCP connections. Whoever knows more than a capture does, as the
-//! simulator does, makes one itself, with the words of [`describe`] and the judgement of [`Sequences`].
+//! A [`Ladder`] is the value: ends, and [`Event`]s in the order of time. Two renderers show it, [`terminal`] and
+//! [`svg`]; [`Selection`] chooses what of it is shown. [`CaptureDrawer`] makes one of a capture: RoCEv2 packets with
+//! their retransmissions, gaps and NAKs, and iWARP's messages on their TCP connections. A program that knows more than
+//! a capture does, as the simulator does, makes one itself, with the words of [`describe`] and the judgement of
+//! [`Sequences`].
 //!
 //! ```
 //! use nonic_ladder::{CaptureDrawer, svg, terminal};
@@ -19,7 +20,7 @@
 //! # Ok::<(), nonic_wire::pcap::PcapError>(())
 //! ```
 //!
-//! No file is opened and no clock is read here. Nothing panics on what a capture holds.
+//! This crate opens no file and reads no clock. Nothing panics on what a capture holds.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The ladder as a value: ends, and what happened at and between them.
+//! The ladder as a value: ends, and the events at and between them.
 
 /// What some ends did, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Ladder {
 pub struct Event {
     /// When, in nanoseconds of a clock that all events share.
     pub at_ns: u64,
-    /// At which end; for a packet, who sent it.
+    /// At which end; for a packet, the end that sent it.
     pub end: usize,
     /// Whether it stayed there.
     pub kind: EventKind,
@@ -61,7 +61,7 @@ pub enum EventKind {
 pub enum Arrival {
     /// It arrived then.
     At(u64),
-    /// Nobody knows: it was seen in one place only.
+    /// Not known: it was seen in one place only.
     Unknown,
     /// It did not arrive.
     Never,

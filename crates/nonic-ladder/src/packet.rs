@@ -1,4 +1,4 @@
-//! A RoCEv2 packet in words.
+//! Describes a RoCEv2 packet in words.
 
 use crate::model::Tone;
 use nonic_wire::cm::{CmMad, Message};

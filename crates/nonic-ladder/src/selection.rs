@@ -1,4 +1,4 @@
-//! What of a ladder is shown.
+//! Selects the events of a ladder that are shown.
 
 use crate::model::{Event, EventKind, Ladder, Tone};
 use std::collections::HashSet;

@@ -1,8 +1,8 @@
-//! What a packet's sequence number says about those before it: whether some are missing, and whether it was seen already.
+//! Judges a packet by its sequence number: whether packets before it are missing, and whether it was seen already.
 //!
-//! Judged from where the packets were seen, which need not be where they were lost. A READ request takes as many numbers as
-//! its answer has packets, and how many those are depends on a path MTU that packets do not name: the next request may
-//! have any of the numbers that are possible.
+//! The judgement is from where the packets were captured, which need not be where they were lost. A READ request takes
+//! as many numbers as its answer has packets, and how many those are depends on a path MTU that packets do not name:
+//! the next request may have any of the numbers that are possible.
 
 use nonic_wire::{Headers, Operation, Psn, Service};
 use std::collections::{BTreeSet, HashMap};

@@ -1,6 +1,7 @@
-//! A ladder as a picture. Time goes down, one row for everything that happens; rows are not to scale, since a microsecond and
-//! a timeout would not fit one page. An arrow begins in the row in which its packet left and ends where it arrived, so
-//! that packets which overtake each other cross. Words stand along their arrow, so that those of one direction do not cross each other's.
+//! Renders a ladder as an SVG picture. Time goes down, one row for everything that happens; rows are not to scale,
+//! since a microsecond and a timeout would not fit one page. An arrow begins in the row in which its packet left and
+//! ends where it arrived, so that packets which overtake each other cross. Labels stand along their arrow, so that
+//! those of one direction do not cross each other's.
 
 use crate::model::{Arrival, Clock, Event, EventKind, Headings, Ladder, Tone};
 use nonic_plot::{Anchor, Drawing, Hue, LineStyle};

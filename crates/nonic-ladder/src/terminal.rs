@@ -1,7 +1,7 @@
-//! A ladder as lines of text: ends side by side, packets as arrows between them.
+//! Renders a ladder as lines of text: ends side by side, packets as arrows between them.
 //!
-//! Lines are no wider than they are asked to be; what does not fit is cut and ends in `…`. Colours are ANSI's, and only
-//! where they are asked for.
+//! Lines are no wider than the caller asks; what does not fit is cut and ends in `…`. Colours are ANSI's, and only
+//! where the caller asks for them.
 
 use crate::model::{Arrival, Clock, Event, EventKind, Headings, Ladder, Tone};
 
@@ -124,7 +124,7 @@ impl<'a> Page<'a> {
         line
     }
 
-    /// Writes beside the bar of an end, to its right; at the last end, to its left. Answers which columns were written.
+    /// Writes beside the bar of an end, to its right; at the last end, to its left. Returns which columns were written.
     fn draw_note(&self, line: &mut [char], end: usize, text: &str) -> (usize, usize) {
         let column = self.columns[end];
         let is_last = end > 0 && end + 1 == self.columns.len();

@@ -1,4 +1,4 @@
-//! Captures become ladders: who sent what to whom, what was repeated, refused, lost, and what is not drawn.
+//! Captures become ladders: which end sent what to which, what was repeated, refused, lost, and what is not drawn.
 
 use nonic_ladder::{Arrival, CaptureDrawer, EventKind, Ladder, Tone};
 use nonic_wire::pcap::{Direction, PcapError};
@@ -182,7 +182,7 @@ fn what_a_process_sent_to_itself_and_did_not_receive_was_lost() {
             EventKind::Local => panic!("captures hold packets"),
         })
         .collect();
-    // Of two equal packets the first is taken for the one that arrived: nobody can tell.
+    // Of two equal packets the first is taken for the one that arrived: the capture cannot tell.
     assert_eq!(
         arrivals,
         [

@@ -1,4 +1,4 @@
-//! Axes: where a value is, and where the ticks are.
+//! Axes: map values to positions, and choose the ticks.
 
 mod linear;
 mod logarithmic;

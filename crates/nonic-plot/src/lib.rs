@@ -1,7 +1,8 @@
-//! What plots as SVG have in common: paper, title, colours, axes with their ticks, lines, and names.
+//! Common parts of SVG plots: paper, title, colours, axes with their ticks, lines, and names.
 //!
-//! A [`Drawing`] is a file in the making, an [`Axis`] says where a value is on it, and a [`Frame`] is the rectangle between two
-//! axes. What is drawn, and where, is up to whoever draws: this is no charting library and knows nothing of what is plotted.
+//! A [`Drawing`] is a file in the making, an [`Axis`] says where a value is on it, and a [`Frame`] is the rectangle
+//! between two axes. The caller decides what is drawn, and where: this is no charting library and knows nothing of what
+//! is plotted.
 //!
 //! ```
 //! use nonic_plot::{Anchor, Drawing};

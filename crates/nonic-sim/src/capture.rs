@@ -1,4 +1,4 @@
-//! A capture of the fabric's traffic, as a decorator: every packet as it was sent, before any fault.
+//! Captures the fabric's traffic, as a decorator: every packet as it was sent, before any fault.
 //!
 //! Virtual time zero is the capture's epoch. Wireshark opens the result.
 

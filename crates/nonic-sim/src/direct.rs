@@ -1,11 +1,11 @@
 //! Direct access in the simulator: NICs that reach each other's memory, as those of one host do.
 //!
-//! [`SharedHost`] keeps what NICs publish and moves bytes between their regions, checking what the engine's implementation
-//! must check: the target's queue pair, its peer, the packet it expects, rights, and the key's domain and range. It
-//! refuses at random besides, also in the middle of a request. What the kernel could do beside another thread is atomic
-//! here; what happens between two pieces of a request is up to the fabric's clock.
+//! [`SharedHost`] keeps what NICs publish and moves bytes between their regions. It checks what the engine's
+//! implementation must check: the target's queue pair, its peer, the packet it expects, rights, and the key's domain
+//! and range. It also refuses at random, even in the middle of a request. What the kernel could do beside another
+//! thread is atomic here; what happens between two pieces of a request is up to the fabric's clock.
 //!
-//! Whoever breaks the contract of [`DirectAccess`] or [`KeyPublisher`] panics, and so fails the run.
+//! A NIC that breaks the contract of [`DirectAccess`] or [`KeyPublisher`] makes it panic, and so fails the run.
 
 use nonic_core::link::Prng;
 use nonic_core::{
@@ -31,7 +31,7 @@ pub struct SharedHost(Arc<Mutex<State>>);
 struct State {
     profile: DirectProfile,
     prng: Prng,
-    /// Who reaches whom, as it was drawn at the first contact.
+    /// Which address reaches which, as it was drawn at the first contact.
     reach: BTreeMap<(IpAddr, IpAddr), bool>,
     targets: HashMap<(IpAddr, Qpn), Published>,
     /// By the NIC and the key.
@@ -63,7 +63,7 @@ impl SharedHost {
         })))
     }
 
-    /// Others on the host reach this NIC, and it them, from now until it is dropped.
+    /// Other NICs on the host reach this NIC, and it them, from now until it is dropped.
     pub fn attach(&self, nic: &mut Nic) {
         let number = {
             let mut state = self.lock();
@@ -92,7 +92,7 @@ impl SharedHost {
     }
 }
 
-/// A NIC's way in and out.
+/// A NIC's access to the host.
 struct Attached {
     host: SharedHost,
     nic: u64,
@@ -158,7 +158,7 @@ impl DirectAccess for Attached {
     }
 }
 
-/// Who is told of a NIC's keys.
+/// Publishes a NIC's keys on the host.
 struct Keys {
     host: SharedHost,
     nic: u64,

@@ -1,9 +1,8 @@
 //! The fabric: NICs, links between them, and one virtual clock.
 //!
-//! A [`Fabric`] moves packets and time and drives every NIC with the discipline of the real engine: handle
-//! what arrived, transmit until there is nothing left, then publish, then hand out events. It does not know
-//! what the NICs are used for: whoever builds on it gets control back after every [`Step`], and can put
-//! marks of its own (`T`) on the timeline.
+//! A [`Fabric`] moves packets and time and drives every NIC with the discipline of the real engine: handle what
+//! arrived, transmit until there is nothing left, then publish, then hand out events. It does not know what the NICs
+//! are used for: its caller gets control back after every [`Step`], and can put marks of its own (`T`) on the timeline.
 //!
 //! Everything is a function of the seed and of the caller's own calls.
 
@@ -92,7 +91,7 @@ pub struct Fabric<T> {
     narrating: bool,
     /// What became of packets, if that is asked for.
     flights: Option<Vec<Flight>>,
-    /// Somebody who sends in the name of others.
+    /// An attacker that sends packets in the name of other NICs.
     forger: Option<Forger>,
 }
 
@@ -151,12 +150,12 @@ impl<T> Fabric<T> {
         }
     }
 
-    /// Tells of every packet on standard error from now on.
+    /// Prints every packet on standard error from now on.
     pub fn set_narrating(&mut self, narrating: bool) {
         self.narrating = narrating;
     }
 
-    /// Has somebody send packets in the name of others from now on.
+    /// Lets an attacker send packets in the name of other NICs from now on.
     pub(crate) fn set_forger(&mut self, forger: Forger) {
         self.forger = Some(forger);
     }
@@ -171,7 +170,7 @@ impl<T> Fabric<T> {
         self.flights.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Adds a NIC that is reached at `addresses`; answers its number.
+    /// Adds a NIC that is reached at `addresses`; returns its number.
     pub fn add(&mut self, nic: Nic, addresses: &[IpAddr]) -> usize {
         let number = self.stations.len();
         self.by_ip.extend(addresses.iter().map(|ip| (*ip, number)));
@@ -339,7 +338,7 @@ impl<T> Fabric<T> {
         }
     }
 
-    /// Drives a NIC, or has that done when its pause is over. Whether it was driven.
+    /// Drives a NIC, or schedules that for the end of its pause. Returns whether it was driven.
     fn turn(&mut self, station: usize) -> bool {
         let left_ns = self.pause_left_ns(station);
         if left_ns > 0 {

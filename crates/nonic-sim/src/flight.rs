@@ -1,4 +1,4 @@
-//! What became of every packet of a fabric: when it left, and when it arrived, if it did. For whoever draws a run.
+//! Records the flight of every packet of a fabric: when it left, and when it arrived, if it did. Used to draw a run.
 
 use nonic_core::link::Train;
 use nonic_ladder::{Description, describe};

@@ -1,8 +1,8 @@
-//! Somebody who sends in the name of others: the addresses and the queue pair number are right, the bytes are invented, the sequence
-//! number is a guess. Nothing may come of it.
+//! A forger of packets: the addresses and the queue pair number are right, the bytes are invented, the sequence number
+//! is a guess. It must have no effect.
 //!
-//! A guess may be right, on a network as here. Whoever is to be judged must not fail for that, so guesses that come close are left out:
-//! how few do harm is what the rules of the core count (`forgery`).
+//! A guess may be right, on a network as here. The NIC under test must not fail for that, so guesses that come close
+//! are left out: the core's tests of `forgery` count how few do harm.
 
 use nonic_core::Psn;
 use nonic_core::link::{Prng, Train};

@@ -21,8 +21,8 @@
 //! assert!(!ladder.events.is_empty());
 //! ```
 //!
-//! It refuses to know the rules of the protocol: a checker compares with a model of memory and of queues, so that a wrong rule in
-//! `nonic-core` cannot be wrong here in the same way. How to read a seed that fails is in
+//! It does not know the rules of the protocol on purpose: a checker compares with a model of memory and of queues, so
+//! that a wrong rule in `nonic-core` cannot be wrong here in the same way. How to read a seed that fails is in
 //! [docs/debugging.md](https://github.com/nonic-rdma/nonic/blob/main/docs/debugging.md).
 //!
 //! A run is a function of its seed: it reads no clock, draws no other randomness and shares nothing with

@@ -1,8 +1,8 @@
-//! A link: how long packets take, and when a queue is too full to take more.
+//! A link: delays packets, and drops those that do not fit its queue.
 //!
-//! Packets leave in the order they came and never overtake each other; whatever else can go wrong is the
-//! business of [`FaultInjector`](nonic_core::link::FaultInjector), which wraps a link. The queue stands for a socket's receive buffer, which
-//! is what overflows first in practice.
+//! Packets leave in the order they came and never overtake each other. All other faults are injected by
+//! [`FaultInjector`](nonic_core::link::FaultInjector), which wraps a link. The queue stands for a socket's receive
+//! buffer, which is what overflows first in practice.
 
 use nonic_core::link::Prng;
 use nonic_core::link::Train;
@@ -76,8 +76,8 @@ impl Link {
         self.dropped_packets
     }
 
-    /// Takes a train at `now_ns`. Packets that do not fit are cut off its end (or, if too long for the link,
-    /// all of them); answers when the rest arrives, `None` if there is no rest.
+    /// Takes a train at `now_ns`. Packets that do not fit are cut off its end (or, if too long for the link, all of
+    /// them). Returns when the rest arrives, `None` if there is no rest.
     pub fn offer(&mut self, now_ns: u64, train: &mut Train, prng: &mut Prng) -> Option<u64> {
         let profile = self.profile;
         let packets = train.len();

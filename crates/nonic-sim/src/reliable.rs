@@ -1,4 +1,4 @@
-//! Reliable connections as the measuring workloads make them: both ends alike, with as many retries as there are.
+//! Reliable connections for the measuring workloads: both ends alike, with as many retries as there are.
 
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, Nic, Path, PathMtu, PdId, Psn, QpAttributes, QpCapacity, QpInit,

@@ -1,4 +1,4 @@
-//! Runs seeds and says what came of them.
+//! Runs seeds and reports the results.
 
 use crate::capture::Capture;
 use crate::connections::Connections;
@@ -24,7 +24,7 @@ use std::thread;
 pub struct Options {
     /// Writes the run's packets there, as pcapng.
     pub pcap: Option<PathBuf>,
-    /// Tells what happens on standard error: packets, marks, completions and events.
+    /// Prints what happens on standard error: packets, marks, completions and events.
     pub narrate: bool,
     /// What the hosts do.
     pub workload: Workload,
@@ -123,7 +123,7 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Report, Failure> {
     }
 }
 
-/// Runs the traffic of a seed with all checks, and draws it: who posted, sent, placed and completed what.
+/// Runs the traffic of a seed with all checks, and draws it: which NIC posted, sent, placed and completed what.
 ///
 /// The run is the same as without: a seed that fails in [`run_seed`] fails here, and its ladder ends there.
 pub fn record_seed(seed: u64) -> (Result<Report, Failure>, Ladder) {
@@ -368,8 +368,8 @@ pub struct Summary {
     pub total: Report,
 }
 
-/// Runs `count` seeds from `first` on `threads` threads. `progress` is called from time to time with the
-/// number of seeds done and of failures so far; it answers whether to go on.
+/// Runs `count` seeds from `first` on `threads` threads. `progress` is called from time to time with the number of
+/// seeds done and of failures so far; it returns whether to go on.
 pub fn run_many(
     first: u64,
     count: u64,

@@ -1,6 +1,6 @@
-//! What happens when: a queue of things to come, in virtual time.
+//! The event queue of a run, in virtual time.
 //!
-//! Things due at the same instant come out in the order they went in, so a run is a function of its inputs.
+//! Events due at the same instant come out in the order they went in, so a run is a function of its inputs.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

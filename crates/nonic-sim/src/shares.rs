@@ -1,10 +1,10 @@
-//! Many processes at one address, of which some are dead, slow or not ready: what the others get.
+//! The sharing workload: many processes at one address, of which some are dead, slow or not ready, and what the others
+//! get.
 //!
-//! One host has a queue pair to a process each, and keeps all of them busy. A run measures what the living
-//! processes are sent while the others are in trouble, and again without those. Read [`Shares::run`] first. What
-//! must hold:
-//! - the living get most of what they get alone, and each of them a part of it;
-//! - what the host has under way is bounded by its window, whoever answers.
+//! One host has a queue pair to each process, and keeps all of them busy. A run measures what the live processes are
+//! sent while the others are in trouble, and again without those. Read [`Shares::run`] first. What must hold:
+//! - the live processes get most of what they get alone, and each of them a part of it;
+//! - what the host has under way is bounded by its window, whichever processes answer.
 //!
 //! The network loses nothing: whatever goes wrong here is how the window is shared.
 
@@ -28,7 +28,7 @@ const MEMORY: usize = 64 << 10;
 const DEPTH: u64 = 16;
 /// The same for the others: enough to fill the window alone.
 const TROUBLED_DEPTH: u64 = 100;
-/// Counting begins when it has become clear who answers, and ends before any retries are exhausted.
+/// Counting begins when it has become clear which processes answer, and ends before any retries are exhausted.
 const COUNTED_NS: std::ops::Range<u64> = 100_000_000..450_000_000;
 /// In a hundred, of what the living get without the others; or of their fair share of it, if the others answer
 /// often enough to deserve one.
@@ -143,7 +143,7 @@ impl Shares {
         self.capture = Some(capture);
     }
 
-    /// Only the run with trouble is told of and captured: it is the second.
+    /// Only the run with trouble is narrated and captured: it is the second.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         let alone = self.measure(self.plan.without_trouble())?;
         self.fabric = fabric(&self.plan, self.seed);
@@ -233,7 +233,7 @@ impl Hosts {
             let (qpn, there) = (host.create_qp(), process.create_qp());
             host.connect(qpn, PEERS, there, &plan);
             if plan.processes[index] == Trouble::Dead {
-                // Without a peer it has nobody to tell: a process that is gone is silent.
+                // Without a peer, its destruction is announced to no one: a process that is gone is silent.
                 process.nic.destroy_qp(Time::ZERO, there);
             } else {
                 process.connect(there, HOST, qpn, &plan);

@@ -1,4 +1,4 @@
-//! What the living processes of a host are sent while others there are dead, slow or not ready.
+//! What the live processes of a host are sent while others there are dead, slow or not ready.
 
 use nonic_sim::{Options, Workload, run_many_of, run_seed};
 

@@ -41,9 +41,9 @@ impl Bth {
     /// The partition key every RoCE port has: the default partition, full member.
     pub const DEFAULT_PKEY: u16 = 0xffff;
 
-    /// The bit of `resv7` that nonic has a use for. On a request: whoever sent it understands selective acknowledgements. On an
-    /// acknowledgement: it is one ([`SelectiveAck`](crate::SelectiveAck)). On a NAK that says *remote operational error*: the queue
-    /// pair was destroyed. Both are sent only to those who say that they understand.
+    /// The bit of `resv7` that nonic uses. On a request: the requester understands selective acknowledgements. On an
+    /// acknowledgement: it is one ([`SelectiveAck`](crate::SelectiveAck)). On a NAK that says *remote operational
+    /// error*: the queue pair was destroyed. Both are sent only to peers known to understand them.
     pub const SELECTIVE: u8 = 0x40;
 
     /// Whether [`Bth::SELECTIVE`] is set.

@@ -1,4 +1,4 @@
-//! One function that states what must hold for *any* bytes, for fuzzers and property tests.
+//! Invariants that must hold for *any* bytes, as one function for fuzzers and property tests.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -4,7 +4,7 @@
 
 use crate::Qpn;
 
-/// Datagram extended transport header: who sent a UD packet, and the key it shows.
+/// Datagram extended transport header: the queue pair that sent a UD packet, and the key it shows.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub struct Deth {
     /// Must equal the queue key of the receiving queue pair.

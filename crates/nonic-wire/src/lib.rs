@@ -1,8 +1,8 @@
 //! Formats and checksums of RoCEv2 (InfiniBand transport packets in UDP datagrams) and of iWARP (RDMA over TCP).
 //!
-//! This crate turns bytes into values and values into bytes. It opens no socket, reads no clock and keeps
-//! no state between packets, nor between frames of a stream except where the next one begins; what a packet
-//! *means* is the business of `nonic-core`. Parsing accepts any bytes and never panics.
+//! This crate turns bytes into values and values into bytes. It opens no socket, reads no clock and keeps no state
+//! between packets, nor between frames of a stream except where the next one begins. What a packet *means* is decided
+//! in `nonic-core`. Parsing accepts any bytes and never panics.
 //!
 //! Read first:
 //! - [`Packet`] and [`Headers`]: one datagram, as a value;

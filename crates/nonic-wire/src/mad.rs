@@ -1,7 +1,7 @@
 //! Management datagrams: the 256 bytes that travel in UD SENDs between queue pairs 1.
 //!
-//! Only the header common to all classes is understood here; what a class puts behind it is the business of
-//! that class ([`crate::cm`] is the one RoCE uses). Reserved fields are ignored and sent as zero.
+//! Only the header common to all classes is parsed here, not what a class puts behind it ([`crate::cm`] is the class
+//! that RoCE uses). Reserved fields are ignored and sent as zero.
 
 /// Bytes of a management datagram. There is no other length.
 pub const MAD_LEN: usize = 256;

@@ -1,4 +1,4 @@
-//! What an opcode is made of: a transport service and an operation.
+//! The parts of an opcode: a transport service and an operation.
 
 use crate::HeaderSet;
 

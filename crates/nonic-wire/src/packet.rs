@@ -1,8 +1,7 @@
 //! One packet as a value: headers, payload, ICRC.
 //!
-//! [`Headers`] has a place for every extension header; the opcode decides which of them are on the wire.
-//! There is therefore no combination of values that cannot be emitted. Whether the ICRC is right is not
-//! asked here: see [`crate::icrc`].
+//! [`Headers`] has a place for every extension header; the opcode decides which of them are on the wire. There is
+//! therefore no combination of values that cannot be emitted. The ICRC is not checked here: see [`crate::icrc`].
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Reads captures, for tests and tools.
+//! A reader of captures, for tests and tools.
 //!
 //! [`Reader`] walks over a classic pcap file held in memory; [`CaptureReader`] takes pcap or pcapng as it comes, also from
 //! a file that is still being written. Both understand either byte order, micro- and nanosecond stamps, and the link

@@ -1,8 +1,8 @@
 //! Writes pcapng captures of RoCEv2 packets, and of TCP segments, that Wireshark opens, with nanosecond stamps.
 //!
-//! A socket does not show IP and UDP headers, so they are made up again from the [`Flow`] and the
-//! Identification; fields nobody can know (TOS, TTL, IPv6 flow label) get plain values. Nothing is buffered
-//! beyond one packet and nothing is read back: wrap a file in a `BufWriter` and flush it yourself.
+//! A socket does not show IP and UDP headers, so they are made up again from the [`Flow`] and the Identification;
+//! fields that cannot be known (TOS, TTL, IPv6 flow label) get plain values. Nothing is buffered beyond one packet and
+//! nothing is read back: wrap a file in a `BufWriter` and flush it yourself.
 //!
 //! ```
 //! use nonic_wire::{Flow, ROCE_PORT, pcapng::PcapngWriter};
@@ -59,7 +59,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Writes the header of one more interface; answers its number. The first one is 0.
+    /// Writes the header of one more interface; returns its number. The first one is 0.
     pub fn add_interface(&mut self, name: &str) -> io::Result<u32> {
         self.begin(INTERFACE_DESCRIPTION);
         self.block.extend_from_slice(&LINK_RAW_IP.to_le_bytes());

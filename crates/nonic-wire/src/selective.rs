@@ -1,13 +1,14 @@
 //! Selective acknowledgements: what a responder holds beyond the first packet it lacks.
 //!
 //! They are nonic's own and stay within RoCEv2. A requester that understands them sets a reserved bit of the BTH
-//! ([`Bth::SELECTIVE`](crate::Bth::SELECTIVE)) on every request; whoever does not know it ignores it, as everybody ignores
-//! reserved bits. Only such a requester is sent a selective acknowledgement. It is an ordinary one (the PSN is the last packet
-//! executed, the AETH says ACK) with the same bit set and a payload: up to [`SelectiveAck::MAX_RANGES`] ranges of packets that
-//! came and wait for an earlier one. The range that changed last stands first, so that a lost acknowledgement is made good by the
-//! next one.
+//! ([`Bth::SELECTIVE`](crate::Bth::SELECTIVE)) on every request; peers that do not know it ignore it, like all reserved
+//! bits. Only such a requester is sent a selective acknowledgement. It is an ordinary one (the PSN is the last packet
+//! executed, the AETH says ACK) with the same bit set and a payload: up to [`SelectiveAck::MAX_RANGES`] ranges of
+//! packets that came and wait for an earlier one. The range that changed last stands first, so that a lost
+//! acknowledgement is made good by the next one.
 //!
-//! Whether the ranges make sense (whether they were sent at all) is for the requester to judge; here only their form is checked.
+//! Only the form of the ranges is checked here. Whether they make sense (whether they were sent at all) is for the
+//! requester to judge.
 
 use crate::{AethKind, Operation, Packet, Psn};
 

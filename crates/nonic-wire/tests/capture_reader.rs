@@ -56,7 +56,7 @@ fn the_other_byte_order_and_coarser_clocks_are_read() {
         block(&mut file, 1, &[&words(&[101 << 16, 0]), &resolution]);
         let len = u32::try_from(ip.len()).expect("short");
         block(&mut file, 6, &[&words(&[0, 0, ticks, len, len]), &ip]);
-        // A block that nobody knows, and one of an interface that was not described.
+        // A block of an unknown type, and one of an interface that was not described.
         block(&mut file, 0x0bad, &[b"what is this"]);
         block(&mut file, 6, &[&words(&[1, 0, ticks, len, len]), &ip]);
         assert_eq!(

@@ -251,7 +251,7 @@ fn arrival(state: CmState, input: Input) -> Row {
         // Disconnecting, perhaps both at once.
         (DreqSent, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Disconnected),
         (DreqSent, Drep | Rej) => (TimeWait, CmReply::Nothing, CmNotice::Disconnected),
-        // Over. A peer that still believes in it is told.
+        // Over. Whoever still believes in it is told.
         (TimeWait, Dreq) => (TimeWait, CmReply::Drep, CmNotice::Nothing),
         (TimeWait, Req) => (TimeWait, CmReply::RejStale, CmNotice::Nothing),
         (TimeWait, Rep) => (TimeWait, CmReply::RejUnknown, CmNotice::Nothing),

@@ -1,4 +1,4 @@
-//! Why a call was refused: the caller is told at once.
+//! Explains refused calls: the caller is told at once.
 
 use super::{Explanation, sentence};
 use crate::nic::CreateError;

@@ -1,4 +1,4 @@
-//! Which of the events of a queue pair is the cause of its failure: those of the same moment belong together.
+//! Finds the event that caused the failure of a queue pair: events of the same moment belong together.
 
 use super::phrases::named;
 use super::{Explanation, is_cause, requester, responder, stream};

@@ -1,4 +1,4 @@
-//! Why two ends did not come together.
+//! Explains why two ends did not connect.
 
 use super::{Explanation, topics};
 use nonic_wire::cm::RejectReason;

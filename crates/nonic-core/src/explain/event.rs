@@ -1,4 +1,4 @@
-//! Events of a queue pair as phrases.
+//! Describes events of a queue pair as phrases.
 
 use super::phrases::local_fault;
 use crate::record::{QpEvent, StreamLoss};

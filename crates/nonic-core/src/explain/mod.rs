@@ -1,8 +1,9 @@
-//! From what happened to a queue pair to sentences: what went wrong, what most likely led to it, and what to try next.
+//! Explains in sentences what happened to a queue pair: what went wrong, what most likely led to it, and what to try
+//! next.
 //!
-//! A pure function of a status and of what was written down ([`crate::record`]). What both do not tell is filled in from the general
-//! meaning of the status ([`topics`], which `nonic explain` prints). Nothing here guesses at numbers: an address, a key or a length in a
-//! sentence was in a packet or in a work request.
+//! It is a pure function of a status and of the recorded events ([`crate::record`]). What neither tells is filled in
+//! from the general meaning of the status ([`topics`], which `nonic explain` prints). Nothing here guesses at numbers:
+//! an address, a key or a length in a sentence was in a packet or in a work request.
 
 mod calls;
 mod cause;

@@ -1,4 +1,4 @@
-//! Phrases that more than one explanation is made of: what a request is called, and what is wrong with a key of this side.
+//! Phrases that several explanations share: what a request is called, and what is wrong with a key of this side.
 
 use crate::record::{FailedRequest, LocalFault};
 use crate::verbs::memory::KeyError;

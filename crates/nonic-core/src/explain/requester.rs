@@ -1,4 +1,4 @@
-//! Why a request of this side failed: what the peer said of it, or that it said nothing.
+//! Explains why a request of this side failed: what the peer answered, or that it did not answer.
 
 use super::phrases::{local_fault, named};
 use super::{Explanation, topics};

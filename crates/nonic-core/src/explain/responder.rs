@@ -1,4 +1,4 @@
-//! Why this side did not execute a request of its peer: it knows exactly.
+//! Explains why this side did not execute a request of its peer: this side knows exactly.
 
 use super::phrases::local_fault;
 use super::{Explanation, Words};

@@ -1,4 +1,4 @@
-//! Why an iWARP stream ended: what a Terminate says, sent or received, and what TCP says where there was none.
+//! Explains why an iWARP stream ended: what a Terminate says, sent or received, and what TCP says where there was none.
 
 use super::Explanation;
 use crate::record::StreamLoss;

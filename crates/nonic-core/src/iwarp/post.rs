@@ -96,7 +96,7 @@ impl IwarpQueuePair {
         Ok(())
     }
 
-    /// Signals once to a stream that waits for a receive that one may have been posted.
+    /// A receive may have been posted that the stream waits for. It is told once.
     pub(crate) fn wake_blocked(&mut self) {
         let blocked = self.link.as_ref().is_some_and(|link| link.held.is_some());
         if blocked && !self.woken && !self.common.rq.is_empty() {

@@ -405,7 +405,7 @@ impl Requester {
 impl Request {
     fn is_done(&self, taken: u64) -> bool {
         if self.wqe.op.fetches() {
-            // A peer that answered a request has received it.
+            // Whoever has the answer had the request.
             self.answered
         } else {
             self.end.is_some_and(|end| end <= taken)

@@ -99,7 +99,7 @@ impl Nic {
             self.counters.rx_unclaimed += 1;
             return;
         }
-        // Peers send any Identification, and a message is trusted only when its identifiers match.
+        // Peers send any Identification, and a message is worth little until the identifiers in it fit.
         if !self.verify(flow, integrity, true, bytes) {
             return;
         }

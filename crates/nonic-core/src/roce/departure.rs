@@ -45,7 +45,7 @@ impl Departure {
         let placed = operation.is_send() || operation.is_write();
         let (psn, syndrome, resv7) = match (executed, placed) {
             (true, true) => (expected.prev(), Syndrome::ack(), 0),
-            // Its answer is lost, and cannot be made again.
+            // Its answer is lost, and cannot be given again.
             (true, false) => (bth.psn, Syndrome::nak(GONE), Bth::SELECTIVE),
             (false, _) => (expected, Syndrome::nak(GONE), Bth::SELECTIVE),
         };

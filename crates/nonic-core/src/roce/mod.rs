@@ -2,9 +2,9 @@
 //!
 //! - `rc`: the reliable connection, a requester and a responder. `xrc` and `served` are what extended reliable connections
 //!   add to it.
-//! - `sender`, `uc`, `ud`: the unreliable services. Sending is the same for both: a request is complete when its last packet
-//!   is written. What differs is receiving: UC reassembles messages and drops those with a gap; UD takes single
-//!   packets from anyone who knows the Q_Key.
+//! - `sender`, `uc`, `ud`: the unreliable services. Sending is the same for both: a request is complete when its last
+//!   packet is written. What differs is receiving: UC reassembles messages and drops those with a gap; UD takes single
+//!   packets from any sender that knows the Q_Key.
 //! - `qp1`: management datagrams.
 //! - `request_packet`, `segment`: from a work request to the bytes of one of its packets, for every service.
 //! - `refusal`: which NAK says why a request is not executed.

@@ -218,12 +218,12 @@ impl PeerWindow {
         share.bytes > 0 && !self.counts(share)
     }
 
-    /// Whether other queue pairs might have less than a fair share if this one had more.
+    /// Whether others might have less than a fair share if this one had more.
     fn has_fair_share(&self, share: &Share) -> bool {
         self.was_full() && share.bytes > 0 && share.bytes >= self.fair_share()
     }
 
-    /// The window divided by the number of queue pairs that use it or would like to.
+    /// The window divided by those who use it and those who would like to.
     fn fair_share(&self) -> u64 {
         let users = self.held[0].holders + self.held[1].holders + self.newcomers;
         self.congestion.window() / u64::from(users.max(1))
@@ -451,7 +451,7 @@ impl PeerWindow {
         self.congestion.on_notified(now, mtu);
     }
 
-    /// A queue pair heard nothing in time. That says nothing about the path if other queue pairs have heard something
+    /// A queue pair heard nothing in time. That says nothing about the path if others have heard something
     /// since, and nothing new if the window shrank since for the same reason.
     pub(crate) fn on_timeout(&mut self, share: &Share, mtu: u32) {
         if self.progress_epoch > share.epoch || self.timeout_epoch >= share.epoch {

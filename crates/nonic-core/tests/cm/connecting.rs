@@ -1,4 +1,4 @@
-//! The way to a connection.
+//! How connections are established.
 
 use crate::cm::bench::*;
 use nonic_core::cm::{AcceptParams, CmError, CmEvent, CmState, ConnectParams};

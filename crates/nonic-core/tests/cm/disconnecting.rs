@@ -1,4 +1,4 @@
-//! The way out of a connection.
+//! How connections are ended.
 
 use crate::cm::bench::*;
 use nonic_core::cm::{CmEvent, CmState, Disconnect};

@@ -1,4 +1,4 @@
-//! Everything has a limit.
+//! Every table of the connection manager has a limit.
 
 use crate::cm::bench::*;
 use nonic_core::cm::{AcceptParams, CmConfig, CmError, ConnectParams, RejectParams};

@@ -1,4 +1,4 @@
-//! A program lets go of many connections at once.
+//! A program that disconnects many connections at once.
 
 use crate::cm::bench::*;
 use nonic_core::cm::{AcceptParams, CmEvent, ConnectionId};
@@ -6,7 +6,7 @@ use nonic_core::{Psn, Qpn};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// More requests to disconnect than anybody's socket should get at once.
+/// More requests to disconnect than any peer's socket should get at once.
 const MANY: u32 = 200;
 
 fn many() -> (Pair, Vec<ConnectionId>) {

@@ -1,4 +1,4 @@
-//! Requests and replies that are not taken.
+//! Requests and replies that are refused or ignored.
 
 use crate::cm::bench::*;
 use nonic_core::cm::{CmError, CmEvent, CmState, Disconnect, RejectParams};
@@ -85,7 +85,8 @@ fn nobody_listening_is_a_reason() {
     client.expect_empty();
 }
 
-/// A client that asks again where nobody listens, for twice as long as it waits before it does; and how long it waits.
+/// A client that repeats its request where there is no listener, for twice as long as it waits before it does; and how
+/// long it waits.
 fn patient() -> (Side, Duration) {
     let pause = config().unserved_pause;
     let config = nonic_core::cm::CmConfig {
@@ -95,7 +96,7 @@ fn patient() -> (Side, Duration) {
     (Side::with(CLIENT, 1, config), pause)
 }
 
-/// The client asks, and is told that nobody listens.
+/// The client asks, and is told that there is no listener.
 fn ask_in_vain(client: &mut Side, server: &mut Side) {
     let req = client.sent_one();
     server.receive(&req);

@@ -1,5 +1,5 @@
 //! A request from a queue pair that is connected already: either its process died and another one has the number, or
-//! somebody lies. The peer is asked; its connection ends only if the peer says that it has none.
+//! the request is forged. The peer is asked; its connection ends only if the peer says that it has none.
 
 use crate::cm::bench::*;
 use nonic_core::Qpn;
@@ -34,7 +34,7 @@ fn forged(number: u32, qpn: u32) -> Req {
     req
 }
 
-/// Carries messages to and fro until nobody has anything to say.
+/// Carries messages to and fro until neither side has one to send.
 fn carry(pair: &mut Pair) {
     for _ in 0..8 {
         for sent in pair.server.sent() {

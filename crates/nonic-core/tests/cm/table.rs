@@ -1,5 +1,5 @@
-//! The state machine as a table on paper: `snapshots/cm_transitions.txt` lists every state and input with what is
-//! sent, told and entered; what is missing there is ignored or refused. `UPDATE_SNAPSHOTS=1` rewrites the file.
+//! The state machine as a table on paper: `snapshots/cm_transitions.txt` lists every state and input with what is sent,
+//! reported and entered; what is missing there is ignored or refused. `UPDATE_SNAPSHOTS=1` rewrites the file.
 
 use nonic_core::cm::{CmState, Input, cm_transition};
 use std::fmt::Write;

@@ -116,7 +116,7 @@ fn whoever_repeats_a_request_early_is_asked_for_little_time() {
         expect_message!(early, Mra).service_timeout,
         config().response_timeout
     );
-    // Nothing is sent early to somebody who has asked for time.
+    // Nothing is sent early to a peer that has asked for time.
     client.pass(EARLY / 2);
     client.receive(&early);
     client.pass(PATIENCE);

@@ -1,4 +1,4 @@
-//! Peers that are gone, while their hosts are there to say so.
+//! Peers that are gone, while their hosts still answer for them.
 
 use crate::cm::bench::*;
 use nonic_core::cm::{CmConfig, CmEvent, CmState, ConnectionId, Disconnect, ResolveParams, Route};
@@ -51,7 +51,7 @@ fn a_request_that_a_host_refuses_ends_soon_but_not_at_once() {
         let mut client = client();
         let id = client.connect(SERVER);
         let (event, elapsed, messages) = refused(&mut client, all_refused);
-        // Once may have been a moment in which nobody had the port, or forged.
+        // A single refusal may have been a moment in which no process had the port, or forged.
         assert!(
             matches!(event, CmEvent::Unreachable { connection, refused, .. } if connection == id && refused == all_refused),
             "{event:?}"
@@ -286,7 +286,7 @@ fn disconnecting_from_a_host_that_refuses_messages_ends_soon() {
         ),
         "{event:?}"
     );
-    // Nobody is about to start who would answer.
+    // No program that would answer is about to start.
     let half = NOT_YET / 2;
     assert!(elapsed >= half && elapsed < 2 * half, "{elapsed:?}");
     client.pass(Duration::from_secs(1));
@@ -379,7 +379,7 @@ fn a_process_answers_for_one_of_its_host_that_has_ended() {
     let rtu = client.sent_one();
     client.disconnect(ours);
     let dreq = client.sent_one();
-    // RTU: whoever believes to be connected learns that he is not.
+    // RTU: a peer that believes that it is connected learns that it is not.
     let answers = on_behalf_of_the_dead(rtu.mad.message);
     assert!(
         matches!(&answers[..], [Message::Rej(rej)] if rej.reason == RejectReason::INVALID_COMM_ID
@@ -391,7 +391,7 @@ fn a_process_answers_for_one_of_its_host_that_has_ended() {
     assert!(matches!(answers[..], [Message::Drep(_)]), "{answers:?}");
     client.receive_from(SERVER, dreq.mad.transaction_id, answers[0]);
     client.expect_state(ours, CmState::TimeWait);
-    // Answers to what the dead had asked are nobody's.
+    // Answers to requests of the dead process belong to no connection.
     let mut rep = expect_message!(rep, Rep);
     (rep.local_comm_id, rep.remote_comm_id) = (ours.0, theirs.0);
     let answers = on_behalf_of_the_dead(Message::Rep(rep));

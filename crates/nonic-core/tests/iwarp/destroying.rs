@@ -1,4 +1,4 @@
-//! A queue pair that is destroyed leaves a stream behind, and perhaps somebody who waits to hear that it is over.
+//! A queue pair that is destroyed leaves a stream behind, and perhaps a program that waits to hear that it is over.
 
 use crate::iwarp::bench::{End, Pair};
 use nonic_core::QpState;

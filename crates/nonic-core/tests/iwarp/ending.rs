@@ -1,4 +1,5 @@
-//! How streams end: by agreement, by abortion, by a Terminate or by breaking; and that waiting for an end has one.
+//! How streams end: by agreement, by abortion, by a Terminate or by breaking; and that every wait for an end is
+//! bounded.
 
 use crate::iwarp::bench::{End, Pair, Peer, Setup, solo};
 use nonic_core::iwarp::{AttachError, StreamClosed, StreamEnd, StreamEvent, StreamReading, StreamRole};

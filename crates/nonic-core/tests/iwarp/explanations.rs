@@ -1,4 +1,4 @@
-//! Each way in which a stream ends: what both sides say of it names the cause and the next step.
+//! Explanations of stream ends: for each way, what both sides say names the cause and the next step.
 
 use crate::iwarp::bench::{End, IOVA, Pair, Peer, Setup, solo};
 use nonic_core::iwarp::{StreamClosed, StreamRole};

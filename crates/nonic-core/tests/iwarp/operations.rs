@@ -1,4 +1,4 @@
-//! What the two sides can do to each other: every operation, with every length that is special.
+//! Every operation between the two sides, with every length that is special.
 
 use crate::iwarp::bench::{End, Pair, Peer, Setup, pattern};
 use nonic_core::iwarp::StreamRole;

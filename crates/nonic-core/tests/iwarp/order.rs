@@ -1,4 +1,4 @@
-//! Order: message numbers, depths, fences, who goes first, and when requests complete.
+//! Order: message numbers, depths, fences, which side goes first, and when requests complete.
 
 use crate::iwarp::bench::{End, IOVA, Pair, Peer, Setup, pattern, solo};
 use nonic_core::iwarp::{Rtr, StreamEvent, StreamRole};

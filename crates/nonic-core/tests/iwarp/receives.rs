@@ -1,4 +1,5 @@
-//! Messages that find no receive: the stream waits for a while, whoever else is served meanwhile, and then ends.
+//! Messages that find no receive: the stream waits for a while, whatever other queue pairs are served meanwhile, and
+//! then ends.
 
 use crate::iwarp::bench::{IOVA, Pair, Peer, Setup, pattern, solo};
 use nonic_core::iwarp::{StreamClosed, StreamEnd, StreamEvent, StreamReading};

@@ -434,7 +434,7 @@ fn kind_of(message: &Message) -> u8 {
     }
 }
 
-/// Sinks are this side's to choose, and nobody looks at the STag of a ready message.
+/// Sinks are this side's to choose, and no receiver looks at the STag of a ready message.
 fn without_sink(message: &Message) -> Message {
     match message {
         Message::Read(request) => Message::Read(ReadRequest {

@@ -1,4 +1,4 @@
-//! MPA start-up: who says what, what is agreed on, and who gives up when.
+//! MPA start-up: which side sends what, what is agreed on, and which side gives up when.
 
 use nonic_core::Time;
 use nonic_core::iwarp::startup::{Startup, StartupConfig, StartupError, StartupEvent, StartupRequest};

@@ -1,4 +1,4 @@
-//! A recorded conversation and who took part in it.
+//! A recorded conversation and the two hosts in it.
 
 use nonic_core::{PathMtu, Qpn, Service};
 use nonic_wire::{Flow, Packet, ROCE_PORT, pcap};

@@ -11,7 +11,7 @@ use nonic_wire::Packet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The client's own memory is known to nobody else, so its key and address can be anything.
+/// No other host knows the client's own memory, so its key and address can be anything.
 const CLIENT_KEY: u32 = 0x4242;
 const CLIENT_ADDR: u64 = 0x1000_0000;
 

@@ -10,7 +10,7 @@
 //! | rxe | nonic | why it is allowed |
 //! |---|---|---|
 //! | asks for an acknowledgement at the end of a message | also along the way in long messages, and when the window is full | any packet may ask |
-//! | leaves the migration bit clear | sets it: the path is in the migrated state, as hardware says | nobody migrates |
+//! | leaves the migration bit clear | sets it: the path is in the migrated state, as hardware says | no peer migrates |
 //! | counts the IPv4 Identification up | 0, or the index in a batch | see the ICRC module of nonic-wire |
 //! | derives the UDP source port from the queue pair number | the port of its socket | any source port is legal |
 //! | acknowledges every packet of a repeated message | only those that end it or ask | one answer is enough |

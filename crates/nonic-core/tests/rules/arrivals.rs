@@ -1,4 +1,4 @@
-//! Which packets are let in at all: checksum, address, service, state, batches.
+//! Which packets the NIC accepts: checksum, address, service, state, batches.
 
 use crate::support::{Node, Pair, Setup, Solo};
 use crate::{completed, expect_nothing, post, received, recv};

@@ -1,4 +1,4 @@
-//! A batch has no more packets than the socket of its source address takes at once, whatever others take.
+//! A batch has no more packets than the socket of its source address takes at once, whatever other sockets take.
 
 use crate::support::{Fate, Node, Pair, Remote, Setup, Side, ms};
 use crate::{completed, post};

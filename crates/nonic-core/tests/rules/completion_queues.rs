@@ -1,4 +1,4 @@
-//! When completions become visible, whom they wake, and what happens when there is no room.
+//! When completions become visible, which waiters they wake, and what happens when there is no room.
 
 use crate::support::{Pair, Setup, outcomes};
 use crate::{completed, post, received, recv, sent};

@@ -81,7 +81,7 @@ fn an_unreliable_connection_tells_its_peer_too() {
     expect_nothing!(pair.a);
 }
 
-/// Who sent a datagram is not whom the queue pair is connected to.
+/// A datagram queue pair is not connected to the sender of a datagram.
 #[test]
 fn datagrams_are_not_answered() {
     let mut pair = Pair::ud();

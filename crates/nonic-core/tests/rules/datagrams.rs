@@ -1,4 +1,4 @@
-//! UD: single packets to anyone, a Q_Key as the only guard, 40 bytes of network header in every receive.
+//! UD: single packets to any queue pair, a Q_Key as the only guard, 40 bytes of network header in every receive.
 
 use crate::support::{Pair, Setup, Solo, pattern};
 use crate::{completed, expect_nothing, received, recv, sent};

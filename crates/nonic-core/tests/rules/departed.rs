@@ -45,7 +45,7 @@ fn what_it_has_not_executed_ends_soon() {
     assert!(told.contains("destroyed its queue pair"), "{told}");
 }
 
-/// The device may be closed by then, and nobody be left who answers.
+/// The device may be closed by then, so that it can answer nothing.
 #[test]
 fn what_is_posted_after_a_farewell_ends_soon() {
     let mut pair = Pair::rc();
@@ -154,7 +154,7 @@ fn what_it_has_executed_is_acknowledged() {
 /// What will not be answered fails after this time.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Lets the time pass after which nobody waits any more.
+/// Lets the time pass after which no request waits any more.
 fn repeat(pair: &mut Pair) {
     for _ in 0..260 {
         pair.exchange();

@@ -1,4 +1,4 @@
-//! A device whose packets go nowhere any more says so, to everybody who waits.
+//! A device whose packets go nowhere any more says so, to every program that waits.
 
 use crate::support::{Pair, Setup, outcomes};
 use crate::{post, recv, sent};

@@ -1,4 +1,4 @@
-//! Direct access, the requester's side: what is executed in the memory of a peer on the same host, and when.
+//! Direct access, the requester's side: which requests it executes in the memory of a peer on the same host, and when.
 
 use crate::support::{Pair, Setup, SharedHost, Solo, pattern, us};
 use crate::{completed, expect_nothing, post, received, recv, sent};
@@ -280,7 +280,7 @@ fn a_long_request_waits_for_the_direct_way_if_it_is_open() {
     });
     let remote = pair.b.remote(100);
     let mut ids = 0..;
-    // Nobody knows yet that the peer can be reached, so nothing waits.
+    // It is not known yet that the peer can be reached, so nothing waits.
     for waits in [false, true] {
         recv!(pair.b, 9, 0, 64);
         for (op, length) in [

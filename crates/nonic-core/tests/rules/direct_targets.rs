@@ -1,4 +1,4 @@
-//! Direct access, the target's side: what is published, and taken back before anything ends that it relied on.
+//! Direct access, the target's side: what it publishes, and withdraws before anything ends that relied on it.
 
 use crate::support::{Pair, Setup, SharedHost, Solo, pattern};
 use crate::{completed, expect_nothing, post, received, recv, sent};

@@ -336,8 +336,8 @@ fn a_flood_of_repeated_reads_is_answered_in_bounds() {
     let mut solo = Solo::rc();
     let reth = long_read(&mut solo);
     let (mut answers, mut honest) = (0, 0);
-    // A tenth of a second of 100,000 in each, by somebody who knows the sequence numbers; and the peer's own
-    // requests in between.
+    // A tenth of a second of 100,000 in each, by a forger that knows the sequence numbers; and the peer's own requests
+    // in between.
     for number in 0..10_000_u32 {
         let into = number % 64;
         solo.request_with(Opcode::RC_RDMA_READ_REQUEST, into, &[], |headers| {

@@ -1,4 +1,5 @@
-//! Each way in which a queue pair fails: what was written down of it, and that both sides' explanations name the cause and the next step.
+//! Explanations of failures: for each way in which a queue pair fails, what is recorded, and that both sides'
+//! explanations name the cause and the next step.
 
 use crate::support::{Fate, Node, Pair, Setup, Side, ms};
 use crate::{completed, post, recv};

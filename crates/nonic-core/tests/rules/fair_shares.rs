@@ -1,4 +1,4 @@
-//! Queue pairs to one address share a window fairly: those whose peer is dead, slow or not ready do not keep it
+//! Queue pairs to one address share a window fairly: queue pairs whose peer is dead, slow or not ready do not keep it
 //! from those whose traffic flows.
 
 use crate::support::{Pair, Setup, Wire, ms, us};

@@ -1,4 +1,5 @@
-//! Somebody who sends in the name of a peer, with the right addresses and queue pair numbers, and has to guess sequence numbers.
+//! A forger sends in the name of a peer, with the right addresses and queue pair numbers, and has to guess sequence
+//! numbers.
 //!
 //! How many of the 2^24 numbers do harm decides how many packets that takes. SECURITY.md has the figures.
 
@@ -42,7 +43,7 @@ fn missing(solo: &mut Solo) -> u32 {
     answers[0].psn().distance_from(solo.peer.psn) as u32
 }
 
-/// A packet in the name of `from`, as somebody else would write it.
+/// A packet in the name of `from`, as a forger would write it.
 fn forged(from: &Node, to: &Node, opcode: Opcode, psn: Psn, payload: &[u8]) -> Wire {
     let mut headers = Headers::new(Bth::new(opcode, to.qpn, psn));
     headers.aeth = Aeth {
@@ -208,8 +209,8 @@ fn a_copy_may_ask_for_an_acknowledgement_and_its_original_not() {
     received!(solo, [(0, Status::Success), (1, Status::Success)]);
 }
 
-/// What a forger does who knows nothing but addresses and queue pair numbers, beside a stream of SENDs. The stream
-/// is as if nobody were there.
+/// What a forger that knows nothing but addresses and queue pair numbers does beside a stream of SENDs. The stream is
+/// as if there were no forger.
 fn stream_beside(forge: impl Fn(&Pair, &mut SeededEntropy) -> Vec<(bool, Wire)>, rounds: u32) {
     let mut pair = Pair::rc();
     let mut entropy = SeededEntropy::new(7);
@@ -441,7 +442,7 @@ fn answers_of_the_wrong_kind_do_not_end_a_read() {
     assert_eq!(solo.bytes(8192, 4096), [0; 4096]);
 }
 
-/// A selective acknowledgement of what was never sent means nothing, whoever wrote it.
+/// A selective acknowledgement of what was never sent means nothing, whether the peer or a forger wrote it.
 #[test]
 fn what_was_never_sent_cannot_be_held() {
     let mut solo = Solo::rc();

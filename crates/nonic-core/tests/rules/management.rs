@@ -279,7 +279,7 @@ fn the_connection_manager_speaks_through_queue_pair_1() {
     cm.connect(now, &params).expect("nothing is in the way");
     cm.exchange(now, &mut solo.nic, |_| Qpn::GSI);
     let requests = sent!(solo.node, [UD_SEND_ONLY]);
-    // Nobody listens at the peer, whose manager is behind a queue pair 1 like ours.
+    // There is no listener at the peer, whose manager is behind a queue pair 1 like ours.
     let mut peer = Node::new(99, &Setup::rc());
     assert_eq!(peer.ip, solo.peer.ip);
     peer.receive_all(&requests);

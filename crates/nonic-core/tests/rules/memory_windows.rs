@@ -1,4 +1,4 @@
-//! Memory windows: who may bind them to what, who may use them, and how bindings end.
+//! Memory windows: which queue pairs may bind them to what, which peers may use them, and how bindings end.
 
 use crate::support::{Node, Pair, Setup, pattern};
 use crate::{completed, post, received, recv};

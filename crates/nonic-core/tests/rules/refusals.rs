@@ -1,4 +1,4 @@
-//! Each reason for a NAK, what the peer hears, and what becomes of both sides.
+//! NAKs: each reason for one, what the peer hears, and what becomes of both sides.
 
 use crate::support::{Pair, Setup, Solo, pattern, us};
 use crate::{completed, post, received, recv, sent};

@@ -219,7 +219,7 @@ fn a_filled_gap_is_acknowledged_at_once_as_far_as_it_goes() {
     acknowledged(&mut solo, 4);
     assert_eq!(solo.nic.counters().naks_sent, 0);
     assert_eq!(solo.nic.counters().rx_kept, 3);
-    // In order nobody asked, so nobody is told.
+    // In order, the peer asked for no acknowledgement, so it gets none.
     write(&mut solo, 5, 0, b"plain");
     sent!(solo, []);
 }
@@ -551,7 +551,7 @@ fn what_a_selective_acknowledgement_says_first_is_what_a_plain_one_says() {
 fn what_came_early_is_dropped_when_the_peer_goes_on_without_packets() {
     let (mut pair, _host) = SharedHost::pair(&Setup::rc());
     recv!(pair.b, 9, 100, 8);
-    // Somebody sends what the peer has not sent.
+    // A forger sends what the peer has not sent.
     let flow = pair.a.flow_to(pair.b.ip);
     let psn = Psn::new(pair.a.setup.first_psn).add(2);
     let headers = Headers::new(Bth::new(Opcode::RC_SEND_ONLY, pair.b.qpn, psn));

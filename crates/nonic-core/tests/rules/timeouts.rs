@@ -1,4 +1,4 @@
-//! A peer that does not answer.
+//! Acknowledgement timeouts: a peer that does not answer.
 
 use crate::support::{Fate, Pair, Setup, Side, Solo, ms};
 use crate::{completed, post, received, recv, sent};

@@ -1,4 +1,4 @@
-//! What people see of a NIC who look into a running process.
+//! Snapshots of a NIC for tools that inspect a running process.
 
 use crate::support::{Fate, Pair, Setup, SharedHost, us};
 use crate::{completed, post, recv};

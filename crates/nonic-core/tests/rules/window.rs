@@ -1,4 +1,4 @@
-//! How much is on its way to a peer: bounded, shared by all connections to it, smaller after loss.
+//! The window to a peer: bounded, shared by all connections to it, smaller after loss.
 
 use crate::support::{Fate, Pair, Setup, Side, Solo, Wire, ms, pattern};
 use crate::{completed, post, recv, sent};

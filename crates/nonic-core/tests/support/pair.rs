@@ -10,7 +10,7 @@ pub struct Pair {
     pub b: Node,
 }
 
-/// Who sent a packet.
+/// The sender of a packet.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Side {
     A,

@@ -1,4 +1,4 @@
-//! What a test may choose about its queue pairs; the defaults fit most.
+//! The options of a test's queue pairs; the defaults fit most.
 
 use nonic_core::{
     Access, AckTimeout, NicConfig, PathMtu, Psn, QpAttributes, QpCapacity, QpState, ReorderConfig, RnrTimer,

@@ -18,7 +18,7 @@ pub struct State {
     pub keys: HashMap<(IpAddr, u32), PublishedKey>,
     /// Refuses whatever comes after so many pieces.
     pub refuses_after: Option<usize>,
-    /// A peer was stopped in the middle of an access: whoever withdraws a key hears that it may go on.
+    /// A peer was stopped in the middle of an access: a NIC that withdraws a key hears that the access may go on.
     pub stopped: bool,
     /// What was asked for: piece by piece, with the queue pair that asked, and whether it was done.
     pub asked: Vec<(Qpn, usize, Direct)>,

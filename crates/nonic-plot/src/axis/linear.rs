@@ -1,4 +1,4 @@
-//! Axes on which equal differences are equally long. They begin at zero.
+//! Linear axes: equal differences are equally long. They begin at zero.
 
 use super::Axis;
 

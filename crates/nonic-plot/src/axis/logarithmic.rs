@@ -1,4 +1,4 @@
-//! Axes on which equal factors are equally long.
+//! Logarithmic axes: equal factors are equally long.
 
 use super::Axis;
 

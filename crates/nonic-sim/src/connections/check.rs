@@ -1,4 +1,4 @@
-//! What must hold once the network is calm, and at the end.
+//! Checks of the connection managers: what must hold once the network is calm, and at the end.
 
 use super::{Check, Connections};
 use nonic_core::cm::{CmState, CmUsage};
@@ -35,7 +35,7 @@ impl Connections {
         Ok(())
     }
 
-    /// In a quiet network every attempt comes to what its programs intended.
+    /// In a quiet network every attempt ends as its programs intended.
     fn check_programs_had_their_way(&self) -> Check {
         for (index, attempt) in self.attempts.iter().enumerate() {
             let intention = self.plan.intentions[index];

@@ -1,4 +1,4 @@
-//! A host as far as connecting is concerned: a NIC with queue pair 1, and the connection manager behind it.
+//! A host of the connection workload: a NIC with queue pair 1, and the connection manager behind it.
 //!
 //! Messages travel as the engine sends them: through queue pair 1 of the NIC, its ICRC and the faulty links of the
 //! fabric.
@@ -16,7 +16,7 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// A NIC and what is behind it; `station` is to be set once the fabric has it.
+    /// A NIC and its connection manager; `station` is to be set once the fabric has it.
     pub(super) fn build(number: usize, seed: u64, config: CmConfig) -> (Nic, Gateway) {
         let ip = IpAddr::V4(Ipv4Addr::new(10, 1, 0, number as u8 + 1));
         let keys = Arc::new(KeyTable::new());
@@ -30,7 +30,7 @@ impl Gateway {
         (nic, gateway)
     }
 
-    /// Hands the connection manager what arrived, and the NIC what it has to say.
+    /// Hands the connection manager what arrived, and the NIC the messages to send.
     pub(super) fn exchange<T>(&mut self, fabric: &mut Fabric<T>) {
         let now = fabric.now();
         let nic = fabric.nic_mut(self.station);

@@ -1,16 +1,14 @@
-//! Connections under fire: hosts connect, refuse, disconnect, lose patience and die while the network loses,
-//! repeats, reorders and damages their messages.
+//! The connection workload: hosts connect, refuse, disconnect, lose patience and die while the network loses,
+//! duplicates, reorders and damages their messages.
 //!
 //! Read [`Connections`] first, then `plan` (what a seed means), then `check` (what must hold):
 //! - a request reaches a program at most once in its life, and is answered by the connection it became;
-//! - one side is established only with what the other side offered, and the passive side only after the active
-//!   one;
-//! - nobody is told an end that nobody caused; in a quiet network the programs alone decide;
-//! - whoever believes in a connection the other side has given up learns so when it uses or ends it;
+//! - one side is established only with what the other side offered, and the passive side only after the active one;
+//! - no program is told of an end without a cause; in a quiet network only the programs cause ends;
+//! - a side that believes in a connection the other side has given up learns so when it uses or ends it;
 //! - every connection ends once, and when all have, no identifier, timer or table entry is left.
 //!
-//! The connections carry no data: the queue pairs are numbers here. What happens on them is the business of
-//! [`crate::world`].
+//! The connections carry no data: the queue pairs are numbers here. [`crate::world`] tests what happens on them.
 
 mod check;
 mod gateway;
@@ -64,7 +62,7 @@ struct Host {
     /// Lives so far.
     life: u32,
     next_qpn: u32,
-    /// What the program has, by its name: which attempt, and which side of it.
+    /// The program's sides, by name: which attempt, and which side of it.
     sides: BTreeMap<ConnectionId, Side>,
     timer_at: Option<Time>,
 }
@@ -234,7 +232,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Tells the programs of a host what happened, sends what there is to send, and sets its alarm.
+    /// Reports events to the programs of a host, sends its messages, and sets its alarm.
     fn attend(&mut self, host: usize) -> Check {
         while let Some(event) = self.hosts[host].gateway.cm.poll_event() {
             if self.narrating {
@@ -280,7 +278,7 @@ impl Connections {
         self.listen(number)
     }
 
-    /// The network is calm and everybody has had time: what is connected is compared, and then ended.
+    /// The network is calm and every host has had time: what is connected is compared, and then ended.
     fn settle(&mut self) -> Check {
         self.check_both_sides()?;
         self.ending = true;

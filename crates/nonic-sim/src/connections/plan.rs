@@ -1,4 +1,4 @@
-//! What a seed means: hosts, faults, and who connects to whom with what intentions.
+//! Draws a plan from a seed: hosts, faults, and which hosts connect to which with what intentions.
 
 use crate::fabric::{Batching, FabricConfig};
 use crate::link::LinkProfile;
@@ -34,7 +34,7 @@ pub(super) struct Intention {
     pub(super) at_ns: u64,
     /// A datagram service is resolved instead.
     pub(super) datagram: bool,
-    /// Nobody serves this.
+    /// No program listens for this service.
     pub(super) nobody: bool,
     /// What the passive program does with the request, and when.
     pub(super) passive: Reaction,
@@ -44,7 +44,7 @@ pub(super) struct Intention {
     pub(super) active_thinks_ns: u64,
     /// When the active program loses patience, whatever has become of it.
     pub(super) abandoned_at_ns: Option<u64>,
-    /// Who ends it, and how long after it began.
+    /// Which side ends it, and how long after it began.
     pub(super) ended_by: Ending,
     pub(super) lives_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! The programs: what they do when told something, and whether they should have been told it.
+//! The programs: what they do on each event, and whether they should have got it.
 
 use super::plan::{Ending, Reaction};
 use super::{Check, Connections, DATAGRAMS, Mark, NOBODY, SERVED, Side};
@@ -373,7 +373,7 @@ impl Connections {
         let attempt = &mut self.attempts[side.attempt];
         attempt.ended = true;
         if !side.active {
-            // Nothing is remembered of a request whose answer nobody took: when it is repeated, it is a new one.
+            // A request whose answer was never taken is not remembered: when it is repeated, it is a new one.
             attempt.seen.retain(|seen| *seen != life);
         }
         if self.plan.is_quiet() {

@@ -1,7 +1,7 @@
-//! A reliable connection as a queue pair shows it to its program: requests are executed in order, complete in order and late, and at any
-//! step all of it can break, or one end be killed.
+//! A reliable connection as a queue pair shows it to its program: requests are executed in order and complete in order,
+//! but late. At any step all of it can break, or one end be killed.
 //!
-//! What happens to packets below it is the business of [`crate::world`] and [`crate::streams`]; here it is what verbs promise.
+//! It models what verbs promise, not packets: those are tested in [`crate::world`] and [`crate::streams`].
 
 use nonic_message::protocol::{Frame, Kind, ReadId, Remote};
 use std::cell::RefCell;

@@ -1,4 +1,5 @@
-//! Two ends of a channel of messages, on a connection that is slow, breaks and whose ends are killed.
+//! The message workload: two ends of a channel of messages, on a connection that is slow, breaks and whose ends are
+//! killed.
 //!
 //! The machines are those of `nonic-message`. Read [`Messages::run`] first. What must hold, at every step or at the end:
 //! - every message arrives once, in order and byte for byte, or the connection has ended and says so;
@@ -6,7 +7,7 @@
 //! - no frame meets an empty receive queue, and no READ memory that its owner has back;
 //! - an end that has arrived means that all messages before it have, whether the other program has looked or not;
 //! - no credit is lost: when everything was taken, all are back; and no offered memory is left;
-//! - it ends in bounded steps: nobody waits for ever.
+//! - it ends in bounded steps: no end waits for ever.
 
 mod connection;
 
@@ -180,7 +181,8 @@ impl Messages {
             _ => (right, left),
         };
         if to.end.broken && !from.end.broken {
-            // Nobody answers: the retries are exhausted, or the peer's NIC says that it is gone. Whoever waits asks, too.
+            // The peer does not answer: the retries are exhausted, or the peer's NIC says that it is gone. An end that
+            // waits asks the peer, too.
             from.end.break_off();
             return Ok(());
         }

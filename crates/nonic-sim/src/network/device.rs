@@ -1,7 +1,7 @@
 //! Hosts with a real device: [`nonic_core::Nic`] as it is, with the simulated network between its packets.
 //!
-//! Each has queue pairs to others and keeps WRITEs posted on them until so many are done. That costs a thousand times what a
-//! flow costs, so there are few of them; they show that what holds for flows holds for devices.
+//! Each device has queue pairs to others and keeps WRITEs posted on them until so many are done. A device costs a
+//! thousand times what a flow costs, so there are few of them; they show that what holds for flows holds for devices.
 
 use super::metrics::{Metrics, jain, rank};
 use super::packet::{HEADERS, Packet, What};

@@ -1,4 +1,4 @@
-//! A flow: a sender, a receiver, and the way between them.
+//! A flow: a sender, a receiver, and the path between them.
 
 use super::dcqcn::Dcqcn;
 use super::law::Law;
@@ -7,7 +7,7 @@ use super::receiver::{Receiver, Receiving};
 use super::sender::Sender;
 use super::timely::Timely;
 
-/// Who talks to whom.
+/// The implementations at both ends of a flow.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Ends {
     /// nonic and nonic.

@@ -1,4 +1,5 @@
-//! What says how fast a flow may send: nonic's own window law, as it is in the core, and those it is compared with.
+//! Congestion laws, which govern how fast a flow may send: nonic's own window law, as it is in the core, and those it
+//! is compared with.
 
 use super::dcqcn::Dcqcn;
 use super::timely::{SEGMENT, Timely};

@@ -1,4 +1,4 @@
-//! What is measured in a run, as numbers that can be judged.
+//! Measurements of a run, as numbers that can be judged.
 
 use super::net::Net;
 

@@ -1,4 +1,4 @@
-//! Networks at size: thousands of flows over switches with shared buffers, and what becomes of goodput, fairness, queues and
+//! The network workload: thousands of flows over switches with shared buffers; measures goodput, fairness, queues and
 //! tail latency.
 //!
 //! - The network (`net`, `topology`, `port`): leaf and spine switches whose queues share a buffer, mark (RED, ECN) and

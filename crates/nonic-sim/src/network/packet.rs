@@ -1,4 +1,4 @@
-//! What travels: small values without bytes, and the packets of real devices.
+//! Packets of the network workload: small values without bytes, and the packets of real devices.
 
 /// Bytes of a frame beside the payload of a request: preamble and gap, Ethernet, IPv4, UDP, BTH, ICRC.
 pub(super) const HEADERS: u32 = 20 + 18 + 20 + 8 + 12 + 4;

@@ -1,10 +1,10 @@
-//! Where packets wait for a cable, and the memory that the queues of a switch share.
+//! Ports: the queue in front of a cable, and the memory that the queues of a switch share.
 
 use super::topology::{Cable, Marking};
 use nonic_core::link::Prng;
 use std::collections::VecDeque;
 
-/// Who has a port.
+/// The owner of a port.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Node {
     Host(usize),

@@ -1,4 +1,4 @@
-//! The receiving end of a flow: what it has, and what it answers.
+//! The receiving end of a flow: which packets it has, and what it answers.
 
 use super::packet::{Ack, Data, Held, RANGES, What};
 use super::ranges::Ranges;

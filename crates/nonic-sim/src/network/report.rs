@@ -1,4 +1,4 @@
-//! The scenarios as a document: what was done, what must hold, what came out, and a plot of each.
+//! The report of the scenarios: what was done, what must hold, what was measured, and a plot of each.
 
 use super::metrics::Metrics;
 use super::plot;

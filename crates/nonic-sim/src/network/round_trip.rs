@@ -1,4 +1,4 @@
-//! How long a sender waits: the same rules and constants as the core's requester has, for flows without a NIC.
+//! A sender's timeouts: the same rules and constants as the core's requester has, for flows without a NIC.
 
 /// A usual round trip, how much it varies, and how late packets come that others overtook. Nanoseconds.
 #[derive(Copy, Clone, Debug, Default)]

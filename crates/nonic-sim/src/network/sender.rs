@@ -1,8 +1,8 @@
-//! The sending end of a flow: which packet leaves next, and what it makes of answers.
+//! The sending end of a flow: which packet leaves next, and what it learns from answers.
 //!
-//! It recovers from loss as the core's requester does: a packet that another overtook is lost after the reordering window and is
-//! sent again alone; a peer that goes back makes it go back; a silent one is probed, and then everything counts as lost. How
-//! much may be under way is the [`Law`]'s business.
+//! It recovers from loss as the core's requester does: a packet that another overtook is lost after the reordering
+//! window and is sent again alone; a peer that goes back makes it go back; a silent one is probed, and then everything
+//! counts as lost. The [`Law`] decides how much may be under way.
 
 use super::law::Law;
 use super::packet::{Ack, Data, HEADERS, Held};

@@ -1,4 +1,4 @@
-//! What a network is made of: hosts on leaf switches, and spine switches between these.
+//! The topology of a network: hosts on leaf switches, and spine switches between these.
 //!
 //! One leaf is a single switch; two leaves and one spine are two groups of hosts with a bottleneck between them.
 

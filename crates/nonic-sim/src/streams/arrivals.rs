@@ -9,7 +9,7 @@ use nonic_core::iwarp::StreamEnd;
 use nonic_core::{Completion, CompletionOpcode, SendFlags, Status};
 
 impl Streams {
-    /// Takes the completion of a receive; answers whether it wakes a waiter for solicited ones.
+    /// Takes the completion of a receive; returns whether it wakes a waiter for solicited ones.
     pub(super) fn received(&mut self, number: usize, completion: &Completion) -> Result<bool, String> {
         let context = |what: String| format!("side {number}: {completion:?}: {what}");
         let (arena, buffer, short) = self.take_receive(number, completion).map_err(context)?;

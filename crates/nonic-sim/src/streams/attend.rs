@@ -1,4 +1,4 @@
-//! Lets NICs have their turns, and tells their programs of events and completions.
+//! Drives NICs, and gives their programs events and completions.
 
 use super::model::Mark;
 use super::{Check, Streams};
@@ -6,7 +6,7 @@ use nonic_core::iwarp::{StreamEnd, StreamReading};
 use nonic_core::{Arm, Event};
 
 impl Streams {
-    /// Lets a NIC do what is due, tells its programs what happened, and sets its alarm.
+    /// Drives a NIC, gives its programs what happened, and sets its alarm.
     pub(super) fn attend(&mut self, host: usize) -> Check {
         if !self.hosts[host].up {
             return Ok(());

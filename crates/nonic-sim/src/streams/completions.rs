@@ -80,7 +80,7 @@ impl Streams {
         let revoked_ns = revoked.and_then(|export| self.exports[export].revoked_ns);
         let refused = Expect::Refused(status);
         let permitted = match status {
-            // Of what is only sent, nobody says that it was refused.
+            // The sender of a message that has no answer is not told that it was refused.
             Status::Success => match op.expect {
                 Expect::Success => {
                     let reads = matches!(op.kind, Kind::ReadCell { .. }) && op.length > 0;
@@ -89,7 +89,7 @@ impl Streams {
                 expect => expect == Expect::Refused(Status::Flushed),
             },
             Status::Flushed => {
-                // Whoever complains of a READ names it.
+                // A peer that complains of a READ names it.
                 let named = matches!(op.expect, Expect::Refused(own) if own != Status::Flushed);
                 let complained = match (op.kind, side.ended) {
                     (Kind::Bad(bad), Some((StreamEnd::PeerTerminated(code), _))) => code == complaint(bad),
@@ -201,7 +201,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Whoever answers a READ has taken every message before it.
+    /// A peer that answers a READ has taken every message before it.
     fn check_delivered_before(&self, number: usize, index: usize) -> Check {
         let sent = self.sides[number].messages.iter();
         let before = sent.take_while(|message| **message < index).count();

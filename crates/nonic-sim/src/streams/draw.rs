@@ -1,4 +1,4 @@
-//! What a seed means: hosts, connections, what their programs do and what goes wrong.
+//! Draws a plan from a seed: hosts, connections, what their programs do and what goes wrong.
 
 use super::model::{Connection, Host, Phase, Side, Trouble};
 use super::pipe::{Pipe, PipeFault, PipeProfile};
@@ -142,7 +142,7 @@ impl Streams {
             }
         });
         if self.config.first_send_grace.is_none() {
-            // Nobody but the initiator may speak first.
+            // Only the initiator may send first.
             counts[0] = counts[0].max(1);
         }
         connection.connect_at_ns = prng.below(30_000);

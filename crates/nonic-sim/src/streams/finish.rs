@@ -1,4 +1,4 @@
-//! How connections and the whole run come to their end, and what must hold then.
+//! The end of connections and of the whole run, and what must hold then.
 
 use super::model::{Cause, Mark, Phase};
 use super::{Check, PATIENCE_NS, Streams};
@@ -127,7 +127,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Whoever is told that the peer closed has taken every message that was written before.
+    /// A side that is told that the peer closed has taken every message that was written before.
     fn check_read_to_the_end(&self, number: usize) -> Check {
         for side in [2 * number, 2 * number + 1] {
             let (here, written) = (&self.sides[side], &self.observers[side ^ 1]);

@@ -1,4 +1,4 @@
-//! Judges why a stream ended: somebody must have given the reason before, and both sides are told matching ones.
+//! Judges why a stream ended: there must have been a cause before, and both sides are told matching reasons.
 
 use super::model::{Cause, Phase, Trouble};
 use super::{Check, Streams};
@@ -25,7 +25,7 @@ impl Streams {
                 by_itself.into_iter().any(has)
             }
             StreamEnd::PeerClosed => {
-                // A Terminate comes before the end; whoever was sent one has read it.
+                // A Terminate comes before the end; a side that was sent one has read it.
                 let silent = !self.observers[peer]
                     .as_ref()
                     .is_some_and(|observer| observer.terminated());

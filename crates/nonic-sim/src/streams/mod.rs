@@ -1,14 +1,15 @@
-//! iWARP queue pairs under fire: hosts connect over byte streams that are cut, slowed, stalled, damaged, broken off or ended at any
-//! byte, while programs post late, close early, revoke keys and die.
+//! The iWARP workload: hosts connect over byte streams that are cut, slowed, stalled, damaged, broken off or ended at
+//! any byte, while programs post late, close early, revoke keys and die.
 //!
-//! Read [`Streams`] first, then `draw` (what a seed means) and `pipe` (what a stream does), then `completions`, `arrivals` and `judge` (what must hold):
+//! Read [`Streams`] first, then `draw` (what a seed means) and `pipe` (what a stream does), then `completions`,
+//! `arrivals` and `judge` (what must hold):
 //! - every request and every receive completes once, in order, with the bytes where they belong;
 //! - a message arrives once, in order, behind every WRITE that was posted before it;
-//! - a stream ends once, for a reason that somebody gave before, and both sides are told matching reasons;
+//! - a stream ends once, for a cause that came before, and both sides are told matching reasons;
 //! - nothing is written before it may be, nothing follows a Terminate, no more READs are under way than was agreed on;
 //! - everything ends, and memory holds what it should and nothing else.
 //!
-//! There are no packets here: what TCP does is the business of [`pipe`], and RoCE that of [`crate::world`].
+//! There are no packets here: [`pipe`] stands for TCP, and RoCE is tested in [`crate::world`].
 
 mod arrivals;
 mod attend;
@@ -185,7 +186,7 @@ impl Streams {
         }
     }
 
-    /// Whether what a side is told may be wrong, because the stream was damaged and nobody can know.
+    /// Whether what a side is told may be wrong, because the stream was damaged and neither side can know.
     fn is_blind(&self, side: usize) -> bool {
         self.connections[side / 2].blind
     }

@@ -1,7 +1,7 @@
-//! What is known of hosts, connections and their two sides.
+//! The model of hosts, connections and their two sides.
 //!
-//! Side `2 * c` asked for connection `c`, side `2 * c + 1` was asked; pipe `s` carries what side `s` writes. Requests, receives and
-//! memory are described as in [`crate::world`].
+//! Side `2 * c` asked for connection `c`, side `2 * c + 1` was asked; pipe `s` carries what side `s` writes. Requests,
+//! receives and memory are described as in [`crate::world`].
 
 use crate::world::model::{Op, Receive};
 use nonic_core::iwarp::startup::{Startup, StartupConfig};
@@ -33,7 +33,7 @@ pub(super) struct Connection {
     pub(super) connect_at_ns: u64,
     pub(super) strike_after_ns: u64,
     pub(super) decide_after_ns: u64,
-    /// Who closes at the end.
+    /// Which sides close at the end.
     pub(super) closers: [bool; 2],
     pub(super) causes: Vec<Cause>,
     /// Damaged and without CRCs: what arrives may be anything.
@@ -99,7 +99,7 @@ pub(super) enum Cause {
     Fault(usize, TerminateCode),
     /// Anything may be missing from now on, or anything else happen to the stream.
     Stream,
-    /// Nobody is there.
+    /// This side's queue pair or host is gone.
     Gone(usize),
 }
 

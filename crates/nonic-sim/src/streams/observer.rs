@@ -1,7 +1,7 @@
-//! What passes along one direction of a stream, understood by somebody who is not a NIC: FPDUs as they are written.
+//! An independent observer of one direction of a stream: reads FPDUs as they are written, and is not a NIC.
 //!
-//! It sees what no program sees: that frames keep to the segment size, that no more READs are under way than was agreed on, that a
-//! promised first message is the first, and that nothing follows a Terminate.
+//! It sees what no program sees: that frames keep to the segment size, that no more READs are under way than was agreed
+//! on, that a promised first message is the first, and that nothing follows a Terminate.
 
 use super::Check;
 use nonic_core::iwarp::{Rtr, StreamParams, StreamRole};
@@ -33,7 +33,7 @@ impl Observer {
     /// For what is written with these parameters, in segments of `mss` bytes.
     pub(crate) fn new(mss: usize, params: &StreamParams) -> Self {
         let framing = Framing {
-            // What is written is judged by its reader.
+            // The reader of the stream checks CRCs, not the observer.
             crc: false,
             markers: params.markers,
         };

@@ -1,8 +1,8 @@
 //! One direction of a byte stream in virtual time: TCP as its two programs see it, without its packets.
 //!
-//! Bytes arrive in order and once, cut anywhere, after a delay; no more are under way than there is room for, so that a writer is
-//! refused now and then. A direction may stall, end, break off or have one bit of it flipped. Loss and reordering are not its business:
-//! TCP hides them.
+//! Bytes arrive in order and once, cut anywhere, after a delay; no more are under way than there is room for, so that a
+//! writer is refused now and then. A direction may stall, end, break off or have one bit of it flipped. Loss and
+//! reordering do not exist here: TCP hides them.
 
 use nonic_core::link::Prng;
 use std::collections::VecDeque;
@@ -80,7 +80,7 @@ impl Pipe {
         }
     }
 
-    /// Takes the first bytes; answers how many, and when they arrive.
+    /// Takes the first bytes; returns how many, and when they arrive.
     pub(crate) fn write(&mut self, now_ns: u64, bytes: &[u8], prng: &mut Prng) -> (usize, u64) {
         let room = self.profile.room.saturating_sub(self.queued);
         let most = bytes.len().min(room).min(self.profile.write_max);
@@ -115,7 +115,7 @@ impl Pipe {
         *self.end_ns.get_or_insert(arrival_ns)
     }
 
-    /// Moves what has arrived by now to where it can be read; answers how much.
+    /// Moves what has arrived by now to where it can be read; returns how much.
     pub(crate) fn arrive(&mut self, now_ns: u64) -> usize {
         let before = self.arrived.len();
         while self.flight.front().is_some_and(|(at_ns, _)| *at_ns <= now_ns) {

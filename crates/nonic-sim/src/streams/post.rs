@@ -1,4 +1,4 @@
-//! Posts what was planned: send requests and receives.
+//! Posts the planned send requests and receives.
 
 use super::model::{Cause, Mark, Phase, Trouble};
 use super::{Check, Streams};
@@ -8,7 +8,7 @@ use crate::world::post::{RECEIVE, SHARED, SendData, wr_id};
 use nonic_core::{PostError, QpState, RecvRefused, RecvRequest, RemoteAddress, SendOp, SendRequest};
 use nonic_wire::iwarp::TerminateCode as Code;
 
-/// A key that nobody has.
+/// A key that does not exist.
 const NO_KEY: u32 = 0xdead_be01;
 
 impl Streams {

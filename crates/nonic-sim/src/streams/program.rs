@@ -1,4 +1,4 @@
-//! What the program of a side will do: its requests, drawn before the run.
+//! Plans the program of a side: its requests, drawn before the run.
 
 use super::Streams;
 use super::draw::Scale;
@@ -170,7 +170,7 @@ impl<'a> Planner<'a> {
         let Some(export) = self.lent.pop() else {
             return self.send();
         };
-        // Nobody may use it behind that.
+        // No request may use it behind that.
         self.cells
             .retain(|cell| self.world.cells[*cell].export != Some(export));
         let length = self.length().min(200);

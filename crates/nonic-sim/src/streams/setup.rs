@@ -1,4 +1,4 @@
-//! Brings planned things to life: memory, queues and queue pairs.
+//! Creates what was planned: memory, queues and queue pairs.
 
 use super::model::{Cause, Mark, Trouble};
 use super::program::{MAX_INLINE, MAX_SGE};
@@ -129,7 +129,7 @@ impl Streams {
     /// Receives come to a shared queue one by one, and others may take them: a stream may wait for too long.
     fn explain_slow_shared_queue(&mut self, side: usize) {
         let Some(srq) = self.sides[side].srq else { return };
-        // Requests that are never answered leave their receives to nobody, so the queue may also stay full.
+        // Requests that are never answered leave receives that no message takes, so the queue may also stay full.
         let quiet = self
             .connections
             .iter()

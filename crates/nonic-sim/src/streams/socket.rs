@@ -1,4 +1,4 @@
-//! Drives a side as the engine does: bytes in and out of its socket, and what the queue pair asks for.
+//! Drives a side as the engine does: moves bytes in and out of its socket, and does what the queue pair asks for.
 
 use super::model::{Cause, Mark, Phase, Trouble};
 use super::pipe::{PipeFault, Read};
@@ -16,7 +16,7 @@ impl Streams {
         if matches!(self.sides[reader].phase, Phase::Closed) {
             self.pipes[number].discard();
             if came > 0 && !matches!(self.sides[number].phase, Phase::Closed) {
-                // Nobody reads it: TCP says so.
+                // The reader has closed: TCP resets the connection.
                 let latency_ns = self.pipes[reader].profile.latency_ns;
                 self.mark(latency_ns, Mark::Break(number));
             }

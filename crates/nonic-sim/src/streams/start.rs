@@ -1,4 +1,4 @@
-//! How a connection begins: TCP, then start-up on both sides, then a queue pair attached to each end.
+//! The start of a connection: TCP, then start-up on both sides, then a queue pair attached to each end.
 
 use super::model::{Mark, Phase, Trouble};
 use super::observer::Observer;

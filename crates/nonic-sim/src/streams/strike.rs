@@ -1,4 +1,5 @@
-//! What programs do to their connections besides posting work, and what happens to hosts: always at a time of its own choosing.
+//! Faults of programs and hosts: what programs do to their connections besides posting work, and what happens to hosts,
+//! each at a time of its own.
 
 use super::model::{Cause, Phase, Trouble};
 use super::{Check, Streams};
@@ -46,7 +47,7 @@ impl Streams {
         }
     }
 
-    /// Streams stall, and windows close, for a while: nobody's fault, and no reason for anything to end.
+    /// Streams stall, and windows close, for a while: neither side's fault, and no reason for anything to end.
     fn slow_down(&mut self, number: usize) {
         let pipe = 2 * number + self.prng.index(2);
         let until_ns = self.now_ns + self.prng.below(20_000_000);

@@ -10,7 +10,7 @@ use nonic_core::{Completion, CompletionOpcode, SendFlags, Service, Status};
 use std::net::IpAddr;
 
 impl World {
-    /// Takes a receive completion; answers whether it wakes a waiter for solicited ones, if that is certain.
+    /// Takes a receive completion; returns whether it wakes a waiter for solicited ones, if that is certain.
     pub(super) fn received(&mut self, completion: &Completion, host: usize) -> Result<Option<bool>, String> {
         let Some(number) = self.by_qpn.get(&(host, completion.qpn.value())).copied() else {
             return Err(format!("{completion:?} names no queue pair"));

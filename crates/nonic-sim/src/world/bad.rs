@@ -62,7 +62,7 @@ fn expectation(bad: Bad, service: Service) -> Expect {
         if service == Service::Rc {
             Expect::Refused(status)
         } else {
-            // Nobody says so: the message is dropped on arrival.
+            // The sender is not told: the message is dropped on arrival.
             Expect::Success
         }
     };

@@ -104,7 +104,7 @@ impl World {
         let permitted = match status {
             Status::Success => {
                 let too_late = revoked_ns.is_some_and(|revoked_ns| op.posted_ns > revoked_ns);
-                // No bytes need no key; and nobody tells an unreliable sender.
+                // No bytes need no key; and an unreliable sender is not told.
                 let judged = qp.service == Service::Rc && op.length > 0;
                 op.expect == Expect::Success && !(too_late && judged) && !self.peer_had_ended(number, index)
             }

@@ -1,4 +1,4 @@
-//! What bytes should be where: contents, and the buffers they lie in.
+//! Expected bytes: contents, and the buffers they lie in.
 //!
 //! All data of all runs is cut from one fixed pool of random bytes. A [`Content`] names pieces of the pool,
 //! so expected bytes are never stored, only compared; source buffers are the pool itself, registered
@@ -27,7 +27,7 @@ pub(crate) fn pool() -> &'static [u8] {
     })
 }
 
-/// The pool as memory a NIC can read and nobody can write.
+/// The pool as memory that a NIC can read but not write.
 pub(crate) struct PoolRegion;
 
 impl PoolRegion {

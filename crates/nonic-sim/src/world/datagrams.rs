@@ -1,4 +1,4 @@
-//! What datagram queue pairs will do: to each other, to a group, and with a wrong Q_Key now and then.
+//! Plans the datagrams: between queue pairs, to a group, and with a wrong Q_Key now and then.
 
 use super::content::{Pieces, draw_content};
 use super::model::{Bad, Expect, Kind, Op, Receive, Source, Target};

@@ -1,4 +1,4 @@
-//! Direct access in a run: which seeds have it, and queue pairs that do not permit everything, so that a way around the
+//! Plans direct access: which seeds have it, and queue pairs that do not permit everything, so that a path around the
 //! responder shows.
 //!
 //! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
@@ -53,7 +53,7 @@ impl Plan {
             cell.mtu = cell.mtu.min(direct.piece as usize);
         }
         for number in 0..self.qps.len() {
-            // Whoever posts one burst after another always has packets under way.
+            // A queue pair that posts one burst after another always has packets under way.
             if prng.percent(50) {
                 self.qps[number].pace_ns = prng.pick(&[30_000, 300_000]);
             }

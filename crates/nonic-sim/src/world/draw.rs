@@ -1,4 +1,4 @@
-//! From a seed to a workload.
+//! Draws a workload from a seed.
 
 use super::model::{Half, Mark, Receive, Terms};
 use super::plan::Plan;
@@ -24,7 +24,7 @@ impl Plan {
         plan
     }
 
-    /// Plans the death of a host and the birth of its successor; answers both and when.
+    /// Plans the death of a host and the birth of its successor; returns both and when.
     fn plan_crash(&mut self, prng: &mut Prng) -> (usize, usize, u64) {
         let old = prng.index(self.hosts.len());
         let station = self.hosts[old].station;

@@ -201,7 +201,7 @@ impl World {
         Ok(())
     }
 
-    /// Windows that may have been bound though nobody heard of it.
+    /// Windows that may have been bound although no completion said so.
     fn uncertain_bindings(&self) -> usize {
         let posted = self.qps.iter().flat_map(|qp| &qp.ops[..qp.next_op]);
         posted
@@ -210,7 +210,7 @@ impl World {
             .count()
     }
 
-    /// Invalidations that may have happened though nobody heard of it.
+    /// Invalidations that may have happened although no completion said so.
     fn uncertain_invalidations(&self) -> usize {
         let posted = self.qps.iter().flat_map(|qp| &qp.ops[..qp.next_op]);
         let uncertain = posted.filter(|op| {

@@ -54,7 +54,7 @@ impl World {
         Ok(())
     }
 
-    /// Whose byte it is, for a message.
+    /// What a byte belongs to, for a message.
     fn owner_of(&self, arena: usize, at: usize) -> String {
         let within = |pieces: &Pieces| {
             let mut all = pieces.0.iter();

@@ -1,8 +1,8 @@
-//! The workload of a seed and its checkers.
+//! The traffic workload of a seed and its checkers.
 //!
-//! A [`World`] is a fabric, a plan of what everybody does on it, and a model of what must come of it. The
-//! model knows the bytes of every message and every buffer beforehand, so that the order of events may be
-//! anything but their outcome is certain, or one of few.
+//! A [`World`] is a fabric, a plan of what every queue pair does on it, and a model of what must come of it. The model
+//! knows the bytes of every message and every buffer beforehand, so that the order of events may be anything but their
+//! outcome is certain, or one of few.
 //!
 //! Read first: `model` (the data), `plan` and `ops` (how it is drawn), then the checkers: `completions`,
 //! `arrivals`, `memory`, `atomics`, `finish`.
@@ -137,7 +137,7 @@ impl World {
         self.fabric.set_capture(capture);
     }
 
-    /// Tells what happens on standard error.
+    /// Prints what happens on standard error.
     pub(crate) fn narrate(&mut self, narrate: bool) {
         self.narrating = narrate;
         self.fabric.set_narrating(narrate);
@@ -251,7 +251,7 @@ impl World {
         }
         self.revoked(export);
         if self.prng.percent(50) {
-            // The same memory under a new key that nobody knows: the old one must stay dead.
+            // The same memory under a new key that no peer knows: the old one must stay dead.
             self.register_export(export)?;
             self.hosts[host].secret_keys += 1;
         }

@@ -1,7 +1,7 @@
-//! What the workload knows: hosts, queues, what was posted and what is expected of it.
+//! The model of a run: hosts, queues, what was posted and what is expected of it.
 //!
-//! Everything here is plain data, drawn by the planner before the run and updated by the checkers during
-//! it. Indices into the vectors of [`super::World`] take the place of references.
+//! Everything here is plain data, drawn by the planner before the run and updated by the checkers during it. Indices
+//! into the vectors of [`super::World`] take the place of references.
 
 use super::content::{Content, Pieces};
 use nonic_core::{
@@ -21,7 +21,7 @@ pub(crate) struct Host {
     pub(crate) pd: Option<PdId>,
     /// The key of the pool: local and remote reading.
     pub(crate) pool_key: u32,
-    /// Keys that were registered and given to nobody.
+    /// Keys that were registered and given to no peer.
     pub(crate) secret_keys: usize,
     /// The arena with its words for atomics.
     pub(crate) commons: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Export {
     /// Whether the request that binds it succeeded.
     pub(crate) bound: bool,
     pub(crate) key: u32,
-    /// Somebody will revoke it at a time of their own choosing.
+    /// It will be revoked at a time of its own.
     pub(crate) revocable: bool,
     pub(crate) revoked_ns: Option<u64>,
     pub(crate) cells: Vec<usize>,
@@ -103,7 +103,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell that nobody has written yet. What is written to it arrives in pieces of `mtu`.
+    /// A cell that was not written yet. What is written to it arrives in pieces of `mtu`.
     pub(crate) fn new(place: (usize, usize), export: Option<usize>, initial: Content, mtu: usize) -> Self {
         Cell {
             arena: place.0,
@@ -126,7 +126,7 @@ pub(crate) struct Word {
     /// Used by one queue pair only, so its value can be predicted.
     pub(crate) private: bool,
     pub(crate) predicted: u64,
-    /// Every atomic posted: by whom, what, and what it returned.
+    /// Every atomic posted: by which queue pair, what, and what it returned.
     pub(crate) history: Vec<Atomic>,
 }
 

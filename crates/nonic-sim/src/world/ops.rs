@@ -1,4 +1,4 @@
-//! What the queue pairs of a plan will do: their send requests, and the receives the other side needs.
+//! Plans the queue pairs' send requests, and the receives the other side needs.
 
 use super::content::{Pieces, draw_content};
 use super::model::{Cell, Change, Expect, Export, Half, Kind, Op, Qp, Receive, Source, Writing};
@@ -476,7 +476,7 @@ impl<'a> Planner<'a> {
     }
 
     fn send_invalidate(&mut self) {
-        // Only an export nobody revokes otherwise: then the outcome is certain.
+        // Only an export that is not revoked otherwise: then the outcome is certain.
         let Some(export) = self.victim.filter(|export| !self.plan.exports[*export].revocable) else {
             return self.send();
         };
@@ -488,7 +488,7 @@ impl<'a> Planner<'a> {
         self.push(kind, length, source, SendFlags::FENCE, Expect::Success);
     }
 
-    /// Invalidates an own export that nobody uses, sometimes a window that it binds itself.
+    /// Invalidates an own export that no peer uses, sometimes a window that it binds itself.
     fn local_invalidate(&mut self) {
         // An unreliable send queue may fail and recover between the two requests.
         let window = self.service == Service::Rc && self.prng.percent(50);

@@ -1,4 +1,4 @@
-//! Programs with a long timeout on networks that reorder and lose much: whatever is lost must be found out about and sent again
+//! Programs with a long timeout on networks that reorder and lose much: every loss must be detected and repaired
 //! without the timeout, which is for peers that are gone. A NIC that only loses time shows here, and nowhere else.
 //!
 //! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
@@ -46,7 +46,7 @@ impl Plan {
 }
 
 impl World {
-    /// Nobody whose peer lives has waited for a whole timeout.
+    /// No queue pair whose peer lives has waited for a whole timeout.
     pub(super) fn check_patience(&self) -> Check {
         if !self.scenario.patient {
             return Ok(());

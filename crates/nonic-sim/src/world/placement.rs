@@ -1,4 +1,4 @@
-//! Memory that remembers what NICs wrote to it, for whoever draws a run.
+//! Memory that records what NICs wrote to it, to draw a run.
 
 use nonic_core::{Fault, HeapRegion, Region};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -155,7 +155,7 @@ impl Plan {
         let recv_cq = prng.pick(&self.hosts[host].cqs);
         let srqs = &self.hosts[host].srqs;
         let wanted = (!srqs.is_empty() && prng.percent(60)).then(|| prng.pick(srqs));
-        // Repeated datagrams take receives nobody planned for, so they get none of a connection's.
+        // Repeated datagrams take receives that were not planned for, so they get none of a connection's.
         let srq = wanted.filter(|srq| service != Service::Ud || !self.serves_connections(*srq));
         let pace_ns = prng.pick(&[0, 0, 500, 5_000, 30_000]);
         let late = prng.percent(25);

@@ -1,4 +1,4 @@
-//! Posts what was planned: send requests and receives, and notes what they may lead to.
+//! Posts the planned send requests and receives, and notes what they may lead to.
 
 use super::content::POOL_COVERED;
 use super::model::{Bad, Change, Expect, Half, Kind, Life, Mark, Qp, Source, Target, Writing};
@@ -49,7 +49,7 @@ impl World {
                 return Ok(());
             }
             let room = self.post_next(number)?;
-            // Whoever waits for a peer that is gone waits long.
+            // A queue pair whose peer is gone waits long.
             let longest_ns = if self.scenario.patient {
                 200_000_000
             } else {

@@ -1,4 +1,4 @@
-//! A run as a ladder diagram: what was posted, sent, placed and completed, and what went wrong.
+//! Records a run as a ladder diagram: what was posted, sent, placed and completed, and what went wrong.
 //!
 //! The [`Recorder`] notes events as they happen and changes nothing: it draws no randomness and asks NICs nothing.
 
@@ -172,7 +172,7 @@ impl World {
             Status::Success => (Tone::Program, format!("{what} done")),
             Status::Flushed => (Tone::Program, format!("{what} flushed")),
             status => {
-                // What stands behind the colon explains it to those who have no ladder.
+                // What stands behind the colon explains it to readers without a ladder.
                 let text = status.to_string();
                 let short = text.split(':').next().unwrap_or_default();
                 (Tone::Trouble, format!("{what} failed: {short}"))

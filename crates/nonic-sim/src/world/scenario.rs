@@ -1,4 +1,4 @@
-//! From a seed to a network: how many NICs, which links, which faults.
+//! Draws a network from a seed: how many NICs, which links, which faults.
 
 use super::direct::DirectTerms;
 use crate::fabric::{Batching, FabricConfig};

@@ -1,4 +1,4 @@
-//! Brings planned things to life: NICs, memory, queues and connections.
+//! Creates what was planned: NICs, memory, queues and connections.
 
 use super::content::PoolRegion;
 use super::model::{Half, Life, Mark};

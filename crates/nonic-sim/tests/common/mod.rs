@@ -1,4 +1,4 @@
-//! What fabric tests share: NICs with one memory region, and connections between them.
+//! Shared parts of the fabric tests: NICs with one memory region, and connections between them.
 
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Endpoint, HeapRegion, Key, KeySpec, KeyTable, Nic, NicConfig,

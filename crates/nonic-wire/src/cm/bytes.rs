@@ -1,4 +1,4 @@
-//! Fields of a message by their offset, big-endian, and the private data that fills a message up.
+//! Fields of a message by their offset, big-endian, and the private data at the end of a message.
 
 use crate::mad::MAD_DATA_LEN;
 use std::fmt;

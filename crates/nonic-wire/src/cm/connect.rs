@@ -5,7 +5,7 @@ use super::ip::ServiceId;
 use crate::{Psn, Qpn};
 use std::net::Ipv6Addr;
 
-/// Request for communication: who asks, for what, over which path.
+/// Request for communication: what is asked for, by which queue pair, over which path.
 ///
 /// Fields narrower than their type keep only the low bits that the wire has room for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub struct Req {
     pub local_qpn: Qpn,
     /// READs and atomics the sender can answer at a time.
     pub responder_resources: u8,
-    /// End-to-end context, of a service nobody offers.
+    /// End-to-end context, of a service that no implementation offers.
     pub local_eecn: u32,
     /// READs and atomics the sender wants to have under way at a time.
     pub initiator_depth: u8,

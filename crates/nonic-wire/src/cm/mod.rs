@@ -1,8 +1,8 @@
 //! Messages of the connection manager: management class 7, version 2.
 //!
-//! Each message is a value with every field of the wire; [`CmMad`] is one of them with the transaction it
-//! belongs to. Any 256 bytes are answered, none panic; reserved bits are ignored and sent as zero. What the
-//! messages *mean* is the business of `nonic_core::cm`.
+//! Each message is a value with every field of the wire; [`CmMad`] is one of them with the transaction it belongs to.
+//! Parsing takes any 256 bytes and never panics; reserved bits are ignored and sent as zero. What the messages *mean*
+//! is decided in `nonic_core::cm`.
 //!
 //! Read first: [`CmMad`], [`Message`], then [`Req`], which says most of what there is to say.
 
@@ -41,7 +41,7 @@ pub const INFO_LEN: usize = 72;
 /// A message and its transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct CmMad {
-    /// Ties the messages of one exchange together; chosen by who began it.
+    /// Ties the messages of one exchange together; chosen by the side that began it.
     pub transaction_id: u64,
     /// What is said.
     pub message: Message,
@@ -156,9 +156,9 @@ impl Message {
         }
     }
 
-    /// The identifier its receiver gave the exchange: who the message is for, among those who share an
-    /// address. `None` for requests, which are for whoever listens at their service, and for messages whose
-    /// sender was never told one.
+    /// The identifier its receiver gave the exchange: it tells which of the processes that share an address the message
+    /// is for. `None` for requests, which are for the listener of their service, and for messages whose sender was
+    /// never told one.
     pub fn receiver_id(&self) -> Option<u32> {
         let id = match self {
             Message::Req(_) | Message::SidrReq(_) => return None,

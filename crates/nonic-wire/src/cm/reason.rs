@@ -1,4 +1,4 @@
-//! Why a connection was refused.
+//! Reasons for which connections are refused.
 
 use std::fmt;
 

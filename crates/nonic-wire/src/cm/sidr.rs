@@ -1,4 +1,4 @@
-//! Service resolution for datagrams: SIDR_REQ asks who serves, SIDR_REP names a queue pair.
+//! Service resolution for datagrams: SIDR_REQ asks for a service, SIDR_REP names the queue pair that offers it.
 
 use super::INFO_LEN;
 use super::bytes::{self, Block, PrivateData, put, put_triple};

@@ -1,4 +1,4 @@
-//! The codes of a Terminate message: which layer complains, about what.
+//! The codes of a Terminate message: the layer that found an error, and which.
 
 use std::fmt;
 
@@ -135,7 +135,7 @@ impl fmt::Display for TerminateCode {
     }
 }
 
-/// Who found an error.
+/// The layer that found an error.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Layer {
     /// Messages.

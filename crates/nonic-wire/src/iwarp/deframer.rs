@@ -1,4 +1,4 @@
-//! From a stream of bytes, cut anywhere, back to frames.
+//! Deframing: finds the frames in a stream of bytes that is cut anywhere.
 
 use thiserror::Error;
 
@@ -13,8 +13,8 @@ use super::markers::{MarkerMismatch, MarkerReader, Piece};
 /// a chunk is borrowed from it; one that does not, or has markers in it, is collected in memory of the deframer,
 /// which holds at most one frame and grows only with what has arrived, not with what was announced.
 ///
-/// Padding is not looked at: Linux siw does not zero it. Whether a ULPDU is long enough for what it claims to be is asked by
-/// [`super::Segment::parse`]: to this layer its content means nothing.
+/// Padding is not looked at: Linux siw does not zero it. [`super::Segment::parse`] checks whether a ULPDU is long
+/// enough for what it claims to be: to this layer its content means nothing.
 #[derive(Debug)]
 pub struct Deframer {
     framing: Framing,

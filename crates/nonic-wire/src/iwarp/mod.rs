@@ -5,9 +5,9 @@
 //! says where the bytes of a frame belong; [`rdmap`] says what they are: a WRITE, a READ request, an atomic.
 //! [`terminate`] is the message that ends a connection and names the reason.
 //!
-//! Nothing here opens a socket or knows a queue pair: sequence numbers, keys and bounds are judged by
-//! `nonic-core`. Parsers accept any bytes and never panic. Errors that the specifications have a code for say
-//! which one, so that the caller only has to send it: see [`TerminateCode`].
+//! Nothing here opens a socket or knows a queue pair: `nonic-core` judges sequence numbers, keys and bounds. Parsers
+//! accept any bytes and never panic. Errors that the specifications have a code for say which one, so that the caller
+//! only has to send it: see [`TerminateCode`].
 //!
 //! Read first: [`Segment`] (one message or a part of it, with its payload), [`Deframer`] (bytes in, frames
 //! out), [`MpaFrame`].

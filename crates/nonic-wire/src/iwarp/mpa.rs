@@ -1,7 +1,7 @@
 //! The two frames that open a connection: the initiator's Request and the responder's Reply.
 //!
-//! They travel as plain bytes, without markers and CRC, and agree on both (RFC 5044 §7.1). Revision 2 adds the
-//! numbers of READs each side bears and who says the first word (RFC 6581). What to answer is not decided here.
+//! They travel as plain bytes, without markers and CRC, and agree on both (RFC 5044 §7.1). Revision 2 adds the numbers
+//! of READs each side bears and which message the initiator sends first (RFC 6581). What to answer is not decided here.
 //!
 //! Read [`MpaFrame`] first.
 
@@ -32,12 +32,13 @@ impl<'a> MpaFrame<'a> {
     pub const HEADER_LEN: usize = HEADER_LEN;
     /// Most bytes behind the header, those of [`Enhanced`] included.
     pub const MAX_PRIVATE_DATA: usize = 512;
-    /// Length of the longest frame. Whoever collects bytes for [`MpaFrame::parse`] needs no more.
+    /// Length of the longest frame. A caller that collects bytes for [`MpaFrame::parse`] needs no more.
     pub const MAX_LEN: usize = Self::HEADER_LEN + Self::MAX_PRIVATE_DATA;
 
     /// Reads the frame at the start of `bytes`, which may end inside it and may hold more than it.
     ///
-    /// A wrong key is noticed at the first wrong byte, so that no one waits for the rest of what is not a frame.
+    /// A wrong key is noticed at the first wrong byte, so that the caller does not wait for the rest of what is not a
+    /// frame.
     pub fn parse(bytes: &'a [u8]) -> Result<ParsedMpa<'a>, MpaError> {
         let key_len = bytes.len().min(KEY_LEN);
         let kind = [FrameKind::Request, FrameKind::Reply]

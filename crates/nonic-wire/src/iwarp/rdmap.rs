@@ -1,8 +1,8 @@
 //! The messages of RDMA over DDP: what a segment is part of, and what its header says (RFC 5040, RFC 7306).
 //!
-//! [`Header`] is one enum for all messages; what a message does not have, its variant does not have, so every
-//! value can be emitted. Parsing checks what can be judged by looking at one segment: versions, the opcode, the
-//! queue it uses, the length of fixed bodies. Order, keys and bounds need a connection and are not asked here.
+//! [`Header`] is one enum for all messages; what a message does not have, its variant does not have, so every value can
+//! be emitted. Parsing checks what can be judged by looking at one segment: versions, the opcode, the queue it uses,
+//! the length of fixed bodies. Order, keys and bounds need a connection and are not checked here.
 //!
 //! Read [`Segment`] and [`Header`] first; the fixed bodies are in `rdmap/body.rs`.
 

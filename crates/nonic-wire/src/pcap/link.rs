@@ -1,4 +1,4 @@
-//! What the frames of a capture begin with, and where the IP packet is behind it.
+//! Link layer headers of captured frames, and where the IP packet is behind them.
 
 use super::Direction;
 
@@ -9,7 +9,7 @@ pub(super) enum Link {
     RawIp,
     /// BSD loopback: four bytes that name the protocol.
     Loopback,
-    /// What Linux gives who captures on any interface.
+    /// The header that Linux makes for captures on any interface.
     Cooked,
     /// The same, second version.
     Cooked2,

@@ -1,8 +1,8 @@
-//! A capture of either format, as its bytes come: `tcpdump`, Wireshark and [`crate::pcapng`] wrote it, or still do.
+//! A streaming reader of captures of either format: `tcpdump`, Wireshark and [`crate::pcapng`] wrote them, or still do.
 //!
-//! [`CaptureReader`] is fed with [`CaptureReader::handle`] and asked with [`CaptureReader::next`]. Blocks of pcapng that it does
-//! not know are skipped, and so are frames of interfaces whose link type it does not know. It holds what has not been
-//! asked for yet and no more; a block longer than any writer makes is taken for damage.
+//! Feed [`CaptureReader`] with [`CaptureReader::handle`] and take frames with [`CaptureReader::next`]. Blocks of pcapng
+//! that it does not know are skipped, and so are frames of interfaces whose link type it does not know. It holds what
+//! has not been taken yet and no more; a block longer than any writer makes is taken for damage.
 
 use super::{Classic, Direction, FILE_HEADER_LEN, Frame, Link, PcapError, Place, word};
 

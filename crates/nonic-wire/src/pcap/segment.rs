@@ -1,4 +1,4 @@
-//! Finds the TCP segment in an IP packet. Options are skipped; what the stream means is up to the caller.
+//! Finds the TCP segment in an IP packet. Options are skipped; the caller follows the stream.
 
 use super::datagram::IpPacket;
 use std::net::SocketAddr;
@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 /// A TCP segment, as far as following a stream needs it.
 #[derive(Copy, Clone, Debug)]
 pub struct TcpSegment<'a> {
-    /// Who sent it.
+    /// The sender.
     pub src: SocketAddr,
-    /// Whom it is for.
+    /// The receiver.
     pub dst: SocketAddr,
     /// The sequence number of its first byte, or of the SYN.
     pub sequence: u32,

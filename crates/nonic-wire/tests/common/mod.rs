@@ -1,4 +1,4 @@
-//! What several test files need: the captures, and one packet of every kind.
+//! Shared parts of the tests: the captures, and one packet of every kind.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
 use std::net::IpAddr;

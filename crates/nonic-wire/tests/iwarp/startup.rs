@@ -60,7 +60,7 @@ fn private_data_has_512_bytes_at_most() {
     let data = [7; 512];
     assert_eq!(whole(&frame("Req", 0, 1, 512, &data)).private_data, data);
     for length in [513, u16::MAX] {
-        // Refused by the length field alone: nobody waits for so much.
+        // Refused by the length field alone: the parser does not wait for so much.
         let bytes = frame("Req", 0, 1, length, &[]);
         let error = MpaError::PrivateDataTooLong(usize::from(length));
         assert_eq!(MpaFrame::parse(&bytes), Err(error));

@@ -1,4 +1,4 @@
-//! What each event of the connection manager means.
+//! Topics: the events of the connection manager.
 
 use super::{Kind, Topic};
 

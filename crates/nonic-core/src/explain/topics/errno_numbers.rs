@@ -1,6 +1,7 @@
-//! What an errno means whichever call answered with it: all that the C libraries return, and those that the kernel gives them.
+//! Topics: errnos, whichever call returned them. All that the C libraries return, and those that they get from the
+//! kernel.
 //!
-//! What one verb means by it is in [`errnos`](super::errnos).
+//! What a single verb means by one is in [`errnos`](super::errnos).
 
 use super::{Kind, Topic};
 

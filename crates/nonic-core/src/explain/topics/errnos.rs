@@ -1,4 +1,4 @@
-//! What the errno of a verb means.
+//! Topics: the errnos of each verb.
 
 use super::{Kind, Topic};
 

@@ -1,4 +1,4 @@
-//! What each asynchronous event means.
+//! Topics: the asynchronous events.
 
 use super::{Kind, Topic};
 

@@ -1,4 +1,4 @@
-//! Finds topics by what a person has: a name, a number, a text that a program printed, or a whole line of its output.
+//! Finds topics by what a user has: a name, a number, a text that a program printed, or a whole line of its output.
 
 use super::{Kind, Topic, all, texts};
 use std::ops::Range;

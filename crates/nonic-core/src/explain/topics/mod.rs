@@ -1,6 +1,6 @@
-//! Everything that can be looked up by name, number or printed text: completion statuses, asynchronous events, events of the connection
-//! manager, reasons for which connections are refused, errnos and what each verb means by them, states of ports and types of devices.
-//! `nonic explain` prints it, and explanations fall back on it.
+//! Topics: everything that can be looked up by name, number or printed text. They are completion statuses, asynchronous
+//! events, events of the connection manager, reasons for which connections are refused, errnos and what each verb means
+//! by them, states of ports and types of devices. `nonic explain` prints them, and explanations fall back on them.
 //!
 //! General words only: what is known of one failure is in [`Explanation`](crate::Explanation).
 

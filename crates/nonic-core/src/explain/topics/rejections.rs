@@ -1,4 +1,4 @@
-//! Why connections are refused.
+//! Topics: the reasons for which connections are refused.
 
 use super::{Kind, Topic};
 

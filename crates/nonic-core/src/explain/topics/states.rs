@@ -1,4 +1,4 @@
-//! What the states of a port and the types of a device mean.
+//! Topics: the states of a port and the types of a device.
 
 use super::{Kind, Topic};
 

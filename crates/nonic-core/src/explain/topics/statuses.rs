@@ -1,4 +1,4 @@
-//! What each status of a completion means.
+//! Topics: the statuses of a completion.
 
 use super::{Kind, Topic};
 

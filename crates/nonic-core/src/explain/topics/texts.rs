@@ -1,5 +1,6 @@
-//! What programs print of a number: the texts of `ibv_wc_status_str`, `ibv_event_type_str`, `ibv_port_state_str` and `ibv_node_type_str`, as
-//! rdma-core has them. The C libraries answer from these tables, and `nonic explain` is asked with what they answered.
+//! Tables of the texts that programs print for a number: those of `ibv_wc_status_str`, `ibv_event_type_str`,
+//! `ibv_port_state_str` and `ibv_node_type_str`, as rdma-core has them. The C libraries answer from these tables, and
+//! users ask `nonic explain` with those answers.
 //!
 //! `rdma_event_str` answers with the names themselves; the texts of errnos are beside their meanings.
 

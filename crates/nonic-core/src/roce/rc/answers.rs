@@ -103,8 +103,7 @@ impl Requester {
                 self.rewind_once(roce, nic, psn);
                 Ok(())
             }
-            // The answers to what is before it may be on their way. Then the NAK comes again, or the wait for it times
-            // out.
+            // The answers to what is before it may be on their way. Then it comes again, or the peer is waited for in vain.
             AethKind::Nak(_) if self.una != psn => Ok(()),
             AethKind::Nak(code) => {
                 self.count_nak(nic);
@@ -429,7 +428,7 @@ impl Requester {
         let now = nic.now;
         if let Some(peer) = roce.peer(nic) {
             if peer.is_stalled(&self.share) {
-                // Other queue pairs have taken the room since: it is not taken back from them.
+                // Others have had the room since: it is not taken back from them.
                 self.write_off();
             }
             peer.on_progress(now, &mut self.share, bytes, roce.mtu);

@@ -246,7 +246,7 @@ impl Responder {
             self.report_refusal(roce, nic, code, Status::LocalQpOperation);
             return Err(Fatal);
         }
-        // A peer that executes by itself has nothing else under way: what came early was never sent, or long ago.
+        // Whoever executes by itself has nothing else under way: what came early was never sent, or long ago.
         self.drop_kept(nic);
         let next = self.expected.nearest(progress.next);
         self.expected = next.unwrap_or(ExtendedPsn::starting_at(progress.next));

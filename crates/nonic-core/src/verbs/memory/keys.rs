@@ -391,7 +391,7 @@ impl KeyTable {
         self.withdraw(removed)
     }
 
-    /// Withdraws a revoked key from the peers it was published to. They may have to be waited for, so no lock is held.
+    /// A key was revoked: takes it back from those it was shown to. They may be waited for, so no lock is held.
     fn withdraw(&self, removed: Option<Arc<Key>>) -> Result<(), KeyError> {
         let key = removed.ok_or(KeyError::Unknown)?;
         match self.publisher.get() {

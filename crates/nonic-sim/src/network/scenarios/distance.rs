@@ -1,4 +1,4 @@
-//! Long ways, and long and short ones together.
+//! Scenarios with long paths, and with long and short ones together.
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario, laws};
 use crate::network::flow::{Ends, FlowSpec};

@@ -1,4 +1,4 @@
-//! Many hosts that all talk to each other, and hosts that are slower than the rest.
+//! Scenarios in which many hosts all talk to each other, and in which some hosts are slower than the rest.
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario, laws};
 use crate::network::flow::{Ends, FlowSpec};

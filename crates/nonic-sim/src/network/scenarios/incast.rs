@@ -1,4 +1,4 @@
-//! A thousand to one.
+//! Incast: a thousand senders, one receiver.
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, Scenario, laws};
 use crate::network::flow::{Ends, FlowSpec};

@@ -1,4 +1,4 @@
-//! Some begin later, and find a queue.
+//! Scenarios in which some flows begin later, and find a queue.
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario};
 use crate::network::flow::{Ends, FlowSpec};

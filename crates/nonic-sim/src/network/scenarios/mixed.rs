@@ -1,4 +1,4 @@
-//! nonic beside others, and real devices instead of models.
+//! Scenarios with nonic beside other implementations, and with real devices instead of models.
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario};
 use crate::network::device::{Devices, Transfer};
@@ -29,7 +29,7 @@ const EACH: usize = 8;
 const OTHERS: usize = 2;
 const ENDS: [Ends; 3] = [Ends::Nonic, Ends::NonicToRxe, Ends::Rxe];
 
-/// Those of nonic begin in turns, so that it does not matter who was first.
+/// Nonic's flows alternate between the two groups, so that it does not matter which began first.
 fn group(from: usize) -> usize {
     if from < 2 * EACH { from % 2 } else { 2 }
 }
@@ -88,7 +88,7 @@ fn mix(quick: bool, outcome: &mut Outcome, name: &str, marking: Option<Marking>,
         mean(&groups[2]),
         0.2,
     );
-    // Without marks, who came first has less: that is another scenario's subject.
+    // Without marks, the flows that came first have less: another scenario is about that.
     if marking.is_some() {
         outcome.at_least(
             format!("{name}: fairness among nonic to nonic"),

@@ -1,4 +1,4 @@
-//! What is run, and what must hold.
+//! The scenarios of the network workload, and the bounds that must hold.
 
 mod distance;
 mod exchange;
@@ -172,8 +172,8 @@ impl Plan {
     }
 }
 
-/// The laws that are run where nothing else is said: ours, and, if there is time, the two that everybody knows, held to a window because
-/// nothing here is lossless.
+/// The laws that are run unless a scenario says otherwise: ours, and, if there is time, the two best known, held to a
+/// window because nothing here is lossless.
 fn laws(quick: bool, line: u64, window: u64) -> Vec<(&'static str, Ends)> {
     let mut laws = vec![("nonic", Ends::Nonic)];
     if !quick {

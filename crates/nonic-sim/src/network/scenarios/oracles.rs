@@ -1,4 +1,4 @@
-//! Published laws behave as published.
+//! Oracles: published laws must behave as published.
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, Scenario};
 use crate::network::flow::{Ends, FlowSpec};

@@ -1,4 +1,4 @@
-//! Several paths: some of them cut, or all of them used by each flow.
+//! Scenarios with several paths: some of them cut, or all of them used by each flow.
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario};
 use crate::network::flow::{Ends, FlowSpec};

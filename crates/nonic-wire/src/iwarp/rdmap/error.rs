@@ -1,4 +1,4 @@
-//! What can be wrong with a segment, and how the peer is told.
+//! Errors of a segment, and the Terminate codes for them.
 
 use thiserror::Error;
 
