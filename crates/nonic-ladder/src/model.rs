@@ -1,6 +1,6 @@
 //! The ladder as a value: ends, and the events at and between them.
 
-/// What some ends did, in the order of time.
+/// Events of several ends, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ladder {
     /// What it is of.
@@ -15,7 +15,7 @@ pub struct Ladder {
     pub start_ns: Option<u64>,
     /// Where events were left out: in front of the event with this index, so many.
     pub left_out: Option<(usize, usize)>,
-    /// Whether queue pairs are told by their numbers on the wire, which people know in hexadecimal.
+    /// Whether queue pairs are named by their numbers on the wire, which people know in hexadecimal.
     pub wire_numbers: bool,
 }
 
@@ -26,9 +26,9 @@ pub struct Event {
     pub at_ns: u64,
     /// At which end; for a packet, the end that sent it.
     pub end: usize,
-    /// Whether it stayed there.
+    /// Whether it is a packet.
     pub kind: EventKind,
-    /// How it is to be shown.
+    /// How to show it.
     pub tone: Tone,
     /// What it was, in words.
     pub text: String,
@@ -74,7 +74,7 @@ pub enum Tone {
     Request,
     /// An answer.
     Answer,
-    /// What a program did or was told.
+    /// Something a program did, or a completion or event that it got.
     Program,
     /// Something that went wrong, or repairs it.
     Trouble,
@@ -113,7 +113,7 @@ impl Ladder {
         self.events.sort_by_key(|event| event.at_ns);
     }
 
-    /// From when on times are told: the first event of all.
+    /// The time that times are shown relative to: that of the first event of all.
     #[must_use]
     pub fn start_ns(&self) -> u64 {
         let first_ns = self.events.first().map_or(0, |event| event.at_ns);
@@ -128,7 +128,7 @@ impl Ladder {
     }
 }
 
-/// The words above and beside a ladder: which queue pair an event is of is said once, above, where an end has only one.
+/// The words above and beside a ladder: the queue pair of an event is named once, above, where an end has only one.
 #[derive(Clone, Debug)]
 pub(crate) struct Headings {
     /// What is written above each end.

@@ -34,7 +34,7 @@ pub enum Batching {
 /// What a fabric is made of.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct FabricConfig {
-    /// Every NIC's way in from the network, unless set otherwise.
+    /// Every NIC's link from the network, unless set otherwise.
     pub link: LinkProfile,
     /// The faults on it.
     pub faults: Faults,
@@ -202,13 +202,13 @@ impl<T> Fabric<T> {
         self.by_qpn.insert((ip, qpn), station);
     }
 
-    /// Gives the way from one NIC to another a link of its own.
+    /// Gives the path from one NIC to another a link of its own.
     pub fn set_link(&mut self, from: usize, to: usize, link: LinkProfile, faults: Faults) {
         let ingress = self.ingress(link, faults);
         self.pair_links.insert((from, to), ingress);
     }
 
-    /// Changes the faults on a NIC's way in from now on.
+    /// Changes the faults on a NIC's link from the network from now on.
     pub fn set_faults(&mut self, station: usize, faults: Faults) {
         self.stations[station].ingress.injector.set_faults(faults);
     }

@@ -3,7 +3,7 @@
 /// Acknowledge extended transport header.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub struct Aeth {
-    /// What is being said.
+    /// ACK, RNR NAK or NAK.
     pub syndrome: Syndrome,
     /// Message sequence number: messages completed by the responder, modulo 2^24.
     pub msn: u32,

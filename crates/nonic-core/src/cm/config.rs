@@ -115,7 +115,7 @@ impl CmConfig {
     }
 }
 
-/// What there is at the moment.
+/// What the connection manager holds at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CmUsage {
     /// Connections in any state, and services being resolved.
@@ -138,7 +138,7 @@ pub struct CmUsage {
     pub queued: usize,
 }
 
-/// What happened so far.
+/// What the connection manager counted so far.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CmCounters {
     /// Datagrams that arrived.

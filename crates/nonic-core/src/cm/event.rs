@@ -10,11 +10,11 @@ use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};
 use std::fmt;
 
-/// Something happened to a connection.
+/// An event of a connection.
 ///
 /// A connection that the owner knows of ends with exactly one of `Rejected`, `Unreachable`, `TimewaitExit`,
-/// `SidrResponse`, or with the owner's own `reject`, `answer` or `abandon`; nothing is told after that.
-/// `TimewaitExit` always comes after `Disconnected`.
+/// `SidrResponse`, or with the owner's own `reject`, `answer` or `abandon`; no event follows that. `TimewaitExit`
+/// always comes after `Disconnected`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmEvent {
     /// Passive: a peer wants to connect. Accept or reject.
@@ -23,27 +23,27 @@ pub enum CmEvent {
     Response(Box<ConnectResponse>),
     /// Passive: the peer is ready.
     Established {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// What the peer's program said; empty if its message was overtaken by data.
+        /// The RTU's private data; empty if data overtook the RTU.
         private_data: Vec<u8>,
     },
     /// The peer does not want it (any more).
     Rejected {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
         /// Our queue pair.
         qpn: Qpn,
         /// Why.
         reason: RejectReason,
-        /// More about why.
+        /// Additional information (ARI) about the reason.
         info: Vec<u8>,
-        /// What the peer's program said.
+        /// The peer's private data.
         private_data: Vec<u8>,
     },
     /// The peer did not answer.
     Unreachable {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
         /// Our queue pair.
         qpn: Qpn,
@@ -52,18 +52,18 @@ pub enum CmEvent {
     },
     /// It is over. The queue pair should go to the error state.
     Disconnected {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
         /// Our queue pair.
         qpn: Qpn,
         /// How it ended.
         cause: Disconnect,
-        /// What the peer's program said.
+        /// The peer's private data.
         private_data: Vec<u8>,
     },
     /// Nothing of the connection is under way any more: its queue pair may be used again.
     TimewaitExit {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
     /// Passive: a peer looks for a datagram service. Answer.
@@ -96,16 +96,16 @@ impl fmt::Display for Disconnect {
     }
 }
 
-/// A request to connect.
+/// A peer's request to connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectRequest {
-    /// Its name from now on.
+    /// The connection that it became.
     pub connection: ConnectionId,
     /// The listener that it reached.
     pub listener: ListenerId,
-    /// For what.
+    /// The service that is asked for.
     pub service_id: ServiceId,
-    /// Between which addresses.
+    /// Our address and the peer's.
     pub route: Route,
     /// Ports and addresses, if the service is at an IP address.
     pub ip: Option<IpHeader>,
@@ -137,14 +137,14 @@ pub struct ConnectRequest {
     pub traffic_class: u8,
     /// Names the peer's adapter.
     pub remote_ca_guid: u64,
-    /// What the peer's program said, without the IP header.
+    /// The peer's private data, without the IP header.
     pub private_data: Vec<u8>,
 }
 
-/// A peer that accepted.
+/// A peer's acceptance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectResponse {
-    /// Which.
+    /// The connection.
     pub connection: ConnectionId,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
@@ -164,40 +164,40 @@ pub struct ConnectResponse {
     pub srq: bool,
     /// Names the peer's adapter.
     pub remote_ca_guid: u64,
-    /// What the peer's program said.
+    /// The peer's private data.
     pub private_data: Vec<u8>,
 }
 
 /// A request to resolve a datagram service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SidrRequest {
-    /// Its name from now on.
+    /// Names this exchange from now on.
     pub connection: ConnectionId,
     /// The listener that it reached.
     pub listener: ListenerId,
-    /// For what.
+    /// The service that is asked for.
     pub service_id: ServiceId,
-    /// Between which addresses.
+    /// Our address and the peer's.
     pub route: Route,
     /// Ports and addresses, if the service is at an IP address.
     pub ip: Option<IpHeader>,
-    /// What the peer's program said, without the IP header.
+    /// The peer's private data, without the IP header.
     pub private_data: Vec<u8>,
 }
 
-/// Where a datagram service is.
+/// The answer to a request to resolve a datagram service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SidrResponse {
     /// Which request this answers.
     pub connection: ConnectionId,
-    /// Whether the rest counts.
+    /// Whether the service is offered; without `VALID`, the queue pair and its key mean nothing.
     pub status: SidrStatus,
-    /// The queue pair that serves.
+    /// The queue pair that offers the service.
     pub qpn: Qpn,
-    /// Its key.
+    /// Its Q_Key.
     pub qkey: u32,
-    /// More about a refusal.
+    /// Additional information about a refusal.
     pub info: Vec<u8>,
-    /// What the peer's program said.
+    /// The peer's private data.
     pub private_data: Vec<u8>,
 }

@@ -15,18 +15,18 @@ pub struct ConnectionId(pub u32);
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ListenerId(pub u64);
 
-/// What to connect, and to whom.
+/// Parameters of a request to connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectParams<'a> {
-    /// Between which addresses.
+    /// Our address and the peer's.
     pub route: Route,
-    /// What is asked for.
+    /// The service that is asked for.
     pub service_id: ServiceId,
     /// RC, UC or XRC.
     pub service: Service,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// With which sequence number the *peer* begins to send; it chooses ours.
+    /// The sequence number with which the *peer* begins to send; it chooses ours.
     pub starting_psn: Psn,
     /// READs and atomics we can answer at a time.
     pub responder_resources: u8,
@@ -50,9 +50,9 @@ pub struct ConnectParams<'a> {
     pub traffic_class: u8,
     /// Ports and addresses, for services at IP addresses. Takes 36 of the 92 bytes of private data.
     pub ip: Option<IpHeader>,
-    /// For the program at the other end.
+    /// Private data for the program at the other end.
     pub private_data: &'a [u8],
-    /// How long a silent peer is waited for, in steps of the response timeout; as configured without it.
+    /// How long to wait for a silent peer, in steps of the response timeout; as configured without it.
     pub patience: Option<Duration>,
 }
 
@@ -87,7 +87,7 @@ impl ConnectParams<'_> {
 pub struct AcceptParams<'a> {
     /// Our queue pair.
     pub qpn: Qpn,
-    /// With which sequence number the *peer* begins to send; it chooses ours.
+    /// The sequence number with which the *peer* begins to send; it chooses ours.
     pub starting_psn: Psn,
     /// READs and atomics we answer at a time.
     pub responder_resources: u8,
@@ -101,7 +101,7 @@ pub struct AcceptParams<'a> {
     pub srq: bool,
     /// How long we may take to acknowledge (exponent).
     pub target_ack_delay: u8,
-    /// For the program at the other end: at most 196 bytes.
+    /// Private data for the program at the other end: at most 196 bytes.
     pub private_data: &'a [u8],
 }
 
@@ -127,9 +127,9 @@ impl AcceptParams<'_> {
 pub struct RejectParams<'a> {
     /// The reason.
     pub reason: RejectReason,
-    /// More about it: at most 72 bytes.
+    /// Additional information about it: at most 72 bytes.
     pub info: &'a [u8],
-    /// For the program at the other end: at most 148 bytes.
+    /// Private data for the program at the other end: at most 148 bytes.
     pub private_data: &'a [u8],
 }
 
@@ -146,28 +146,28 @@ impl Default for RejectParams<'_> {
 /// Which datagram service to resolve.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResolveParams<'a> {
-    /// Between which addresses.
+    /// Our address and the peer's.
     pub route: Route,
-    /// What is asked for.
+    /// The service that is asked for.
     pub service_id: ServiceId,
     /// Ports and addresses, for services at IP addresses. Takes 36 of the 216 bytes of private data.
     pub ip: Option<IpHeader>,
-    /// For the program at the other end.
+    /// Private data for the program at the other end.
     pub private_data: &'a [u8],
 }
 
 /// The answer to a request to resolve a datagram service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AnswerParams<'a> {
-    /// Whether the rest counts.
+    /// Whether the service is offered; without `VALID`, the queue pair and its key mean nothing.
     pub status: SidrStatus,
-    /// The queue pair that serves.
+    /// The queue pair that offers the service.
     pub qpn: Qpn,
-    /// Its key.
+    /// Its Q_Key.
     pub qkey: u32,
-    /// More about a refusal: at most 72 bytes.
+    /// Additional information about a refusal: at most 72 bytes.
     pub info: &'a [u8],
-    /// For the program at the other end: at most 136 bytes.
+    /// Private data for the program at the other end: at most 136 bytes.
     pub private_data: &'a [u8],
 }
 

@@ -6,37 +6,37 @@ use nonic_wire::cm::ServiceId;
 use nonic_wire::{Qpn, Service};
 use std::net::IpAddr;
 
-/// A connection at a moment.
+/// A connection at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionView {
-    /// What this side calls it.
+    /// Its local identifier.
     pub id: ConnectionId,
-    /// Where it stands.
+    /// Its state.
     pub state: CmState,
     /// Whether this side began it.
     pub active: bool,
-    /// Between which addresses.
+    /// Our address and the peer's.
     pub route: Route,
-    /// What was asked for.
+    /// The service that was asked for.
     pub service_id: ServiceId,
-    /// The service of its queue pairs; UD for a question about a datagram service.
+    /// The transport service of its queue pairs; UD for a request to resolve a datagram service.
     pub service: Service,
-    /// This side's queue pair and the peer's, zero while unknown.
+    /// This side's queue pair; zero while unknown.
     pub local_qpn: Qpn,
-    /// The peer's.
+    /// The peer's queue pair; zero while unknown.
     pub remote_qpn: Qpn,
 }
 
-/// A listener at a moment.
+/// A listener at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ListenerView {
-    /// What is offered.
+    /// The service that is offered.
     pub service_id: ServiceId,
-    /// At which address; `None` at all of them.
+    /// The address it listens at; `None` for all of them.
     pub address: Option<IpAddr>,
     /// Requests that wait for the program.
     pub pending: usize,
-    /// How many of them may.
+    /// How many may wait.
     pub backlog: usize,
 }
 

@@ -33,7 +33,7 @@ pub fn stream_transition(from: QpState, to: QpState) -> Option<Transition> {
     Some(Transition { required, optional })
 }
 
-/// Checks what a program asks for; answers the state it leads to.
+/// Checks what a program asks for; returns the state it leads to.
 pub(crate) fn check(from: QpState, to: Option<QpState>, given: Mask) -> Result<QpState, ModifyError> {
     // Connection managers of RNICs name no attributes at all.
     let to = match to {
@@ -109,7 +109,7 @@ pub enum StreamPhase {
     Terminating,
     /// It is sent, and this half has ended. What still comes is thrown away.
     Lingering,
-    /// The peer has ended its half; what is to be said is still being sent.
+    /// The peer has ended its half; what is left to send is still being sent.
     Answering,
     /// It is over.
     Closed,
@@ -162,7 +162,8 @@ pub struct StreamStep {
     pub next: StreamPhase,
     /// What is done with the stream.
     pub action: StreamAction,
-    /// Whether work ends with it: both queues are flushed, and a program that was connected is told that it no longer is.
+    /// Whether work ends with it: both queues are flushed, and the disconnection is reported to a program that was
+    /// connected.
     pub ends: bool,
 }
 

@@ -155,7 +155,7 @@ pub fn transition(service: Service, from: QpState, to: QpState) -> Option<Transi
     Some(Transition { required, optional })
 }
 
-/// Checks a `modify` from `from` that gives `given`; answers the state it leads to.
+/// Checks a `modify` from `from` that gives `given`; returns the state it leads to.
 pub(crate) fn check(
     service: Service,
     from: QpState,

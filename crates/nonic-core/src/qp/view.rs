@@ -12,7 +12,7 @@ use nonic_wire::{Psn, Qpn, Service};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A queue pair at a moment.
+/// A queue pair at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the others' names say it")]
 pub struct QueuePairView {

@@ -49,7 +49,7 @@ pub(crate) struct QueuePair {
     replies_first: bool,
     notification: Notification,
     pacer: Pacer,
-    /// What its peer was told it may do by itself, if it is on this host. Boxed: few have one.
+    /// What was published to its peer, if that is on this host. Boxed: few have one.
     published: Option<Box<Target>>,
 }
 
@@ -157,7 +157,7 @@ impl QueuePair {
         }
     }
 
-    /// A packet for it came with a mark: its peer is told, if it has one.
+    /// A packet for it came with a mark: the peer is sent a CNP, if it has one.
     pub(crate) fn note_mark(&mut self, now: Time) {
         if self.roce.connected_hop().is_some() {
             self.notification.on_marked(now);
@@ -346,7 +346,7 @@ impl QueuePair {
         }
     }
 
-    /// It is about to be destroyed: what is left to say to its peer, if it has one.
+    /// It is about to be destroyed: returns what its peer is still to be answered, if it has one.
     pub(crate) fn depart(&mut self, nic: &mut NicResources<'_>) -> Option<Departure> {
         self.withdraw(nic);
         let hop = self.roce.connected_hop()?;

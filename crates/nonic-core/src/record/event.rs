@@ -32,7 +32,7 @@ pub enum QpEvent {
         /// How often we may still try; `None` for any number of times.
         retries_left: Option<u8>,
     },
-    /// The peer said that this packet is missing: everything from there on is sent again.
+    /// The peer reported that this packet is missing: everything from there on is sent again.
     PeerMissesPacket(Psn),
     /// The peer waits for a packet that it was never sent.
     PeerExpectsOther {

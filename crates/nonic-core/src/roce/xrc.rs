@@ -48,7 +48,7 @@ impl XrcTable {
         self.srqs.insert(srq.number, Arc::new(srq));
     }
 
-    /// Answers whether it was there.
+    /// Returns whether it was there.
     pub(crate) fn remove(&mut self, number: u32) -> bool {
         self.srqs.remove(&number).is_some()
     }

@@ -3,8 +3,8 @@
 //! A queue is shared between the NIC that fills it and the threads that poll it, behind its own small lock; an empty
 //! queue is seen without taking it.
 //!
-//! Overflow loses no completion silently: the queue goes in error, says so once, and refuses everything
-//! from then on, as hardware does.
+//! Overflow loses no completion silently: the queue goes in error, reports that once, and refuses everything from then
+//! on, as hardware does.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};

@@ -198,13 +198,13 @@ impl Destination {
 pub struct SendRequest<'a> {
     /// The program's own number for it, returned in its completion.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// With which bytes.
+    /// Its bytes.
     pub data: Data<'a>,
-    /// How.
+    /// Modifiers.
     pub flags: SendFlags,
-    /// Where to; only for datagram and XRC queue pairs.
+    /// The destination; only for datagram and XRC queue pairs.
     pub destination: Option<Destination>,
 }
 

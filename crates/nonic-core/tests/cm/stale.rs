@@ -129,7 +129,7 @@ fn a_request_to_the_side_that_connected_ends_nothing_either() {
 }
 
 /// The client's process is killed; its successor gets the same queue pair number and asks again and again, losing
-/// the first `lost` questions about the old connection. Answers how long it took, in rounds.
+/// the first `lost` questions about the old connection. Returns how long it took, in rounds.
 fn rounds_until_welcome(lost: usize) -> usize {
     let (mut pair, _, theirs) = Pair::established();
     let mut successor = Side::new(CLIENT, 1234);

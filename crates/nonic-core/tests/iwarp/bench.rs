@@ -347,7 +347,7 @@ impl End {
         self.finished || self.closed
     }
 
-    /// The other end's half has ended, if it has; answers whether that is news.
+    /// The other end's half has ended, if it has; returns whether that is news.
     fn hear_end(&mut self, ended: bool) -> bool {
         let news = ended && !self.closed && !std::mem::replace(&mut self.heard_end, ended);
         if news {
@@ -426,7 +426,7 @@ impl Pair {
         pair
     }
 
-    /// Carries bytes and ends of halves both ways until neither side has more; answers how many bytes.
+    /// Carries bytes and ends of halves both ways until neither side has more; returns how many bytes.
     #[track_caller]
     pub fn exchange(&mut self) -> usize {
         let mut carried = 0;

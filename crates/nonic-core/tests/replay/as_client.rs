@@ -42,7 +42,7 @@ impl Step {
 /// Groups of steps, each posted at once when the group before it is complete.
 type Script = VecDeque<Vec<Step>>;
 
-/// Plays the client against the recorded server; answers the statuses of all requests.
+/// Plays the client against the recorded server; returns the statuses of all requests.
 fn replay(cast: &Cast, mut script: Script) -> (Host, Vec<Status>) {
     let mut host = Host::client(cast);
     let packets = cast.packets();

@@ -37,7 +37,7 @@ impl Answer {
     }
 }
 
-/// Feeds the client's packets one by one, `before` each; answers what we said and what rxe said.
+/// Feeds the client's packets one by one, `before` each; returns what we sent and what rxe sent.
 fn replay(cast: &Cast, host: &mut Host, before: impl FnMut(&mut Host, usize)) -> [Vec<Answer>; 2] {
     replay_packets(cast, &cast.packets(), host, before)
 }

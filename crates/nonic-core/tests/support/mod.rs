@@ -75,7 +75,7 @@ macro_rules! recv {
     };
 }
 
-/// What the node transmits must be exactly these opcodes; answers the packets.
+/// What the node transmits must be exactly these opcodes; returns the packets.
 #[macro_export]
 macro_rules! sent {
     ($node:expr, [$($opcode:ident),* $(,)?]) => {{
@@ -87,7 +87,7 @@ macro_rules! sent {
     }};
 }
 
-/// The node's send completions must be exactly these `(wr_id, status)`; answers them.
+/// The node's send completions must be exactly these `(wr_id, status)`; returns them.
 #[macro_export]
 macro_rules! completed {
     ($node:expr, [$($outcome:expr),* $(,)?]) => {{
@@ -98,7 +98,7 @@ macro_rules! completed {
     }};
 }
 
-/// The node's receive completions must be exactly these `(wr_id, status)`; answers them.
+/// The node's receive completions must be exactly these `(wr_id, status)`; returns them.
 #[macro_export]
 macro_rules! received {
     ($node:expr, [$($outcome:expr),* $(,)?]) => {{

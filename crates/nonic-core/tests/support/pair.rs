@@ -83,7 +83,7 @@ impl Pair {
         }
     }
 
-    /// Carries packets both ways until neither side has more; answers how many.
+    /// Carries packets both ways until neither side has more; returns how many.
     #[track_caller]
     pub fn exchange(&mut self) -> usize {
         self.exchange_with(|_, _| Fate::Deliver)

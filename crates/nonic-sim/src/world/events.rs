@@ -6,7 +6,7 @@ use super::{Check, World};
 use nonic_core::{Arm, Completion, Event, Status};
 
 impl World {
-    /// Takes everything a NIC has to say after its turn.
+    /// Takes the events and completions of a NIC after its turn.
     pub(super) fn after_drive(&mut self, station: usize) -> Check {
         let host = self.current[station];
         self.note_network();

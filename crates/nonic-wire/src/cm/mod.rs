@@ -43,7 +43,7 @@ pub const INFO_LEN: usize = 72;
 pub struct CmMad {
     /// Ties the messages of one exchange together; chosen by the side that began it.
     pub transaction_id: u64,
-    /// What is said.
+    /// The message.
     pub message: Message,
 }
 

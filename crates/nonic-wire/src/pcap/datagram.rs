@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Flow;
 
-/// A UDP datagram and what its outer headers said.
+/// A UDP datagram and what its outer headers say.
 #[derive(Copy, Clone, Debug)]
 pub struct Datagram<'a> {
     /// Addresses and ports.

@@ -108,7 +108,7 @@ pub enum StartupEvent {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartupError {
-    /// What the peer said is no start-up frame.
+    /// What the peer sent is no start-up frame.
     #[error("the peer does not speak MPA: {0}")]
     Frame(MpaError),
     /// A Request came where a Reply was due, or the other way round: both ends connect, or both listen.
@@ -117,7 +117,7 @@ pub enum StartupError {
     /// Bytes came that the peer may not send yet.
     #[error("the peer sent data before it was allowed to")]
     TooEarly,
-    /// The peer said nothing for too long.
+    /// The peer was silent for too long.
     #[error("the peer did not answer in time")]
     Timeout,
     /// The peer closed the connection.

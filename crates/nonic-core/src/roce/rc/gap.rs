@@ -42,10 +42,10 @@ pub(super) struct Gap {
     kept: Reorder,
     /// Since when it can be known to be missing; not yet, if the peer is going back anyway.
     since: Option<Time>,
-    /// When the peer is to be told.
+    /// When to report it to the peer.
     report_at: Option<Time>,
     reported: bool,
-    /// Whether the peer was told of a gap before this one, and so repeats everything.
+    /// Whether an earlier gap was reported to the peer, which therefore repeats everything.
     going_back: bool,
     /// Whether the peer understands selective acknowledgements.
     selective: bool,
@@ -70,7 +70,7 @@ impl Gap {
         })
     }
 
-    /// What the peer is told it need not send again.
+    /// What the peer need not send again, as our acknowledgements say.
     pub(super) fn held(&self) -> Option<&Reorder> {
         self.selective.then_some(&self.kept)
     }

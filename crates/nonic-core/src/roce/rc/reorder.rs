@@ -25,11 +25,12 @@ pub struct ReorderConfig {
     pub queue_pair_bytes: usize,
     /// Bytes that all of them together may keep.
     pub total_bytes: usize,
-    /// How long a missing packet is waited for at first before the peer is told that it is lost, and at least. Zero: not at all.
+    /// How long to wait for a missing packet at first, and at least, before it is reported to the peer as lost. Zero:
+    /// not at all.
     pub min_allowance: Duration,
     /// The same at most, where packets have been seen to come late.
     pub max_allowance: Duration,
-    /// Whether peers that understand it are told what is kept.
+    /// Whether acknowledgements say what is kept, to peers that understand that.
     pub selective: bool,
 }
 

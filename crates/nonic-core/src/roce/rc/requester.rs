@@ -11,8 +11,8 @@
 //! - A READ is asked for in chunks no larger than the window to the peer, so that its answers cannot
 //!   overrun our own socket. Chunk borders are fixed per request: a repeated request never spans two, which
 //!   is what responders expect of a duplicate.
-//! - `executed` is what the peer said that it has executed. It may lie behind an unanswered READ or atomic, whose answer is
-//!   late or lost then (`answers`).
+//! - `executed` is how far the peer reported to have executed. It may lie behind an unanswered READ or atomic, whose
+//!   answer is late or lost then (`answers`).
 //! - Packets before `written_off` do not count in the window any more: the queue pair stalled with them under
 //!   way (`window.rs`). Going back or sending them again makes them count again.
 //! - Work completes strictly in order, from the front of the queue.
@@ -143,7 +143,7 @@ impl RcRequest {
 /// When the requester wants to be woken.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RequesterTimers {
-    /// The peer must have answered by then: the program says so.
+    /// The program's timeout: the peer must have answered by then.
     pub(crate) retransmit_at: Option<Time>,
     /// The peer asked for quiet until then.
     pub(crate) quiet_until: Option<Time>,

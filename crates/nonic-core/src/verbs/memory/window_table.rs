@@ -53,7 +53,7 @@ impl WindowTable {
         self.windows.insert(number, window);
     }
 
-    /// Answers whether it was there.
+    /// Returns whether it was there.
     pub(super) fn remove(&mut self, number: u32) -> bool {
         self.windows.remove(&number).is_some()
     }
