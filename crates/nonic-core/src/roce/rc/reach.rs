@@ -1,9 +1,9 @@
 //! The reach: how far beyond the packets that came another one may lie and still be kept before its turn.
 //!
-//! A packet that is kept is executed later, without another check. A forger knows the addresses and queue pair numbers
-//! of a connection, and has to guess the sequence number: each number that is kept is one that it may hit. So a
-//! responder keeps as few as peers need: the numbers that are missing, and a batch beyond the last that came. A packet
-//! beyond that counts as lost, and the peer is asked to go back.
+//! A forged packet that is kept is executed later, unnoticed. A forger knows the addresses and queue pair numbers of a
+//! connection, and has to guess the sequence number: each number that is kept is one that it may hit. So a responder
+//! keeps as few as peers need: the numbers that are missing, and a batch beyond the last that came. A packet beyond
+//! that counts as lost, and the peer is asked to go back.
 //!
 //! A peer that loses or reorders more than a batch at a time shows it: it goes back and retransmits a packet that was
 //! not kept, with the same content. From then on twice that distance is allowed, for a while. A forger that does not
