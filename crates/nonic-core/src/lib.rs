@@ -31,7 +31,6 @@ pub mod iwarp;
 pub mod link;
 mod nic;
 mod placement;
-mod qp;
 mod queue_pair;
 pub mod record;
 mod resources;
@@ -54,11 +53,10 @@ pub use nic::{
     Room, Transmit, Usage,
 };
 pub use nonic_wire::{Psn, Qpn, Service};
-pub use qp::{
-    AckTimeout, AttributeMask, ModifyError, Named, Path, PathMtu, PeerView, QpAttributes, QpCapacity,
-    QpState, QueuePairView, RnrTimer, SequenceView, Traffic, Transition, Troubles, transition,
+pub use queue_pair::{
+    AckTimeout, AttributeMask, ModifyError, Named, Path, PathMtu, PeerView, PostError, QpAttributes,
+    QpCapacity, QpState, QueuePairView, RnrTimer, SequenceView, Traffic, Transition, Troubles, transition,
 };
-pub use queue_pair::PostError;
 pub use resources::Endpoint;
 pub use roce::congestion::Congestion;
 pub use roce::emit::Hop;

@@ -19,20 +19,21 @@ pub(crate) enum Timer {
     Gap,
     /// The peer usually answers sooner, or a packet that was overtaken has stayed away.
     Recovery,
-    /// A queue pair waits for the window to a peer. The peer's, not the queue pair's.
-    Window,
     /// The stream of an iWARP queue pair waits for something.
     Stream,
+    /// A queue pair waits for the window to a peer. The peer's, not the queue pair's.
+    Window,
 }
 
 impl Timer {
-    /// Those of a RoCE queue pair.
-    pub(crate) const ALL: [Timer; 5] = [
+    /// Those of a queue pair.
+    pub(crate) const ALL: [Timer; 6] = [
         Timer::Retransmit,
         Timer::ReceiverNotReady,
         Timer::Pace,
         Timer::Gap,
         Timer::Recovery,
+        Timer::Stream,
     ];
 }
 

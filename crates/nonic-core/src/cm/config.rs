@@ -1,6 +1,6 @@
 //! The connection manager's configuration, usage and counters.
 
-use crate::qp::AckTimeout;
+use crate::queue_pair::AckTimeout;
 use std::time::Duration;
 
 /// Limits and habits. Times that go over the wire are exponents: 4.096 µs × 2^n.

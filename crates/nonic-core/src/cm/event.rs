@@ -4,7 +4,7 @@
 //! answer at a time, `initiator_depth` how many we may have under way. (On the wire they are from the sender's.)
 
 use super::params::{ConnectionId, ListenerId};
-use crate::qp::{AckTimeout, PathMtu};
+use crate::queue_pair::{AckTimeout, PathMtu};
 use crate::roce::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};

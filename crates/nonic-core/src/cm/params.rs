@@ -1,7 +1,7 @@
 //! Parameters of the program's calls, and why a call is refused.
 
 use super::state::CmState;
-use crate::qp::{AckTimeout, PathMtu};
+use crate::queue_pair::{AckTimeout, PathMtu};
 use crate::roce::qp1::Route;
 use nonic_wire::cm::{IpHeader, RejectReason, ServiceId, SidrStatus};
 use nonic_wire::{Psn, Qpn, Service};

@@ -6,7 +6,7 @@ use super::connection::Role;
 use super::event::{CmEvent, ConnectRequest, SidrRequest};
 use super::params::{ConnectionId, ListenerId};
 use super::state::{CmState, Input};
-use crate::qp::{AckTimeout, PathMtu};
+use crate::queue_pair::{AckTimeout, PathMtu};
 use crate::roce::qp1::Route;
 use crate::time::Time;
 use nonic_wire::cm::{

@@ -2,8 +2,8 @@
 
 use super::{Explanation, sentence};
 use crate::nic::CreateError;
-use crate::qp::{AttributeMask, ModifyError};
 use crate::queue_pair::PostError;
+use crate::queue_pair::{AttributeMask, ModifyError};
 use crate::verbs::rq::RecvRefused;
 
 impl Explanation {
@@ -89,7 +89,7 @@ impl Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qp::QpState;
+    use crate::queue_pair::QpState;
 
     #[test]
     fn what_is_not_taken_has_a_next_step() {

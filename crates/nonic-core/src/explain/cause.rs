@@ -2,7 +2,7 @@
 
 use super::phrases::named;
 use super::{Explanation, is_cause, requester, responder, stream};
-use crate::qp::QpState;
+use crate::queue_pair::QpState;
 use crate::record::{FailedRequest, QpEvent, Recorded, RefusalReason, StreamLoss};
 use crate::verbs::work::Status;
 use nonic_wire::iwarp::TerminateCode;

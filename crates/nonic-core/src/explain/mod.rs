@@ -15,7 +15,7 @@ mod responder;
 mod stream;
 pub mod topics;
 
-use crate::qp::QpState;
+use crate::queue_pair::QpState;
 use crate::record::{QpEvent, Recorded, StreamLoss};
 use crate::verbs::work::Status;
 use std::borrow::Cow;

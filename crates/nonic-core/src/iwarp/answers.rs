@@ -1,24 +1,9 @@
 //! The peer's answers to READs, which come as tagged segments, and to atomics.
 
+use super::outstanding::{Answer, Outstanding};
 use super::requester::Requester;
+use crate::verbs::memory::SgFault;
 use nonic_wire::iwarp::Tagged;
-
-/// A request whose answer has not come.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Outstanding {
-    /// Which request; `None` for the READ that only says that this side is ready.
-    pub(super) number: Option<u64>,
-    pub(super) answer: Answer,
-    /// Its message number in queue 1.
-    pub(super) msn: u32,
-}
-
-/// What identifies an answer.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
-    Read { sink: u32, received: u32, length: u32 },
-    Atomic { request_id: u32 },
-}
 
 /// What is wrong with an answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -63,8 +48,7 @@ impl Requester {
         *received += payload.len() as u32;
         let number = *number;
         if let (Some(number), false) = (number, payload.is_empty()) {
-            let request = &self.queue[(number - self.front) as usize];
-            if request.wqe.payload.scatter(offset, payload).is_err() {
+            if self.scatter(number, offset, payload).is_err() {
                 return Err(BadAnswer::Local(number));
             }
         }
@@ -92,8 +76,7 @@ impl Requester {
         }
         self.atomic_msn = msn.wrapping_add(1);
         if let Some(number) = number {
-            let request = &self.queue[(number - self.front) as usize];
-            if request.wqe.payload.scatter(0, &original.to_ne_bytes()).is_err() {
+            if self.scatter(number, 0, &original.to_ne_bytes()).is_err() {
                 return Err(BadAnswer::Local(number));
             }
         }
@@ -101,10 +84,19 @@ impl Requester {
         Ok(())
     }
 
+    /// Places a part of the answer to a request.
+    fn scatter(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), SgFault> {
+        match self.queue.get((number - self.front) as usize) {
+            Some(request) => request.wqe.payload.scatter(offset, bytes),
+            None => Ok(()),
+        }
+    }
+
     fn answered(&mut self, number: Option<u64>) {
         self.outstanding.pop_front();
-        if let Some(number) = number {
-            self.queue[(number - self.front) as usize].answered = true;
+        let at = number.map(|number| (number - self.front) as usize);
+        if let Some(request) = at.and_then(|at| self.queue.get_mut(at)) {
+            request.answered = true;
         }
     }
 

@@ -7,7 +7,7 @@ use super::params::{Rtr, StreamParams, StreamRole};
 use super::requester::{Requester, Written};
 use super::responder::Responder;
 use super::transport::Transport;
-use crate::qp::QpContext;
+use crate::queue_pair::QpContext;
 use crate::resources::NicResources;
 use crate::time::Time;
 use nonic_wire::iwarp::{Deframer, Framer, Framing, Header, Tagged, Terminate};

@@ -20,6 +20,7 @@ mod event;
 mod fault;
 mod frame;
 mod link;
+mod outstanding;
 mod params;
 mod post;
 mod queue_pair;

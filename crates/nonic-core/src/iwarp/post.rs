@@ -3,7 +3,7 @@
 use super::config::Extensions;
 use super::queue_pair::IwarpQueuePair;
 use crate::placement::MAX_MESSAGE;
-use crate::qp::QpState;
+use crate::queue_pair::QpState;
 use crate::queue_pair::{PostError, gather_payload};
 use crate::resources::NicResources;
 use crate::verbs::work::{RecvRequest, SendOp, SendRequest, Status};

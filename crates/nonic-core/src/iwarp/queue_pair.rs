@@ -6,7 +6,7 @@ use super::fault::StreamFault;
 use super::link::Link;
 use super::params::StreamParams;
 use super::states::{self, StreamAction, StreamInput, StreamPhase, stream_step};
-use crate::qp::{ModifyError, QpAttributes, QpContext, QpState};
+use crate::queue_pair::{ModifyError, QpAttributes, QpContext, QpState};
 use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::time::Time;
@@ -21,10 +21,6 @@ pub(crate) struct IwarpQueuePair {
     pub(super) phase: StreamPhase,
     pub(super) link: Option<Box<Link>>,
     pub(crate) signals: Signals,
-    /// Distinguishes it from earlier users of its slot.
-    pub(crate) generation: u32,
-    /// The earliest entry in the timer wheel.
-    pub(crate) scheduled: Option<Time>,
     /// Whether the stream's owner knows that there is something to send.
     pub(crate) listed: bool,
     /// Whether it is listed among those that wait for a receive, and whether it was signaled that there is one.
@@ -55,15 +51,13 @@ pub enum AttachError {
 }
 
 impl IwarpQueuePair {
-    pub(crate) fn new(common: QpContext, config: IwarpConfig, generation: u32) -> Self {
+    pub(crate) fn new(common: QpContext, config: IwarpConfig) -> Self {
         IwarpQueuePair {
             common,
             config,
             phase: StreamPhase::Idle,
             link: None,
             signals: Signals::default(),
-            generation,
-            scheduled: None,
             listed: false,
             waits: false,
             woken: false,
@@ -101,10 +95,7 @@ impl IwarpQueuePair {
         }
         match to {
             QpState::Reset => self.reset(),
-            QpState::Error => {
-                self.step(nic, StreamInput::Abort, StreamEnd::Aborted, None);
-                self.show_state(nic, QpState::Error);
-            }
+            QpState::Error => self.abort(nic),
             QpState::Sqd if from == QpState::Rts => self.close(nic),
             QpState::Sqe if from == QpState::Rts => {
                 let fault = StreamFault::local(nonic_wire::iwarp::TerminateCode::RDMAP_CATASTROPHIC);
@@ -119,6 +110,12 @@ impl IwarpQueuePair {
             _ => self.show_state(nic, to),
         }
         Ok(())
+    }
+
+    /// Ends the stream, if there is one, and moves to the error state.
+    pub(crate) fn abort(&mut self, nic: &mut NicResources<'_>) {
+        self.step(nic, StreamInput::Abort, StreamEnd::Aborted, None);
+        self.show_state(nic, QpState::Error);
     }
 
     fn show_state(&mut self, nic: &mut NicResources<'_>, to: QpState) {

@@ -10,9 +10,9 @@
 //!   local key: its sink is a number that means nothing anywhere else, and every response is compared with it. That also lets its
 //!   bytes go to several places.
 
-use super::answers::{Answer, Outstanding};
 use super::frame::Frame;
-use crate::qp::QpContext;
+use super::outstanding::{Answer, Outstanding};
+use crate::queue_pair::{QpContext, Queued, SendQueue};
 use crate::resources::NicResources;
 use crate::verbs::memory::Access;
 use crate::verbs::work::{RemoteAddress, SendFlags, SendOp, Status};
@@ -23,12 +23,10 @@ use std::collections::VecDeque;
 /// The requesting half. What becomes of answers is in `answers`.
 #[derive(Debug)]
 pub(super) struct Requester {
-    pub(super) queue: VecDeque<Request>,
+    pub(super) queue: SendQueue<Request>,
     /// Number of the front request in the sequence of all that were posted.
     pub(super) front: u64,
-    /// Index in the queue of the request that is being written.
-    cursor: usize,
-    /// Bytes of it that are written.
+    /// Bytes of the current request that are written.
     offset: u32,
     /// It is a WRITE_WITH_IMM whose WRITE is written.
     immediate_due: bool,
@@ -77,9 +75,8 @@ impl Requester {
     /// For a stream whose peer answers `ord` READs and atomics at a time. `sink` is where the names of sinks begin.
     pub(super) fn new(ord: u16, sink: u32) -> Self {
         Requester {
-            queue: VecDeque::new(),
+            queue: SendQueue::default(),
             front: 0,
-            cursor: 0,
             offset: 0,
             immediate_due: false,
             follows_write: false,
@@ -98,7 +95,7 @@ impl Requester {
 
     /// Whether a request is to be written, whether or not it has to wait.
     pub(super) fn has_unwritten(&self) -> bool {
-        self.cursor < self.queue.len()
+        self.queue.has_unsent()
     }
 
     /// Whether a message is half written. WRITE and immediate of one request count as one.
@@ -112,7 +109,7 @@ impl Requester {
     }
 
     pub(super) fn post(&mut self, wqe: SendWqe) {
-        self.queue.push_back(Request {
+        self.queue.push(Request {
             wqe,
             end: None,
             answered: false,
@@ -138,7 +135,7 @@ impl Requester {
             .payload
             .check(needed)
             .is_err()
-            .then_some(match self.cursor {
+            .then_some(match self.queue.cursor() {
                 0 => Written::Failed(Status::LocalProtection),
                 // Requests before this one end first.
                 _ => Written::Idle,
@@ -152,7 +149,7 @@ impl Requester {
         nic: &mut NicResources<'_>,
         frame: &mut impl Frame,
     ) -> Written {
-        let Some(request) = self.queue.get(self.cursor) else {
+        let Some(request) = self.queue.current() else {
             return Written::Idle;
         };
         let op = request.wqe.op;
@@ -165,7 +162,7 @@ impl Requester {
             }
         }
         let length = request.wqe.length;
-        let number = Some(self.front + self.cursor as u64);
+        let number = Some(self.current());
         let written = match op {
             SendOp::Send | SendOp::SendWithInvalidate(_) => self.write_send(op, frame),
             SendOp::Write(remote) => self.write_write(remote, frame),
@@ -211,10 +208,10 @@ impl Requester {
 
     /// The last segment of a message was written: the request ends here in the stream.
     pub(super) fn finish_message(&mut self, end: u64) {
-        if let Some(request) = self.queue.get_mut(self.cursor) {
+        if let Some(request) = self.queue.current_mut() {
             self.follows_write = matches!(request.wqe.op, SendOp::Write(_));
             request.end = Some(end);
-            self.cursor += 1;
+            self.queue.advance();
         }
         self.offset = 0;
         self.immediate_due = false;
@@ -228,21 +225,18 @@ impl Requester {
 
     /// Runs the local operation at the cursor, once everything before it is complete.
     fn run_local(&mut self, common: &QpContext, nic: &mut NicResources<'_>) -> Written {
-        let op = match self.queue.front() {
-            Some(request) if self.cursor == 0 => request.wqe.op,
-            _ => return Written::Idle,
-        };
-        match common.run_local(nic, op) {
-            Ok(()) => {
-                self.complete_front(common, nic, Status::Success);
+        match self.queue.run_local(common, nic) {
+            None => Written::Idle,
+            Some(Ok(())) => {
+                self.front += 1;
                 Written::Local
             }
-            Err(status) => Written::Failed(status),
+            Some(Err(status)) => Written::Failed(status),
         }
     }
 
     fn write_send(&mut self, op: SendOp, frame: &mut impl Frame) -> Written {
-        let wqe = &self.queue[self.cursor].wqe;
+        let wqe = &self.being_written().wqe;
         let kind = SendKind {
             solicited: wqe.flags.contains(SendFlags::SOLICITED),
             invalidate_stag: match op {
@@ -270,9 +264,14 @@ impl Requester {
         self.write_payload(&header, length, last, frame)
     }
 
+    /// The request whose segments are being written.
+    fn being_written(&self) -> &Request {
+        self.queue.current().expect("a segment is written of a request")
+    }
+
     /// How many bytes of the request's payload the next segment carries, and whether they are the last.
     fn cut(&self, max_ulpdu: usize, header: usize) -> (u32, bool) {
-        let left = self.queue[self.cursor].wqe.length - self.offset;
+        let left = self.being_written().wqe.length - self.offset;
         let room = max_ulpdu.saturating_sub(header).max(1);
         let length = (left as usize).min(room) as u32;
         (length, length == left)
@@ -282,7 +281,7 @@ impl Requester {
         if !frame.begin(header, length as usize) {
             return Written::NoRoom;
         }
-        let wqe = &self.queue[self.cursor].wqe;
+        let wqe = &self.being_written().wqe;
         if frame
             .payload(&wqe.payload, u64::from(self.offset), length as usize)
             .is_err()
@@ -295,7 +294,7 @@ impl Requester {
 
     fn write_immediate(&mut self, immediate: u32, frame: &mut impl Frame) -> Written {
         let header = Header::Immediate {
-            solicited: self.queue[self.cursor].wqe.flags.contains(SendFlags::SOLICITED),
+            solicited: self.being_written().wqe.flags.contains(SendFlags::SOLICITED),
             msn: self.send_msn,
             // Verbs have 32 bits, the wire 64: they go first, as hardware has it.
             data: u64::from(immediate) << 32,
@@ -369,16 +368,12 @@ impl Requester {
     }
 
     fn complete_front(&mut self, common: &QpContext, nic: &mut NicResources<'_>, status: Status) {
-        if let Some(request) = self.queue.pop_front() {
-            common.complete_send(nic, &request.wqe, status);
-            self.front += 1;
-            self.cursor = self.cursor.saturating_sub(1);
-        }
+        self.front += u64::from(self.queue.complete_front(common, nic, status));
     }
 
     /// The request that is being written.
     pub(super) fn current(&self) -> u64 {
-        self.front + self.cursor as u64
+        self.front + self.queue.cursor() as u64
     }
 
     /// Ends every request: those that are done with success, `failed` with its status, all others as flushed.
@@ -398,7 +393,13 @@ impl Requester {
             self.complete_front(common, nic, status);
         }
         self.outstanding.clear();
-        (self.cursor, self.offset, self.immediate_due) = (0, 0, false);
+        (self.offset, self.immediate_due) = (0, false);
+    }
+}
+
+impl Queued for Request {
+    fn wqe(&self) -> &SendWqe {
+        &self.wqe
     }
 }
 

@@ -12,7 +12,7 @@ use super::config::Extensions;
 use super::fault::{self, Refusal};
 use super::replies::Replies;
 use crate::placement::{MAX_MESSAGE, PeerRights, Refused, RemoteRange, WordOperation};
-use crate::qp::QpContext;
+use crate::queue_pair::QpContext;
 use crate::record::{QpEvent, RequestKind};
 use crate::resources::NicResources;
 use crate::verbs::memory::{Access, SgFault};

@@ -4,7 +4,7 @@
 //! closes in SQD (CLOSING), has a Terminate to send in SQE (TERMINATE) and ends in ERR. RTR means nothing here; a
 //! program that moves through it by hand may do so. Only a stream leads to RTS.
 
-use crate::qp::{AttributeMask as Mask, ModifyError, Named, QpState, Transition};
+use crate::queue_pair::{AttributeMask as Mask, ModifyError, Named, QpState, Transition};
 use nonic_wire::Service;
 
 /// Attributes that say something about packets. They are accepted before a queue pair is connected, and mean nothing.

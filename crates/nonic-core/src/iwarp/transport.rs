@@ -4,7 +4,7 @@ use super::answers::BadAnswer;
 use super::fault::{Refusal, StreamFault};
 use super::requester::Requester;
 use super::responder::{Handled, Responder};
-use crate::qp::QpContext;
+use crate::queue_pair::QpContext;
 use crate::resources::NicResources;
 use crate::verbs::work::Status;
 use nonic_wire::iwarp::{Header, Opcode, Segment, Terminate, TerminateCode as Code};

@@ -1,7 +1,7 @@
 //! Snapshots of an iWARP queue pair for tools that inspect a running process.
 
 use super::queue_pair::IwarpQueuePair;
-use crate::qp::QueuePairView;
+use crate::queue_pair::QueuePairView;
 
 impl IwarpQueuePair {
     /// What it is at.

@@ -1,7 +1,7 @@
 //! Limits of a NIC, and the parameters that queue pairs are created from.
 
 use crate::iwarp::IwarpConfig;
-use crate::qp::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer, Traffic};
+use crate::queue_pair::{AckTimeout, PathMtu, QpCapacity, QpContext, QpState, RnrTimer, Traffic};
 use crate::roce::context::RoceContext;
 use crate::roce::rc::ReorderConfig;
 use crate::roce::window::WindowConfig;

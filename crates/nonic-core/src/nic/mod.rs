@@ -26,6 +26,7 @@ mod departed;
 mod modify;
 mod numbers;
 mod qp1;
+mod queue_pairs;
 mod receive;
 mod recorded;
 mod streams;
@@ -42,30 +43,28 @@ pub use transmit::{MAX_BATCH_LEN, MAX_BATCH_PACKETS, Outlet, Room, Transmit};
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::entropy::Entropy;
-use crate::iwarp::IwarpQueuePair;
+use crate::iwarp::StreamEvent;
 use crate::link::Shortage;
-use crate::qp::{QpAttributes, QpState};
-use crate::queue_pair::{PostError, QueuePair};
+use crate::queue_pair::{PostError, QpAttributes, QpContext, QpState};
 use crate::record::{QpEvent, Recorder};
-use crate::resources::{Endpoint, NicResources, Pending};
+use crate::resources::{Endpoint, Pending};
 use crate::roce::departure::Departure;
 use crate::roce::qp1::Qp1;
+use crate::roce::queue_pair::RoceQueuePair;
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
-use crate::room::has_room;
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
 use crate::verbs::cq::{CompletionQueue, CqId, Published};
 use crate::verbs::event::Event;
-use crate::verbs::memory::{Key, KeyError, KeyHasher, KeySpec, KeyTable, PdId, WindowKind};
+use crate::verbs::memory::{Key, KeyError, KeySpec, KeyTable, PdId, WindowKind};
 use crate::verbs::work::{RecvRequest, SendRequest};
 use departed::Departed;
 use nonic_wire::{Psn, Qpn, Service};
 use numbers::Numbers;
-use slab::Slab;
+use queue_pairs::{QueuePair, QueuePairs, Transport};
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
 use std::net::IpAddr;
 use std::sync::Arc;
 use streams::Streams;
@@ -80,8 +79,7 @@ pub struct Nic {
     batch_limits: Vec<usize>,
     numbers: Numbers,
     departed: Departed,
-    qps: Slab<QueuePair>,
-    by_qpn: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
+    qps: QueuePairs,
     groups: HashMap<IpAddr, Vec<Qpn>>,
     qp1: Qp1,
     /// The senders that may have something to send.
@@ -96,13 +94,12 @@ pub struct Nic {
     reorder: ReorderMemory,
     xrc: XrcTable,
     recorder: Recorder,
-    /// iWARP queue pairs, which have streams instead of packets.
+    /// What is to be done with the streams of iWARP queue pairs.
     streams: Streams,
     /// The way into the memory of peers on this host.
     direct: Option<Box<dyn DirectAccess>>,
     /// A fault on request: some receives are treated as missing although they are posted.
     missing_receives: Option<Shortage>,
-    generation: u32,
     /// Its link is gone.
     failed: bool,
 }
@@ -121,7 +118,7 @@ enum Sender {
 /// Splits the NIC so that one queue pair can be worked on with everything else at hand.
 macro_rules! resources {
     ($nic:ident, $now:expr) => {
-        NicResources {
+        $crate::resources::NicResources {
             now: $now,
             keys: &$nic.keys,
             outbox: &mut $nic.outbox,
@@ -153,8 +150,7 @@ impl Nic {
             batch_limits: Vec::new(),
             numbers: Numbers::default(),
             departed: Departed::default(),
-            qps: Slab::new(),
-            by_qpn: HashMap::default(),
+            qps: QueuePairs::default(),
             groups: HashMap::new(),
             qp1: Qp1::default(),
             ready: VecDeque::new(),
@@ -169,7 +165,6 @@ impl Nic {
             streams: Streams::default(),
             direct: None,
             missing_receives: None,
-            generation: 0,
             failed: false,
         }
     }
@@ -200,7 +195,7 @@ impl Nic {
     /// Takes back a block of numbers that no queue pair needs any more. There may be one after a queue pair was
     /// destroyed.
     pub fn take_spare_qpn_block(&mut self) -> Option<u16> {
-        self.numbers.give_back(self.queue_pairs())
+        self.numbers.give_back(self.qps.len())
     }
 
     /// The memory keys, shared with the other shards of the device.
@@ -214,8 +209,10 @@ impl Nic {
         let nic = &mut *self;
         nic.direct = Some(direct);
         let mut resources = resources!(nic, Time::ZERO);
-        for (_, qp) in &mut nic.qps {
-            qp.publish_anew(&mut resources);
+        for (_, qp) in nic.qps.iter_mut() {
+            if let Transport::Roce(qp) = &mut qp.transport {
+                qp.publish_anew(&mut resources);
+            }
         }
     }
 
@@ -248,53 +245,34 @@ impl Nic {
     pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn, CreateError> {
         init.check(&self.config)?;
         let qpn = self.draw_qpn()?;
-        self.reserve_qp()?;
-        Ok(self.insert_qp(qpn, init))
+        let context = init.into_context(qpn, &self.config);
+        Ok(self.insert_qp(qpn, Transport::Roce(RoceQueuePair::new(context))))
     }
 
-    /// A number for a queue pair of any transport.
+    /// A number for a queue pair of any transport, and memory for it.
     fn draw_qpn(&mut self) -> Result<Qpn, CreateError> {
-        let taken = |value| self.by_qpn.contains_key(&value) || self.streams.has(value);
-        let count = self.by_qpn.len() + self.streams.len();
-        let drawn = self.numbers.draw(&mut *self.entropy, count, taken);
-        drawn.ok_or(CreateError::NoQpn)
-    }
-
-    /// How many queue pairs there are.
-    fn queue_pairs(&self) -> usize {
-        self.by_qpn.len() + self.streams.len()
+        let taken = |value| self.qps.contains(value);
+        let drawn = self.numbers.draw(&mut *self.entropy, self.qps.len(), taken);
+        let qpn = drawn.ok_or(CreateError::NoQpn)?;
+        match self.qps.reserve() {
+            true => Ok(qpn),
+            false => Err(CreateError::NoMemory),
+        }
     }
 
     /// Creates a queue pair in RESET under a number the caller chose, whether or not it lies in the NIC's
     /// blocks: one that a replayed capture dictates. Queue pair 1 is the NIC's own.
     pub fn create_qp_with(&mut self, qpn: Qpn, init: QpInit) -> Result<Qpn, CreateError> {
         init.check(&self.config)?;
-        let taken = self.by_qpn.contains_key(&qpn.value()) || self.streams.has(qpn.value());
-        if matches!(qpn, Qpn::GSI | Qpn::MULTICAST) || taken {
+        if matches!(qpn, Qpn::GSI | Qpn::MULTICAST) || self.qps.contains(qpn.value()) {
             return Err(CreateError::QpnInUse);
         }
-        Ok(self.insert_qp(qpn, init))
-    }
-
-    /// Makes sure that one more queue pair does not fail for want of memory.
-    fn reserve_qp(&mut self) -> Result<(), CreateError> {
-        // A full slab doubles.
-        let growth = match self.qps.len() == self.qps.capacity() {
-            true => 2 * self.qps.capacity() * (size_of::<QueuePair>() + size_of::<usize>()),
-            false => 0,
-        };
-        let table = self.by_qpn.try_reserve(1);
-        match has_room(growth) && table.is_ok() {
-            true => Ok(()),
-            false => Err(CreateError::NoMemory),
-        }
-    }
-
-    fn insert_qp(&mut self, qpn: Qpn, init: QpInit) -> Qpn {
         let context = init.into_context(qpn, &self.config);
-        self.generation = self.generation.wrapping_add(1);
-        let slot = self.qps.insert(QueuePair::new(context, self.generation));
-        self.by_qpn.insert(qpn.value(), slot);
+        Ok(self.insert_qp(qpn, Transport::Roce(RoceQueuePair::new(context))))
+    }
+
+    fn insert_qp(&mut self, qpn: Qpn, transport: Transport) -> Qpn {
+        self.qps.insert(qpn, transport);
         self.numbers.take(qpn);
         self.departed.forget(qpn);
         qpn
@@ -302,27 +280,40 @@ impl Nic {
 
     /// Destroys a queue pair; its outstanding requests end without completions. Returns whether it existed.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> bool {
-        let Some(slot) = self.by_qpn.remove(&qpn.value()) else {
-            return self.destroy_stream_qp(now, qpn);
+        let Some(slot) = self.qps.slot(qpn) else {
+            return false;
         };
         let nic = &mut *self;
-        let departure = nic.qps[slot].depart(&mut resources!(nic, now));
+        let departure = match &mut nic.qps[slot].transport {
+            Transport::Roce(qp) => qp.depart(&mut resources!(nic, now)),
+            Transport::Iwarp(_) => None,
+        };
         self.let_number_rest(now, qpn, departure);
         self.reset_qp(now, slot);
         self.recorder.forget(qpn);
-        let qp = self.qps.remove(slot);
-        self.ready.retain(|ready| *ready != Sender::QueuePair(slot));
-        // Receives that an XRC target took belong to their SRQs and are reported all the same.
-        if qp.roce.domain.is_none() {
-            self.outbox.retain(|pending| pending.completion.qpn != qpn);
-            qp.roce.common.send_cq.purge(qpn);
-            qp.roce.common.recv_cq.purge(qpn);
+        match self.qps.remove(qpn).map(|qp| qp.transport) {
+            Some(Transport::Roce(qp)) => {
+                self.ready.retain(|ready| *ready != Sender::QueuePair(slot));
+                self.leave_groups(qpn);
+                // Receives that an XRC target took belong to their SRQs and are reported all the same.
+                if qp.roce.domain.is_none() {
+                    self.forget_completions(&qp.roce.common);
+                }
+            }
+            Some(Transport::Iwarp(qp)) => {
+                self.forget_completions(&qp.common);
+                self.streams.forget(qpn, &qp.signals);
+            }
+            None => {}
         }
-        for members in self.groups.values_mut() {
-            members.retain(|member| *member != qpn);
-        }
-        self.groups.retain(|_, members| !members.is_empty());
         true
+    }
+
+    /// Completions of a destroyed queue pair are not reported.
+    fn forget_completions(&mut self, common: &QpContext) {
+        self.outbox.retain(|pending| pending.completion.qpn != common.qpn);
+        common.send_cq.purge(common.qpn);
+        common.recv_cq.purge(common.qpn);
     }
 
     /// Lets a destroyed queue pair's number rest. As long as it does, its peer is answered, if there is something to
@@ -349,8 +340,10 @@ impl Nic {
     fn reset_qp(&mut self, now: Time, slot: usize) {
         let peer = self.leave_line(slot);
         let nic = &mut *self;
-        let mut resources = resources!(nic, now);
-        nic.qps[slot].reset(&mut resources);
+        match &mut nic.qps[slot].transport {
+            Transport::Roce(qp) => qp.reset(&mut resources!(nic, now)),
+            Transport::Iwarp(qp) => qp.reset(),
+        }
         if let Some(peer) = peer {
             self.wake_waiting(peer);
         }
@@ -358,30 +351,19 @@ impl Nic {
 
     /// A queue pair's state.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        match self.slot(qpn) {
-            Some(slot) => Some(self.qps[slot].roce.common.state),
-            None => self.streams.find(qpn).map(|qp| qp.common.state),
-        }
+        self.qps.find(qpn).map(|qp| qp.common().state)
     }
 
     /// A queue pair's attributes as they stand.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttributes> {
-        match self.slot(qpn) {
-            Some(slot) => Some(self.qps[slot].attributes()),
-            None => self.streams.find(qpn).map(IwarpQueuePair::attributes),
-        }
+        self.qps.find(qpn).map(QueuePair::attributes)
     }
 
     /// How many more send requests a queue pair takes at this moment.
     pub fn send_room(&self, qpn: Qpn) -> Option<usize> {
-        let (common, queued) = match self.slot(qpn) {
-            Some(slot) => (&self.qps[slot].roce.common, self.qps[slot].send_queue_len()),
-            None => self
-                .streams
-                .find(qpn)
-                .map(|qp| (&qp.common, qp.send_queue_len()))?,
-        };
-        Some((common.capacity.max_send_wr as usize).saturating_sub(queued))
+        let qp = self.qps.find(qpn)?;
+        let room = qp.common().capacity.max_send_wr as usize;
+        Some(room.saturating_sub(qp.send_queue_len()))
     }
 
     /// Queues a send request.
@@ -389,9 +371,7 @@ impl Nic {
         if self.failed {
             return Err(PostError::DeviceFailed);
         }
-        let Some(slot) = self.slot(qpn) else {
-            return self.post_stream_send(now, qpn, request);
-        };
+        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp)?;
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
         nic.qps[slot].post_send(&mut resources, request)?;
@@ -404,19 +384,20 @@ impl Nic {
         if self.failed {
             return Err(PostError::DeviceFailed);
         }
-        let Some(slot) = self.slot(qpn) else {
-            return self.post_stream_recv(qpn, request);
-        };
+        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp)?;
         let nic = &mut *self;
         let mut resources = resources!(nic, Time::ZERO);
-        nic.qps[slot].post_recv(&mut resources, request)
+        let posted = nic.qps[slot].post_recv(&mut resources, request);
+        self.collect_signals(slot);
+        posted
     }
 
     /// Adds a datagram queue pair to a multicast group. Returns whether it exists and is one.
     pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> bool {
         let datagram = self
-            .slot(qpn)
-            .is_some_and(|slot| self.qps[slot].roce.common.service == Service::Ud);
+            .qps
+            .find(qpn)
+            .is_some_and(|qp| qp.common().service == Service::Ud);
         if !datagram || !group.is_multicast() {
             return false;
         }
@@ -439,6 +420,13 @@ impl Nic {
             self.groups.remove(&group);
         }
         removed
+    }
+
+    fn leave_groups(&mut self, qpn: Qpn) {
+        for members in self.groups.values_mut() {
+            members.retain(|member| *member != qpn);
+        }
+        self.groups.retain(|_, members| !members.is_empty());
     }
 
     /// Whether any queue pair is a member of a group.
@@ -477,32 +465,44 @@ impl Nic {
         let id: CqId = cq.id();
         self.events.push_back(Event::CqError(id));
         let domains = self.xrc.domains_of(cq);
+        let reports_there = |qp: &QueuePair| {
+            let common = qp.common();
+            let domain = qp.as_roce().and_then(|qp| qp.roce.domain);
+            Arc::ptr_eq(&common.send_cq, cq)
+                || Arc::ptr_eq(&common.recv_cq, cq)
+                || domain.is_some_and(|domain| domains.contains(&domain))
+        };
+        let told = |qpn| Some(Event::QpFatal(qpn));
+        self.fail_queue_pairs(Time::ZERO, &QpEvent::QueueOverflow, reports_there, told);
+    }
+
+    /// Queue pairs for which `affected` holds go to the error state, and the program is `told` of each.
+    fn fail_queue_pairs(
+        &mut self,
+        now: Time,
+        cause: &QpEvent,
+        affected: impl Fn(&QueuePair) -> bool,
+        told: impl Fn(Qpn) -> Option<Event>,
+    ) {
         let nic = &mut *self;
-        let mut resources = resources!(nic, Time::ZERO);
+        let mut resources = resources!(nic, now);
         let mut failed = Vec::new();
-        for (slot, qp) in &mut nic.qps {
-            let reports_there =
-                Arc::ptr_eq(&qp.roce.common.send_cq, cq) || Arc::ptr_eq(&qp.roce.common.recv_cq, cq);
-            if reports_there || qp.roce.domain.is_some_and(|domain| domains.contains(&domain)) {
-                resources.events.push_back(Event::QpFatal(qp.roce.common.qpn));
-                resources.record(qp.roce.common.qpn, QpEvent::QueueOverflow);
+        for (slot, qp) in nic.qps.iter_mut() {
+            let qpn = qp.common().qpn;
+            if qp.common().state != QpState::Error && affected(qp) {
+                resources.events.extend(told(qpn));
+                resources.record(qpn, cause.clone());
                 qp.enter_error(&mut resources);
                 failed.push(slot);
             }
         }
         failed.into_iter().for_each(|slot| self.touch(slot));
-        self.fail_streams(Time::ZERO, &QpEvent::QueueOverflow, |qp| {
-            Arc::ptr_eq(&qp.common.send_cq, cq) || Arc::ptr_eq(&qp.common.recv_cq, cq)
-        });
     }
 
     /// Whether the peer of a reliable queue pair owes an answer to something that is under way: an arrival or a timer will
     /// come, whatever the program does.
     pub fn awaits_answer(&self, qpn: Qpn) -> bool {
-        match self.slot(qpn) {
-            Some(slot) => self.qps[slot].awaits_answer(),
-            None => self.streams.find(qpn).is_some_and(IwarpQueuePair::awaits_answer),
-        }
+        self.qps.find(qpn).is_some_and(QueuePair::awaits_answer)
     }
 
     /// Whether completions wait for [`Nic::publish`].
@@ -532,30 +532,14 @@ impl Nic {
                 self.handle_window_timer(now, token);
                 continue;
             }
-            if token.timer == Timer::Stream {
-                self.handle_stream_timer(now, token);
-                continue;
-            }
-            let slot = token.slot as usize;
-            let current = self
-                .qps
-                .get(slot)
-                .is_some_and(|qp| qp.generation == token.generation);
-            if !current {
-                continue;
-            }
             let nic = &mut *self;
-            let mut resources = resources!(nic, now);
-            let qp = &mut nic.qps[slot];
-            let scheduled = &mut qp.scheduled[token.timer as usize];
-            // A later entry than the earliest may be left over from a deadline that moved forward.
-            if scheduled.is_some_and(|at| at <= now) {
-                *scheduled = None;
+            let Some(qp) = nic.qps.owner(&token) else {
+                continue;
+            };
+            if qp.is_due(now, token.timer) {
+                qp.handle_timeout(&mut resources!(nic, now));
             }
-            if qp.deadline(token.timer).is_some_and(|at| at <= now) {
-                qp.handle_timeout(&mut resources);
-            }
-            self.touch(slot);
+            self.touch(token.slot as usize);
         }
     }
 
@@ -573,13 +557,8 @@ impl Nic {
     /// What the NIC still holds, for leak checks.
     pub fn usage(&self) -> Usage {
         Usage {
-            queue_pairs: self.queue_pairs(),
-            send_requests: self
-                .qps
-                .iter()
-                .map(|(_, qp)| qp.send_queue_len())
-                .chain(self.streams.iter().map(IwarpQueuePair::send_queue_len))
-                .sum(),
+            queue_pairs: self.qps.len(),
+            send_requests: self.qps.iter().map(QueuePair::send_queue_len).sum(),
             timers: self.timers.len(),
             peers: self.peers.len(),
             in_flight_bytes: self.peers.in_flight(),
@@ -596,18 +575,8 @@ impl Nic {
             return;
         }
         self.events.push_back(Event::DeviceFatal);
-        let nic = &mut *self;
-        let mut resources = resources!(nic, now);
-        let mut failed = Vec::new();
-        for (slot, qp) in &mut nic.qps {
-            if qp.roce.common.state != QpState::Reset {
-                resources.record(qp.roce.common.qpn, QpEvent::DeviceFailed);
-                qp.enter_error(&mut resources);
-                failed.push(slot);
-            }
-        }
-        failed.into_iter().for_each(|slot| self.touch(slot));
-        self.fail_streams(now, &QpEvent::DeviceFailed, |_| true);
+        let in_use = |qp: &QueuePair| qp.common().state != QpState::Reset;
+        self.fail_queue_pairs(now, &QpEvent::DeviceFailed, in_use, |_| None);
         self.qp1.clear();
     }
 
@@ -616,44 +585,36 @@ impl Nic {
         self.failed
     }
 
-    fn slot(&self, qpn: Qpn) -> Option<usize> {
-        self.by_qpn.get(&qpn.value()).copied()
-    }
-
-    /// Something about the queue pair changed: it may have packets to send, and timers.
+    /// Something about the queue pair changed: it may have something to send, and timers.
     fn touch(&mut self, slot: usize) {
+        self.collect_signals(slot);
         self.make_ready(slot);
         self.schedule_timers(slot);
-        if let Some(peer) = self.qps[slot].roce.peer {
+        if let Some(peer) = self.qps[slot].as_roce().and_then(|qp| qp.roce.peer) {
             self.wake_waiting(peer);
         }
     }
 
+    /// What it has to send is asked for.
     fn make_ready(&mut self, slot: usize) {
-        let qp = &mut self.qps[slot];
-        if !qp.ready && qp.has_to_send() {
-            qp.ready = true;
-            self.ready.push_back(Sender::QueuePair(slot));
+        match &mut self.qps[slot].transport {
+            Transport::Roce(qp) if !qp.ready && qp.has_to_send() => {
+                qp.ready = true;
+                self.ready.push_back(Sender::QueuePair(slot));
+            }
+            Transport::Iwarp(qp) if !qp.listed && qp.has_output() => {
+                qp.listed = true;
+                self.streams
+                    .events
+                    .push_back(StreamEvent::Transmit(qp.common.qpn));
+            }
+            _ => {}
         }
     }
 
     fn schedule_timers(&mut self, slot: usize) {
-        let qp = &mut self.qps[slot];
-        for timer in Timer::ALL {
-            let Some(at) = qp.deadline(timer) else { continue };
-            let scheduled = &mut qp.scheduled[timer as usize];
-            if scheduled.is_none_or(|earliest| at < earliest) {
-                *scheduled = Some(at);
-                self.timers.schedule(
-                    at,
-                    Token {
-                        slot: slot as u32,
-                        generation: qp.generation,
-                        timer,
-                    },
-                );
-            }
-        }
+        let timers = &mut self.timers;
+        self.qps[slot].schedule_timers(slot, |at, token| timers.schedule(at, token));
     }
 }
 

@@ -1,12 +1,12 @@
 //! `modify` for RoCE queue pairs: checks the values against this NIC's limits, and applies them.
 //!
-//! Which attributes a transition needs and allows is decided by the table in [`crate::qp`]; iWARP queue pairs are moved
+//! Which attributes a transition needs and allows is decided by the table in [`crate::queue_pair`]; iWARP queue pairs are moved
 //! in `streams.rs`.
 
+use super::queue_pairs::Transport;
 use super::{Nic, resources};
-use crate::qp::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
+use crate::queue_pair::{AttributeMask, ModifyError, Named, Path, QpAttributes, QpState, check_transition};
 use crate::record::QpEvent;
-use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, ROCE_PORT, Service};
@@ -14,10 +14,11 @@ use nonic_wire::{Flow, Qpn, ROCE_PORT, Service};
 impl Nic {
     /// Changes a queue pair's attributes, its state among them.
     pub fn modify_qp(&mut self, now: Time, qpn: Qpn, set: &QpAttributes) -> Result<(), ModifyError> {
-        let Some(slot) = self.slot(qpn) else {
-            return self.modify_stream_qp(now, qpn, set);
+        let slot = self.qps.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
+        let common = match &self.qps[slot].transport {
+            Transport::Roce(qp) => &qp.roce.common,
+            Transport::Iwarp(_) => return self.modify_stream_qp(now, slot, set),
         };
-        let common = &self.qps[slot].roce.common;
         let from = common.state;
         let to = check_transition(common.service, from, set.state, set.mask())?;
         self.check_values(set)?;
@@ -31,7 +32,7 @@ impl Nic {
         }
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
-        let qp = &mut nic.qps[slot];
+        let qp = nic.qps.roce_mut(slot);
         if to == QpState::Error {
             qp.enter_error(&mut resources);
         } else {
@@ -53,7 +54,7 @@ impl Nic {
     /// Points a connected queue pair to its peer. What it has under way moves to the new peer's window.
     fn route_qp(&mut self, slot: usize, path: Path) {
         let old = self.leave_line(slot);
-        let qp = &mut self.qps[slot];
+        let qp = self.qps.roce_mut(slot);
         let own = self.endpoints[usize::from(path.gid_index)];
         qp.roce.flow = Flow {
             src: own.ip,

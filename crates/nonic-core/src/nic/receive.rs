@@ -2,8 +2,7 @@
 
 use super::transmit::MAX_BATCH_PACKETS;
 use super::{Nic, resources};
-use crate::queue_pair::QueuePair;
-use crate::resources::NicResources;
+use crate::roce::queue_pair::RoceQueuePair;
 use crate::time::Time;
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, Verdict, icrc};
 use std::net::{IpAddr, SocketAddr};
@@ -86,8 +85,13 @@ impl Nic {
             self.handle_management(flow, integrity, bytes, &packet);
             return;
         }
-        let slot = self.slot(packet.headers.bth.dest_qp);
-        let Some(slot) = slot.filter(|slot| takes(&self.qps[*slot], &packet, flow)) else {
+        let slot = self.qps.slot(packet.headers.bth.dest_qp);
+        let takes = |slot: &usize| {
+            self.qps[*slot]
+                .as_roce()
+                .is_some_and(|qp| takes(qp, &packet, flow))
+        };
+        let Some(slot) = slot.filter(takes) else {
             self.handle_unclaimed(now, flow, integrity, bytes, &packet);
             return;
         };
@@ -95,7 +99,7 @@ impl Nic {
         if self.verify(flow, integrity, lenient, bytes) && self.is_of_our_partition(&packet) {
             if congested {
                 self.counters.rx_marked += 1;
-                self.qps[slot].note_mark(now);
+                self.qps.roce_mut(slot).note_mark(now);
             }
             self.deliver(now, slot, flow, &packet, bytes.len());
         }
@@ -125,7 +129,7 @@ impl Nic {
                 .get(&flow.dst)
                 .and_then(|qpns| qpns.get(member))
                 .copied();
-            if let Some(slot) = slot.and_then(|qpn| self.slot(qpn)) {
+            if let Some(slot) = slot.and_then(|qpn| self.qps.slot(qpn)) {
                 self.deliver(now, slot, flow, packet, bytes.len());
             }
         }
@@ -133,9 +137,9 @@ impl Nic {
 
     fn deliver(&mut self, now: Time, slot: usize, flow: &Flow, packet: &Packet<'_>, length: usize) {
         let nic = &mut *self;
-        nic.qps[slot].roce.common.traffic.received(1, length);
-        let mut resources = resources!(nic, now);
-        nic.qps[slot].handle(&mut resources, packet, flow);
+        let qp = nic.qps.roce_mut(slot);
+        qp.roce.common.traffic.received(1, length);
+        qp.handle(&mut resources!(nic, now), packet, flow);
         self.touch(slot);
     }
 
@@ -169,7 +173,7 @@ impl Nic {
 }
 
 /// Whether a packet's service and sender are those the queue pair listens to.
-fn takes(qp: &QueuePair, packet: &Packet<'_>, flow: &Flow) -> bool {
+fn takes(qp: &RoceQueuePair, packet: &Packet<'_>, flow: &Flow) -> bool {
     let roce = &qp.roce;
     let service = packet.headers.bth.opcode.service();
     match roce.common.service {

@@ -1,9 +1,9 @@
 //! Fills batches with packets: each queue pair that has something to send gets its turn.
 
 use super::{Nic, Sender, resources};
-use crate::queue_pair::QueuePair;
 use crate::resources::NicResources;
 use crate::roce::emit::{Batch, Emit, Hop};
+use crate::roce::queue_pair::RoceQueuePair;
 use crate::time::Time;
 use nonic_wire::{Flow, Qpn, icrc};
 
@@ -121,7 +121,7 @@ impl Nic {
     fn next_batch(&mut self, now: Time, max_segments: usize, outlet: &mut dyn Outlet) -> Option<Transmit> {
         while let Some(sender) = self.ready.pop_front() {
             let to = match sender {
-                Sender::QueuePair(slot) => self.qps[slot].roce.connected_hop(),
+                Sender::QueuePair(slot) => self.qps.roce(slot).roce.connected_hop(),
                 Sender::Qp1 | Sender::Departed => None,
             };
             let Some(room) = outlet.room(to.as_ref()) else {
@@ -150,28 +150,33 @@ impl Nic {
         max_segments: usize,
         room: Room<'_>,
     ) -> Option<Transmit> {
-        self.qps[slot].ready = false;
-        let before = self.qps[slot].in_flight();
+        let qp = self.qps.roce_mut(slot);
+        qp.ready = false;
+        let before = qp.in_flight();
         let (transmit, after) = self.fill(now, slot, max_segments.max(1), room);
+        let qp = self.qps.roce_mut(slot);
         if let Some(batch) = &transmit {
-            self.qps[slot].roce.common.traffic.sent(batch.segments, batch.len);
+            qp.roce.common.traffic.sent(batch.segments, batch.len);
         }
-        self.qps[slot].end_batch();
+        qp.end_batch();
+        let waits = (qp.in_line || qp.resting).then_some(qp.roce.peer).flatten();
+        let ends_turn = qp.in_turn && (after != After::More || qp.in_flight() > before);
         self.schedule_timers(slot);
-        let waits = self.qps[slot].in_line || self.qps[slot].resting;
-        if let (true, Some(peer)) = (waits, self.qps[slot].roce.peer) {
+        if let Some(peer) = waits {
             self.schedule_window_timer(peer);
         }
-        if self.qps[slot].in_turn && (after != After::More || self.qps[slot].in_flight() > before) {
+        if ends_turn {
             self.end_turn(slot);
         }
-        if after == After::More && !self.qps[slot].ready {
-            self.qps[slot].ready = true;
-            self.ready.push_back(Sender::QueuePair(slot));
-        }
-        if after == After::Worked && !self.qps[slot].ready {
-            self.qps[slot].ready = true;
-            self.worked.push_back(Sender::QueuePair(slot));
+        let line = match after {
+            After::More => Some(&mut self.ready),
+            After::Worked => Some(&mut self.worked),
+            After::Quiet | After::Failed => None,
+        };
+        let qp = self.qps.roce_mut(slot);
+        if let (Some(line), false) = (line, qp.ready) {
+            qp.ready = true;
+            line.push_back(Sender::QueuePair(slot));
         }
         if after == After::Failed {
             // What it had under way counts no more, and only a refusal is left to send.
@@ -193,13 +198,13 @@ impl Nic {
         /// Beyond so many, looking costs more than sending.
         const LOOKED_AT: usize = 4;
         let mut waiting = self.ready.iter().filter_map(|sender| match sender {
-            Sender::QueuePair(slot) => Some(&self.qps[*slot]),
+            Sender::QueuePair(slot) => Some(self.qps.roce(*slot)),
             Sender::Qp1 | Sender::Departed => None,
         });
         self.ready.len() <= LOOKED_AT
             && !self.qp1.has_to_send()
-            && waiting.clone().all(QueuePair::only_acknowledges)
-            && waiting.any(QueuePair::has_replies)
+            && waiting.clone().all(RoceQueuePair::only_acknowledges)
+            && waiting.any(RoceQueuePair::has_replies)
     }
 
     /// Fills a batch from one queue pair; and what to do with it next.
@@ -212,7 +217,7 @@ impl Nic {
     ) -> (Option<Transmit>, After) {
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
-        let qp = &mut nic.qps[slot];
+        let qp = nic.qps.roce_mut(slot);
         let capacity = buf.len().min(MAX_BATCH_LEN);
         let in_turn = qp.in_turn;
         let mut transmit: Option<Transmit> = None;
@@ -271,7 +276,7 @@ impl Nic {
 }
 
 /// The window to the peer has no room for so many bytes: the queue pair stands in line for it.
-fn wait_for_window(qp: &mut QueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
+fn wait_for_window(qp: &mut RoceQueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
     let newcomer = qp.in_flight() == 0;
     if let (Some(peer), false) = (qp.roce.peer(nic), qp.in_line) {
         qp.in_line = true;
@@ -280,7 +285,7 @@ fn wait_for_window(qp: &mut QueuePair, nic: &mut NicResources<'_>, slot: usize, 
 }
 
 /// It has its fair share of the window, and others wait for it.
-fn rest(qp: &mut QueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
+fn rest(qp: &mut RoceQueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: u32) {
     if let Some(peer) = qp.roce.peer(nic) {
         peer.on_fair_share(bytes);
         if !std::mem::replace(&mut qp.resting, true) {

@@ -2,6 +2,7 @@
 //!
 //! [`PeerWindow`] knows how large the window is and whose turn is next; this module moves the queue pairs accordingly.
 
+use super::queue_pairs::Transport;
 use super::{Nic, Sender};
 use crate::roce::window::{PeerId, PeerWindow, Turn};
 use crate::time::Time;
@@ -10,7 +11,9 @@ use crate::timer::{Timer, Token};
 impl Nic {
     /// Takes the queue pair out of the line for the window to its peer; returns the peer.
     pub(super) fn leave_line(&mut self, slot: usize) -> Option<PeerId> {
-        let qp = &mut self.qps[slot];
+        let Transport::Roce(qp) = &mut self.qps[slot].transport else {
+            return None;
+        };
         let peer = qp.roce.peer?;
         if std::mem::take(&mut qp.in_line) | std::mem::take(&mut qp.resting) {
             self.peers.peer(peer).stop_waiting(slot);
@@ -23,7 +26,7 @@ impl Nic {
 
     /// The queue pair has used its turn: the next in line may follow.
     pub(super) fn end_turn(&mut self, slot: usize) {
-        let qp = &mut self.qps[slot];
+        let qp = self.qps.roce_mut(slot);
         qp.in_turn = false;
         if let Some(peer) = qp.roce.peer {
             self.peers.peer(peer).end_turn();
@@ -57,7 +60,7 @@ impl Nic {
         let Some(Turn { slot, rested }) = self.peers.find(peer).and_then(PeerWindow::give_turn) else {
             return;
         };
-        let qp = &mut self.qps[slot];
+        let qp = self.qps.roce_mut(slot);
         *if rested { &mut qp.resting } else { &mut qp.in_line } = false;
         qp.in_turn = true;
         if !qp.ready {

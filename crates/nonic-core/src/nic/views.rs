@@ -4,7 +4,7 @@
 //! them; a change between two calls is seen in part or not at all.
 
 use super::Nic;
-use crate::qp::QueuePairView;
+use crate::queue_pair::QueuePairView;
 
 impl Nic {
     /// Shows the queue pairs in the `slots` slots from `from` on. Returns where to go on, `None` at the end: a slot may
@@ -15,22 +15,11 @@ impl Nic {
         slots: usize,
         show: &mut dyn FnMut(QueuePairView),
     ) -> Option<usize> {
-        // Slots of RoCE's come first, those of iWARP's behind them.
-        let roce = self.qps.capacity();
-        let all = roce + self.streams.slots();
+        let all = self.qps.slots();
         let end = from.saturating_add(slots.max(1)).min(all);
         for slot in from..end {
-            match slot.checked_sub(roce) {
-                None => {
-                    if let Some(qp) = self.qps.get(slot) {
-                        show(qp.view(&self.peers));
-                    }
-                }
-                Some(slot) => {
-                    if let Some(qp) = self.streams.get(slot) {
-                        show(qp.view());
-                    }
-                }
+            if let Some(qp) = self.qps.get(slot) {
+                show(qp.view(&self.peers));
             }
         }
         (end < all).then_some(end)
@@ -38,6 +27,6 @@ impl Nic {
 
     /// How many queue pairs there are.
     pub fn queue_pair_count(&self) -> usize {
-        self.queue_pairs()
+        self.qps.len()
     }
 }

@@ -1,7 +1,7 @@
 //! The NIC's part of extended reliable connections: SRQs that peers can name, and target queue pairs.
 
 use super::{CreateError, Nic, QpInit};
-use crate::qp::QpCapacity;
+use crate::queue_pair::QpCapacity;
 use crate::roce::xrc::{XrcDomain, XrcSrq, XrcTable};
 use crate::verbs::cq::{CompletionQueue, CqId};
 use crate::verbs::rq::ReceiveQueue;
@@ -60,8 +60,8 @@ impl Nic {
             },
             signal_all: false,
         })?;
-        if let Some(slot) = self.slot(qpn) {
-            self.qps[slot].roce.domain = Some(domain);
+        if let Some(slot) = self.qps.slot(qpn) {
+            self.qps.roce_mut(slot).roce.domain = Some(domain);
         }
         Ok(qpn)
     }

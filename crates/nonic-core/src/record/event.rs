@@ -1,6 +1,6 @@
 //! The recorded events of a queue pair, with the numbers that an explanation needs.
 
-use crate::qp::QpState;
+use crate::queue_pair::QpState;
 use crate::time::Time;
 use crate::verbs::memory::{Access, Key, KeyError};
 use crate::verbs::work::{CompletionOpcode, SendOp, Status};

@@ -96,7 +96,7 @@ fn add(ring: &mut VecDeque<Recorded>, mut recorded: Recorded) -> &Recorded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qp::QpState;
+    use crate::queue_pair::QpState;
 
     const QPN: Qpn = Qpn::new(7);
 

@@ -1,7 +1,7 @@
 //! The part that queue pairs of all RoCE services share, connected or not: the route to the peer, sequence numbers and
 //! timeouts.
 
-use crate::qp::{AckTimeout, Path, PathMtu, QpAttributes, QpContext, RnrTimer};
+use crate::queue_pair::{AckTimeout, Path, PathMtu, QpAttributes, QpContext, RnrTimer};
 use crate::resources::NicResources;
 use crate::roce::emit::Hop;
 use crate::roce::window::{PeerId, PeerWindow};

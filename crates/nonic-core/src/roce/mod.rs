@@ -1,5 +1,6 @@
 //! RoCE: InfiniBand's transport services over UDP.
 //!
+//! - `queue_pair`: a queue pair, which holds the machine of its service.
 //! - `rc`: the reliable connection, a requester and a responder. `xrc` and `served` are what extended reliable connections
 //!   add to it.
 //! - `sender`, `uc`, `ud`: the unreliable services. Sending is the same for both: a request is complete when its last
@@ -23,6 +24,7 @@ pub(crate) mod extended_psn;
 pub(crate) mod notification;
 pub(crate) mod pacer;
 pub(crate) mod qp1;
+pub(crate) mod queue_pair;
 pub(crate) mod rc;
 pub(crate) mod refusal;
 pub(crate) mod request_packet;

@@ -1,6 +1,6 @@
 //! The sending half of both unreliable services.
 
-use crate::qp::QpState;
+use crate::queue_pair::{QpState, SendQueue};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Batch, Emit, Hop};
@@ -9,12 +9,11 @@ use crate::verbs::memory::Access;
 use crate::verbs::work::Status;
 use crate::verbs::wqe::SendWqe;
 use nonic_wire::{Flow, Psn, ROCE_PORT};
-use std::collections::VecDeque;
 
 /// Sends packets without waiting for answers.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
-    queue: VecDeque<SendWqe>,
+    queue: SendQueue<SendWqe>,
     next_psn: Psn,
     /// Packets of the front request already sent.
     index: u32,
@@ -42,7 +41,7 @@ impl Sender {
     }
 
     pub(crate) fn post(&mut self, wqe: SendWqe) {
-        self.queue.push_back(wqe);
+        self.queue.push(wqe);
     }
 
     /// Writes the next packet, if there is one and it fits the batch; and where it goes.
@@ -61,27 +60,12 @@ impl Sender {
                 let hop = hop(roce, nic, wqe);
                 return (self.emit_packet(roce, nic, batch, hop, out), hop);
             }
-            if self.run_local(roce, nic) == Emit::Failed {
+            if let Some(Err(status)) = self.queue.run_local(&roce.common, nic) {
+                self.queue.complete_front(&roce.common, nic, status);
                 return (Emit::Failed, roce.hop());
             }
         }
         (Emit::Idle, roce.hop())
-    }
-
-    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Emit {
-        let Some(wqe) = self.queue.pop_front() else {
-            return Emit::Idle;
-        };
-        match roce.common.run_local(nic, wqe.op) {
-            Ok(()) => {
-                roce.common.complete_send(nic, &wqe, Status::Success);
-                Emit::Idle
-            }
-            Err(status) => {
-                roce.common.complete_send(nic, &wqe, status);
-                Emit::Failed
-            }
-        }
     }
 
     fn emit_packet(
@@ -92,7 +76,9 @@ impl Sender {
         hop: Hop,
         out: &mut [u8],
     ) -> Emit {
-        let wqe = &self.queue[0];
+        let Some(wqe) = self.queue.front() else {
+            return Emit::Idle;
+        };
         let packet = RequestPacket::of_message(wqe, self.index, roce.mtu);
         let elsewhere = batch.hop.is_some_and(|joined| joined != hop);
         if elsewhere || packet.wire_len(roce) > batch.max_len {
@@ -118,16 +104,13 @@ impl Sender {
 
     fn end_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) {
         self.index = 0;
-        if let Some(wqe) = self.queue.pop_front() {
-            roce.common.complete_send(nic, &wqe, status);
-        }
+        self.queue.complete_front(&roce.common, nic, status);
     }
 
     /// Ends every queued request as flushed.
     pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        while !self.queue.is_empty() {
-            self.end_front(roce, nic, Status::Flushed);
-        }
+        self.index = 0;
+        self.queue.flush(&roce.common, nic);
     }
 
     /// Drops everything without completions.

@@ -4,9 +4,9 @@
 //! a READ in any order. The scoreboard notes what came early, and answers are kept; the front of the queue completes
 //! when everything before has. Only what does not arrive is requested again (`recovery`).
 
-use super::recovery::{KeptAnswer, Recovery};
+use super::loss::Answer;
 use super::requester::{RcRequest, Requester};
-use crate::qp::RnrTimer;
+use crate::queue_pair::RnrTimer;
 use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -18,17 +18,6 @@ use crate::time::Time;
 use crate::verbs::memory::SgFault;
 use crate::verbs::work::{SendOp, Status};
 use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn, SelectiveAck, Syndrome};
-
-/// `rnr_retry` of 7 means: for ever.
-const RNR_RETRY_INFINITE: u8 = 7;
-
-/// The answer to a READ or atomic, or a part of it.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Answer<'a> {
-    pub(super) data: &'a [u8],
-    /// What kind of READ response, which also answers ATOMIC_WRITEs and FLUSHes. Atomics have an answer of their own.
-    pub(super) response: Option<Operation>,
-}
 
 impl Requester {
     /// Takes a packet from the peer's responder.
@@ -57,16 +46,10 @@ impl Requester {
             }
             _ => {}
         }
-        if self.recovery.is_some() {
+        if self.loss.known().is_some() {
             self.find_losses(roce, nic);
         }
         Ok(())
-    }
-
-    /// The packet that a PSN from the peer means: one that was sent and is not yet done with.
-    fn find(&self, psn: Psn) -> Option<ExtendedPsn> {
-        let psn = self.una.nearest(psn)?;
-        (self.una..self.sent).contains(&psn).then_some(psn)
     }
 
     fn handle_aeth(
@@ -79,9 +62,9 @@ impl Requester {
         if let AethKind::Ack { .. } = kind {
             return self.handle_ack(roce, nic, packet);
         }
-        let Some(psn) = self.find(packet.headers.bth.psn) else {
-            if is_gone(packet) && packet.headers.bth.psn == self.sent.psn() {
-                return self.handle_gone(roce, nic, packet, self.sent);
+        let Some(psn) = self.sequence.find(packet.headers.bth.psn) else {
+            if is_gone(packet) && packet.headers.bth.psn == self.sequence.sent().psn() {
+                return self.handle_gone(roce, nic, packet, self.sequence.sent());
             }
             self.note_other_psn(roce, nic, packet.headers.bth.psn);
             return Ok(());
@@ -89,7 +72,7 @@ impl Requester {
         if is_gone(packet) {
             return self.handle_gone(roce, nic, packet, psn);
         }
-        if psn < self.executed || !self.counts_messages(packet, psn) {
+        if psn < self.sequence.executed() || !self.counts_messages(packet, psn) {
             // It was executed since, or the NAK is forged: a forger does not know how far we are.
             return Ok(());
         }
@@ -104,7 +87,7 @@ impl Requester {
                 Ok(())
             }
             // The answers to what is before it may be on their way. Then it comes again, or the peer is waited for in vain.
-            AethKind::Nak(_) if self.una != psn => Ok(()),
+            AethKind::Nak(_) if self.sequence.una() != psn => Ok(()),
             AethKind::Nak(code) => {
                 self.count_nak(nic);
                 nic.record(roce.common.qpn, QpEvent::PeerRefused(code));
@@ -130,14 +113,14 @@ impl Requester {
         packet: &Packet<'_>,
         psn: ExtendedPsn,
     ) -> Result<(), Fatal> {
-        if self.peer_gone || !self.counts_messages(packet, psn) {
+        if self.retry.is_peer_gone() || !self.counts_messages(packet, psn) {
             return Ok(());
         }
-        self.peer_gone = true;
+        self.retry.lose_peer();
         self.acknowledge(roce, nic, psn)?;
-        self.timers.stop_waiting();
-        if self.una < self.sent {
-            self.arm_retransmit(roce, nic.now);
+        self.retry.stop_waiting();
+        if !self.sequence.is_settled() {
+            self.retry.wait(roce, nic.now, false);
         }
         Ok(())
     }
@@ -161,14 +144,19 @@ impl Requester {
 
     /// Whether the peer still waits for a packet from before the first. What it says it holds is then as good as lost: it will never execute it.
     fn is_before_the_first(&self, roce: &RoceContext, up_to: ExtendedPsn) -> bool {
-        up_to < self.una && self.una == ExtendedPsn::starting_at(roce.sq_psn)
+        up_to < self.sequence.una() && self.is_before_the_first_answer(roce)
     }
 
     /// The peer names a packet that was never sent. If it has never executed one of ours, the two sides do not agree on
     /// the first PSN.
+    /// Whether the peer has executed nothing yet.
+    pub(super) fn is_before_the_first_answer(&self, roce: &RoceContext) -> bool {
+        self.sequence.una() == ExtendedPsn::starting_at(roce.sq_psn)
+    }
+
     #[cold]
     fn note_other_psn(&self, roce: &RoceContext, nic: &mut NicResources<'_>, expected: Psn) {
-        if self.una == ExtendedPsn::starting_at(roce.sq_psn) {
+        if self.is_before_the_first_answer(roce) {
             let first = roce.sq_psn;
             nic.record(roce.common.qpn, QpEvent::PeerExpectsOther { expected, first });
         }
@@ -185,17 +173,17 @@ impl Requester {
         nic: &mut NicResources<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fatal> {
-        let Some(last) = self.una.nearest(packet.headers.bth.psn) else {
+        let Some(last) = self.sequence.una().nearest(packet.headers.bth.psn) else {
             return Ok(());
         };
         let up_to = last.next();
-        if up_to > self.sent || self.is_before_the_first(roce, up_to) {
+        if up_to > self.sequence.sent() || self.is_before_the_first(roce, up_to) {
             self.note_other_psn(roce, nic, up_to.psn());
             return Ok(());
         }
-        if up_to > self.una {
+        if up_to > self.sequence.una() {
             self.acknowledge(roce, nic, up_to)?;
-            if up_to == self.una {
+            if up_to == self.sequence.una() {
                 self.peer_counts = packet.headers.aeth.msn == self.msn;
             }
         }
@@ -217,27 +205,23 @@ impl Requester {
     ) -> Result<(), Fatal> {
         nic.counters.rnr_naks_received += 1;
         self.troubles.rnr_naks_received = self.troubles.rnr_naks_received.wrapping_add(1);
-        if self.timers.quiet_until.is_some() {
+        if self.retry.is_quiet() {
             // A duplicate of the one being waited out.
             return Ok(());
         }
-        let retries_left = (roce.rnr_retry != RNR_RETRY_INFINITE).then_some(self.rnr_left);
+        let retries_left = self.retry.rnr_retries(roce);
         nic.record(roce.common.qpn, QpEvent::PeerNotReady { retries_left });
         // Answers to what is before it may be on their way: then it is not this request's turn to fail.
-        if roce.rnr_retry != RNR_RETRY_INFINITE && self.una == psn {
-            if self.rnr_left == 0 {
-                self.fail_front(roce, nic, Status::RnrRetryExceeded);
-                return Err(Fatal);
-            }
-            self.rnr_left -= 1;
+        if self.sequence.una() == psn && !self.retry.use_rnr_retry(roce) {
+            self.fail_front(roce, nic, Status::RnrRetryExceeded);
+            return Err(Fatal);
         }
         self.rewind_to(roce, nic, psn);
         let quiet = RnrTimer::from_code(timer & 0x1f)
             .expect("masked to five bits")
             .duration();
-        self.timers.stop_waiting();
-        self.timers.quiet_until = Some(nic.now + quiet);
-        self.cautious_until = psn.next();
+        self.retry.keep_quiet(nic.now + quiet);
+        self.loss.be_cautious_until(psn.next());
         Ok(())
     }
 
@@ -248,13 +232,13 @@ impl Requester {
         nic: &mut NicResources<'_>,
         up_to: ExtendedPsn,
     ) -> Result<(), Fatal> {
-        self.executed = self.executed.max(up_to);
-        let before = self.una;
+        self.sequence.execute_to(up_to);
+        let before = self.sequence.una();
         self.advance(roce, nic)?;
-        if self.una > before {
+        if self.sequence.una() > before {
             self.una_moved(roce, nic, before);
         }
-        if self.una < self.executed {
+        if self.sequence.una() < self.sequence.executed() {
             self.note_overtaken(roce, nic);
         }
         Ok(())
@@ -264,16 +248,16 @@ impl Requester {
     fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
         while let Some(request) = self.queue.front() {
             if request.wqe.op.is_answered() {
-                let (una, recovery) = (self.una, self.recovery.as_deref_mut());
-                let Some(kept) = recovery.and_then(|recovery| recovery.take_answer(una)) else {
+                let (una, known) = (self.sequence.una(), self.loss.known_mut());
+                let Some(kept) = known.and_then(|known| known.take_answer(una)) else {
                     return Ok(());
                 };
                 self.place(roce, nic, kept.as_answer())?;
-            } else if self.executed < request.end() {
-                self.una = self.una.max(self.executed);
+            } else if self.sequence.executed() < request.end() {
+                self.sequence.acknowledge_to(self.sequence.executed());
                 return Ok(());
-            } else if self.una < request.end() {
-                self.una = request.end();
+            } else if self.sequence.una() < request.end() {
+                self.sequence.acknowledge_to(request.end());
                 self.finish_front(roce, nic);
             } else {
                 // A local operation, which waits for its turn to be sent.
@@ -291,12 +275,12 @@ impl Requester {
         psn: Psn,
         answer: Answer<'_>,
     ) -> Result<(), Fatal> {
-        let Some(psn) = self.find(psn) else {
+        let Some(psn) = self.sequence.find(psn) else {
             return Ok(());
         };
         // It also acknowledges every request before it.
         self.acknowledge(roce, nic, psn)?;
-        if psn > self.una {
+        if psn > self.sequence.una() {
             self.keep(roce, nic, psn, answer);
             return Ok(());
         }
@@ -304,11 +288,11 @@ impl Requester {
             .queue
             .front()
             .is_some_and(|request| self.suits(request, psn, answer));
-        if self.una != psn || !suits {
+        if self.sequence.una() != psn || !suits {
             return Ok(());
         }
         self.place(roce, nic, answer)?;
-        self.executed = self.executed.max(self.una);
+        self.sequence.execute_to(self.sequence.una());
         self.advance(roce, nic)?;
         self.una_moved(roce, nic, psn);
         Ok(())
@@ -332,10 +316,8 @@ impl Requester {
         let chunk = request.chunk.max(1);
         let border = index % chunk == 0;
         let last = index + 1 == request.packets || (index + 1) % chunk == 0;
-        let again = self.recovery.as_deref();
-        let begins =
-            border || self.restarted_at == Some(psn) || again.is_some_and(|again| again.begins_part(psn));
-        let ends = last || again.is_some_and(|again| again.ends_part(psn));
+        let begins = border || self.loss.begins_part(psn);
+        let ends = last || self.loss.ends_part(psn);
         match operation {
             Operation::ReadResponseFirst => begins && !last,
             Operation::ReadResponseMiddle => !border && !last,
@@ -351,7 +333,7 @@ impl Requester {
         nic: &mut NicResources<'_>,
         answer: Answer<'_>,
     ) -> Result<(), Fatal> {
-        let psn = self.una;
+        let psn = self.sequence.una();
         let Some(request) = self.queue.front() else {
             return Ok(());
         };
@@ -375,10 +357,10 @@ impl Requester {
         let complete = index + 1 == request.packets;
         let answered = complete || (index + 1).checked_rem(request.chunk) == Some(0);
         // After a rewind, a late answer may come to a request that is not counted any more.
-        if answered && psn < self.next {
+        if answered && psn < self.sequence.next() {
             self.fetches = self.fetches.saturating_sub(1);
         }
-        self.una = psn.next();
+        self.sequence.acknowledge_to(psn.next());
         if complete {
             self.finish_front(roce, nic);
         }
@@ -387,27 +369,25 @@ impl Requester {
 
     /// `una` moved on from `before`.
     fn una_moved(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, before: ExtendedPsn) {
-        // Whatever the peer was not ready for, it has executed since.
-        if self.executed > self.next {
-            self.timers.quiet_until = None;
+        // The peer has executed whatever it was not ready for.
+        if self.sequence.executed() > self.sequence.next() {
+            self.retry.end_quiet();
         }
-        if self.next < self.una {
-            // Answers of an earlier attempt overtook the repetition.
-            self.next = self.una;
-            self.cursor = 0;
+        if self.sequence.catch_up() {
+            self.queue.go_back_to(0);
         }
-        self.rewound_at = None;
-        let mut packets = self.una - before;
-        if let Some(recovery) = self.recovery.as_deref_mut() {
-            let known = recovery.board.end().min(self.una);
-            let too_soon = self.round_trip.smoothed() / 2;
-            let arrived = recovery.board.done_before(self.una, nic.now, too_soon);
+        self.loss.forget_gap();
+        let una = self.sequence.una();
+        let mut packets = una - before;
+        let too_soon = self.retry.round_trip.smoothed() / 2;
+        if let Some(known) = self.loss.known_mut() {
+            let watched = known.board.end().min(una);
+            let arrived = known.board.done_before(una, nic.now, too_soon);
             // The others were counted when they arrived.
-            packets = (self.una - known.max(before)) + arrived.packets;
+            packets = (una - watched.max(before)) + arrived.packets;
             self.learn(&arrived);
-            if recovery_is_over(self.recovery.as_deref(), self.una) {
-                self.recovery = None;
-                self.timers.overdue_at = None;
+            if self.loss.end_if_over(una) {
+                self.retry.watch_overdue(None);
             }
         }
         self.progressed(roce, nic, packets);
@@ -415,12 +395,12 @@ impl Requester {
 
     /// So many packets are known to have arrived that were not before.
     pub(super) fn progressed(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, packets: u64) {
-        self.reset_retries(roce);
-        self.silences = 0;
-        if self.una == self.next || self.timers.quiet_until.is_some() {
-            self.timers.stop_waiting();
+        self.retry.renew(roce);
+        self.retry.end_silence();
+        if self.sequence.is_idle() || self.retry.is_quiet() {
+            self.retry.stop_waiting();
         } else {
-            self.arm_retransmit(roce, nic.now);
+            self.retry.wait(roce, nic.now, self.sequence.has_asked());
         }
         let bytes = u32::try_from(packets)
             .unwrap_or(u32::MAX)
@@ -429,15 +409,15 @@ impl Requester {
         if let Some(peer) = roce.peer(nic) {
             if peer.is_stalled(&self.share) {
                 // Others have had the room since: it is not taken back from them.
-                self.write_off();
+                self.loss.write_off(self.sequence.next());
             }
             peer.on_progress(now, &mut self.share, bytes, roce.mtu);
         }
-        if let Some((_, asked_at)) = self.measured.take_if(|(psn, _)| *psn <= self.una) {
+        if let Some(asked_at) = self.retry.take_measured(None, self.sequence.una()) {
             self.sample_round_trip(roce, nic, asked_at);
         }
         self.count_in_flight(roce, nic);
-        if self.una < self.cautious_until && self.share.bytes() == 0 {
+        if self.loss.is_cautious(self.sequence.una()) && self.share.bytes() == 0 {
             self.end_caution(roce, nic);
         }
     }
@@ -447,7 +427,7 @@ impl Requester {
     fn end_caution(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
         let took = nic.now.since(self.last_sent);
         if roce.peer(nic).is_some_and(|peer| took <= peer.prompt()) {
-            self.cautious_until = self.una;
+            self.loss.be_cautious_until(self.sequence.una());
         }
     }
 
@@ -458,7 +438,7 @@ impl Requester {
         asked_at: Time,
     ) {
         let (now, took) = (nic.now, nic.now.since(asked_at));
-        self.round_trip.sample(took);
+        self.retry.round_trip.sample(took);
         if let Some(peer) = roce.peer(nic) {
             peer.on_round_trip(now, took);
         }
@@ -468,11 +448,6 @@ impl Requester {
 /// Whether the packet says that the peer's queue pair was destroyed.
 fn is_gone(packet: &Packet<'_>) -> bool {
     packet.headers.bth.is_selective() && packet.headers.aeth.syndrome == Syndrome::nak(GONE)
-}
-
-/// Whether there is nothing left to watch.
-fn recovery_is_over(recovery: Option<&Recovery>, una: ExtendedPsn) -> bool {
-    recovery.is_some_and(|recovery| recovery.board.is_complete() && recovery.board.end() <= una)
 }
 
 /// How many bytes the answer with this number must have.
@@ -485,14 +460,5 @@ pub(super) fn expected_length(request: &RcRequest, psn: ExtendedPsn, mtu: u32) -
         }
         // The answer to an ATOMIC_WRITE or a FLUSH is an empty READ response.
         _ => 0,
-    }
-}
-
-impl KeptAnswer {
-    fn as_answer(&self) -> Answer<'_> {
-        Answer {
-            data: &self.data,
-            response: self.response,
-        }
     }
 }

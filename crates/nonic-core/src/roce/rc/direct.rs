@@ -28,7 +28,7 @@
 use super::requester::{RcRequest, Requester};
 use super::responder::{Inbound, Responder};
 use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
-use crate::qp::QpState;
+use crate::queue_pair::QpState;
 use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -46,7 +46,7 @@ impl Requester {
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
     ) -> Result<(), Fatal> {
-        let alone = self.queue.len() == 1 && self.timers.quiet_until.is_none();
+        let alone = self.queue.len() == 1 && !self.retry.is_quiet();
         let short = |request: &RcRequest| request.wqe.length <= nic.direct_piece;
         if alone && roce.common.state == QpState::Rts && self.queue.front().is_some_and(short) {
             match self.execute_directly(roce, nic) {
@@ -65,12 +65,12 @@ impl Requester {
         nic: &mut NicResources<'_>,
     ) -> Option<Emit> {
         let direct = nic.direct.as_deref_mut()?;
-        if self.direct.is_refused() || !self.is_quiescent(roce) {
+        if self.direct.front.is_refused() || !self.is_quiescent(roce) {
             return None;
         }
         let request = self.queue.front()?;
         let (operation, remote) = operation_of(request.wqe.op)?;
-        let left = request.wqe.length.checked_sub(self.direct.done())?;
+        let left = request.wqe.length.checked_sub(self.direct.front.done())?;
         if left == 0 || roce.common.service != Service::Rc {
             return None;
         }
@@ -82,7 +82,7 @@ impl Requester {
         let last = piece == left;
         // As with packets: nothing is moved if a part of the request cannot be. The pieces check what they move, but what an
         // atomic fetches is placed when it has been executed.
-        let whole = (last && !atomic) || self.direct.is_begun();
+        let whole = (last && !atomic) || self.direct.front.is_begun();
         let permitted = whole || request.wqe.payload.check(operation.needs_here()).is_ok();
         let outcome = match permitted {
             false => Direct::Refused,
@@ -94,12 +94,12 @@ impl Requester {
                 psn: request.first.psn(),
                 next: last.then(|| request.end().psn()),
                 operation,
-                va: remote.va.wrapping_add(u64::from(self.direct.done())),
+                va: remote.va.wrapping_add(u64::from(self.direct.front.done())),
                 left,
                 rkey: remote.rkey,
                 bytes: LocalBytes {
                     payload: &request.wqe.payload,
-                    offset: u64::from(self.direct.done()),
+                    offset: u64::from(self.direct.front.done()),
                     length: piece,
                 },
             }),
@@ -120,18 +120,18 @@ impl Requester {
         let refused = outcome == Direct::Refused;
         // Memory that can be reached for WRITEs cannot always be reached for atomics.
         if !(atomic && refused) {
-            self.direct_works = !refused;
+            self.direct.works = !refused;
         }
         if refused {
-            self.direct.refuse();
+            self.direct.front.refuse();
             return None;
         }
         if !atomic {
             nic.counters.direct_bytes += u64::from(piece);
-            self.direct_bytes += u64::from(piece);
+            self.direct.bytes += u64::from(piece);
         }
         if !last {
-            self.direct.add(piece);
+            self.direct.front.add(piece);
             return Some(Emit::Direct(piece));
         }
         match operation {
@@ -159,18 +159,18 @@ impl Requester {
     /// Whether a request that could go as packets now is better executed directly when what is under way has been answered.
     /// The last packet of every message asks for an answer, so one will come, or the timer that is set for it.
     pub(super) fn waits_for_quiescence(&self, nic: &NicResources<'_>, request: &RcRequest) -> bool {
-        self.direct_works
-            && self.cursor > 0
-            && self.next == self.sent
+        self.direct.works
+            && self.queue.cursor() > 0
+            && !self.sequence.is_repeating()
             && request.wqe.length >= nic.direct_worth
             && matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_))
     }
 
     /// Whether nothing is under way, and nothing keeps us from sending.
     fn is_quiescent(&self, roce: &RoceContext) -> bool {
-        self.cursor == 0
-            && self.una == self.next
-            && self.next == self.sent
+        self.queue.cursor() == 0
+            && self.sequence.is_idle()
+            && !self.sequence.is_repeating()
             && self.fetches == 0
             && !self.is_cautious(roce)
     }
@@ -180,11 +180,9 @@ impl Requester {
         let Some(end) = self.queue.front().map(|request| request.end()) else {
             return;
         };
-        (self.una, self.next, self.sent, self.asked) = (end, end, end, end);
-        self.executed = end;
-        self.since_ack_request = 0;
-        self.rewound_at = None;
-        self.reset_retries(roce);
+        self.sequence.skip_to(end);
+        self.loss.forget_gap();
+        self.retry.renew(roce);
     }
 }
 

@@ -34,3 +34,14 @@ impl DirectProgress {
         self.0 |= Self::REFUSED;
     }
 }
+
+/// What a requester knows of executing requests without packets.
+#[derive(Debug, Default)]
+pub(super) struct DirectState {
+    /// How far the front request was executed.
+    pub(super) front: DirectProgress,
+    /// Whether the latest attempt went well.
+    pub(super) works: bool,
+    /// Bytes that were moved, ever.
+    pub(super) bytes: u64,
+}

@@ -1,33 +1,13 @@
-//! The responder's handling of packets that arrive out of order.
+//! A gap in the sequence of a peer's packets: which packet is missing, what came instead, and when the peer is told.
 //!
-//! They are kept ([`Reorder`]) and executed, in order, when those before them have come; nothing of them is placed or
-//! answered earlier. So two WRITEs to one place land in the order in which they were posted, a program that polls on
-//! the last byte of a message finds the rest of it, and an atomic is executed once.
-//!
-//! - A peer that understands selective acknowledgements is told at once, each time, what is kept; that peer finds out
-//!   itself what is lost. What it was told of is not dropped, unless it is told to begin again (RNR, or a NAK) or the
-//!   connection ends.
-//! - Every other peer is told of the first missing packet, once, with a NAK, and not before it has had time to come
-//!   ([`Allowance`]): such a peer repeats everything from there on.
-//! - A packet from further away than a peer can be expected to send from ([`Reach`]) is not kept, and every peer is
-//!   told of the first missing packet. So is a peer that sends something else under a number that is kept: one of the
-//!   two was forged, so nothing that is kept is executed.
-//! - As soon as a gap is filled, everything that can be acknowledged is.
-//! - A peer that was asked to come again later (RNR) sends everything again, so nothing is kept for it.
-//! - When nothing came for a while, the peer is gone, and what it left is dropped.
-//!
-//! [`Allowance`]: super::allowance::Allowance
+//! It keeps packets and the time. What is executed or answered is `early`'s.
 
-use super::reach::{self, Reach};
-use super::reorder::{Keep, Reorder};
-use super::responder::Responder;
+use super::reorder::{Keep, KeptPacket, Reorder};
 use crate::resources::NicResources;
-use crate::roce::context::RoceContext;
-use crate::roce::emit::Fatal;
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::segment::packets_for;
 use crate::time::Time;
-use nonic_wire::{HeldRange, Operation, Packet};
+use nonic_wire::{HeldRange, Operation, Packet, Psn};
 use std::time::Duration;
 
 /// A peer that has sent nothing for so long will not fill the gap it left.
@@ -56,7 +36,12 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    fn new(missing: ExtendedPsn, kept: Reorder, latest: Time) -> Box<Self> {
+    /// A packet is missing, and nothing of what follows it is kept yet.
+    pub(super) fn new(missing: ExtendedPsn, now: Time) -> Box<Self> {
+        Self::with(missing, Reorder::default(), now)
+    }
+
+    fn with(missing: ExtendedPsn, kept: Reorder, latest: Time) -> Box<Self> {
         Box::new(Gap {
             missing,
             kept,
@@ -70,175 +55,121 @@ impl Gap {
         })
     }
 
+    /// The packet that has not come.
+    pub(super) fn missing(&self) -> ExtendedPsn {
+        self.missing
+    }
+
     /// What the peer need not send again, as our acknowledgements say.
     pub(super) fn held(&self) -> Option<&Reorder> {
         self.selective.then_some(&self.kept)
     }
-}
 
-impl Responder {
-    /// Takes a packet from behind one that is missing.
-    pub(super) fn handle_early(
+    /// How far a packet lies beyond the last that is kept.
+    pub(super) fn beyond(&self, at: ExtendedPsn) -> u32 {
+        let end = self.kept.end().unwrap_or(self.missing);
+        u32::try_from(at - end.min(at)).unwrap_or(u32::MAX)
+    }
+
+    /// Keeps a packet until those before it have come, if there is room.
+    pub(super) fn keep(
         &mut self,
-        roce: &RoceContext,
         nic: &mut NicResources<'_>,
+        at: ExtendedPsn,
         packet: &Packet<'_>,
-        ahead: u32,
-    ) {
-        nic.counters.rx_out_of_sequence += 1;
-        if self.refused {
-            return;
+        mtu: u32,
+    ) -> Keep {
+        self.latest = nic.now;
+        let psns = psns_of(packet, mtu);
+        let reach = (at - self.missing).saturating_add(u64::from(psns));
+        if reach > u64::from(HeldRange::MAX_PACKETS) {
+            return Keep::Refused;
         }
-        let now = nic.now;
-        let missing = self.expected;
-        let gap = self
-            .gap
-            .get_or_insert_with(|| Gap::new(missing, Reorder::default(), now));
-        let at = missing + ahead;
-        let beyond = u32::try_from(at - gap.kept.end().unwrap_or(missing).min(at)).unwrap_or(u32::MAX);
-        if beyond > Reach::of(self.reach.as_deref(), now) {
-            nic.counters.rx_not_kept += 1;
-            return self.refuse_far(nic, packet, at, beyond);
-        }
-        gap.latest = now;
-        let psns = psns_of(packet, roce.mtu);
-        let keep = if ahead.saturating_add(psns) <= HeldRange::MAX_PACKETS {
-            gap.kept.insert(nic.reorder, now, at, psns, packet)
-        } else {
-            Keep::Refused
-        };
-        nic.counters.rx_kept += u64::from(keep == Keep::Kept);
-        nic.counters.rx_not_kept += u64::from(matches!(keep, Keep::Refused | Keep::Conflict));
-        if keep == Keep::Conflict {
-            return self.distrust(nic);
-        }
-        let since = *gap.since.get_or_insert(now);
-        gap.selective = packet.headers.bth.is_selective() && nic.reorder.config.selective;
-        if gap.selective {
-            gap.report_at = gap.report_at.filter(|_| gap.too_far);
-            self.replies.acknowledge_at_once(missing.psn().prev(), self.msn);
-        } else if !gap.reported && gap.report_at.is_none() {
-            gap.report_at = Some(since + self.allowance.at(now, &nic.reorder.config));
-            self.report_gap(nic);
+        self.kept.insert(nic.reorder, nic.now, at, psns, packet)
+    }
+
+    /// Something came from behind the missing packet. Returns since when it can be known to be missing.
+    pub(super) fn note_missing(&mut self, now: Time) -> Time {
+        *self.since.get_or_insert(now)
+    }
+
+    /// Whether the peer understands selective acknowledgements: then it finds out by itself what is lost, unless that came from too far
+    /// away to be kept.
+    pub(super) fn set_selective(&mut self, selective: bool) {
+        self.selective = selective;
+        if selective {
+            self.report_at = self.report_at.filter(|_| self.too_far);
         }
     }
 
-    /// A packet came from so far away that it is as good as lost.
-    #[cold]
-    fn refuse_far(&mut self, nic: &NicResources<'_>, packet: &Packet<'_>, at: ExtendedPsn, beyond: u32) {
-        if beyond <= reach::MOST {
-            self.reach.get_or_insert_default().refused(at, beyond, packet);
-        }
-        let Some(gap) = &mut self.gap else { return };
-        gap.too_far = true;
-        if !gap.reported && gap.report_at.is_none() {
-            gap.report_at = Some(nic.now + self.allowance.at(nic.now, &nic.reorder.config));
-            self.report_gap(nic);
+    /// Something came from so far away that it was not kept.
+    pub(super) fn note_too_far(&mut self) {
+        self.too_far = true;
+    }
+
+    /// The peer is told at this time, unless it was, or will be at another.
+    pub(super) fn report_at(&mut self, at: Time) {
+        if !self.reported && self.report_at.is_none() {
+            self.report_at = Some(at);
         }
     }
 
-    /// Two different packets came under one number. Which of them is the peer's is not known, so it is asked for everything again.
-    #[cold]
-    fn distrust(&mut self, nic: &mut NicResources<'_>) {
-        let Some(gap) = &mut self.gap else { return };
-        gap.kept.clear(nic.reorder);
-        gap.report_at = Some(nic.now);
-        self.report_gap(nic);
+    /// Nothing that is kept can be trusted: all of it is dropped, and the peer told at once.
+    pub(super) fn distrust(&mut self, nic: &mut NicResources<'_>) {
+        self.clear(nic);
+        self.report_at = Some(nic.now);
     }
 
-    /// When something is to be done about a gap.
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        let gap = self.gap.as_ref()?;
-        Some(gap.report_at.unwrap_or(gap.latest + ABANDONED_AFTER))
+    /// The missing packet, if it is time to tell the peer.
+    pub(super) fn take_report(&mut self, now: Time) -> Option<Psn> {
+        self.report_at.take_if(|at| *at <= now)?;
+        self.reported = true;
+        Some(self.missing.psn())
     }
 
-    /// The time of a gap may have come.
-    pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
-        self.report_gap(nic);
-        let abandoned = |gap: &Gap| gap.report_at.is_none() && gap.latest + ABANDONED_AFTER <= nic.now;
-        if self.gap.as_deref().is_some_and(abandoned) {
-            self.drop_kept(nic);
-        }
+    /// When something is to be done about it.
+    pub(super) fn deadline(&self) -> Time {
+        self.report_at.unwrap_or(self.latest + ABANDONED_AFTER)
     }
 
-    /// Tells the peer what is missing, if it is time to.
-    fn report_gap(&mut self, nic: &NicResources<'_>) {
-        let Some(gap) = &mut self.gap else { return };
-        if gap.report_at.take_if(|at| *at <= nic.now).is_some() {
-            gap.reported = true;
-            self.replies.report_missing(gap.missing.psn(), self.msn);
-        }
+    /// Whether the peer will not fill it any more.
+    pub(super) fn is_abandoned(&self, now: Time) -> bool {
+        self.report_at.is_none() && self.latest + ABANDONED_AFTER <= now
     }
 
-    /// The packet that was missing has come. Executes what is kept and follows it, as if it came now.
-    #[cold]
-    pub(super) fn resume(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
-        let Some(mut gap) = self
-            .gap
-            .take_if(|gap| gap.missing != self.expected || self.refused)
-        else {
-            return Ok(());
-        };
-        self.learn(nic, &gap);
-        let mut latest = None;
-        let mut result = Ok(());
-        while result.is_ok() && !self.refused {
-            let Some(kept) = gap.kept.pop(nic.reorder, self.expected) else {
-                break;
-            };
-            let packet = kept.packet();
-            latest = Some(packet.headers.bth.opcode.operation());
-            result = self.handle_next(roce, nic, &packet);
-        }
-        if result.is_err() || self.refused {
-            gap.kept.clear(nic.reorder);
-            return result;
-        }
-        // Other requests have answers of their own, which must not be overtaken by something that says the same.
-        if latest.is_some_and(|operation| operation.is_send() || operation.is_write()) {
-            self.replies
-                .acknowledge_at_once(self.expected.psn().prev(), self.msn);
-        }
-        if !gap.kept.is_empty() {
-            self.gap = Some(self.next_gap(nic, *gap));
-        }
-        Ok(())
+    /// How late the missing packet came, and whether the peer had been told of it; `None` if that says nothing about the path.
+    pub(super) fn lateness(&self, now: Time) -> Option<(Duration, bool)> {
+        let since = self.since.filter(|_| !self.selective)?;
+        Some((now.since(since), self.reported))
     }
 
-    /// The gap that is left when one was filled.
-    fn next_gap(&self, nic: &NicResources<'_>, filled: Gap) -> Box<Gap> {
-        let since = filled.kept.first_arrived();
-        let mut gap = Gap::new(self.expected, filled.kept, filled.latest);
-        (gap.selective, gap.too_far) = (filled.selective, filled.too_far);
-        gap.going_back = filled.reported || filled.going_back;
+    /// The packet with this number, if it is kept.
+    pub(super) fn pop(&mut self, nic: &mut NicResources<'_>, psn: ExtendedPsn) -> Option<KeptPacket> {
+        self.kept.pop(nic.reorder, psn)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Drops what is kept.
+    pub(super) fn clear(&mut self, nic: &mut NicResources<'_>) {
+        self.kept.clear(nic.reorder);
+    }
+
+    /// The gap that is left when this one was filled up to `missing`. A packet may be late by `allowance`.
+    pub(super) fn left(self, missing: ExtendedPsn, allowance: Duration) -> Box<Gap> {
+        let since = self.kept.first_arrived();
+        let mut gap = Gap::with(missing, self.kept, self.latest);
+        (gap.selective, gap.too_far) = (self.selective, self.too_far);
+        gap.going_back = self.reported || self.going_back;
         // A peer that goes back will come to this one. Only something that comes from behind it, from now on, shows that it is
         // missing again.
-        if !gap.going_back && (!filled.selective || filled.too_far) {
-            let allowance = self.allowance.at(nic.now, &nic.reorder.config);
+        if !gap.going_back && (!self.selective || self.too_far) {
             gap.since = since;
             gap.report_at = since.map(|since| since + allowance);
         }
         gap
-    }
-
-    /// A gap was filled: whether it was a loss.
-    fn learn(&mut self, nic: &NicResources<'_>, gap: &Gap) {
-        let (Some(since), false) = (gap.since, gap.selective || self.refused) else {
-            return;
-        };
-        let late = nic.now.since(since);
-        if gap.reported {
-            self.allowance.came_after_report(gap.missing.psn(), late);
-        } else {
-            self.allowance.came_late(nic.now, late, &nic.reorder.config);
-        }
-    }
-
-    /// Drops what came early: it will come again, or nothing will.
-    pub(super) fn drop_kept(&mut self, nic: &mut NicResources<'_>) {
-        if let Some(mut gap) = self.gap.take() {
-            gap.kept.clear(nic.reorder);
-        }
     }
 }
 

@@ -4,8 +4,8 @@
 //! and a selective acknowledgement, by which the peer says what it holds. Nothing completes here; `recovery` finds what
 //! does not arrive.
 
-use super::answers::{Answer, expected_length};
-use super::recovery::Recovery;
+use super::answers::expected_length;
+use super::loss::{Answer, Recovery};
 use super::requester::Requester;
 use super::scoreboard::Arrived;
 use crate::resources::NicResources;
@@ -26,18 +26,18 @@ impl Requester {
         answer: Answer<'_>,
     ) {
         // After going back, an answer to what has not been asked for again is as good as lost.
-        if psn >= self.next || self.is_far(psn) {
+        if psn >= self.sequence.next() || self.is_far(psn) {
             return;
         }
         let suits = self.queue.get(self.position(psn)).is_some_and(|request| {
             self.suits(request, psn, answer) && answer.data.len() == expected_length(request, psn, roce.mtu)
         });
-        let (una, too_soon) = (self.una, self.round_trip.smoothed() / 2);
-        let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
+        let too_soon = self.retry.round_trip.smoothed() / 2;
+        let recovery = self.loss.begin(self.sequence.una());
         if !suits || !recovery.has_room_for(answer.data.len()) {
             return;
         }
-        self.executed = self.executed.max(psn.next());
+        self.sequence.execute_to(psn.next());
         recovery.board.executed(psn.next());
         let arrived = recovery.board.arrived(psn, psn.next(), nic.now, too_soon);
         if arrived.packets > 0 {
@@ -49,26 +49,26 @@ impl Requester {
     /// Whether an answer lies so far beyond those that came that it counts as lost. Each number that is kept is one
     /// that a forger may hit, and a peer seldom loses so many in a row.
     fn is_far(&self, psn: ExtendedPsn) -> bool {
-        let kept = self.recovery.as_deref().and_then(Recovery::last_answer);
-        psn - kept.unwrap_or(self.una).min(psn) > ANSWERS_REACH
+        let kept = self.loss.known().and_then(Recovery::last_answer);
+        psn - kept.unwrap_or(self.sequence.una()).min(psn) > ANSWERS_REACH
     }
 
     /// The peer has executed more than can be completed: the answer to something before is late or lost.
     #[cold]
     pub(super) fn note_overtaken(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        let executed = self.executed.min(self.next);
-        let una = self.una;
+        let executed = self.sequence.executed().min(self.sequence.next());
+        let una = self.sequence.una();
         if executed <= una {
             return;
         }
-        let too_soon = self.round_trip.smoothed() / 2;
-        let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
+        let too_soon = self.retry.round_trip.smoothed() / 2;
+        let recovery = self.loss.begin(una);
         let from = recovery.walked.max(una);
         recovery.walked = executed.max(from);
         recovery.board.executed(executed);
         let at = self.queue.partition_point(|request| request.end() <= from);
         let mut arrived = Arrived::default();
-        for request in self.queue.range(at..) {
+        for request in self.queue.iter_from(at) {
             if request.first >= executed {
                 break;
             }
@@ -90,23 +90,23 @@ impl Requester {
         nic: &mut NicResources<'_>,
         selective: &SelectiveAck<'_>,
     ) {
-        if !self.round_trip.is_known() {
+        if !self.retry.round_trip.is_known() {
             // It has answered something. To which copy of what is not known, but not to anything older than this.
-            let asked_at = self.measured.map(|(_, asked_at)| asked_at);
-            self.round_trip
-                .assume(asked_at.map(|asked_at| nic.now.since(asked_at)));
+            let asked_at = self.retry.measured_since();
+            let at_most = asked_at.map(|asked_at| nic.now.since(asked_at));
+            self.retry.round_trip.assume(at_most);
         }
         let mut arrived = Arrived::default();
         for range in selective.ranges() {
-            let Some(first) = self.una.nearest(range.first) else {
+            let Some(first) = self.sequence.una().nearest(range.first) else {
                 continue;
             };
             let end = first + range.packets;
             // A peer does not hold what was never sent; and what we have gone back behind is sent again anyway.
-            if end > self.sent {
+            if end > self.sequence.sent() {
                 continue;
             }
-            let (first, end) = (first.max(self.una), end.min(self.next));
+            let (first, end) = (first.max(self.sequence.una()), end.min(self.sequence.next()));
             if first < end {
                 arrived = arrived.and(self.held(roce, nic, first, end));
             }
@@ -121,18 +121,18 @@ impl Requester {
         first: ExtendedPsn,
         end: ExtendedPsn,
     ) -> Arrived {
-        let (now, una, executed) = (nic.now, self.una, self.executed);
-        if let Some((_, asked_at)) = self.measured.take_if(|(psn, _)| first < *psn && *psn <= end) {
+        let (now, executed) = (nic.now, self.sequence.executed());
+        if let Some(asked_at) = self.retry.take_measured(Some(first), end) {
             self.sample_round_trip(roce, nic, asked_at);
         }
-        let too_soon = self.round_trip.smoothed() / 2;
-        let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
+        let too_soon = self.retry.round_trip.smoothed() / 2;
+        let recovery = self.loss.begin(self.sequence.una());
         if self.fetches == 0 {
             return recovery.board.arrived(first, end, now, too_soon);
         }
         let mut arrived = Arrived::default();
         let at = self.queue.partition_point(|request| request.end() <= first);
-        for request in self.queue.range(at..) {
+        for request in self.queue.iter_from(at) {
             if request.first >= end {
                 break;
             }
@@ -168,9 +168,9 @@ impl Requester {
 
     pub(super) fn learn(&mut self, arrived: &Arrived) {
         if !arrived.late.is_zero() {
-            self.round_trip.was_reordered(arrived.late);
+            self.retry.round_trip.was_reordered(arrived.late);
         } else if arrived.repaired {
-            self.round_trip.was_lost();
+            self.retry.round_trip.was_lost();
         }
     }
 }

@@ -17,9 +17,7 @@
 //! A READ is asked for again by the rest of the hole, within the request that asked first: responders take nothing else for
 //! a repetition. One that the peer has not executed is asked for as it was.
 
-use super::answers::Answer;
 use super::requester::{Requester, ack_interval, no_room};
-use super::scoreboard::Scoreboard;
 use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -29,40 +27,12 @@ use crate::roce::request_packet::RequestPacket;
 use crate::time::Time;
 use crate::verbs::work::{SendOp, Status};
 use nonic_wire::Operation;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// While a peer is silent, no more than so many packets at a time are sent to it again.
 const SILENT_PACKETS: u32 = 4;
 
 /// A peer that never answered is asked again for as much as a READ may be after so many silences: a quarter of a second.
 const SILENCES_BEFORE_A_READ: u8 = 4;
-
-/// Bytes of answers that a queue pair keeps at most. It asks for no more than the window to the peer at a time.
-const MAX_KEPT_BYTES: usize = 16 << 20;
-
-/// What a requester knows while packets are missing or out of order.
-#[derive(Debug)]
-pub(super) struct Recovery {
-    pub(super) board: Scoreboard,
-    /// How far what the peer has executed was entered in the scoreboard.
-    pub(super) walked: ExtendedPsn,
-    /// Answers that came before others.
-    answers: BTreeMap<ExtendedPsn, KeptAnswer>,
-    kept_bytes: usize,
-    /// Where parts of READs begin that were asked for again, and one past where they end.
-    begins: BTreeSet<ExtendedPsn>,
-    ends: BTreeSet<ExtendedPsn>,
-    /// The next repetition provokes an answer: it is sent even if what is under way was written off.
-    provokes: bool,
-}
-
-/// An answer that waits for an earlier one.
-#[derive(Debug)]
-pub(super) struct KeptAnswer {
-    pub(super) response: Option<Operation>,
-    pub(super) data: Box<[u8]>,
-}
 
 /// A packet that is to be sent again.
 struct Repetition {
@@ -74,93 +44,15 @@ struct Repetition {
     ends_hole: bool,
 }
 
-impl Recovery {
-    pub(super) fn new(una: ExtendedPsn) -> Self {
-        Recovery {
-            board: Scoreboard::new(una),
-            walked: una,
-            answers: BTreeMap::new(),
-            kept_bytes: 0,
-            begins: BTreeSet::new(),
-            ends: BTreeSet::new(),
-            provokes: false,
-        }
-    }
-
-    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
-        self.kept_bytes + bytes <= MAX_KEPT_BYTES
-    }
-
-    pub(super) fn keep_answer(&mut self, psn: ExtendedPsn, answer: Answer<'_>) {
-        self.kept_bytes += answer.data.len();
-        let kept = KeptAnswer {
-            response: answer.response,
-            data: answer.data.into(),
-        };
-        self.answers.insert(psn, kept);
-    }
-
-    pub(super) fn take_answer(&mut self, psn: ExtendedPsn) -> Option<KeptAnswer> {
-        let kept = self.answers.remove(&psn)?;
-        self.kept_bytes -= kept.data.len();
-        Some(kept)
-    }
-
-    /// The last of the answers that are kept.
-    pub(super) fn last_answer(&self) -> Option<ExtendedPsn> {
-        self.answers.last_key_value().map(|(psn, _)| *psn)
-    }
-
-    /// Whether a part of a READ that was asked for again begins with this number.
-    pub(super) fn begins_part(&self, psn: ExtendedPsn) -> bool {
-        self.begins.contains(&psn)
-    }
-
-    /// Whether one ends with this number.
-    pub(super) fn ends_part(&self, psn: ExtendedPsn) -> bool {
-        self.ends.contains(&psn.next())
-    }
-
-    /// A part of a READ is asked for again. What lies before `una` was answered.
-    fn note_asked_again(&mut self, una: ExtendedPsn, first: ExtendedPsn, end: ExtendedPsn) {
-        while self.begins.first().is_some_and(|begin| *begin < una) {
-            self.begins.pop_first();
-        }
-        while self.ends.first().is_some_and(|end| *end <= una) {
-            self.ends.pop_first();
-        }
-        self.begins.insert(first);
-        self.ends.insert(end);
-    }
-
-    fn forget_from(&mut self, from: ExtendedPsn) {
-        self.board.forget_from(from);
-        self.walked = self.walked.min(from);
-        for kept in self.answers.split_off(&from).values() {
-            self.kept_bytes -= kept.data.len();
-        }
-    }
-}
-
 impl Requester {
     /// Whether enough is under way to a peer that is silent, or to one that has to be treated with caution.
     pub(super) fn awaits_a_sign(&self, roce: &RoceContext) -> bool {
         let enough = if self.is_cautious(roce) {
             self.share.bytes() > 0
         } else {
-            self.silences > 1 && self.share.bytes() >= u64::from(SILENT_PACKETS * roce.mtu)
+            self.retry.silences() > 1 && self.share.bytes() >= u64::from(SILENT_PACKETS * roce.mtu)
         };
-        enough && !self.provokes()
-    }
-
-    /// Whether the next repetition is to provoke an answer.
-    fn provokes(&self) -> bool {
-        matches!(&self.recovery, Some(recovery) if recovery.provokes)
-    }
-
-    /// Whether lost packets are to be sent again.
-    pub(super) fn has_lost(&self) -> bool {
-        matches!(&self.recovery, Some(recovery) if recovery.board.has_lost())
+        enough && !self.loss.provokes()
     }
 
     /// Sends the first lost packet again.
@@ -176,10 +68,10 @@ impl Requester {
             return Emit::Idle;
         };
         let cost = again.packet.psns * roce.mtu;
-        let must_ask = self.provokes() || self.asked <= self.una;
+        let must_ask = self.loss.provokes() || !self.sequence.has_asked();
         if must_ask && peer.is_stalled(&self.share) {
             // What was under way counts no more. What asks for an answer does, for as long as a probe does.
-            self.write_off();
+            self.loss.write_off(self.sequence.next());
             peer.account(&mut self.share, 0, true);
         }
         if let Some(refused) = no_room(peer, &self.share, cost, batch) {
@@ -188,15 +80,20 @@ impl Requester {
         if again.packet.wire_len(roce) > batch.max_len {
             return Emit::NotInBatch;
         }
-        self.since_ack_request += 1;
+        let unasked = self.sequence.count_unasked();
         let ack_request = again.ends_hole
             || again.packet.segment.last
-            || self.silences > 1
-            || self.una < self.cautious_until
+            || self.retry.silences() > 1
+            || self.loss.is_cautious(self.sequence.una())
             || peer.is_filled_by(&self.share, cost, roce.mtu, batch.in_turn)
-            || u64::from(self.since_ack_request) >= ack_interval(peer, roce.mtu);
-        let wqe = &self.queue[again.at].wqe;
-        let Ok(length) = again.packet.write(roce, wqe, again.first.psn(), ack_request, out) else {
+            || u64::from(unasked) >= ack_interval(peer, roce.mtu);
+        let Some(request) = self.queue.get(again.at) else {
+            return Emit::Idle;
+        };
+        let written = again
+            .packet
+            .write(roce, &request.wqe, again.first.psn(), ack_request, out);
+        let Ok(length) = written else {
             return self.local_fault(roce, nic, again.at, Status::LocalProtection);
         };
         self.sent_again(roce, nic, &again, ack_request);
@@ -205,7 +102,7 @@ impl Requester {
 
     /// The first lost packet, if there is one.
     fn first_lost(&self, mtu: u32) -> Option<Repetition> {
-        let (first, end) = self.recovery.as_deref()?.board.first_lost()?;
+        let (first, end) = self.loss.known()?.board.first_lost()?;
         let at = self.position(first);
         let request = self.queue.get(at)?;
         let index = (first - request.first) as u32;
@@ -232,45 +129,34 @@ impl Requester {
         ack_request: bool,
     ) {
         let (first, end) = (again.first, again.first + again.packet.psns);
-        if let Some(recovery) = self.recovery.as_deref_mut() {
-            recovery.provokes = false;
-            recovery.board.sent_again(again.packet.psns, nic.now, self.sent);
+        let (una, sent) = (self.sequence.una(), self.sequence.sent());
+        if let Some(known) = self.loss.known_mut() {
+            known.provokes = false;
+            known.board.sent_again(again.packet.psns, nic.now, sent);
             if again.packet.operation == Operation::ReadRequest {
-                recovery.note_asked_again(self.una, first, end);
+                known.note_asked_again(una, first, end);
             }
         }
-        nic.counters.retransmitted_packets += 1;
-        self.troubles.retransmitted_packets = self.troubles.retransmitted_packets.wrapping_add(1);
+        self.count_repetition(nic);
         self.last_sent = nic.now;
         if ack_request {
-            self.since_ack_request = 0;
-            self.asked = self.asked.max(end);
+            self.sequence.ask_again(end);
         }
-        // Karn's rule: an answer that covers it may be to either copy.
-        self.measured = self.measured.filter(|(psn, _)| *psn <= first);
-        if self.timers.retransmit_at.is_none() {
-            self.arm_retransmit(roce, nic.now);
-        }
+        self.retry.forget_measured_after(first);
+        self.retry
+            .ensure_waiting(roce, nic.now, self.sequence.has_asked());
         self.watch_overdue();
         self.count_in_flight(roce, nic);
-    }
-
-    /// Nothing that is under way counts any more, and until it is done with, one packet at a time is sent.
-    pub(super) fn write_off(&mut self) {
-        (self.written_off, self.cautious_until) = (self.next, self.next);
-        if let Some(recovery) = self.recovery.as_deref_mut() {
-            recovery.board.write_off();
-        }
     }
 
     /// Looks whether something that was overtaken stayed away for too long.
     #[cold]
     pub(super) fn find_losses(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        let (window, patience) = self.waits();
-        let Some(recovery) = self.recovery.as_deref_mut() else {
+        let (window, patience) = self.retry.reordering_waits();
+        let Some(known) = self.loss.known_mut() else {
             return;
         };
-        let lost = recovery.board.find_lost(nic.now, window, patience);
+        let lost = known.board.find_lost(nic.now, window, patience);
         self.report_lost(roce, nic, lost);
         self.watch_overdue();
         self.count_in_flight(roce, nic);
@@ -278,16 +164,10 @@ impl Requester {
 
     /// Sets the timer for the next packet that may turn out lost.
     fn watch_overdue(&mut self) {
-        let (window, patience) = self.waits();
-        let recovery = self.recovery.as_deref();
-        self.timers.overdue_at = recovery.and_then(|recovery| recovery.board.next_due(window, patience));
-    }
-
-    /// How long to wait for a packet that was overtaken, and for one that was sent again. To a peer that is silent, nothing is sent
-    /// for want of patience: that has a timer of its own, which grows.
-    fn waits(&self) -> (Duration, Option<Duration>) {
-        let patience = (self.silences < 2).then(|| self.round_trip.probe_after());
-        (self.round_trip.reordering_window(), patience)
+        let (window, patience) = self.retry.reordering_waits();
+        let known = self.loss.known();
+        let due = known.and_then(|known| known.board.next_due(window, patience));
+        self.retry.watch_overdue(due);
     }
 
     /// Tells the window to the peer that so many packets were lost.
@@ -300,10 +180,9 @@ impl Requester {
     /// The peer has reported a gap: goes back to it, unless that was done already. It is reported
     /// once, further reports are copies.
     pub(super) fn rewind_once(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, gap: ExtendedPsn) {
-        if self.rewound_at == Some(gap) {
+        if !self.loss.is_new_gap(gap) {
             return;
         }
-        self.rewound_at = Some(gap);
         if let Some(peer) = roce.peer(nic) {
             peer.on_loss(&self.share, roce.mtu);
         }
@@ -312,50 +191,44 @@ impl Requester {
 
     /// Sends everything from `from` on again. What is before it is under way still.
     pub(super) fn rewind_to(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, from: ExtendedPsn) {
-        if from > self.next {
+        if from > self.sequence.next() {
             return;
         }
-        if from <= self.una {
+        if from <= self.sequence.una() {
             return self.rewind(roce, nic);
         }
-        self.next = from;
-        self.cursor = self.position(from);
+        self.queue.go_back_to(self.position(from));
         self.fetches = self.fetches_before(from);
-        if let Some(recovery) = self.recovery.as_deref_mut() {
-            recovery.forget_from(from);
-        }
-        self.forget_attempt(roce, nic);
+        self.go_back_to(roce, nic, from);
     }
 
     /// Goes back to the oldest packet.
     pub(super) fn rewind(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        self.next = self.una;
-        self.cursor = 0;
+        self.queue.go_back_to(0);
         self.fetches = 0;
-        self.recovery = None;
-        self.timers.overdue_at = None;
-        self.forget_attempt(roce, nic);
+        self.retry.watch_overdue(None);
+        self.go_back_to(roce, nic, self.sequence.una());
     }
 
-    fn forget_attempt(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        self.since_ack_request = 0;
-        self.asked = self.asked.min(self.next);
-        (self.written_off, self.cautious_until) = (self.una, self.una);
-        self.measured = None;
-        self.silences = 0;
+    fn go_back_to(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, from: ExtendedPsn) {
+        self.sequence.go_back_to(from);
+        self.loss.go_back_to(from, self.sequence.una());
+        self.retry.forget_measured();
+        self.retry.end_silence();
         self.count_in_flight(roce, nic);
     }
 
     /// How many requests before `to` have answers outstanding.
     fn fetches_before(&self, to: ExtendedPsn) -> u32 {
+        let una = self.sequence.una();
         let mut outstanding = 0;
-        for request in &self.queue {
+        for request in self.queue.iter() {
             if request.first >= to {
                 break;
             }
             if request.wqe.op.is_answered() {
                 let chunk = request.chunk.max(1);
-                let done = (self.una.max(request.first) - request.first) as u32 / chunk;
+                let done = (una.max(request.first) - request.first) as u32 / chunk;
                 let asked = ((to.min(request.end()) - request.first) as u32).div_ceil(chunk);
                 outstanding += asked - done.min(asked);
             }
@@ -369,18 +242,14 @@ impl Requester {
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
     ) -> Result<(), Fatal> {
-        let now = nic.now;
-        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if is_due(self.timers.quiet_until) {
-            self.timers.quiet_until = None;
-        }
-        if is_due(self.timers.retransmit_at) {
+        let due = self.retry.take_due(nic.now);
+        if due.timeout {
             return self.time_out(roce, nic);
         }
-        if is_due(self.timers.overdue_at) {
+        if due.overdue {
             self.find_losses(roce, nic);
         }
-        if is_due(self.timers.silent_at) {
+        if due.silence {
             self.on_silence(roce, nic);
         }
         Ok(())
@@ -388,26 +257,25 @@ impl Requester {
 
     /// The peer did not answer within the program's timeout.
     fn time_out(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
-        self.timers.stop_waiting();
-        if self.peer_gone {
+        self.retry.stop_waiting();
+        if self.retry.is_peer_gone() {
             nic.record(roce.common.qpn, QpEvent::PeerGone);
             self.fail_front(roce, nic, Status::RetryExceeded);
             return Err(Fatal);
         }
         nic.counters.timeouts += 1;
         let timed_out = QpEvent::TimedOut {
-            retries_left: self.retry_left,
-            answered: self.round_trip.is_known() || self.una != ExtendedPsn::starting_at(roce.sq_psn),
+            retries_left: self.retry.retries_left(),
+            answered: self.retry.round_trip.is_known() || !self.is_before_the_first_answer(roce),
         };
         nic.record(roce.common.qpn, timed_out);
         self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
-        if self.retry_left == 0 {
+        let repeated = self.retry.is_probing(roce);
+        if !self.retry.use_retry() {
             self.fail_front(roce, nic, Status::RetryExceeded);
             return Err(Fatal);
         }
-        self.rewound_at = None;
-        let repeated = self.is_probing(roce);
-        self.retry_left -= 1;
+        self.loss.forget_gap();
         if let (false, Some(peer)) = (repeated, roce.peer(nic)) {
             peer.on_timeout(&self.share, roce.mtu);
         }
@@ -417,65 +285,68 @@ impl Requester {
 
     /// Nothing was heard for longer than answers take. First an answer is provoked; if none comes, everything counts as lost.
     fn on_silence(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        self.timers.silent_at = None;
-        if self.una == self.next || self.timers.quiet_until.is_some() {
+        self.retry.stop_expecting();
+        if self.sequence.is_idle() || self.retry.is_quiet() {
             return;
         }
-        let wait = self.round_trip.retransmit_after(self.silences);
-        self.silences = self.silences.saturating_add(1);
+        let wait = self.retry.count_silence();
         nic.record(roce.common.qpn, QpEvent::Silence);
-        if self.silences == 1 || !self.round_trip.is_known() {
+        if self.retry.silences() == 1 || !self.retry.round_trip.is_known() {
             self.provoke(nic.now);
         } else {
-            let (una, next) = (self.una, self.next);
-            let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
-            recovery.board.distrust(self.executed.max(una));
-            let lost = recovery.board.lose_all(next, nic.now);
-            recovery.provokes = true;
+            let (una, next) = (self.sequence.una(), self.sequence.next());
+            let known = self.loss.begin(una);
+            known.board.distrust(self.sequence.executed().max(una));
+            let lost = known.board.lose_all(next, nic.now);
+            known.provokes = true;
             // The peer may have lost its report of a gap too.
-            self.rewound_at = None;
+            self.loss.forget_gap();
             self.report_lost(roce, nic, lost);
         }
         self.count_in_flight(roce, nic);
-        self.set_silent_at(nic.now + wait);
+        self.retry.expect_by(nic.now + wait);
     }
 
     /// Sends one packet again to hear how far the peer is.
     fn provoke(&mut self, now: Time) {
-        let una = self.una;
+        let una = self.sequence.una();
         let Some((first, end)) = self.provoking_packet() else {
             return;
         };
-        let recovery = self.recovery.get_or_insert_with(|| Box::new(Recovery::new(una)));
-        recovery.provokes = true;
-        if recovery.board.has_lost() {
+        let known = self.loss.begin(una);
+        known.provokes = true;
+        if known.board.has_lost() {
             return;
         }
-        recovery.board.lose(first, end, now);
-        if recovery.board.is_complete() {
+        known.board.lose(first, end, now);
+        if known.board.is_complete() {
             // The peer held everything, and yet it does not go on.
-            recovery.board.distrust(self.executed.max(una));
-            recovery.board.lose(first, end, now);
+            known.board.distrust(self.sequence.executed().max(una));
+            known.board.lose(first, end, now);
         }
     }
 
     /// The last one, because whatever is missing shows then; but READs are to be answered from the oldest on. If that did not help,
     /// the oldest: a peer by the book says once that it lacks it, and what it said may be lost.
     fn provoking_packet(&self) -> Option<(ExtendedPsn, ExtendedPsn)> {
-        let (una, next) = (self.una, self.next);
+        let (una, next) = (self.sequence.una(), self.sequence.next());
         let last = next.prev();
         let newest = self.queue.get(self.position(last))?;
         let oldest = self.queue.get(self.position(una))?;
-        if self.silences == 1 && !newest.wqe.op.is_answered() {
+        if self.retry.silences() == 1 && !newest.wqe.op.is_answered() {
             return Some((last, next));
         }
-        let (request, first) = if self.silences > 1 || oldest.wqe.op.is_answered() {
+        let (request, first) = if self.retry.silences() > 1 || oldest.wqe.op.is_answered() {
             (oldest, una)
         } else {
             (newest, newest.chunk_first(last))
         };
         match request.wqe.op {
-            SendOp::Read(_) if !self.round_trip.is_known() && self.silences < SILENCES_BEFORE_A_READ => None,
+            SendOp::Read(_)
+                if !self.retry.round_trip.is_known() && self.retry.silences() < SILENCES_BEFORE_A_READ =>
+            {
+                None
+            }
             op if op.is_answered() => Some((first, request.chunk_end(first).min(next))),
             _ => Some((first, first.next())),
         }

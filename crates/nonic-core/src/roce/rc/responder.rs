@@ -1,7 +1,7 @@
 //! The responder half of a reliable connection: executes the peer's requests in PSN order, exactly once.
 //!
 //! Read before touching:
-//! - `expected` is the only PSN that is executed. A later one waits for its turn (`gap`). An earlier one is a
+//! - `expected` is the only PSN that is executed. A later one waits for its turn (`early`). An earlier one is a
 //!   duplicate: a SEND or WRITE is acknowledged again, a READ is read again, an atomic is answered from memory (never
 //!   executed again), and so are ATOMIC_WRITE and FLUSH.
 //! - Nothing changes before everything about a packet has been checked; then bytes are placed; then the answer is

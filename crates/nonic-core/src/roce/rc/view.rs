@@ -1,20 +1,24 @@
 //! Snapshots of a reliable connection for tools that inspect a running process.
 
 use super::{Requester, Responder};
-use crate::qp::QueuePairView;
+use crate::queue_pair::QueuePairView;
 
 impl Requester {
     /// Adds what it is at; sequence numbers mean something once it `sends`.
     pub(crate) fn show(&self, view: &mut QueuePairView, sends: bool) {
-        view.sequence.next = sends.then(|| self.next.psn());
-        view.sequence.unacknowledged = sends.then(|| self.una.psn());
+        view.sequence.next = sends.then(|| self.sequence.next().psn());
+        view.sequence.unacknowledged = sends.then(|| self.sequence.una().psn());
         view.in_flight_bytes = self.counted();
-        view.round_trip = self.round_trip.is_known().then(|| self.round_trip.smoothed());
-        view.retries_left = self.retry_left;
-        view.rnr_retries_left = self.rnr_left;
-        view.recovering = self.has_lost();
-        view.direct = self.direct_works;
-        view.traffic.direct_bytes = self.direct_bytes;
+        view.round_trip = self
+            .retry
+            .round_trip
+            .is_known()
+            .then(|| self.retry.round_trip.smoothed());
+        view.retries_left = self.retry.retries_left();
+        view.rnr_retries_left = self.retry.rnr_retries_left();
+        view.recovering = self.loss.has_lost();
+        view.direct = self.direct.works;
+        view.traffic.direct_bytes = self.direct.bytes;
         view.troubles.timeouts = self.troubles.timeouts;
         view.troubles.retransmitted_packets = self.troubles.retransmitted_packets;
         view.troubles.naks_received = self.troubles.naks_received;

@@ -1,15 +1,15 @@
 //! Publishes what the peer of a queue pair may execute by itself, if it is on this host. Republished when it changes,
 //! and withdrawn before anything ends that it relied on.
 
-use super::{Machine, QueuePair};
+use super::{Machine, RoceQueuePair};
 use crate::direct::Target;
-use crate::qp::QpState;
+use crate::queue_pair::QpState;
 use crate::resources::NicResources;
 use crate::roce::emit::Fatal;
 use crate::verbs::memory::Access;
 use nonic_wire::Service;
 
-impl QueuePair {
+impl RoceQueuePair {
     /// Publishes what the peer may do, if that has changed.
     pub(crate) fn publish(&mut self, nic: &mut NicResources<'_>) {
         if nic.direct.is_none() || self.is_published_as(self.target().as_ref()) {
