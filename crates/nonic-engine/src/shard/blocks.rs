@@ -9,15 +9,15 @@ impl Shard {
     pub(crate) fn claim_block(&mut self) -> Result<Block, ClaimError> {
         /// Enough to find one of the last free blocks of a crowded host.
         const TRIES: usize = 16_384;
-        if self.streams.is_some() {
+        if self.carriers.streams.is_some() {
             return self.take_own_block();
         }
-        let Some(first) = self.links.first() else {
+        let Some(first) = self.carriers.links.first() else {
             return Err(io::Error::from(io::ErrorKind::NotConnected).into());
         };
         let address = first.presence().address();
         for _ in 0..TRIES {
-            let (lead, others) = self.links.split_first_mut().expect("just seen");
+            let (lead, others) = self.carriers.links.split_first_mut().expect("just seen");
             let block = lead.presence_mut().claim(None)?;
             let refused = others
                 .iter_mut()
@@ -60,7 +60,7 @@ impl Shard {
     }
 
     fn release_block(&mut self, block: Block) {
-        for link in &mut self.links {
+        for link in &mut self.carriers.links {
             link.presence_mut().release(block);
         }
     }

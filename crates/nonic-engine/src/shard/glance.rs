@@ -9,7 +9,7 @@
 //! thread, which knows when they are due.
 
 use super::receive::{SMALL_RECEIVE, take};
-use super::{Effort, SOCKET_PERIOD, Shard};
+use super::{Effort, Shard};
 use crate::driver::machine::Machine;
 use crate::os::descriptors;
 use nonic_core::Time;
@@ -22,14 +22,14 @@ const LANE_CLOCK_INTERVAL: u32 = 64;
 impl Shard {
     /// Looks for work where it is likely, and does it. Whether there was any.
     pub(crate) fn glance(&mut self, clock: impl Fn() -> Time, effort: Effort) -> bool {
-        let interval = match self.on_lanes {
+        let interval = match self.schedule.is_on_lanes() {
             true => LANE_CLOCK_INTERVAL,
             false => CLOCK_INTERVAL,
         };
-        if self.calls.wrapping_add(1) % interval == 0 || self.has_something_to_do() {
+        if self.schedule.is_next_of_every(interval) || self.has_something_to_do() {
             return self.drive(clock(), effort);
         }
-        self.calls = self.calls.wrapping_add(1);
+        self.schedule.count();
         if let Some((streams, nic)) = self.streams() {
             return match streams.glance(&clock, nic) {
                 Some(now) => {
@@ -41,15 +41,17 @@ impl Shard {
         }
         if let Some(now) = self.receive_from_lanes(&clock) {
             self.clock_read = now;
-            if now >= self.sockets_due {
-                self.sockets_due = now + SOCKET_PERIOD;
-                self.receive(now, self.hot);
+            if self.schedule.take_socket_time(now) {
+                self.receive(now, self.schedule.hot());
             }
             return self.follow_up(now, effort, true, false);
         }
-        let (index, source) = self.hot;
-        let Shard { nic, links, .. } = self;
-        let Some(link) = links.get_mut(index).filter(|_| !self.on_lanes) else {
+        if self.schedule.is_on_lanes() {
+            return false;
+        }
+        let (index, source) = self.schedule.hot();
+        let Shard { nic, carriers, .. } = self;
+        let Some(link) = carriers.links.get_mut(index) else {
             return false;
         };
         let mut read = None;
@@ -63,7 +65,7 @@ impl Shard {
                 self.follow_up_glance(now, effort, bytes)
             }
             Err(error) if descriptors::casts_doubt(&error) => {
-                self.in_doubt = true;
+                self.failure.doubt(true);
                 self.flush(clock())
             }
             Err(_) => false,
@@ -73,7 +75,7 @@ impl Shard {
     fn follow_up_glance(&mut self, now: Time, effort: Effort, bytes: usize) -> bool {
         self.clock_read = now;
         if bytes >= SMALL_RECEIVE {
-            self.receive(now, self.hot);
+            self.receive(now, self.schedule.hot());
         } else if self.nic.has_management() {
             self.exchange_messages(now);
         }
@@ -82,6 +84,6 @@ impl Shard {
 
     /// Whether there is more to do than to look for packets.
     fn has_something_to_do(&self) -> bool {
-        self.has_deferred() || self.in_doubt || self.is_behind() || self.needs_flush()
+        self.has_deferred() || self.failure.is_in_doubt() || self.is_behind() || self.needs_flush()
     }
 }

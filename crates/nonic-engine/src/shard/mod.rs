@@ -8,19 +8,22 @@
 //! Two exceptions. While the program polls, a plain acknowledgement may wait for its next call ([`Effort::Light`]). A
 //! program that answers what it received then sends answer and acknowledgement in one system call, and system calls are
 //! half the time of a short message. And a short request that is posted while the peer owes an answer to an earlier one may
-//! wait for that answer ([`Shard::posted`]): the requests posted until then travel as one batch. See ARCHITECTURE.md for
-//! the price of both.
+//! wait for that answer ([`Shard::posted`]): the requests posted until then travel as one batch ([`batching`]).
 //!
 //! A device may have several shards. Each has its own links, queue pairs and timers. Above them are the device's memory
 //! keys, its connection manager ([`connections`]) and the map of queue pairs to shards ([`map`]).
 
+mod batching;
 mod blocks;
+mod carriers;
 pub(crate) mod connections;
+mod failure;
 mod glance;
 pub(crate) mod map;
 mod outlet;
 pub(crate) mod published;
 mod receive;
+mod schedule;
 mod send_buffer;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;
@@ -34,27 +37,17 @@ use crate::link::{Link, LinkCounters, Presence};
 use crate::log;
 use crate::notify::{Channel, Notify};
 use crate::stream::Streams;
+use batching::Batching;
+use carriers::Carriers;
 use connections::ConnectionManager;
+use failure::Failure;
 use map::ShardMap;
-use nonic_core::{
-    CqId, Endpoint, Event, MAX_BATCH_PACKETS, Nic, PeerView, QpAttributes, QpState, Qpn, Time, Transmit,
-};
+use nonic_core::{CqId, Endpoint, Event, Nic, PeerView, QpAttributes, QpState, Qpn, Time};
 use published::Published;
-use send_buffer::SendBuffer;
+use schedule::SourceSchedule;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
-
-/// A shard polls the sources that were quiet lately every so many calls.
-const QUIET_SOURCE_INTERVAL: u32 = 128;
-/// While packets come through lanes, where a poll is no system call, a shard polls sockets this often, and quiet sources
-/// this often.
-const SOCKET_PERIOD: Duration = Duration::from_micros(20);
-const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
-/// After so many posts, or bytes, requests are held back no longer: they fill a batch.
-const HELD_POSTS: u32 = MAX_BATCH_PACKETS as u32;
-const HELD_BYTES: u64 = 60 * 1024;
 
 /// The listeners that are notified of completion queues.
 pub(crate) type Listeners = RwLock<HashMap<CqId, Arc<dyn Notify>>>;
@@ -70,58 +63,24 @@ pub(crate) struct Common {
     pub(crate) failed: Arc<AtomicBool>,
 }
 
-/// A NIC and its links.
+/// A NIC and what carries its bytes.
 pub(crate) struct Shard {
     pub(crate) nic: Nic,
     /// Which of the device's shards it is.
     index: usize,
     common: Common,
-    /// By GID index.
-    links: Vec<Box<dyn Link>>,
-    /// What an iWARP device has in place of them.
-    streams: Option<Box<Streams>>,
-    /// Counters of links that are gone.
-    past: LinkCounters,
+    carriers: Carriers,
+    schedule: SourceSchedule,
+    batching: Batching,
+    failure: Failure,
     /// Where other processes see what was counted.
     published: Option<Published>,
-    out: SendBuffer,
-    /// A batch there was no room for.
-    stalled: Option<Transmit>,
-    /// The last call stopped sending with more to send.
-    unsent: bool,
-    /// The link and its source that had packets last.
-    hot: (usize, usize),
-    /// The last packets came through a lane, or left on one: sockets are looked at less often.
-    on_lanes: bool,
     /// Posts after which there was nothing to send; wraps.
     direct_posts: u32,
-    /// When sockets, and when all sources, are to be looked at while that is so.
-    sockets_due: Time,
-    quiet_due: Time,
     /// How many threads sleep on the descriptors, or are about to.
     sleepers: u32,
-    /// How often it was driven; wraps.
-    calls: u32,
     /// The time when the clock was last read for it.
     clock_read: Time,
-    /// Whether acknowledgements may wait for the program's next call at all.
-    may_defer: bool,
-    /// Acknowledgements wait for the next call.
-    deferred: bool,
-    /// Requests that wait for more to travel with, and how many bytes they have.
-    held_posts: u32,
-    held_bytes: u64,
-    /// When a link is due though nothing comes, unless a caller has used it since.
-    links_due: Option<Time>,
-    links_used: bool,
-    /// An operation failed as it does on a descriptor that is not ours any more.
-    in_doubt: bool,
-    /// When it is to fail, because the fault plan (`NONIC_FAULTS`) says so.
-    fails_at: Option<Time>,
-    /// The device has failed and the program does not know yet.
-    just_failed: bool,
-    /// This shard failed first: it reports the failure to the program.
-    failed_first: bool,
 }
 
 /// How thoroughly to look for work.
@@ -141,14 +100,15 @@ pub(crate) enum Effort {
 impl Machine for Shard {
     /// Whether something is to be sent or shown that does not wait for the program's next call on purpose.
     fn needs_flush(&self) -> bool {
-        let waits = self.held_posts > 0 || (self.deferred && self.nic.only_acknowledges());
+        let waits = self.batching.holds_posts()
+            || (self.batching.holds_acknowledgements() && self.nic.only_acknowledges());
         let to_send = self.nic.ready_queue_pairs() > 0 && !waits;
         to_send
             || self.nic.has_management_to_send()
             || self.nic.has_unpublished()
             || self.nic.has_stream_events()
-            || self.streams.as_ref().is_some_and(|streams| streams.has_events())
-            || self.just_failed
+            || self.carriers.has_events()
+            || self.failure.is_untold()
             || self.must_fail()
             || self.common.connections.has_output()
             || self.common.connections.has_failing(self.index)
@@ -159,34 +119,28 @@ impl Machine for Shard {
     }
 
     fn is_behind(&self) -> bool {
-        self.stalled.is_some()
-            || self.unsent
-            || self.streams.as_ref().is_some_and(|streams| streams.is_behind())
+        self.carriers.is_behind()
     }
 
     fn has_deferred(&self) -> bool {
-        self.deferred || self.held_posts > 0
+        !self.batching.is_empty()
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        let links = match self.links_used {
-            true => self.next_link_timeout(),
-            false => self.links_due,
-        };
+        let links = self.schedule.links_due(|| self.carriers.next_link_timeout());
         let timeouts = [
             self.nic.poll_timeout(),
             self.common.connections.next_timeout(),
-            self.streams.as_ref().and_then(|streams| streams.next_timeout()),
+            self.carriers.next_stream_timeout(),
             links,
-            self.fails_at,
+            self.failure.due(),
         ];
         timeouts.into_iter().flatten().min()
     }
 
     fn fall_asleep(&mut self) -> bool {
         self.sleepers += 1;
-        let links = self.links.iter_mut();
-        links.fold(false, |waiting, link| link.fall_asleep() | waiting)
+        self.carriers.fall_asleep()
     }
 }
 
@@ -197,31 +151,14 @@ impl Shard {
             nic,
             index,
             common,
-            links: Vec::new(),
-            streams: None,
-            past: LinkCounters::default(),
+            carriers: Carriers::new(),
+            schedule: SourceSchedule::new(),
+            batching: Batching::new(prompt),
+            failure: Failure::default(),
             published: None,
-            out: SendBuffer::new(),
-            stalled: None,
-            unsent: false,
-            hot: (0, 0),
-            on_lanes: false,
             direct_posts: 0,
-            sockets_due: Time::ZERO,
-            quiet_due: Time::ZERO,
             sleepers: 0,
-            calls: 0,
             clock_read: Time::ZERO,
-            may_defer: !prompt,
-            deferred: false,
-            held_posts: 0,
-            held_bytes: 0,
-            links_due: None,
-            links_used: true,
-            in_doubt: false,
-            fails_at: None,
-            just_failed: false,
-            failed_first: false,
         }
     }
 
@@ -231,70 +168,64 @@ impl Shard {
             ip: link.presence().address().ip,
             port: link.presence().port(),
         });
-        self.links.push(link);
-        self.links_used = true;
-        self.limit_batches(self.links.len() - 1);
+        self.carriers.links.push(link);
+        self.schedule.use_links();
+        self.limit_batches(self.carriers.links.len() - 1);
     }
 
     /// Makes it fail at a time.
     pub(crate) fn fail_at(&mut self, at: Time) {
-        self.fails_at = Some(at);
+        self.failure.plan(at);
     }
 
     /// Takes up the TCP connections of an iWARP device, in place of links.
     pub(crate) fn attach_streams(&mut self, streams: Streams) {
-        self.streams = Some(Box::new(streams));
+        self.carriers.streams = Some(Box::new(streams));
     }
 
     /// The TCP connections, with the NIC whose queue pairs they are for; none if the device speaks RoCE.
     pub(crate) fn streams(&mut self) -> Option<(&mut Streams, &mut Nic)> {
-        let Shard { nic, streams, .. } = self;
-        streams.as_deref_mut().map(|streams| (streams, nic))
+        let Shard { nic, carriers, .. } = self;
+        carriers.streams.as_deref_mut().map(|streams| (streams, nic))
     }
 
     /// The TCP connections, to look at them; none if the device speaks RoCE.
     pub(crate) fn inspect_streams(&self) -> Option<&Streams> {
-        self.streams.as_deref()
+        self.carriers.streams.as_deref()
     }
 
     /// Whether packets to a peer go through memory at this moment.
     pub(crate) fn has_lane(&self, peer: &PeerView) -> bool {
-        let link = self.links.get(usize::from(peer.gid_index));
+        let link = self.carriers.links.get(usize::from(peer.gid_index));
         link.is_some_and(|link| link.presence().has_lane(peer.remote, peer.qpn.value()))
     }
 
     /// The places of its links on the host, by GID index.
     pub(crate) fn presences(&self) -> impl Iterator<Item = &dyn Presence> {
-        self.links.iter().map(|link| link.presence())
+        self.carriers.links.iter().map(|link| link.presence())
     }
 
     /// The same, to change them.
     pub(crate) fn presences_mut(&mut self) -> impl Iterator<Item = &mut dyn Presence> {
-        self.links_used = true;
-        self.links.iter_mut().map(|link| link.presence_mut())
+        self.schedule.use_links();
+        self.carriers.links.iter_mut().map(|link| link.presence_mut())
     }
 
     /// The place of one of them.
     pub(crate) fn presence_mut(&mut self, gid_index: u8) -> Option<&mut dyn Presence> {
-        self.links_used = true;
-        let link = self.links.get_mut(usize::from(gid_index))?;
+        self.schedule.use_links();
+        let link = self.carriers.links.get_mut(usize::from(gid_index))?;
         Some(link.presence_mut())
     }
 
     /// Flushes what the links have recorded, so that other processes see it.
     pub(crate) fn sync_links(&mut self) {
-        self.links.iter_mut().for_each(|link| link.sync());
-        self.streams.iter().for_each(|streams| streams.sync());
+        self.carriers.sync();
     }
 
     /// What the links counted.
     pub(crate) fn link_counters(&self) -> LinkCounters {
-        let links = self.links.iter().map(|link| link.counters());
-        let streams = self.streams.iter().map(|streams| streams.counters());
-        links.chain(streams).fold(self.past, |mut sum, counters| {
-            sum += counters;
-            sum
-        })
+        self.carriers.counters()
     }
 
     /// Other processes will see what is counted, there.
@@ -327,37 +258,25 @@ impl Shard {
         }
     }
 
-    fn next_link_timeout(&self) -> Option<Time> {
-        self.links.iter().filter_map(|link| link.next_timeout()).min()
-    }
-
     /// Asks a link how many packets it takes at once. The answer may change after a send has failed.
     fn limit_batches(&mut self, index: usize) {
         self.nic
-            .limit_batches(index as u8, self.links[index].max_segments());
+            .limit_batches(index as u8, self.carriers.links[index].max_segments());
     }
 
     /// Looks for work and does it. Whether there was any.
     pub(crate) fn drive(&mut self, now: Time, effort: Effort) -> bool {
-        self.calls = self.calls.wrapping_add(1);
+        self.schedule.count();
         self.clock_read = now;
         let mut worked = self.receive_from_lanes(|| now).is_some();
-        if !self.on_lanes || effort == Effort::Full || now >= self.sockets_due {
-            self.sockets_due = now + SOCKET_PERIOD;
-            worked |= self.receive(now, self.hot);
+        if self.schedule.take_socket_turn(now, effort == Effort::Full) {
+            worked |= self.receive(now, self.schedule.hot());
         }
-        let quiet_is_due = match self.on_lanes {
-            true => now >= self.quiet_due,
-            false => self.calls % QUIET_SOURCE_INTERVAL == 0,
-        };
-        if let Some((streams, nic)) = self.streams() {
-            worked |= streams.receive(now, nic);
-        }
-        let full = effort == Effort::Full || quiet_is_due;
+        worked |= self.carriers.receive_from_streams(now, &mut self.nic);
+        let full = self.schedule.take_full_turn(now, effort == Effort::Full);
         if full {
-            self.quiet_due = now + QUIET_SOURCE_PERIOD;
             worked |= self.receive_elsewhere(now);
-            for link in &mut self.links {
+            for link in &mut self.carriers.links {
                 link.presence_mut().attend(now);
             }
         }
@@ -366,23 +285,21 @@ impl Shard {
 
     /// Does what follows from what was received, and what is due.
     fn follow_up(&mut self, now: Time, effort: Effort, worked: bool, full: bool) -> bool {
-        if full || worked || self.links_used {
-            self.links_due = self.next_link_timeout();
-            self.links_used = false;
+        if full || worked || self.schedule.is_stale() {
+            self.schedule.set_links_due(self.carriers.next_link_timeout());
         }
-        if self.fails_at.is_some_and(|at| now >= at) {
-            self.fails_at = None;
+        if self.failure.take_due(now) {
             self.fail(now);
         }
         self.hear_notices(now);
         self.nic.handle_timeout(now);
         self.common.connections.handle_timeout(now);
-        if let Some((streams, nic)) = self.streams() {
-            streams.handle_timeout(now, nic);
-        }
-        let may_defer = self.may_defer && effort == (Effort::Light { backed: true });
-        if may_defer && worked && !self.deferred && self.stalled.is_none() && self.nic.only_acknowledges() {
-            self.deferred = true;
+        self.carriers.handle_timeout(now, &mut self.nic);
+        let may_defer = self.batching.is_allowed() && effort == (Effort::Light { backed: true });
+        let deferred = self.batching.holds_acknowledgements();
+        if may_defer && worked && !deferred && self.carriers.stalled.is_none() && self.nic.only_acknowledges()
+        {
+            self.batching.hold_acknowledgements();
             self.publish(now);
             return true;
         }
@@ -396,12 +313,11 @@ impl Shard {
         }
         let worked = self.transmit(now);
         self.deliver_to_itself(now);
-        self.deferred = false;
-        (self.held_posts, self.held_bytes) = (0, 0);
-        if std::mem::take(&mut self.in_doubt) {
+        self.batching.release();
+        if self.failure.take_doubt() {
             self.check_descriptors(now);
         }
-        if self.stalled.is_none() {
+        if self.carriers.stalled.is_none() {
             self.publish(now);
         }
         worked
@@ -413,33 +329,30 @@ impl Shard {
     /// waits, and no thread has to be woken for those that do: the answer, the timer that is set for it, or any poll of the
     /// program sends them.
     pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) {
-        if self.streams.is_some() {
+        if self.carriers.streams.is_some() {
             self.flush(now());
             return;
         }
-        if self.nic.ready_queue_pairs() == 0 && self.stalled.is_none() && !self.must_fail() {
+        if self.nic.ready_queue_pairs() == 0 && self.carriers.stalled.is_none() && !self.must_fail() {
             // It was executed in the peer's memory: there is nothing to send.
             self.publish(self.clock_read);
             self.direct_posts = self.direct_posts.wrapping_add(1);
-            if self.direct_posts % QUIET_SOURCE_INTERVAL == 0 {
+            if SourceSchedule::is_quiet_turn(self.direct_posts) {
                 // A program whose requests all end like this finds their completions without driving us.
-                self.links
-                    .iter_mut()
-                    .for_each(|link| link.presence_mut().ask_for_memory());
+                let links = self.carriers.links.iter_mut();
+                links.for_each(|link| link.presence_mut().ask_for_memory());
             }
             return;
         }
-        self.held_posts += 1;
-        self.held_bytes += bytes;
-        let full = self.held_posts >= HELD_POSTS || self.held_bytes >= HELD_BYTES;
-        if full || !self.may_defer || self.stalled.is_some() || !self.nic.awaits_answer(qpn) {
+        let may_wait = self.batching.hold_post(bytes);
+        if !may_wait || self.carriers.stalled.is_some() || !self.nic.awaits_answer(qpn) {
             self.flush(now());
         }
     }
 
     /// Whether packets come through lanes, at present.
     pub(crate) fn is_on_lanes(&self) -> bool {
-        self.on_lanes
+        self.schedule.is_on_lanes()
     }
 
     /// The time when the clock was last read: what is not urgent goes by that.
@@ -456,9 +369,7 @@ impl Shard {
 
     /// Fails the device if the program has closed a descriptor of it.
     pub(crate) fn check_descriptors(&mut self, now: Time) {
-        let streams = self.streams.as_ref();
-        let lost = streams.is_some_and(|streams| streams.has_lost_descriptor());
-        if lost || self.presences().any(|presence| presence.has_lost_descriptor()) {
+        if self.carriers.has_lost_descriptor() {
             self.fail(now);
         }
     }
@@ -466,15 +377,12 @@ impl Shard {
     /// Gives up: flushes all requests with an error and reports it to the program. Closes what is left of the links, so
     /// that another process can have the port and nothing is sent to descriptor numbers that are the program's by now.
     pub(crate) fn fail(&mut self, now: Time) {
-        self.past = self.link_counters();
-        self.links.clear();
-        self.streams = None;
-        self.links_due = None;
-        self.stalled = None;
-        self.just_failed = !self.nic.has_failed();
+        self.carriers.close();
+        self.schedule.forget_links();
+        self.failure.fail(!self.nic.has_failed());
         self.nic.fail(now);
         if !self.common.failed.swap(true, Ordering::SeqCst) {
-            self.failed_first = true;
+            self.failure.is_the_first();
             self.common.connections.wake_all();
         }
     }
@@ -486,12 +394,10 @@ impl Shard {
 
     /// Publishes completions, notifies their listeners and passes on other events.
     fn publish(&mut self, now: Time) {
-        self.just_failed = false;
+        self.failure.told();
         self.common.connections.tell();
-        if let Some(streams) = &mut self.streams {
-            while let Some(event) = streams.poll_event() {
-                self.common.connections.tell_of(event);
-            }
+        while let Some(event) = self.carriers.poll_event() {
+            self.common.connections.tell_of(event);
         }
         self.fail_disconnected(now);
         self.nic.publish();
@@ -507,7 +413,7 @@ impl Shard {
                         listener.notify(cq);
                     }
                 }
-                Event::DeviceFatal if !self.failed_first => {}
+                Event::DeviceFatal if !self.failure.tells() => {}
                 other => self.common.events.push(other),
             }
         }
@@ -521,7 +427,7 @@ impl Shard {
         // What the peer sent before it disconnected may wait in another source: its last acknowledgements above all,
         // without which requests would seem to have failed that were done.
         self.receive_from_lanes(|| now);
-        self.receive(now, self.hot);
+        self.receive(now, self.schedule.hot());
         self.receive_elsewhere(now);
         let failed = QpAttributes {
             state: Some(QpState::Error),
@@ -549,7 +455,7 @@ impl Shard {
     pub(crate) fn wake(&mut self) {
         self.sleepers = self.sleepers.saturating_sub(1);
         let others_sleep = self.sleepers > 0;
-        self.links.iter_mut().for_each(|link| link.wake(others_sleep));
+        self.carriers.wake(others_sleep);
     }
 
     /// Hands the connection manager what arrived for it, and the NIC what it has to say.

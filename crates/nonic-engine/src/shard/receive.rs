@@ -18,9 +18,9 @@ impl Shard {
     /// Takes what all sources have but the one that was busy last.
     pub(super) fn receive_elsewhere(&mut self, now: Time) -> bool {
         let mut worked = false;
-        for link in 0..self.links.len() {
-            for source in 0..self.links[link].sources().all {
-                if (link, source) != self.hot {
+        for link in 0..self.carriers.links.len() {
+            for source in 0..self.carriers.links[link].sources().all {
+                if (link, source) != self.schedule.hot() {
                     worked |= self.receive(now, (link, source));
                 }
             }
@@ -30,15 +30,15 @@ impl Shard {
 
     /// Takes what came through lanes. When that was, if anything did; without, the clock is not read.
     pub(super) fn receive_from_lanes(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
-        let Shard { nic, links, .. } = self;
+        let Shard { nic, carriers, .. } = self;
         let mut read = None;
-        for link in links {
+        for link in &mut carriers.links {
             link.receive_from_lanes(&mut |datagrams| {
                 take(nic, *read.get_or_insert_with(&clock), datagrams);
             });
         }
         let now = read?;
-        self.on_lanes = true;
+        self.schedule.used_lane();
         if self.nic.has_management() {
             self.exchange_messages(now);
         }
@@ -47,8 +47,8 @@ impl Shard {
 
     /// Takes what one source has.
     pub(super) fn receive(&mut self, now: Time, (index, source): (usize, usize)) -> bool {
-        let Shard { nic, links, .. } = self;
-        let Some(link) = links.get_mut(index) else {
+        let Shard { nic, carriers, .. } = self;
+        let Some(link) = carriers.links.get_mut(index) else {
             return false;
         };
         let mut worked = false;
@@ -61,14 +61,13 @@ impl Shard {
                     }
                 }
                 Err(error) => {
-                    self.in_doubt |= descriptors::casts_doubt(&error);
+                    self.failure.doubt(descriptors::casts_doubt(&error));
                     break;
                 }
             }
         }
         if worked && source < link.sources().busy {
-            self.hot = (index, source);
-            self.on_lanes = false;
+            self.schedule.came_from((index, source));
         }
         if self.nic.has_management() {
             self.exchange_messages(now);
@@ -78,7 +77,7 @@ impl Shard {
 
     /// Tells the connection manager what the links learned about peers.
     pub(super) fn hear_notices(&mut self, now: Time) {
-        for link in &mut self.links {
+        for link in &mut self.carriers.links {
             while let Some(notice) = link.presence_mut().poll_notice() {
                 self.common.connections.with(|cm| match notice {
                     Notice::Refused(host) => cm.unreachable(now, host),

@@ -115,7 +115,7 @@ impl Side {
 
     /// The opcodes of what it sent, batch by batch; the packets are gone.
     fn sent(&self) -> Vec<Vec<Opcode>> {
-        let opcodes = |(transmit, bytes): (Transmit, Vec<u8>)| {
+        let opcodes = |(transmit, bytes): (nonic_core::Transmit, Vec<u8>)| {
             let packets = bytes.chunks(transmit.segment_size);
             packets
                 .map(|packet| Headers::parse(packet).expect("we send packets").0.bth.opcode)

@@ -22,34 +22,34 @@ impl Shard {
             return streams.attend(now, nic);
         }
         let mut worked = false;
-        if let Some(transmit) = self.stalled.take() {
+        if let Some(transmit) = self.carriers.stalled.take() {
             self.send(now, &transmit);
             worked = true;
         }
         // Every queue pair gets its turn, so every acknowledgement leaves; a flood of READ responses or
         // datagrams goes on in the next call.
         let budget = self.nic.ready_queue_pairs() + BATCHES_PER_FLUSH;
-        self.unsent = true;
+        self.carriers.unsent = true;
         for _ in 0..budget {
-            if self.stalled.is_some() {
+            if self.carriers.stalled.is_some() {
                 break;
             }
             let Some((transmit, place)) = self.next_batch(now) else {
                 // A queue pair that is still ready found no room in a lane.
-                self.unsent = self.nic.ready_queue_pairs() > 0;
+                self.carriers.unsent = self.nic.ready_queue_pairs() > 0;
                 break;
             };
             match place {
                 Place::Buffer => self.send(now, &transmit),
                 Place::Lane(link) => {
-                    self.on_lanes = true;
-                    self.links[link].publish(&transmit);
+                    self.schedule.used_lane();
+                    self.carriers.links[link].publish(&transmit);
                 }
-                Place::Nowhere => self.past.lane_drops += 1,
+                Place::Nowhere => self.carriers.past.lane_drops += 1,
             }
             worked = true;
             if self.nic.ready_queue_pairs() == 0 && !self.common.connections.has_output() {
-                self.unsent = false;
+                self.carriers.unsent = false;
                 break;
             }
         }
@@ -60,18 +60,13 @@ impl Shard {
     /// is needed. What is left after a while keeps the shard behind, so that it goes on soon.
     pub(super) fn deliver_to_itself(&mut self, now: Time) {
         for _ in 0..ROUNDS_PER_FLUSH {
-            if !self.has_packets_for_itself() {
+            if !self.carriers.has_packets_for_itself() {
                 return;
             }
             self.receive_from_lanes(|| now);
             self.transmit(now);
         }
-        self.unsent |= self.has_packets_for_itself();
-    }
-
-    fn has_packets_for_itself(&mut self) -> bool {
-        let mut links = self.links.iter_mut();
-        links.any(|link| link.has_packets_for_itself())
+        self.carriers.unsent |= self.carriers.has_packets_for_itself();
     }
 
     /// Writes the next batch; and where to.
@@ -86,25 +81,27 @@ impl Shard {
     }
 
     fn write_batch(&mut self, now: Time) -> Option<(Transmit, Place)> {
-        let Shard { nic, links, out, .. } = self;
-        let mut outlet = ShardOutlet::new(now, links, out);
+        let Shard { nic, carriers, .. } = self;
+        let mut outlet = ShardOutlet::new(now, &mut carriers.links, &mut carriers.out);
         let transmit = nic.poll_transmit_into(now, MAX_BATCH_PACKETS, &mut outlet)?;
         Some((transmit, outlet.place()))
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit) {
         let index = usize::from(transmit.gid_index);
-        let bytes = &self.out.bytes()[..transmit.len];
-        let Some(link) = self.links.get_mut(index) else {
-            self.past.send_errors += 1;
+        let bytes = &self.carriers.out.bytes()[..transmit.len];
+        let Some(link) = self.carriers.links.get_mut(index) else {
+            self.carriers.past.send_errors += 1;
             return;
         };
         match link.send(now, transmit, bytes) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stalled = Some(*transmit),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.carriers.stalled = Some(*transmit)
+            }
             // Unreachable, refused, too long for the interface: to the transport it is a lost packet.
             Err(error) => {
-                self.in_doubt |= descriptors::casts_doubt(&error);
+                self.failure.doubt(descriptors::casts_doubt(&error));
                 self.limit_batches(index);
             }
         }
