@@ -39,7 +39,7 @@ pub(crate) struct Confinement {
 
 impl Confinement {
     pub(crate) fn new() -> Result<Self> {
-        crate::host::install(&[("/usr/bin/bwrap", "bubblewrap")])?;
+        crate::packages::install(&[("/usr/bin/bwrap", "bubblewrap")])?;
         let filter = std::env::temp_dir().join(format!("nonic-filter-{}", std::process::id()));
         std::fs::write(&filter, filter_program())
             .with_context(|| format!("cannot write {}", filter.display()))?;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_confined_process_runs_and_makes_neither_namespaces_nor_mounts() {
-        if !crate::host::is_root() {
+        if !crate::packages::is_root() {
             println!("skipped: only root can confine");
             return;
         }

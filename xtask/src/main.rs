@@ -4,6 +4,8 @@
 
 mod bench;
 mod book;
+#[cfg(test)]
+mod circles;
 mod confined;
 mod conformance;
 mod debian;
@@ -20,6 +22,7 @@ mod mutants;
 mod net;
 mod nvme;
 mod package;
+mod packages;
 mod programs;
 mod quick;
 mod soak;

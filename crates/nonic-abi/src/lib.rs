@@ -23,4 +23,5 @@ mod functions;
 pub mod libibverbs;
 pub mod librdmacm;
 pub mod rdma_cma;
+pub mod symbol;
 pub mod verbs;

@@ -1,31 +1,14 @@
 //! `glob`, which reads folders behind our back unless it is told which functions to use.
 
-use crate::next;
+use crate::next::{self, Glob, OnError};
 use crate::redirect::{fail, tree};
 use crate::stat::{exported, lstat, stat};
-use libc::{DIR, c_char, c_int, c_void, size_t};
+use libc::{DIR, c_char, c_int, c_void};
 use nonic_sysfs::paths;
 use std::ffi::CStr;
 
-/// The names found, and which functions to use.
-#[repr(C)]
-pub(crate) struct Glob {
-    count: size_t,
-    paths: *mut *mut c_char,
-    reserved: size_t,
-    flags: c_int,
-    closedir: Option<unsafe extern "C" fn(*mut c_void)>,
-    readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>,
-    opendir: Option<unsafe extern "C-unwind" fn(*const c_char) -> *mut c_void>,
-    lstat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut c_void) -> c_int>,
-    stat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut c_void) -> c_int>,
-}
-
 /// The program, or we, say by which functions folders are read.
 const GLOB_ALTDIRFUNC: c_int = 1 << 9;
-
-/// What to do about a folder that cannot be read; passed on as it is.
-pub(crate) type OnError = Option<unsafe extern "C-unwind" fn(*const c_char, c_int) -> c_int>;
 
 unsafe extern "C" fn close_folder(folder: *mut c_void) {
     // SAFETY: `glob` passes what it got from `open_folder`.

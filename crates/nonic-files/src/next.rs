@@ -3,42 +3,8 @@
 //! They are looked for by name, once, before `main` if possible: `dlsym` takes a lock. Older and newer C libraries lack
 //! some of them (`stat` came in 2.33, when `__xstat` went); what is missing is done by the system call it stands for.
 
-use crate::glob::{Glob, OnError};
 use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, dirent, mode_t, off_t, size_t, ssize_t};
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// Stands for "looked for, and not there".
-static ABSENT: u8 = 0;
-
-/// A name, and where it was found.
-pub(crate) struct Symbol {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
-}
-
-impl Symbol {
-    const fn new(name: &'static CStr) -> Self {
-        Symbol {
-            name,
-            address: AtomicPtr::new(std::ptr::null_mut()),
-        }
-    }
-
-    fn find(&self) -> Option<*mut c_void> {
-        let absent = (&raw const ABSENT).cast_mut().cast();
-        let mut address = self.address.load(Ordering::Relaxed);
-        if address.is_null() {
-            // SAFETY: the name ends with a zero.
-            address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-            if address.is_null() {
-                address = absent;
-            }
-            self.address.store(address, Ordering::Relaxed);
-        }
-        (address != absent).then_some(address)
-    }
-}
+use nonic_abi::symbol::Symbol;
 
 /// `functions! { fn name = c"symbol"(argument: type) -> type; … }`: each becomes a function that answers the one of that
 /// symbol, if there is one.
@@ -47,7 +13,7 @@ macro_rules! functions {
         $(
             pub(crate) fn $name() -> Option<unsafe extern "C-unwind" fn($($type),*) -> $answer> {
                 // SAFETY: that is the signature the function of this name has.
-                symbols::$name.find().map(|address| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $answer>(address) })
+                symbols::$name.find_next().map(|address| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $answer>(address) })
             }
         )*
 
@@ -59,7 +25,7 @@ macro_rules! functions {
 
         /// Looks for all of them.
         pub(crate) fn find_all() {
-            $(symbols::$name.find();)*
+            $(symbols::$name.find_next();)*
         }
     };
 }
@@ -70,6 +36,23 @@ pub(crate) type Compare =
     Option<unsafe extern "C-unwind" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
 /// Which entries are wanted, likewise.
 pub(crate) type Filter = Option<unsafe extern "C-unwind" fn(*const dirent) -> c_int>;
+
+/// What to do about a folder that cannot be read; passed on as it is.
+pub(crate) type OnError = Option<unsafe extern "C-unwind" fn(*const c_char, c_int) -> c_int>;
+
+/// The names found, and which functions to use.
+#[repr(C)]
+pub(crate) struct Glob {
+    pub(crate) count: size_t,
+    pub(crate) paths: *mut *mut c_char,
+    pub(crate) reserved: size_t,
+    pub(crate) flags: c_int,
+    pub(crate) closedir: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub(crate) readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>,
+    pub(crate) opendir: Option<unsafe extern "C-unwind" fn(*const c_char) -> *mut c_void>,
+    pub(crate) lstat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut c_void) -> c_int>,
+    pub(crate) stat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut c_void) -> c_int>,
+}
 
 functions! {
     fn stat = c"stat"(Path, *mut c_void) -> c_int;

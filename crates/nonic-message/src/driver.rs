@@ -11,7 +11,7 @@ mod waiting;
 use crate::cutoff::{Cutoff, CutoffSource};
 use crate::error::{Error, Lost};
 use crate::message::{Message, Outbound, Source};
-use crate::node::Options;
+use crate::options::Options;
 use crate::protocol::{Action, Frame, HEADER_BYTES, Machine, ProtocolError, ReadId, Remote};
 use crate::registration_cache::RegistrationCache;
 use nonic::{

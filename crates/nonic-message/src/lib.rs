@@ -55,6 +55,8 @@ mod channel;
 #[cfg(feature = "channel")]
 mod cutoff;
 #[cfg(feature = "channel")]
+mod cutoff_trials;
+#[cfg(feature = "channel")]
 mod driver;
 #[cfg(feature = "channel")]
 mod error;
@@ -64,6 +66,8 @@ mod listener;
 mod message;
 #[cfg(feature = "channel")]
 mod node;
+#[cfg(feature = "channel")]
+mod options;
 pub mod protocol;
 #[cfg(feature = "channel")]
 mod registration_cache;
@@ -83,6 +87,8 @@ pub use listener::{Accept, ChannelListener};
 #[cfg(feature = "channel")]
 pub use message::{Buffer, Message, Outbound};
 #[cfg(feature = "channel")]
-pub use node::{Connect, Node, Options};
+pub use node::{Connect, Node};
+#[cfg(feature = "channel")]
+pub use options::Options;
 #[cfg(feature = "channel")]
 pub use registration_cache::{CacheStatistics, RegistrationCache};

@@ -33,8 +33,15 @@ pub struct ChannelListener {
     listener: Listener,
 }
 
+impl Node {
+    /// Listens for channels at one of the device's addresses, or at all of a family. Port 0 is any free one.
+    pub fn listen(&self, address: SocketAddr) -> Result<ChannelListener, Error> {
+        ChannelListener::bind(self, address)
+    }
+}
+
 impl ChannelListener {
-    pub(crate) fn bind(node: &Node, address: SocketAddr) -> Result<Self, Error> {
+    fn bind(node: &Node, address: SocketAddr) -> Result<Self, Error> {
         let listener = Listener::bind(node.device(), address)?;
         let node = node.clone();
         Ok(ChannelListener { node, listener })

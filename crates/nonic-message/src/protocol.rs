@@ -9,6 +9,6 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-pub use frame::{Frame, FrameError, HEADER_BYTES, Kind, OFFER_BYTES, Remote};
-pub use greeting::{GREETING_BYTES, Greeting, GreetingError, VERSION};
+pub use frame::{Frame, FrameError, HEADER_BYTES, Kind, OFFER_BYTES, Remote, VERSION};
+pub use greeting::{GREETING_BYTES, Greeting, GreetingError};
 pub use machine::{Action, Ended, Machine, OFFERS, ProtocolError, ReadId, Role, Taken, Violation};

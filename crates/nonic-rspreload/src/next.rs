@@ -55,7 +55,7 @@ functions! { libc::RTLD_NEXT;
 /// `fcntl`, whose third argument may be anything that fits a register.
 pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     static SYMBOL: Symbol = Symbol::new(c"fcntl");
-    let Some(address) = SYMBOL.find(libc::RTLD_NEXT) else {
+    let Some(address) = SYMBOL.find_next() else {
         return nonic_abi::errno::fail(libc::ENOSYS);
     };
     // SAFETY: that is its signature.
@@ -67,7 +67,7 @@ pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int
 /// `ioctl`, likewise.
 pub(crate) unsafe fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     static SYMBOL: Symbol = Symbol::new(c"ioctl");
-    let Some(address) = SYMBOL.find(libc::RTLD_NEXT) else {
+    let Some(address) = SYMBOL.find_next() else {
         return nonic_abi::errno::fail(libc::ENOSYS);
     };
     // SAFETY: that is its signature.

@@ -1,41 +1,6 @@
 //! A function that is found by its name when it is first called.
 
-use libc::c_void;
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// Stands for "looked for, and not there".
-static ABSENT: u8 = 0;
-
-/// A name, and where it was found.
-pub(crate) struct Symbol {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
-}
-
-impl Symbol {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
-        Symbol {
-            name,
-            address: AtomicPtr::new(std::ptr::null_mut()),
-        }
-    }
-
-    /// Its address in a library that `dlopen` gave, or `RTLD_NEXT`. Always asked with the same one.
-    pub(crate) fn find(&self, library: *mut c_void) -> Option<*mut c_void> {
-        let absent = (&raw const ABSENT).cast_mut().cast();
-        let mut address = self.address.load(Ordering::Relaxed);
-        if address.is_null() {
-            // SAFETY: the name ends with a zero, and the library is loaded.
-            address = unsafe { libc::dlsym(library, self.name.as_ptr()) };
-            if address.is_null() {
-                address = absent;
-            }
-            self.address.store(address, Ordering::Relaxed);
-        }
-        (address != absent).then_some(address)
-    }
-}
+pub(crate) use nonic_abi::symbol::Symbol;
 
 /// `functions! { LIBRARY; fn name = c"symbol"(argument: type) -> type; … }`: each becomes a function that calls the one of
 /// that symbol in the library. All of them answer −1 for failure; so does a function that is not there (`ENOSYS`).
@@ -44,7 +9,8 @@ macro_rules! functions {
         $(#[$meta])*
         pub(crate) unsafe fn $name($($argument: $type),*) -> $answer {
             static SYMBOL: $crate::symbol::Symbol = $crate::symbol::Symbol::new($symbol);
-            let Some(address) = SYMBOL.find($library) else {
+            // SAFETY: the library was loaded, and stays.
+            let Some(address) = (unsafe { SYMBOL.find($library) }) else {
                 return ::nonic_abi::errno::fail(libc::ENOSYS);
             };
             // SAFETY: that is the signature the function of this name has.
@@ -66,7 +32,9 @@ macro_rules! typed {
                 Err(_) => panic!("a name of Rust's has no zero in it"),
             };
         static SYMBOL: $crate::symbol::Symbol = $crate::symbol::Symbol::new(NAME);
-        SYMBOL.find($library).map(|address| {
+        // SAFETY: the library was loaded, and stays.
+        let found = unsafe { SYMBOL.find($library) };
+        found.map(|address| {
             // SAFETY: the library that exports it is compiled against the same type.
             unsafe { std::mem::transmute::<*mut libc::c_void, $name>(address) }
         })

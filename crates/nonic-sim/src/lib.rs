@@ -40,6 +40,7 @@ mod link;
 mod messages;
 pub mod network;
 mod reliable;
+mod report;
 mod run;
 mod schedule;
 mod shares;
@@ -52,7 +53,7 @@ pub use fabric::{Batching, Fabric, FabricConfig, Step};
 pub use link::{Link, LinkProfile};
 pub use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train};
 pub use nonic_ladder::Ladder;
+pub use report::Report;
 pub use run::{
-    Failure, Options, Report, Summary, Workload, record_seed, run_many, run_many_of, run_seed,
-    story_of_failure,
+    Failure, Options, Summary, Workload, record_seed, run_many, run_many_of, run_seed, story_of_failure,
 };

@@ -80,7 +80,14 @@ pub struct OwnedWriteHalf {
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 
-pub(crate) fn split(stream: RdmaStream) -> (OwnedReadHalf, OwnedWriteHalf) {
+impl RdmaStream {
+    /// Its two halves, for different tasks. When the half that writes is dropped, the peer reads the end.
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        split(self)
+    }
+}
+
+fn split(stream: RdmaStream) -> (OwnedReadHalf, OwnedWriteHalf) {
     let RdmaStream { reader, writer } = stream;
     // Which stream a half is of is known by the place of this.
     let stream = Arc::new(writer.peer_addr());

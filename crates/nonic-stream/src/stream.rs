@@ -3,7 +3,6 @@
 use crate::error::io_error;
 use crate::nodes;
 use crate::reader::Reader;
-use crate::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use crate::writer::Writer;
 use nonic_message::{Channel, Node};
 use std::io;
@@ -73,11 +72,6 @@ impl RdmaStream {
     /// The peer's address, and its port, which is 0 if its request did not carry one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.writer.peer_addr())
-    }
-
-    /// Its two halves, for different tasks. When the half that writes is dropped, the peer reads the end.
-    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
-        split::split(self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The base transport header, which opens every packet.
 
-use crate::{Opcode, ParseError, Psn, Qpn};
+use crate::{HeaderSet, Opcode, ParseError, Psn, Qpn};
 
 /// Base transport header.
 ///
@@ -37,7 +37,7 @@ pub struct Bth {
 
 impl Bth {
     /// Bytes on the wire.
-    pub const LEN: usize = 12;
+    pub const LEN: usize = HeaderSet::BTH_LEN;
     /// The partition key every RoCE port has: the default partition, full member.
     pub const DEFAULT_PKEY: u16 = 0xffff;
 

@@ -12,6 +12,9 @@
 pub struct HeaderSet(u16);
 
 impl HeaderSet {
+    /// Bytes of the base transport header, which every packet has and which is in no set.
+    pub(crate) const BTH_LEN: usize = 12;
+
     /// No extension header: the BTH alone.
     pub const NONE: HeaderSet = HeaderSet(0);
     /// Datagram extended transport header.

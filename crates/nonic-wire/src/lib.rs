@@ -49,6 +49,7 @@ pub mod mad;
 mod opcode;
 mod operation;
 mod packet;
+mod parse_error;
 pub mod pcap;
 pub mod pcapng;
 mod selective;
@@ -61,7 +62,8 @@ pub use icrc::{Flow, Verdict, compute, verify};
 pub use ids::{Psn, Qpn};
 pub use opcode::Opcode;
 pub use operation::{Operation, Service};
-pub use packet::{Headers, Packet, ParseError, pad_len};
+pub use packet::{Headers, Packet, pad_len};
+pub use parse_error::ParseError;
 pub use selective::{HeldRange, SelectiveAck};
 
 /// Length of the invariant CRC that ends every packet, in bytes.

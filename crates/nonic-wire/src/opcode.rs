@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::{Bth, HeaderSet, Operation, Service};
+use crate::{HeaderSet, Operation, Service};
 
 /// The kind of a packet: a known opcode byte.
 ///
@@ -118,7 +118,7 @@ impl Entry {
             Service::Xrc if operation.is_request() => HeaderSet::XRCETH,
             _ => HeaderSet::NONE,
         });
-        let header_len = (Bth::LEN + headers.wire_len()) as u8;
+        let header_len = (HeaderSet::BTH_LEN + headers.wire_len()) as u8;
         Entry {
             known: true,
             service,

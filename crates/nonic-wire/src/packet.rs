@@ -3,9 +3,7 @@
 //! [`Headers`] has a place for every extension header; the opcode decides which of them are on the wire. There is
 //! therefore no combination of values that cannot be emitted. The ICRC is not checked here: see [`crate::icrc`].
 
-use thiserror::Error;
-
-use crate::{Aeth, AtomicEth, Bth, Deth, Feth, HeaderSet, ICRC_LEN, Opcode, Reth};
+use crate::{Aeth, AtomicEth, Bth, Deth, Feth, HeaderSet, ICRC_LEN, Opcode, ParseError, Reth};
 
 /// All headers of one packet. Which extension fields mean anything is decided by `bth.opcode`; the others
 /// are left at their default by [`Packet::parse`] and ignored by [`Headers::emit`].
@@ -197,27 +195,6 @@ impl<'a> Packet<'a> {
         out.extend_from_slice(&[0; 3][..pad]);
         out.extend_from_slice(&self.icrc);
     }
-}
-
-/// Why a datagram is not a packet. All of these are the peer's fault, never ours.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Error)]
-#[non_exhaustive]
-pub enum ParseError {
-    /// It ends inside the headers its opcode calls for, or has no room for an ICRC.
-    #[error("packet ends inside its headers")]
-    TooShort,
-    /// The opcode is not in the table.
-    #[error("unknown opcode {0:#04x}")]
-    UnknownOpcode(u8),
-    /// The header version is not 0.
-    #[error("unsupported transport header version {0}")]
-    UnsupportedVersion(u8),
-    /// It claims more padding than it has bytes behind its headers.
-    #[error("{0} bytes of padding in an empty packet")]
-    BadPad(u8),
-    /// Payload and padding together are not a multiple of four bytes.
-    #[error("payload and padding are {0} bytes, not a multiple of four")]
-    Misaligned(usize),
 }
 
 /// Zero bytes needed behind a payload of this length, 0 to 3.

@@ -61,6 +61,7 @@ mod pool;
 mod posting;
 mod private_data;
 mod queue_pair;
+mod refused;
 mod request;
 mod route;
 #[cfg(feature = "tokio")]
@@ -142,8 +143,6 @@ pub use memory::RemoteSlice;
 pub use memory::{BoundWindow, Window};
 #[doc(alias("ibv_mr", "ibv_reg_mr"))]
 pub use pool::Pool;
-#[doc(alias = "bad_wr")]
-pub use posting::Refused;
 #[doc(alias("ibv_qp_attr", "rdma_conn_param"))]
 pub use queue_pair::ConnectOptions;
 #[doc(alias("ibv_ah", "ibv_create_ah"))]
@@ -160,6 +159,8 @@ pub use queue_pair::ReceiveQueue;
 pub use queue_pair::RefusedBatch;
 #[doc(alias("ibv_post_send", "ibv_send_wr"))]
 pub use queue_pair::SendQueue;
+#[doc(alias = "bad_wr")]
+pub use refused::Refused;
 #[doc(alias("ibv_srq", "ibv_destroy_srq"))]
 pub use shared_receive_queue::SharedReceiveQueue;
 #[doc(alias = "IBV_QPT_RC")]

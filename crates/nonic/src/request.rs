@@ -11,7 +11,7 @@ use crate::completion::Completion;
 use crate::completion_queue::{CompletionQueue, WaitError};
 use crate::memory::{BufferSet, Buffers};
 use crate::outstanding::{Work, WorkQueueId};
-use crate::posting::Refused;
+use crate::refused::Refused;
 use crate::span::Span;
 use crate::ticket::{Outcome, Ticket};
 use nonic_core::{CqOverflow, Explanation, PostError, Qpn, Status};

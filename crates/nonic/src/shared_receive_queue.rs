@@ -4,7 +4,8 @@ use crate::completion_queue::CompletionQueue;
 use crate::device::Domain;
 use crate::memory::Buffers;
 use crate::outstanding::WorkQueueId;
-use crate::posting::{Refused, post_receive};
+use crate::posting::post_receive;
+use crate::refused::Refused;
 use std::sync::Arc;
 
 /// A receive queue several queue pairs draw from.

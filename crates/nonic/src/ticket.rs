@@ -3,7 +3,7 @@
 //! A thread that takes completions out of the queue delivers them here, so it need not know which task a completion is for.
 
 use crate::completion::Completion;
-use crate::posting::Refused;
+use crate::refused::Refused;
 use crate::span::Span;
 use nonic_core::CqOverflow;
 use std::fmt;

@@ -323,8 +323,8 @@ impl Raw {
 
 /// Starts a server, then a client, and waits for both; what the client printed.
 fn pair(mut server: Command, mut client: Command, ready: Ready, topology: &Topology<'_>) -> Result<String> {
-    end_with_us(&mut server);
-    end_with_us(&mut client);
+    Process::end_with_us(&mut server);
+    Process::end_with_us(&mut client);
     let server = Process::start(&mut server)?;
     if let Err(error) = server.wait_until_within(ready, topology, PATIENCE) {
         bail!("the server: {error:#}: {}", server.stop());
@@ -335,18 +335,6 @@ fn pair(mut server: Command, mut client: Command, ready: Ready, topology: &Topol
         Ok(printed) => Ok(printed),
         Err(error) => bail!("the client: {error:#}; the server: {}", server.stop()),
     }
-}
-
-/// Lets a command end when we do, even if we are killed: a server would wait for its client for ever.
-pub(super) fn end_with_us(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    let die = || {
-        // SAFETY: the call changes this process only, and needs no memory.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        Ok(())
-    };
-    // SAFETY: between fork and exec there is one system call, which allocates nothing and takes no lock.
-    unsafe { command.pre_exec(die) };
 }
 
 #[cfg(test)]

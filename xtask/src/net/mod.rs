@@ -16,6 +16,7 @@ mod pool;
 mod random;
 mod red;
 mod report;
+mod row;
 mod schedule;
 pub(crate) mod settings;
 mod subject;

@@ -2,8 +2,8 @@
 
 use super::cells::{self, Group};
 use super::many::{self, Found, Mix};
+use super::row::{Row, of_group};
 use super::subject::Subject;
-use super::table::{Row, of_group};
 use crate::bench::commit;
 use crate::bench::machine::Machine;
 use crate::bench::report::replace_between;

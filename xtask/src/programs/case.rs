@@ -2,20 +2,9 @@
 
 use super::bench::Bench;
 use super::launch::Launch;
+pub(crate) use super::program::Program;
 use crate::tools::case::Connected;
 use anyhow::Result;
-
-/// What cases belong to: a heading of the documentation.
-#[derive(Debug)]
-pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    /// The version that the documentation names: what the packages below are on Debian 12, or the wheels.
-    pub(crate) version: &'static str,
-    /// Debian packages, each with a file that it has.
-    pub(crate) packages: &'static [(&'static str, &'static str)],
-    /// Python packages with their versions, as pip is given them.
-    pub(crate) wheels: &'static [&'static str],
-}
 
 /// How its processes are started.
 #[derive(Clone, Debug)]

@@ -17,7 +17,9 @@ mod mooncake;
 mod mpi;
 mod nixl;
 mod place;
+mod program;
 mod qemu;
+mod running;
 pub(crate) mod scratch;
 mod sources;
 mod table;
@@ -172,7 +174,7 @@ fn everything(cases: &[Case], hosts: &Hosts, given: &Given<'_>, tally: &mut Tall
 /// Runs a case once, and says how it went.
 fn once(case: &Case, place: Place, bench: &Bench<'_>, tally: &mut Tally) -> String {
     let started = Instant::now();
-    let result = bench::run(case, bench);
+    let result = running::run(case, bench);
     let seconds = started.elapsed().as_secs_f32();
     let name = || format!("{} ({})", case.line, place.name());
     match (result, case.is_known_to_fail(place)) {

@@ -1,6 +1,6 @@
 //! Python packages, installed by name into an environment of their own that every user may read.
 
-use super::case::Program;
+use super::program::Program;
 use crate::host::install;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};

@@ -1,13 +1,11 @@
 //! A case: one program, its options, how its processes find each other, and where it is known to fail.
 
 use super::topology::TOPOLOGIES;
+pub(super) use super::topology::Wire;
 
-/// What the devices speak.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wire {
-    Roce,
-    Iwarp,
-}
+/// Latencies in cycles of the processor. For any other unit perftest calibrates its clock before each line it prints, a fifth of a
+/// second in which both sides do nothing else.
+pub(super) const IN_CYCLES: &str = "-C";
 
 /// How many processes a case has, and how they find each other.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! The cases: which programs are run, and how.
 
-use super::case::{Case, Shape};
+use super::case::{Case, IN_CYCLES, Shape};
 
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
@@ -107,10 +107,6 @@ fn limits(service: &str, options: &[&str]) -> &'static [&'static str] {
         _ => &["-F", "-n", "320"],
     }
 }
-
-/// Latencies in cycles of the processor. For any other unit perftest calibrates its clock before each line it prints, a fifth of a
-/// second in which both sides do nothing else.
-pub(super) const IN_CYCLES: &str = "-C";
 
 /// `ib_*_lat`, likewise.
 fn latency(cases: &mut Vec<Case>, operation: &str, service: &'static str) {

@@ -3,8 +3,7 @@
 //! Each is run on one host and on two, with IPv4 and with IPv6. Read first: [`super::connected`], for the words in
 //! braces.
 
-use super::case::{Case, Connected, KnownFailure, Reached, Shape, Where, Wire};
-use super::cases::IN_CYCLES;
+use super::case::{Case, Connected, IN_CYCLES, KnownFailure, Reached, Shape, Where, Wire};
 
 /// Where udaddy listens: it has no option for that.
 const UDADDY_PORT: u16 = 7174;

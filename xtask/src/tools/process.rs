@@ -35,6 +35,18 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Lets a command end when we do, even if we are killed: a server would wait for its client for ever.
+    pub(crate) fn end_with_us(command: &mut Command) {
+        use std::os::unix::process::CommandExt;
+        let die = || {
+            // SAFETY: the call changes this process only, and needs no memory.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            Ok(())
+        };
+        // SAFETY: between fork and exec there is one system call, which allocates nothing and takes no lock.
+        unsafe { command.pre_exec(die) };
+    }
+
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::null())

@@ -1,11 +1,17 @@
 //! The four topologies in which a pair of programs runs: one host or two, and which of the Internet's protocols between them.
 
-use super::case::Wire;
 use crate::host::{RunAs, VethPair};
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
+
+/// What the devices speak.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Roce,
+    Iwarp,
+}
 
 /// Where both sides are.
 #[derive(Copy, Clone, Debug)]

@@ -168,10 +168,7 @@ impl UcReceiver {
             return Err(Drop::Silently(RefusalReason::Length));
         }
         if let Err(fault) = wqe.place(*received, packet.payload) {
-            let status = match fault {
-                SgFault::Length => Status::LocalLength,
-                SgFault::Protection => Status::LocalProtection,
-            };
+            let status = Status::from(fault);
             match fault {
                 SgFault::Length => roce.common.record_short_receive(nic, total, wqe),
                 SgFault::Protection => roce.common.record_receive_fault(nic, wqe),

@@ -52,11 +52,7 @@ impl UdReceiver {
         let placed = fits
             .and_then(|()| wqe.place(0, &network_header(flow, packet)))
             .and_then(|()| wqe.place(GRH_LEN as u32, packet.payload));
-        let status = match placed {
-            Ok(()) => Status::Success,
-            Err(SgFault::Length) => Status::LocalLength,
-            Err(SgFault::Protection) => Status::LocalProtection,
-        };
+        let status = placed.map_or_else(Status::from, |()| Status::Success);
         match placed {
             Ok(()) => {}
             Err(SgFault::Length) => roce.common.record_short_receive(nic, u64::from(length), &wqe),

@@ -2,7 +2,7 @@
 //!
 //! These are the program-facing values. [`crate::verbs::wqe`] holds a request while the NIC works on it.
 
-use crate::verbs::memory::{Sge, WindowBind};
+use crate::verbs::memory::{SgFault, Sge, WindowBind};
 use bitflags::bitflags;
 use nonic_wire::Qpn;
 use std::fmt;
@@ -258,6 +258,16 @@ pub enum Status {
     /// The peer never had a receive ready.
     #[error("receiver-not-ready retries exhausted: the peer posted no receive")]
     RnrRetryExceeded = 13,
+}
+
+/// How a request ends whose bytes could not be copied.
+impl From<SgFault> for Status {
+    fn from(fault: SgFault) -> Self {
+        match fault {
+            SgFault::Protection => Status::LocalProtection,
+            SgFault::Length => Status::LocalLength,
+        }
+    }
 }
 
 /// What completed. Values are those of `ibv_wc_opcode`.

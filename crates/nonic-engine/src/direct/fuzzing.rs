@@ -3,9 +3,9 @@
 use super::publication::{self, PublishedView};
 use super::responder::Responder;
 use super::{IncomingAccess, Publication};
-use crate::fuzzing::HostileMemory;
 use crate::link::lane::fuzzing::layout;
 use crate::link::lane::ring::RingWriter;
+use crate::os::hostile_memory::HostileMemory;
 use crate::os::shared_memory::{Others, SharedMemory};
 use nonic_core::{Access, KeyTable, Progress, Psn, Qpn, Target};
 use std::net::{IpAddr, Ipv4Addr};

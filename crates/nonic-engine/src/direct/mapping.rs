@@ -6,7 +6,6 @@
 //! whether an access may be made, under the same announcement as for all other accesses: a mapping alone permits nothing.
 
 use super::publication::PublishedView;
-use super::requester::Reached;
 use crate::memory::{self, RawRegion};
 use crate::os::shared_memory::{Others, SharedMemory};
 use nonic_core::{Direct, DirectOperation, DirectRequest, LocalPart, Region as _};
@@ -217,9 +216,14 @@ impl PeerMemory {
         self.state().sent = true;
     }
 
+    /// Gives back memory that is gone, or whose keys are.
+    pub(super) fn tidy(&self, view: &PublishedView) {
+        self.state().tidy(view);
+    }
+
     /// The peer has answered; with `None` if it does not give the memory, or it cannot be mapped. What was mapped before is
     /// given back if it is not published any more.
-    fn answered(&self, number: u64, mapping: Option<Mapping>, view: &PublishedView) {
+    pub(super) fn answered(&self, number: u64, mapping: Option<Mapping>, view: &PublishedView) {
         let mut state = self.state();
         let Some(question) = state.question.filter(|asked| asked.number == number) else {
             return;
@@ -259,20 +263,5 @@ impl State {
     /// Gives back what was mapped and is of no use any more.
     fn tidy(&mut self, view: &PublishedView) {
         self.mapped.retain(|mapped| view.has_file(mapped.question.number));
-    }
-}
-
-impl Reached {
-    /// It has answered a question for memory, with a descriptor if it gives it. Whether it is mapped now.
-    pub(crate) fn memory_answered(&self, number: u64, memory: Option<impl AsFd>) -> bool {
-        let mapping = memory.and_then(|memory| Mapping::open(memory).ok());
-        let mapped = mapping.is_some();
-        self.memory().answered(number, mapping, self.view());
-        mapped
-    }
-
-    /// Gives back memory that is gone, or whose keys are.
-    pub(crate) fn tidy(&self) {
-        self.memory().state().tidy(self.view());
     }
 }

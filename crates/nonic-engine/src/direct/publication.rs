@@ -6,7 +6,8 @@
 //! access before it reads the rest ([`super::revocation`]): an entry is reused only after every access that relied on it
 //! has ended.
 
-use super::revocation::{Hazard, Incoming, PATIENCE};
+use super::revocation::{Hazard, Incoming, IncomingAccess, PATIENCE};
+use crate::link::lane::ring::RingMemory;
 use crate::memory::{Backing, Pages};
 use crate::os::descriptors::InternalFd;
 use crate::os::entropy::KernelEntropy;
@@ -231,6 +232,21 @@ impl Publication {
 
     fn word_at(&self, offset: usize) -> &[AtomicU64; ENTRY / 8] {
         words(&self.memory, offset)
+    }
+}
+
+impl Publication {
+    /// A lane was taken whose sender may access our memory.
+    pub(crate) fn admit(&self, access: IncomingAccess) {
+        if let Some(pid) = access.pid {
+            super::access::permit(pid);
+        }
+        self.incoming.add(access);
+    }
+
+    /// A lane has ended, with its sender or without.
+    pub(crate) fn dismiss(&self, ring: &Arc<RingMemory>) {
+        self.incoming.remove(ring);
     }
 }
 

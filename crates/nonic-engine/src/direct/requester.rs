@@ -1,7 +1,7 @@
 //! The requester's side of direct access: the processes whose memory we reach, and executing requests there.
 
 use super::access::{self, Failed};
-use super::mapping::{PeerMemory, Question};
+use super::mapping::{Mapping, PeerMemory, Question};
 use super::publication::PublishedView;
 use super::responder::Note;
 use super::revocation::Hazard;
@@ -70,6 +70,21 @@ impl Reached {
 
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Reached {
+    /// It has answered a question for memory, with a descriptor if it gives it. Whether it is mapped now.
+    pub(crate) fn memory_answered(&self, number: u64, memory: Option<impl AsFd>) -> bool {
+        let mapping = memory.and_then(|memory| Mapping::open(memory).ok());
+        let mapped = mapping.is_some();
+        self.memory().answered(number, mapping, self.view());
+        mapped
+    }
+
+    /// Gives back memory that is gone, or whose keys are.
+    pub(crate) fn tidy(&self) {
+        self.memory().tidy(self.view());
     }
 }
 

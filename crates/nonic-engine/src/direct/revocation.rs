@@ -84,6 +84,18 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    /// A lane was taken whose sender may access our memory.
+    pub(super) fn add(&self, access: IncomingAccess) {
+        self.lanes().push(access);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// A lane has ended.
+    pub(super) fn remove(&self, ring: &Arc<RingMemory>) {
+        self.lanes().retain(|lane| !Arc::ptr_eq(&lane.ring, ring));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     fn lanes(&self) -> MutexGuard<'_, Vec<IncomingAccess>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,25 +125,6 @@ impl Incoming {
         busy.iter().fold(true, |ended, (ring, pid)| {
             wait_for(ring, hazard, *pid, patience) & ended
         })
-    }
-}
-
-impl super::Publication {
-    /// A lane was taken whose sender may access our memory.
-    pub(crate) fn admit(&self, access: IncomingAccess) {
-        if let Some(pid) = access.pid {
-            super::access::permit(pid);
-        }
-        self.incoming.lanes().push(access);
-        self.incoming.generation.fetch_add(1, Ordering::Release);
-    }
-
-    /// A lane has ended, with its sender or without.
-    pub(crate) fn dismiss(&self, ring: &Arc<RingMemory>) {
-        self.incoming
-            .lanes()
-            .retain(|lane| !Arc::ptr_eq(&lane.ring, ring));
-        self.incoming.generation.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -5,6 +5,8 @@ pub(crate) mod clock;
 pub mod descriptors;
 pub(crate) mod entropy;
 pub mod eventfd;
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
+pub(crate) mod hostile_memory;
 pub mod netdev;
 pub(crate) mod peer_socket;
 pub mod pinning;

@@ -1,7 +1,7 @@
 //! Frames: what travels in SENDs. Parsing is total; whatever can be built can be emitted and parsed again.
 
-use super::greeting::VERSION;
-
+/// The version of the protocol.
+pub const VERSION: u8 = 1;
 /// Bytes of every frame's header.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes of a frame that offers memory: the header, and where the memory is.

@@ -1,9 +1,7 @@
 //! Greetings: the limits that the two sides exchange in the private data of the connection's request and answer.
 
-use super::frame::OFFER_BYTES;
+use super::frame::{OFFER_BYTES, VERSION};
 
-/// The version of the protocol.
-pub const VERSION: u8 = 1;
 /// Bytes of a greeting.
 pub const GREETING_BYTES: usize = 20;
 

@@ -11,7 +11,7 @@
 
 mod connection;
 
-use crate::run::Report;
+use crate::report::Report;
 use connection::{Completion, End, Payload, Request, execute};
 use nonic_core::link::{Prng, mix};
 use nonic_message::protocol::{Action, Frame, Greeting, Machine, Role, Taken};

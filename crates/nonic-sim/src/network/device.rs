@@ -3,8 +3,9 @@
 //! Each device has queue pairs to others and keeps WRITEs posted on them until so many are done. A device costs a
 //! thousand times what a flow costs, so there are few of them; they show that what holds for flows holds for devices.
 
-use super::metrics::{Metrics, jain, rank};
+use super::metrics::Metrics;
 use super::packet::{HEADERS, Packet, What};
+use super::statistics::{jain, rank};
 use crate::reliable;
 use nonic_core::{
     Access, AckTimeout, Arrival, CompletionQueue, CqId, Data, Endpoint, HeapRegion, KeySpec, KeyTable, Nic,

@@ -16,6 +16,7 @@ mod dcqcn;
 mod device;
 mod flow;
 mod law;
+mod measured;
 mod metrics;
 mod net;
 mod packet;
@@ -27,6 +28,7 @@ mod report;
 mod round_trip;
 mod scenarios;
 mod sender;
+mod statistics;
 mod timely;
 mod topology;
 

@@ -2,7 +2,7 @@
 
 use super::model::{Connection, Host, Phase, Side, Trouble};
 use super::pipe::{Pipe, PipeFault, PipeProfile};
-use super::program::Planner;
+use super::program::{Planner, Scale};
 use super::{GRACES_NS, Streams};
 use crate::schedule::Schedule;
 use crate::world::content::{Arena, Pieces};
@@ -14,13 +14,6 @@ use nonic_core::{CompletionQueue, CqId, KeyTable, Nic, NicConfig, Qpn, SeededEnt
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What all of a connection keeps to: how long messages are, and how many.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Scale {
-    pub(super) longest: u32,
-    pub(super) requests: u64,
-}
 
 impl Streams {
     pub(crate) fn draw(seed: u64) -> Self {

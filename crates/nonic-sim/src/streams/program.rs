@@ -1,7 +1,6 @@
 //! Plans the program of a side: its requests, drawn before the run.
 
 use super::Streams;
-use super::draw::Scale;
 use crate::world::content::{POOL_COVERED, Pieces, draw_content};
 use crate::world::model::{Bad, Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source, Word, Writing};
 use nonic_core::link::Prng;
@@ -19,6 +18,13 @@ pub(super) fn receive(buffer: Pieces) -> Receive {
         short: false,
         done: false,
     }
+}
+
+/// What all of a connection keeps to: how long messages are, and how many.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Scale {
+    pub(super) longest: u32,
+    pub(super) requests: u64,
 }
 
 /// Plans the requests of one side.

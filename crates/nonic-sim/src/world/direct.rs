@@ -3,43 +3,11 @@
 //!
 //! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
 
+use super::direct_terms::DirectTerms;
 use super::model::{Bad, Expect, Kind, Mark};
 use super::plan::Plan;
-use crate::direct::DirectProfile;
 use nonic_core::link::Prng;
 use nonic_core::{Access, Service, Status};
-
-/// How the NICs of a run reach each other's memory.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct DirectTerms {
-    pub(crate) profile: DirectProfile,
-    /// The most bytes moved at once: a power of two, so that pieces and packets have common borders.
-    pub(crate) piece: u32,
-    /// From so many bytes on, a request waits until it can be executed this way.
-    pub(crate) worth: u32,
-    /// The longest pause between two pieces.
-    pub(crate) pause_ns: u64,
-    pub(crate) seed: u64,
-}
-
-impl DirectTerms {
-    /// For a third of all seeds.
-    fn draw(prng: &mut Prng) -> Option<Self> {
-        if !prng.percent(33) {
-            return None;
-        }
-        Some(DirectTerms {
-            profile: DirectProfile {
-                reach_percent: prng.pick(&[100, 100, 60]),
-                refuse_percent: prng.pick(&[0, 0, 4, 25]),
-            },
-            piece: prng.pick(&[64, 256, 1024, 4096, 1 << 20]),
-            worth: prng.pick(&[1, 2_000, u32::MAX]),
-            pause_ns: prng.pick(&[200, 2_000, 20_000]),
-            seed: prng.next_u64(),
-        })
-    }
-}
 
 impl Plan {
     /// Adds direct access to the plan of a seed, if it has any.

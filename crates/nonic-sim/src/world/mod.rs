@@ -14,6 +14,7 @@ pub(crate) mod completions;
 pub(crate) mod content;
 mod datagrams;
 mod direct;
+mod direct_terms;
 mod draw;
 mod events;
 mod finish;

@@ -1,6 +1,6 @@
 //! Draws a network from a seed: how many NICs, which links, which faults.
 
-use super::direct::DirectTerms;
+use super::direct_terms::DirectTerms;
 use crate::fabric::{Batching, FabricConfig};
 use crate::link::LinkProfile;
 use nonic_core::WindowConfig;

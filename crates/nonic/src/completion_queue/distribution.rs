@@ -6,7 +6,7 @@ use crate::cm_dispatcher::CloseReason;
 use crate::completion::Completion;
 use crate::memory::Buffers;
 use crate::outstanding::{Due, Work, WorkQueueId};
-use crate::posting::Refused;
+use crate::refused::Refused;
 use crate::span::Span;
 use crate::ticket::{Outcome, Ticket};
 use nonic_core::{Arm, CqOverflow, Data, PostError, RecvRequest, SendRequest, Status};

@@ -3,7 +3,7 @@
 use super::remote::bounds;
 use super::{Lease, MemoryError, RemoteSlice};
 use crate::device::Domain;
-use nonic_core::{Access, Key, KeyError, Region, Sge};
+use nonic_core::{Access, Key, KeyError, KeySpec, Region, Sge};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -25,6 +25,30 @@ pub struct Exposed {
     /// `None` only once it was taken back. Ranges of it have a share.
     lease: Option<Arc<Lease>>,
     key: Arc<Key>,
+}
+
+impl Lease {
+    /// Lets peers at it, with the given rights. Local write is implied.
+    ///
+    /// A lease that was not cut, and is not memory that the program brought, becomes memory that processes of this host map: what
+    /// they do to it is then as fast as the processor.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn expose(self, access: Access) -> Result<Exposed, MemoryError> {
+        self.share(access);
+        let domain = &self.memory.domain;
+        let key = domain.device.engine.register(KeySpec {
+            pd: domain.pd,
+            region: self.memory.memory.region(),
+            offset: self.offset,
+            length: self.len as u64,
+            // Counting from zero tells peers nothing about this process's addresses.
+            iova: 0,
+            access: access | Access::LOCAL_WRITE,
+            bound_qp: None,
+            invalidatable: true,
+        })?;
+        Ok(Exposed::new(self, key))
+    }
 }
 
 impl Exposed {

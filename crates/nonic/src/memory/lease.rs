@@ -1,10 +1,10 @@
 //! Leases: buffers that the program alone owns, until it moves them into a request.
 
+use super::MemoryError;
 use super::owned::{Owned, OwnedMemory};
 use super::registered::{Memory, Registered};
-use super::{Exposed, MemoryError};
 use crate::device::Domain;
-use nonic_core::{Access, KeySpec, Region, Sge};
+use nonic_core::{Access, Region, Sge};
 use nonic_engine::memory::Pages;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -243,31 +243,9 @@ impl Lease {
         }
     }
 
-    /// Lets peers at it, with the given rights. Local write is implied.
-    ///
-    /// A lease that was not cut, and is not memory that the program brought, becomes memory that processes of this host map: what
-    /// they do to it is then as fast as the processor.
-    #[doc(alias = "ibv_reg_mr")]
-    pub fn expose(self, access: Access) -> Result<Exposed, MemoryError> {
-        self.share(access);
-        let domain = &self.memory.domain;
-        let key = domain.device.engine.register(KeySpec {
-            pd: domain.pd,
-            region: self.memory.memory.region(),
-            offset: self.offset,
-            length: self.len as u64,
-            // Counting from zero tells peers nothing about this process's addresses.
-            iova: 0,
-            access: access | Access::LOCAL_WRITE,
-            bound_qp: None,
-            invalidatable: true,
-        })?;
-        Ok(Exposed::new(self, key))
-    }
-
     /// Makes it memory that peers with these rights may map, if that is worth it and it has its pages to itself. Otherwise, or
     /// if that fails, they have other ways.
-    fn share(&self, access: Access) {
+    pub(super) fn share(&self, access: Access) {
         let Memory::Pages(pages) = &self.memory.memory else {
             return;
         };

@@ -2,7 +2,8 @@
 
 use super::handle::QpHandle;
 use crate::memory::Buffers;
-use crate::posting::{Refused, post_receive};
+use crate::posting::post_receive;
+use crate::refused::Refused;
 use crate::transport::{Datagram, Transport};
 use nonic_core::PostError;
 use std::io;

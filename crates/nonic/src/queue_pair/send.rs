@@ -4,7 +4,7 @@ use super::handle::QpHandle;
 use crate::completion::Completion;
 use crate::endpoint::Endpoint;
 use crate::memory::{Buffers, RemoteSlice};
-use crate::posting::Refused;
+use crate::refused::Refused;
 use crate::transport::{Connected, Datagram, Reliable, Transport};
 use nonic_core::{
     Data, Destination, ModifyError, PostError, QpAttributes, SendFlags, SendOp, SendRequest, Sge,

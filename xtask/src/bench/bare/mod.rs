@@ -164,7 +164,7 @@ struct Server {
 
 impl Server {
     fn start(command: &mut std::process::Command) -> Result<Self> {
-        super::measure::end_with_us(command);
+        Process::end_with_us(command);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -15,7 +15,6 @@ use crate::roce::emit::Fatal;
 use crate::roce::extended_psn::ExtendedPsn;
 use crate::roce::segment::Segment;
 use crate::time::Time;
-use crate::verbs::memory::SgFault;
 use crate::verbs::work::{SendOp, Status};
 use nonic_wire::{AethKind, NakCode, Operation, Packet, Psn, SelectiveAck, Syndrome};
 
@@ -348,7 +347,7 @@ impl Requester {
                 .wqe
                 .payload
                 .scatter(offset, answer.data)
-                .map_err(SgFault::status)
+                .map_err(Status::from)
         };
         if let Err(status) = placed {
             self.fail_front(roce, nic, status);

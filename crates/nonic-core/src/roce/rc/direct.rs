@@ -149,7 +149,7 @@ impl Requester {
         };
         self.count_executed(roce);
         if let Err(fault) = placed {
-            self.fail_front(roce, nic, fault.status());
+            self.fail_front(roce, nic, fault.into());
             return Some(Emit::Failed);
         }
         self.finish_front(roce, nic);

@@ -5,7 +5,6 @@
 //! post: the list remembers it.
 
 use super::{Access, Key, KeyError, KeyTable, PdId};
-use crate::verbs::work::Status;
 use nonic_wire::Qpn;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -51,16 +50,6 @@ pub(crate) enum SgFault {
     Protection,
     /// The list is too short.
     Length,
-}
-
-impl SgFault {
-    /// How a request ends whose answer could not be placed.
-    pub(crate) fn status(self) -> Status {
-        match self {
-            SgFault::Protection => Status::LocalProtection,
-            SgFault::Length => Status::LocalLength,
-        }
-    }
 }
 
 impl Broken {

@@ -2,9 +2,9 @@
 
 use super::ring::{self, RingWriter};
 use super::{IncomingLanes, LaneLine};
-use crate::fuzzing::HostileMemory;
 use crate::host::Block;
 use crate::link::Datagrams;
+use crate::os::hostile_memory::HostileMemory;
 use crate::os::poller::Poller;
 use crate::os::shared_memory::{Others, SharedMemory};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -25,7 +25,10 @@ pub(crate) use hello::{Hello, Iomapping, Segment, nearest_iomap_size};
 pub(crate) use message::Message;
 pub(crate) use receiver::{Announcement, Receiver};
 pub(crate) use sender::{LOW_WATER, Sender, TargetList, Write};
-pub(crate) use stream::{CONTROL_SLOTS, Control, Ending, Sizes, Stream};
+pub(crate) use stream::{Control, Ending, Sizes, Stream};
+
+/// Work requests kept back for messages that are not data, so that these never wait for data.
+pub(crate) const CONTROL_SLOTS: u16 = 4;
 
 /// How many entries a list of targets has.
 pub(crate) const TARGETS: usize = 2;

@@ -6,12 +6,10 @@
 //! [`Stream::next_control`] may have something new.
 
 use super::{
-    Announcement, Carrier, Hello, Message, Piece, Receiver, Segment, Sender, TargetList, Violation, Write,
+    Announcement, CONTROL_SLOTS, Carrier, Hello, Message, Piece, Receiver, Segment, Sender, TargetList,
+    Violation, Write,
 };
 use std::collections::VecDeque;
-
-/// Work requests kept back for messages that are not data, so that these never wait for data.
-pub(crate) const CONTROL_SLOTS: u16 = 4;
 
 /// How much of everything there is.
 #[derive(Copy, Clone, Debug)]

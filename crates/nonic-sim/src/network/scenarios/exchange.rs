@@ -2,8 +2,8 @@
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario, laws};
 use crate::network::flow::{Ends, FlowSpec};
-use crate::network::metrics::jain;
 use crate::network::packet::HEADERS;
+use crate::network::statistics::jain;
 use crate::network::topology::{Cable, Topology};
 
 pub(super) const ALL_TO_ALL: Scenario = Scenario {

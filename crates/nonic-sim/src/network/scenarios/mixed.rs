@@ -3,7 +3,7 @@
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario};
 use crate::network::device::{Devices, Transfer};
 use crate::network::flow::{Ends, FlowSpec};
-use crate::network::metrics::jain;
+use crate::network::statistics::jain;
 use crate::network::topology::{Cable, Marking, Topology};
 use nonic_core::PathMtu;
 
