@@ -11,12 +11,11 @@
 use super::config::Extensions;
 use super::fault::{self, Refusal};
 use super::replies::Replies;
-use crate::placement::{MAX_MESSAGE, PeerRights, Refused, RemoteRange, WordOperation};
-use crate::queue_pair::QpContext;
+use crate::placement::{PeerRights, Refused, RemoteRange, WordOperation};
+use crate::queue_pair::{InboundSend, Misplaced, QpContext};
 use crate::record::{QpEvent, RequestKind};
 use crate::resources::NicResources;
 use crate::verbs::memory::{Access, SgFault};
-use crate::verbs::rq::RecvWqe;
 use crate::verbs::work::{CompletionOpcode, Status};
 use nonic_wire::iwarp::{
     AtomicOperation, AtomicRequest, Opcode, ReadRequest, SendKind, Tagged, TerminateCode as Code,
@@ -29,7 +28,7 @@ pub(super) struct Responder {
     send_msn: u32,
     /// The same for READs and atomics.
     read_msn: u32,
-    inbound: Option<InboundSend>,
+    inbound: Option<Sending>,
     /// The tagged message that is arriving.
     tagged: Option<Opcode>,
     /// Bytes of the WRITE that is arriving or has just arrived: what an immediate right behind it is about.
@@ -42,9 +41,8 @@ pub(super) struct Responder {
 
 /// A SEND that is arriving.
 #[derive(Debug)]
-struct InboundSend {
-    wqe: RecvWqe,
-    received: u32,
+struct Sending {
+    message: InboundSend,
     solicited: bool,
     invalidates: bool,
 }
@@ -129,7 +127,10 @@ impl Responder {
             return Err(Code::DDP_UNTAGGED_INVALID_MSN.into());
         }
         let invalidates = kind.invalidate_stag.is_some();
-        let received = self.inbound.as_ref().map_or(0, |inbound| inbound.received);
+        let received = self
+            .inbound
+            .as_ref()
+            .map_or(0, |inbound| inbound.message.received());
         if mo != received {
             return Err(Code::DDP_UNTAGGED_INVALID_MO.into());
         }
@@ -142,32 +143,27 @@ impl Responder {
                 let Some(wqe) = common.take_recv(nic) else {
                     return Ok(Handled::NoReceive);
                 };
-                self.inbound.insert(InboundSend {
-                    wqe,
-                    received: 0,
+                self.inbound.insert(Sending {
+                    message: InboundSend::new(wqe),
                     solicited: kind.solicited,
                     invalidates,
                 })
             }
         };
         self.written = 0;
-        let total = u64::from(received) + payload.len() as u64;
-        let placed = match total > u64::from(MAX_MESSAGE) {
-            true => Err(SgFault::Length),
-            false => inbound.wqe.place(received, payload),
-        };
-        if let Err(fault) = placed {
-            match fault {
-                SgFault::Length => common.record_short_receive(nic, total, &inbound.wqe),
-                SgFault::Protection => common.record_receive_fault(nic, &inbound.wqe),
-            }
-            let (code, status) = match fault {
-                SgFault::Length => (Code::DDP_UNTAGGED_TOO_LONG, Status::LocalLength),
-                SgFault::Protection => (Code::DDP_CATASTROPHIC, Status::LocalProtection),
+        if let Err(misplaced) = inbound.message.place(payload) {
+            let fault = match misplaced {
+                Misplaced::TooLong => SgFault::Length,
+                Misplaced::Receive(fault) => fault,
             };
-            return Err(self.fail_receive(common, nic, code, status));
+            let length = inbound.message.length_with(payload.len());
+            common.record_misplaced(nic, fault, length, &inbound.message.wqe);
+            let code = match fault {
+                SgFault::Length => Code::DDP_UNTAGGED_TOO_LONG,
+                SgFault::Protection => Code::DDP_CATASTROPHIC,
+            };
+            return Err(self.fail_receive(common, nic, code, fault.into()));
         }
-        inbound.received = total as u32;
         if last {
             self.finish_send(common, nic, kind)?;
         }
@@ -189,7 +185,7 @@ impl Responder {
         }
         self.send_msn = self.send_msn.wrapping_add(1);
         if let Some(inbound) = self.inbound.take() {
-            let mut done = common.received(&inbound.wqe, Status::Success, inbound.received);
+            let mut done = common.received(&inbound.message.wqe, Status::Success, inbound.message.received());
             done.completion.invalidated_rkey = kind.invalidate_stag;
             done.solicited = kind.solicited;
             common.complete_recv(nic, done);
@@ -207,7 +203,10 @@ impl Responder {
     ) -> Refusal {
         match self.inbound.take() {
             Some(inbound) => {
-                common.complete_recv(nic, common.received(&inbound.wqe, status, inbound.received));
+                common.complete_recv(
+                    nic,
+                    common.received(&inbound.message.wqe, status, inbound.message.received()),
+                );
                 Refusal::reported(code)
             }
             None => code.into(),
@@ -313,7 +312,7 @@ impl Responder {
     /// Ends the receive in progress as flushed.
     pub(super) fn flush(&mut self, common: &QpContext, nic: &mut NicResources<'_>) {
         if let Some(inbound) = self.inbound.take() {
-            common.complete_recv(nic, common.received(&inbound.wqe, Status::Flushed, 0));
+            common.complete_recv(nic, common.received(&inbound.message.wqe, Status::Flushed, 0));
         }
         self.replies.clear();
     }

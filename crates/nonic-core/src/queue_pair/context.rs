@@ -5,7 +5,7 @@ use super::traffic::Traffic;
 use crate::record::{FailedRequest, KeyExtent, LocalFault, QpEvent, RefusalReason, RequestKind};
 use crate::resources::{NicResources, Pending, Received};
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::memory::{Access, KeyError, PdId};
+use crate::verbs::memory::{Access, KeyError, PdId, SgFault};
 use crate::verbs::rq::{ReceiveQueue, RecvWqe};
 use crate::verbs::work::{Completion, CompletionOpcode, SendFlags, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
@@ -117,9 +117,23 @@ impl QpContext {
         nic.record(self.qpn, QpEvent::Failed(Box::new(failed)));
     }
 
-    /// Writes down that a message is longer than its receive.
+    /// Writes down why a message of this length could not be placed in its receive.
     #[cold]
-    pub(crate) fn record_short_receive(&self, nic: &mut NicResources<'_>, message: u64, wqe: &RecvWqe) {
+    pub(crate) fn record_misplaced(
+        &self,
+        nic: &mut NicResources<'_>,
+        fault: SgFault,
+        message: u64,
+        wqe: &RecvWqe,
+    ) {
+        match fault {
+            SgFault::Length => self.record_short_receive(nic, message, wqe),
+            SgFault::Protection => self.record_receive_fault(nic, wqe),
+        }
+    }
+
+    /// Writes down that a message is longer than its receive.
+    fn record_short_receive(&self, nic: &mut NicResources<'_>, message: u64, wqe: &RecvWqe) {
         let short = RefusalReason::ReceiveTooShort {
             message: u32::try_from(message).unwrap_or(u32::MAX),
             receive: u32::try_from(wqe.target.length()).unwrap_or(u32::MAX),

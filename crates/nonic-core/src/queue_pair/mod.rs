@@ -2,6 +2,7 @@
 
 mod attributes;
 mod context;
+mod inbound;
 mod mask;
 mod post;
 mod send_queue;
@@ -12,6 +13,7 @@ mod view;
 pub use attributes::{AckTimeout, Path, PathMtu, QpAttributes, RnrTimer};
 pub use context::QpCapacity;
 pub(crate) use context::QpContext;
+pub(crate) use inbound::{InboundMessage, InboundSend, Misplaced};
 pub use mask::AttributeMask;
 pub use post::PostError;
 pub(crate) use post::gather_payload;

@@ -1,6 +1,7 @@
 //! How RoCE refuses a request: with a NAK, or with an RNR NAK because no receive is posted.
 
 use crate::placement::Refused;
+use crate::queue_pair::Misplaced;
 use crate::record::RefusalReason;
 use crate::verbs::memory::SgFault;
 use crate::verbs::work::Status;
@@ -38,6 +39,15 @@ impl From<Refused> for Refusal {
 /// A receive that cannot take the message: the NAK for the peer, and how the receive ends. A message that is too long
 /// is the sender's fault, a receive with a wrong key is ours: InfiniBand's chapter on the transport layer tells the
 /// NAKs apart accordingly. The caller, which has the receive, fills in the lengths.
+impl From<Misplaced> for Refusal {
+    fn from(misplaced: Misplaced) -> Self {
+        match misplaced {
+            Misplaced::TooLong => Refusal::invalid(RefusalReason::Length),
+            Misplaced::Receive(fault) => fault.into(),
+        }
+    }
+}
+
 impl From<SgFault> for Refusal {
     fn from(fault: SgFault) -> Self {
         match fault {

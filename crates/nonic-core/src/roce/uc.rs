@@ -4,14 +4,14 @@
 //! next First or Only packet starts afresh. A dropped SEND gives its receive back to the next one. Anything
 //! from before the expected PSN is late or a copy and is dropped too.
 
-use crate::placement::{InboundWrite, MAX_MESSAGE, Refused};
+use crate::placement::Refused;
+use crate::queue_pair::{InboundMessage, Misplaced};
 use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
 use crate::roce::segment::length_fits;
 use crate::roce::served::{Served, named_range, range_of};
-use crate::verbs::memory::SgFault;
 use crate::verbs::rq::RecvWqe;
 use crate::verbs::work::{CompletionOpcode, Status};
 use nonic_wire::{Packet, Psn};
@@ -20,20 +20,9 @@ use nonic_wire::{Packet, Psn};
 #[derive(Debug, Default)]
 pub(crate) struct UcReceiver {
     expected: Psn,
-    inbound: Inbound,
+    inbound: InboundMessage,
     /// The receive of a message that was dropped half-way.
     spare: Option<RecvWqe>,
-}
-
-#[derive(Debug, Default)]
-enum Inbound {
-    #[default]
-    None,
-    Send {
-        wqe: RecvWqe,
-        received: u32,
-    },
-    Write(InboundWrite),
 }
 
 /// Why a packet's message is dropped.
@@ -117,8 +106,8 @@ impl UcReceiver {
 
     /// Drops the message in progress, keeping its receive.
     fn abandon(&mut self) {
-        if let Inbound::Send { wqe, .. } = std::mem::take(&mut self.inbound) {
-            self.spare = Some(wqe);
+        if let Some(inbound) = self.inbound.take_send() {
+            self.spare = Some(inbound.wqe);
         }
     }
 
@@ -158,32 +147,30 @@ impl UcReceiver {
         let operation = packet.headers.bth.opcode.operation();
         if starts {
             let wqe = self.next_recv(roce, nic)?;
-            self.inbound = Inbound::Send { wqe, received: 0 };
+            self.inbound = InboundMessage::send(wqe);
         }
-        let Inbound::Send { wqe, received } = &mut self.inbound else {
+        let InboundMessage::Send(inbound) = &mut self.inbound else {
             return Err(Drop::Silently(RefusalReason::Sequence));
         };
-        let total = u64::from(*received) + packet.payload.len() as u64;
-        if total > u64::from(MAX_MESSAGE) {
-            return Err(Drop::Silently(RefusalReason::Length));
-        }
-        if let Err(fault) = wqe.place(*received, packet.payload) {
-            let status = Status::from(fault);
-            match fault {
-                SgFault::Length => roce.common.record_short_receive(nic, total, wqe),
-                SgFault::Protection => roce.common.record_receive_fault(nic, wqe),
+        match inbound.place(packet.payload) {
+            Ok(()) => {}
+            Err(Misplaced::TooLong) => return Err(Drop::Silently(RefusalReason::Length)),
+            Err(Misplaced::Receive(fault)) => {
+                let length = inbound.length_with(packet.payload.len());
+                roce.common.record_misplaced(nic, fault, length, &inbound.wqe);
+                return Err(match self.inbound.take_send() {
+                    Some(inbound) => Drop::Failed(inbound.wqe, fault.into()),
+                    None => Drop::Silently(RefusalReason::Sequence),
+                });
             }
-            return Err(match std::mem::take(&mut self.inbound) {
-                Inbound::Send { wqe, .. } => Drop::Failed(wqe, status),
-                _ => Drop::Silently(RefusalReason::Sequence),
-            });
         }
-        *received = total as u32;
         if operation.is_last() || operation.is_only() {
-            let mut done = roce.common.received(wqe, Status::Success, *received);
+            let mut done = roce
+                .common
+                .received(&inbound.wqe, Status::Success, inbound.received());
             done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
             done.solicited = packet.headers.bth.solicited;
-            self.inbound = Inbound::None;
+            self.inbound = InboundMessage::None;
             roce.common.complete_recv(nic, done);
         }
         Ok(())
@@ -201,16 +188,16 @@ impl UcReceiver {
         if starts {
             let served = Served { roce, srq: None };
             let write = served.rights(nic).write(&range_of(packet))?;
-            self.inbound = Inbound::Write(write);
+            self.inbound = InboundMessage::Write(write);
         }
-        let Inbound::Write(write) = &mut self.inbound else {
+        let InboundMessage::Write(write) = &mut self.inbound else {
             return Err(Drop::Silently(RefusalReason::Sequence));
         };
         let at = write.locate(packet.payload.len(), ends)?;
         write.place(at, packet.payload)?;
         let total = write.total;
         if ends {
-            self.inbound = Inbound::None;
+            self.inbound = InboundMessage::None;
             if operation.has_immediate() {
                 let wqe = self.next_recv(roce, nic)?;
                 let mut done = roce.common.received(&wqe, Status::Success, total);

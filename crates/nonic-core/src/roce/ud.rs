@@ -53,10 +53,8 @@ impl UdReceiver {
             .and_then(|()| wqe.place(0, &network_header(flow, packet)))
             .and_then(|()| wqe.place(GRH_LEN as u32, packet.payload));
         let status = placed.map_or_else(Status::from, |()| Status::Success);
-        match placed {
-            Ok(()) => {}
-            Err(SgFault::Length) => roce.common.record_short_receive(nic, u64::from(length), &wqe),
-            Err(SgFault::Protection) => roce.common.record_receive_fault(nic, &wqe),
+        if let Err(fault) = placed {
+            roce.common.record_misplaced(nic, fault, u64::from(length), &wqe);
         }
         let operation = packet.headers.bth.opcode.operation();
         let mut done = roce.common.received(&wqe, status, length);

@@ -26,7 +26,7 @@
 //! A peer that lies about what it executed breaks its own connection, and nothing else.
 
 use super::requester::{RcRequest, Requester};
-use super::responder::{Inbound, Responder};
+use super::responder::Responder;
 use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
 use crate::queue_pair::QpState;
 use crate::record::{QpEvent, RefusalReason, RequestKind};
@@ -213,7 +213,7 @@ impl Responder {
         let before = self.expected;
         self.handle(roce, nic, packet)?;
         if self.expected != before {
-            if let (Inbound::None, Some(direct)) = (&self.inbound, nic.direct.as_deref_mut()) {
+            if let (true, Some(direct)) = (self.inbound.is_none(), nic.direct.as_deref_mut()) {
                 direct.expect(roce.common.qpn, self.expected.psn());
             }
         }
@@ -222,7 +222,7 @@ impl Responder {
 
     /// The same when nothing more will be executed. A peer that has sent half of a message has executed nothing by itself.
     pub(crate) fn settle(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        if let Inbound::None = self.inbound {
+        if self.inbound.is_none() {
             let settled = self.catch_up(roce, nic);
             debug_assert!(settled.is_ok(), "only half of a message is a fault");
         }
@@ -234,7 +234,7 @@ impl Responder {
         let Some(progress) = direct.and_then(|direct| direct.executed(roce.common.qpn)) else {
             return Ok(());
         };
-        if !matches!(self.inbound, Inbound::None) {
+        if !self.inbound.is_none() {
             // A nonic peer would send the rest of its message, so this is another.
             let code = NakCode::InvalidRequest;
             self.replies

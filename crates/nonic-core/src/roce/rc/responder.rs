@@ -15,7 +15,8 @@ use super::gap::Gap;
 use super::reach::Reach;
 use super::repeats::RepeatBudget;
 use super::replies::{ReadReply, Replies};
-use crate::placement::{InboundWrite, MAX_MESSAGE, WordOperation};
+use crate::placement::WordOperation;
+use crate::queue_pair::InboundMessage;
 use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -27,7 +28,6 @@ use crate::roce::served::{Served, named_range, range_of};
 use crate::roce::xrc::XrcSrq;
 use crate::verbs::event::Event;
 use crate::verbs::memory::Access;
-use crate::verbs::rq::RecvWqe;
 use crate::verbs::work::{CompletionOpcode, FlushRange, Placement, Status};
 use nonic_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use std::collections::VecDeque;
@@ -51,21 +51,13 @@ pub(crate) struct Responder {
     pub(super) allowance: Allowance,
     /// How often in a row `expected` came and found no receive.
     pub(super) not_ready: u8,
-    pub(super) inbound: Inbound,
+    pub(super) inbound: InboundMessage,
     /// The latest READs and atomics, for duplicates.
     history: VecDeque<Executed>,
     pub(super) replies: Replies,
     repeats: RepeatBudget,
     /// With XRC: the SRQ that the message in progress, or the latest one, is for.
     srq: Option<Arc<XrcSrq>>,
-}
-
-/// The message whose packets are arriving.
-#[derive(Debug)]
-pub(super) enum Inbound {
-    None,
-    Send { wqe: RecvWqe, received: u32 },
-    Write(InboundWrite),
 }
 
 #[derive(Debug)]
@@ -93,7 +85,7 @@ impl Responder {
             reach: None,
             allowance: Allowance::default(),
             not_ready: 0,
-            inbound: Inbound::None,
+            inbound: InboundMessage::None,
             history: VecDeque::new(),
             replies: Replies::default(),
             repeats: RepeatBudget::default(),
@@ -232,21 +224,22 @@ impl Responder {
     ) {
         let kind = RequestKind::of(packet.headers.bth.opcode.operation());
         let reason = match (&self.inbound, reason) {
-            (Inbound::Send { wqe, received }, RefusalReason::ReceiveTooShort { .. }) => {
+            (InboundMessage::Send(inbound), RefusalReason::ReceiveTooShort { .. }) => {
+                let message = inbound.length_with(packet.payload.len());
                 RefusalReason::ReceiveTooShort {
-                    message: received.saturating_add(packet.payload.len() as u32),
-                    receive: u32::try_from(wqe.target.length()).unwrap_or(u32::MAX),
+                    message: u32::try_from(message).unwrap_or(u32::MAX),
+                    receive: u32::try_from(inbound.wqe.target.length()).unwrap_or(u32::MAX),
                 }
             }
-            (Inbound::Send { wqe, .. }, RefusalReason::ReceiveKey) => {
-                roce.common.record_receive_fault(nic, wqe);
+            (InboundMessage::Send(inbound), RefusalReason::ReceiveKey) => {
+                roce.common.record_receive_fault(nic, &inbound.wqe);
                 reason
             }
             _ => reason,
         };
         // Of a message in progress, the first packet named the memory.
         let range = match &self.inbound {
-            Inbound::Write(write) => write.range(),
+            InboundMessage::Write(write) => write.range(),
             _ => named_range(packet, kind),
         };
         let refused = self
@@ -263,9 +256,9 @@ impl Responder {
         code: NakCode,
         status: Status,
     ) {
-        if let Inbound::Send { wqe, received } = std::mem::replace(&mut self.inbound, Inbound::None) {
-            let served = self.served(roce);
-            served.complete_recv(nic, roce.common.received(&wqe, status, received));
+        if let Some(inbound) = self.inbound.take_send() {
+            let ended = roce.common.received(&inbound.wqe, status, inbound.received());
+            self.served(roce).complete_recv(nic, ended);
         } else if code == NakCode::RemoteAccessError {
             nic.events.push_back(Event::QpAccessError(roce.common.qpn));
         } else {
@@ -292,7 +285,7 @@ impl Responder {
             return Ok(());
         };
         let number = packet.headers.xrc_srqn;
-        if let Inbound::None = self.inbound {
+        if self.inbound.is_none() {
             let missing = Refusal::invalid(RefusalReason::NoSharedReceiveQueue);
             self.srq = Some(nic.xrc.find(number, domain).ok_or(missing)?);
         } else if self.srq.as_ref().is_none_or(|srq| srq.number != number) {
@@ -348,9 +341,9 @@ impl Responder {
     fn check_sequence(&self, operation: Operation) -> Result<(), Refusal> {
         let continues = operation.is_middle() || (operation.is_last() && !operation.is_only());
         let fits = match &self.inbound {
-            Inbound::None => !continues,
-            Inbound::Send { .. } => continues && operation.is_send(),
-            Inbound::Write(_) => continues && operation.is_write(),
+            InboundMessage::None => !continues,
+            InboundMessage::Send(_) => continues && operation.is_send(),
+            InboundMessage::Write(_) => continues && operation.is_write(),
         };
         if fits {
             Ok(())
@@ -366,23 +359,18 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
-        if let Inbound::None = self.inbound {
+        if self.inbound.is_none() {
             let wqe = self.served(roce).take_recv(nic).ok_or(Refusal::NotReady)?;
-            self.inbound = Inbound::Send { wqe, received: 0 };
+            self.inbound = InboundMessage::send(wqe);
         }
         let served = Served {
             roce,
             srq: self.srq.as_deref(),
         };
-        let Inbound::Send { wqe, received } = &mut self.inbound else {
+        let InboundMessage::Send(inbound) = &mut self.inbound else {
             return Err(Refusal::INVALID);
         };
-        let total = u64::from(*received) + packet.payload.len() as u64;
-        if total > u64::from(MAX_MESSAGE) {
-            return Err(Refusal::invalid(RefusalReason::Length));
-        }
-        wqe.place(*received, packet.payload)?;
-        *received = total as u32;
+        inbound.place(packet.payload)?;
         if !(operation.is_last() || operation.is_only()) {
             return Ok(());
         }
@@ -392,11 +380,13 @@ impl Responder {
         if let Some(rkey) = invalidated {
             served.rights(nic).invalidate(rkey)?;
         }
-        let mut done = roce.common.received(wqe, Status::Success, *received);
+        let mut done = roce
+            .common
+            .received(&inbound.wqe, Status::Success, inbound.received());
         done.completion.invalidated_rkey = invalidated;
         done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
         done.solicited = packet.headers.bth.solicited;
-        self.inbound = Inbound::None;
+        self.inbound = InboundMessage::None;
         served.complete_recv(nic, done);
         Ok(())
     }
@@ -413,10 +403,10 @@ impl Responder {
             roce,
             srq: self.srq.as_deref(),
         };
-        if let Inbound::None = self.inbound {
-            self.inbound = Inbound::Write(served.rights(nic).write(&range_of(packet))?);
+        if self.inbound.is_none() {
+            self.inbound = InboundMessage::Write(served.rights(nic).write(&range_of(packet))?);
         }
-        let Inbound::Write(write) = &mut self.inbound else {
+        let InboundMessage::Write(write) = &mut self.inbound else {
             return Err(Refusal::INVALID);
         };
         let mut lost = None;
@@ -439,17 +429,17 @@ impl Responder {
             Err(refusal) => {
                 if let Some(wqe) = lost {
                     // The memory vanished under the key: the receive taken for it completes with the error.
-                    self.inbound = Inbound::Send { wqe, received: 0 };
+                    self.inbound = InboundMessage::send(wqe);
                 } else if operation.is_only() {
                     // An Only packet that is not taken leaves no message in progress.
-                    self.inbound = Inbound::None;
+                    self.inbound = InboundMessage::None;
                 }
                 return Err(refusal);
             }
         };
         if ends {
             let total = write.total;
-            self.inbound = Inbound::None;
+            self.inbound = InboundMessage::None;
             if let Some(wqe) = wqe {
                 let mut done = roce.common.received(&wqe, Status::Success, total);
                 done.completion.opcode = CompletionOpcode::RecvWriteWithImmediate;
@@ -632,9 +622,9 @@ impl Responder {
 
     /// Ends the receive in progress as flushed, on the way to the error state.
     pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        if let Inbound::Send { wqe, .. } = std::mem::replace(&mut self.inbound, Inbound::None) {
-            let served = self.served(roce);
-            served.complete_recv(nic, roce.common.received(&wqe, Status::Flushed, 0));
+        if let Some(inbound) = self.inbound.take_send() {
+            let flushed = roce.common.received(&inbound.wqe, Status::Flushed, 0);
+            self.served(roce).complete_recv(nic, flushed);
         }
         self.drop_kept(nic);
         self.history = VecDeque::new();
@@ -643,7 +633,7 @@ impl Responder {
     /// Drops everything, answers included.
     pub(crate) fn forget(&mut self, nic: &mut NicResources<'_>) {
         self.drop_kept(nic);
-        self.inbound = Inbound::None;
+        self.inbound = InboundMessage::None;
         self.srq = None;
         self.history = VecDeque::new();
         self.replies.clear();
