@@ -31,7 +31,7 @@ use crate::channel::{Channel, Recv, Send, taken};
 use crate::driver::{Shared, State};
 use crate::error::Error;
 use crate::message::{Buffer, Message, Outbound};
-use crate::timer;
+use nonic::background::{Sleep, sleep_until};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -109,6 +109,7 @@ impl Caller {
             number,
             request: Some(request.into()),
             deadline: None,
+            alarm: None,
         })
     }
 
@@ -153,12 +154,15 @@ pub struct Call<'a> {
     /// The request, until it is sent.
     request: Option<Outbound<'static>>,
     deadline: Option<Instant>,
+    /// Wakes the task at the deadline, once the call was polled.
+    alarm: Option<Sleep>,
 }
 
 impl Call<'_> {
     /// Gives up after this time, counted from now: [`Error::Deadline`].
     pub fn within(mut self, timeout: Duration) -> Self {
         self.deadline = Instant::now().checked_add(timeout);
+        self.alarm = None;
         self
     }
 
@@ -215,10 +219,8 @@ impl Future for Call<'_> {
         let (caller, deadline) = (self.caller, self.deadline);
         let polled = caller.shared().poll_with(context, |state| self.step(state));
         if let (Poll::Pending, Some(deadline)) = (&polled, deadline) {
-            if Instant::now() >= deadline {
-                return Poll::Ready(Err(Error::Deadline));
-            }
-            timer::wake_at(deadline, context.waker().clone());
+            let alarm = self.alarm.get_or_insert_with(|| sleep_until(deadline));
+            return Pin::new(alarm).poll(context).map(|()| Err(Error::Deadline));
         }
         polled
     }

@@ -10,7 +10,7 @@ use crate::driver::Shared;
 use crate::error::Error;
 use crate::message::Source;
 use crate::protocol::HEADER_BYTES;
-use crate::timer;
+use nonic::background;
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -26,7 +26,12 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Measures it. An error is that the channel has ended.
 pub(crate) async fn measure(shared: &Shared) -> Result<Cutoff, Error> {
-    let deadline = Instant::now() + PATIENCE;
+    let measured = background::before(Instant::now() + PATIENCE, try_lengths(shared)).await;
+    measured.unwrap_or_else(|| Ok(Cutoff::default()))
+}
+
+/// Takes as long as it takes.
+async fn try_lengths(shared: &Shared) -> Result<Cutoff, Error> {
     let longest = shared.with(|state| {
         state.machine.set_cutoff(u64::MAX);
         state.machine.cutoff() as usize
@@ -34,7 +39,8 @@ pub(crate) async fn measure(shared: &Shared) -> Result<Cutoff, Error> {
     // Shorter ones are not worth a key, whatever a busy machine makes of the trials.
     let mut cutoff = SHORTEST.min(longest);
     let (mut length, mut slower) = (cutoff, 0);
-    while let Some((framed, read)) = quickest(shared, length, deadline).await? {
+    loop {
+        let (framed, read) = quickest(shared, length).await?;
         if framed <= read {
             (cutoff, slower) = (length, 0);
         } else {
@@ -51,35 +57,28 @@ pub(crate) async fn measure(shared: &Shared) -> Result<Cutoff, Error> {
         };
         length = (length + step).min(longest);
     }
-    Ok(Cutoff::default())
 }
 
-/// The shortest times of trials of this length, in a frame and read; `None` if there is no time left. They take turns, and the
-/// shortest count: whatever else the machine does makes times longer, never shorter.
-async fn quickest(
-    shared: &Shared,
-    length: usize,
-    deadline: Instant,
-) -> Result<Option<(Duration, Duration)>, Error> {
+/// The shortest times of trials of this length, in a frame and read. They take turns, and the shortest count: whatever
+/// else the machine does makes times longer, never shorter.
+async fn quickest(shared: &Shared, length: usize) -> Result<(Duration, Duration), Error> {
     let mut shortest = [Duration::MAX; 2];
     for _ in 0..REPETITIONS {
         for (time, read) in shortest.iter_mut().zip([false, true]) {
             let start = Instant::now();
-            if !trial(shared, length, read, deadline).await? {
-                return Ok(None);
-            }
+            trial(shared, length, read).await?;
             *time = start.elapsed().min(*time);
         }
     }
-    Ok(Some((shortest[0], shortest[1])))
+    Ok((shortest[0], shortest[1]))
 }
 
-/// One trial; `false` if there was no time for it.
-async fn trial(shared: &Shared, length: usize, read: bool, deadline: Instant) -> Result<bool, Error> {
+/// One trial.
+async fn trial(shared: &Shared, length: usize, read: bool) -> Result<(), Error> {
     debug_assert!(length <= u32::MAX as usize - HEADER_BYTES);
     let mut begun = false;
     poll_fn(|context| {
-        let polled = shared.poll_with(context, |state| {
+        shared.poll_with(context, |state| {
             if !begun {
                 match state.can_send(None) {
                     Ok(true) => {}
@@ -110,16 +109,9 @@ async fn trial(shared: &Shared, length: usize, read: bool, deadline: Instant) ->
             }
             match state.machine.in_trial() {
                 true => Poll::Pending,
-                false => Poll::Ready(Ok(true)),
+                false => Poll::Ready(Ok(())),
             }
-        });
-        if polled.is_pending() {
-            if Instant::now() >= deadline {
-                return Poll::Ready(Ok(false));
-            }
-            timer::wake_at(deadline, context.waker().clone());
-        }
-        polled
+        })
     })
     .await
 }

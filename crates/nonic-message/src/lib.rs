@@ -71,8 +71,6 @@ mod options;
 pub mod protocol;
 #[cfg(feature = "channel")]
 mod registration_cache;
-#[cfg(feature = "channel")]
-mod timer;
 
 #[cfg(feature = "channel")]
 pub use call::{Call, Caller, NextRequest, Request, Responder, Response};

@@ -48,6 +48,8 @@
 //! of a service without READ has no `read` method. Connecting twice does not compile. Cancelling a future
 //! abandons nothing: the completion stays in its queue.
 
+#[doc(hidden)]
+pub mod background;
 mod cm_dispatcher;
 mod completion;
 mod completion_queue;

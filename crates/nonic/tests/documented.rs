@@ -15,9 +15,11 @@ const CRATES: [(&str, &[&str]); 3] = [
 ];
 
 /// Types that programs do not name.
-const UNNAMED: [&str; 1] = [
+const UNNAMED: [&str; 2] = [
     // What `Buffers::into_iter` answers.
     "IntoIter",
+    // What `background::sleep_until` answers, for our own crates.
+    "Sleep",
 ];
 
 fn sources(folder: &Path, not: &[&str], found: &mut Vec<PathBuf>) {

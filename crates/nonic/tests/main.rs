@@ -7,6 +7,7 @@ mod bench;
 mod first_numbers;
 
 mod api;
+mod background;
 mod batch;
 mod closing;
 mod connect;

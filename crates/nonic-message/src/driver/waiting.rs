@@ -2,7 +2,6 @@
 
 use super::{PROBE, Shared, State};
 use crate::error::Lost;
-use crate::timer;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
@@ -174,7 +173,7 @@ impl Shared {
         };
         if state.silence.timer.is_none_or(|timer| timer <= now || timer > at) {
             state.silence.timer = Some(at);
-            timer::wake_at(at, waker.clone());
+            nonic::background::wake_at(at, waker.clone());
         }
         false
     }
