@@ -25,7 +25,7 @@ mod segment;
 use thiserror::Error;
 
 pub use datagram::{Datagram, Fragmentation};
-use link::Link;
+use link::LinkType;
 pub use reader::CaptureReader;
 pub use segment::TcpSegment;
 pub(crate) use segment::{TCP, TCP_LEN};
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
 struct Classic {
     big_endian: bool,
     fraction_ns: u64,
-    link: Link,
+    link: LinkType,
 }
 
 impl Classic {
@@ -79,7 +79,7 @@ impl Classic {
         Ok(Classic {
             big_endian,
             fraction_ns,
-            link: Link::from_number(number).ok_or(PcapError::UnsupportedLink(number))?,
+            link: LinkType::from_number(number).ok_or(PcapError::UnsupportedLink(number))?,
         })
     }
 
@@ -107,7 +107,7 @@ struct Place {
     original_len: u32,
     start: usize,
     end: usize,
-    link: Link,
+    link: LinkType,
     direction: Option<Direction>,
 }
 
@@ -161,7 +161,7 @@ pub struct Frame<'a> {
     pub direction: Option<Direction>,
     /// What was captured, from the link layer header on.
     pub bytes: &'a [u8],
-    link: Link,
+    link: LinkType,
 }
 
 impl<'a> Frame<'a> {

@@ -227,7 +227,9 @@ impl Task {
     /// Whether it has ended. One that panics has: the panic's text was printed, and the other tasks go on.
     fn poll(&mut self) -> bool {
         let Task { future, waker } = self;
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(waker))));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            future.as_mut().poll(&mut Context::from_waker(waker))
+        }));
         !matches!(polled, Ok(Poll::Pending))
     }
 }

@@ -17,8 +17,7 @@ const CRATES: [(&str, &[&str]); 3] = [
 /// Types that programs do not name.
 const UNNAMED: [&str; 2] = [
     // What `Buffers::into_iter` answers.
-    "IntoIter",
-    // What `background::sleep_until` answers, for our own crates.
+    "IntoIter", // What `background::sleep_until` answers, for our own crates.
     "Sleep",
 ];
 

@@ -7,16 +7,16 @@ use std::ops::Range;
 
 /// A link that leads somewhere, and where it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Link {
+pub(super) struct MarkdownLink {
     pub(super) line: usize,
     pub(super) target: String,
 }
 
 /// The links of a page, pictures among them, in their order.
-pub(super) fn links(text: &str) -> Vec<Link> {
+pub(super) fn links(text: &str) -> Vec<MarkdownLink> {
     targets(text)
         .into_iter()
-        .map(|range| Link {
+        .map(|range| MarkdownLink {
             line: text[..range.start].matches('\n').count() + 1,
             target: text[range].to_owned(),
         })

@@ -9,17 +9,18 @@
 //! Whatever a peer does wrong ends its own stream, and no other, with a Terminate that says why. Memory is bounded: by
 //! queue sizes, by the depth of READs, and by one FPDU and one chunk of input per stream.
 //!
-//! Read first: `requester` and `responder` (the hard part), then `link` (which half writes when) and [`stream_step`]
+//! Read first: `requester` and `responder` (the hard part), then `connected` (which half writes when) and [`stream_step`]
 //! (how it ends).
 
 pub mod startup;
 
 mod answers;
 mod config;
+mod connected;
 mod event;
 mod fault;
 mod frame;
-mod link;
+mod halves;
 mod outstanding;
 mod params;
 mod post;
@@ -29,7 +30,6 @@ mod requester;
 mod responder;
 mod states;
 mod stream;
-mod transport;
 mod view;
 
 pub use config::{Extensions, IwarpConfig};

@@ -25,8 +25,8 @@ impl IwarpQueuePair {
             return Err(PostError::SendQueueFull);
         }
         let wqe = self.build(nic, request, flushes)?;
-        match &mut self.link {
-            Some(link) if !flushes => link.transport.requester.post(wqe),
+        match &mut self.connected {
+            Some(connected) if !flushes => connected.halves.requester.post(wqe),
             _ => self.common.complete_send(nic, &wqe, Status::Flushed),
         }
         Ok(())
@@ -98,7 +98,10 @@ impl IwarpQueuePair {
 
     /// A receive may have been posted that the stream waits for. It is told once.
     pub(crate) fn wake_blocked(&mut self) {
-        let blocked = self.link.as_ref().is_some_and(|link| link.held.is_some());
+        let blocked = self
+            .connected
+            .as_ref()
+            .is_some_and(|connected| connected.held.is_some());
         if blocked && !self.woken && !self.common.rq.is_empty() {
             self.woken = true;
             self.signals.receive = true;

@@ -1,9 +1,9 @@
 //! An iWARP queue pair: its verbs context and, once it is attached, its stream.
 
 use super::config::IwarpConfig;
+use super::connected::ConnectedStream;
 use super::event::{StreamEnd, StreamReading};
 use super::fault::StreamFault;
-use super::link::Link;
 use super::params::StreamParams;
 use super::states::{self, StreamAction, StreamInput, StreamPhase, stream_step};
 use crate::queue_pair::{ModifyError, QpAttributes, QpContext, QpState};
@@ -19,7 +19,7 @@ pub(crate) struct IwarpQueuePair {
     pub(crate) common: QpContext,
     pub(super) config: IwarpConfig,
     pub(super) phase: StreamPhase,
-    pub(super) link: Option<Box<Link>>,
+    pub(super) connected: Option<Box<ConnectedStream>>,
     pub(crate) signals: Signals,
     /// Whether the stream's owner knows that there is something to send.
     pub(crate) listed: bool,
@@ -56,7 +56,7 @@ impl IwarpQueuePair {
             common,
             config,
             phase: StreamPhase::Idle,
-            link: None,
+            connected: None,
             signals: Signals::default(),
             listed: false,
             waits: false,
@@ -77,7 +77,12 @@ impl IwarpQueuePair {
         }
         self.common.max_rd_atomic = u8::try_from(params.ord).unwrap_or(u8::MAX);
         self.common.max_dest_rd_atomic = u8::try_from(params.ird).unwrap_or(u8::MAX);
-        self.link = Some(Box::new(Link::new(nic.now, params, &self.config, sink)));
+        self.connected = Some(Box::new(ConnectedStream::new(
+            nic.now,
+            params,
+            &self.config,
+            sink,
+        )));
         self.step(nic, StreamInput::Attach, StreamEnd::Closed, None);
         Ok(())
     }
@@ -143,8 +148,8 @@ impl IwarpQueuePair {
         nic.record(self.common.qpn, QpEvent::Terminated(code));
         let terminates = stream_step(self.phase, StreamInput::Fault)
             .is_some_and(|step| step.action == StreamAction::SendTerminate);
-        if let (Some(link), true) = (&mut self.link, terminates) {
-            link.terminate = Some(fault.terminate);
+        if let (Some(connected), true) = (&mut self.connected, terminates) {
+            connected.terminate = Some(fault.terminate);
             nic.counters.terminates_sent += 1;
         }
         self.step(nic, StreamInput::Fault, StreamEnd::Terminated(code), fault.failed);
@@ -176,14 +181,14 @@ impl IwarpQueuePair {
             StreamPhase::Closing | StreamPhase::HalfClosed => Some(self.config.close_linger),
             _ => None,
         };
-        if let (Some(link), Some(linger)) = (&mut self.link, linger) {
-            link.timers.linger_until = Some(nic.now + linger);
+        if let (Some(connected), Some(linger)) = (&mut self.connected, linger) {
+            connected.timers.linger_until = Some(nic.now + linger);
         }
         match step.action {
             StreamAction::Finish => self.signals.finish = true,
             StreamAction::Close => {
                 self.signals.close = true;
-                self.link = None;
+                self.connected = None;
             }
             StreamAction::Nothing | StreamAction::FinishAfterOutput | StreamAction::SendTerminate => {}
         }
@@ -191,7 +196,11 @@ impl IwarpQueuePair {
 
     /// Checks whether everything is sent.
     pub(super) fn check_sent(&mut self, nic: &mut NicResources<'_>) {
-        if self.link.as_ref().is_some_and(|link| link.is_sent()) {
+        if self
+            .connected
+            .as_ref()
+            .is_some_and(|connected| connected.is_sent())
+        {
             self.step(nic, StreamInput::Sent, StreamEnd::Closed, None);
         }
     }
@@ -199,13 +208,13 @@ impl IwarpQueuePair {
     /// Ends all work.
     fn flush(&mut self, nic: &mut NicResources<'_>, failed: Option<(u64, Status)>) {
         let common = &self.common;
-        if let Some(link) = &mut self.link {
-            let taken = link.transport.taken;
-            link.transport.requester.flush(common, nic, taken, failed);
-            link.transport.responder.flush(common, nic);
-            link.held = None;
-            link.backlog = Vec::new();
-            link.timers = super::link::LinkTimers::default();
+        if let Some(connected) = &mut self.connected {
+            let taken = connected.halves.taken;
+            connected.halves.requester.flush(common, nic, taken, failed);
+            connected.halves.responder.flush(common, nic);
+            connected.held = None;
+            connected.backlog = Vec::new();
+            connected.timers = super::connected::StreamTimers::default();
         }
         self.flush_receives(nic);
         if self.common.rq.srq_id().is_some() {
@@ -226,7 +235,7 @@ impl IwarpQueuePair {
 
     /// Back to a blank queue pair, without completions.
     pub(crate) fn reset(&mut self) {
-        self.signals.close |= self.link.is_some();
+        self.signals.close |= self.connected.is_some();
         let connected = matches!(
             self.phase,
             StreamPhase::Open | StreamPhase::Closing | StreamPhase::HalfClosed
@@ -234,7 +243,7 @@ impl IwarpQueuePair {
         if connected {
             self.signals.disconnected = Some(StreamEnd::Aborted);
         }
-        self.link = None;
+        self.connected = None;
         self.phase = StreamPhase::Idle;
         self.common.state = QpState::Reset;
         if self.common.rq.srq_id().is_none() {
@@ -244,24 +253,24 @@ impl IwarpQueuePair {
 
     /// Requests posted and not completed.
     pub(crate) fn send_queue_len(&self) -> usize {
-        self.link
+        self.connected
             .as_ref()
-            .map_or(0, |link| link.transport.requester.len())
+            .map_or(0, |connected| connected.halves.requester.len())
     }
 
     /// Whether the peer owes an answer.
     pub(crate) fn awaits_answer(&self) -> bool {
-        self.link
+        self.connected
             .as_ref()
-            .is_some_and(|link| link.transport.requester.awaits_answer())
+            .is_some_and(|connected| connected.halves.requester.awaits_answer())
     }
 
     /// Whether the stream is to be read.
     pub(crate) fn reading(&self) -> StreamReading {
-        match (&self.link, self.phase) {
+        match (&self.connected, self.phase) {
             (None, _) => StreamReading::Closed,
-            (Some(link), StreamPhase::Open | StreamPhase::Closing | StreamPhase::HalfClosed) => {
-                match link.held {
+            (Some(connected), StreamPhase::Open | StreamPhase::Closing | StreamPhase::HalfClosed) => {
+                match connected.held {
                     Some(_) => StreamReading::Blocked,
                     None => StreamReading::Ready,
                 }
@@ -276,12 +285,18 @@ impl IwarpQueuePair {
             self.phase,
             StreamPhase::Open | StreamPhase::Closing | StreamPhase::Terminating | StreamPhase::Answering
         );
-        sends && self.link.as_ref().is_some_and(|link| link.has_output())
+        sends
+            && self
+                .connected
+                .as_ref()
+                .is_some_and(|connected| connected.has_output())
     }
 
     /// When [`IwarpQueuePair::handle_timeout`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.link.as_ref().and_then(|link| link.timers.next())
+        self.connected
+            .as_ref()
+            .and_then(|connected| connected.timers.next())
     }
 
     /// The attributes in force.
@@ -306,7 +321,7 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         // A process may have a million of them.
-        let bytes = size_of::<IwarpQueuePair>() + size_of::<Link>() + size_of::<ReceiveQueue>();
+        let bytes = size_of::<IwarpQueuePair>() + size_of::<ConnectedStream>() + size_of::<ReceiveQueue>();
         assert!(bytes <= 1024, "{bytes} bytes");
     }
 }

@@ -3,9 +3,9 @@
 use super::event::{StreamClosed, StreamEnd, StreamReading};
 use super::fault::{self, StreamFault};
 use super::frame::{BufferFrame, Frame, GatherFrame, StreamGather};
+use super::halves::Inbound;
 use super::queue_pair::IwarpQueuePair;
 use super::states::{StreamInput, StreamPhase};
-use super::transport::Inbound;
 use crate::record::QpEvent;
 use crate::resources::NicResources;
 use nonic_wire::iwarp::rdmap::QUEUE_REQUEST;
@@ -24,8 +24,8 @@ impl IwarpQueuePair {
         match self.reading() {
             StreamReading::Ready => self.consume(nic, bytes),
             StreamReading::Blocked => {
-                if let Some(link) = &mut self.link {
-                    link.backlog.extend_from_slice(bytes);
+                if let Some(connected) = &mut self.connected {
+                    connected.backlog.extend_from_slice(bytes);
                 }
             }
             StreamReading::Discarding | StreamReading::Closed => {}
@@ -35,22 +35,24 @@ impl IwarpQueuePair {
 
     /// Offers what is held again.
     fn resume(&mut self, nic: &mut NicResources<'_>) {
-        let Some(link) = &mut self.link else { return };
-        let Some(held) = link.held.take() else { return };
-        let result = link.transport.handle(&self.common, nic, &held);
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        let Some(held) = connected.held.take() else { return };
+        let result = connected.halves.handle(&self.common, nic, &held);
         if result == Ok(Inbound::NoReceive) {
-            link.held = Some(held);
+            connected.held = Some(held);
             return;
         }
-        link.timers.receive_by = None;
-        let mut backlog = std::mem::take(&mut link.backlog);
+        connected.timers.receive_by = None;
+        let mut backlog = std::mem::take(&mut connected.backlog);
         if self.take_result(nic, result) {
             self.consume(nic, &backlog);
         }
-        if let Some(link) = &mut self.link {
-            if link.backlog.is_empty() && backlog.capacity() <= SPARE_MEMORY {
+        if let Some(connected) = &mut self.connected {
+            if connected.backlog.is_empty() && backlog.capacity() <= SPARE_MEMORY {
                 backlog.clear();
-                link.backlog = backlog;
+                connected.backlog = backlog;
             }
         }
     }
@@ -58,12 +60,14 @@ impl IwarpQueuePair {
     /// Takes FPDUs until there is none, or none may be taken.
     fn consume(&mut self, nic: &mut NicResources<'_>, mut chunk: &[u8]) {
         loop {
-            let Some(link) = &mut self.link else { return };
-            let ulpdu = match link.deframer.next(&mut chunk) {
+            let Some(connected) = &mut self.connected else {
+                return;
+            };
+            let ulpdu = match connected.deframer.next(&mut chunk) {
                 Ok(Some(ulpdu)) => ulpdu,
                 Ok(None) => {
-                    if link.deframer.capacity() > SPARE_MEMORY && link.deframer.is_at_boundary() {
-                        link.deframer.release_memory();
+                    if connected.deframer.capacity() > SPARE_MEMORY && connected.deframer.is_at_boundary() {
+                        connected.deframer.release_memory();
                     }
                     return;
                 }
@@ -73,11 +77,11 @@ impl IwarpQueuePair {
                     return;
                 }
             };
-            let result = link.transport.handle(&self.common, nic, ulpdu);
+            let result = connected.halves.handle(&self.common, nic, ulpdu);
             if result == Ok(Inbound::NoReceive) {
-                link.held = Some(ulpdu.to_vec());
-                link.backlog.extend_from_slice(chunk);
-                link.timers.receive_by = Some(nic.now + self.config.receive_grace);
+                connected.held = Some(ulpdu.to_vec());
+                connected.backlog.extend_from_slice(chunk);
+                connected.timers.receive_by = Some(nic.now + self.config.receive_grace);
                 // There is no place for it, but it has come.
                 self.heard();
                 return;
@@ -109,12 +113,14 @@ impl IwarpQueuePair {
 
     /// A message has come: a responder may send from now on.
     fn heard(&mut self) {
-        let Some(link) = &mut self.link else { return };
-        link.timers.ready_again_at = None;
-        if !link.may_send || link.announces {
-            link.may_send = true;
-            (link.timers.first_send_at, link.timers.ready_by) = (None, None);
-            self.signals.established |= std::mem::take(&mut link.announces);
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        connected.timers.ready_again_at = None;
+        if !connected.may_send || connected.announces {
+            connected.may_send = true;
+            (connected.timers.first_send_at, connected.timers.ready_by) = (None, None);
+            self.signals.established |= std::mem::take(&mut connected.announces);
         }
     }
 
@@ -122,14 +128,14 @@ impl IwarpQueuePair {
     fn terminated(&mut self, nic: &mut NicResources<'_>, terminate: &Terminate) {
         nic.counters.terminates_received += 1;
         nic.record(self.common.qpn, QpEvent::PeerTerminated(terminate.code));
-        let failed = self.link.as_ref().and_then(|link| {
+        let failed = self.connected.as_ref().and_then(|connected| {
             let sink = terminate.read_request.map(|request| request.sink_stag);
             // Queues count by themselves: a complaint about a SEND says nothing about the atomic of the same number.
             let msn = match terminate.ddp {
                 Some(DdpHeader::Untagged { qn, msn, .. }) if sink.is_some() || qn == QUEUE_REQUEST => msn,
                 _ => return None,
             };
-            let number = link.transport.requester.find_refused(sink, msn)?;
+            let number = connected.halves.requester.find_refused(sink, msn)?;
             Some((number, fault::status(terminate.code)))
         });
         let end = StreamEnd::PeerTerminated(terminate.code);
@@ -138,13 +144,15 @@ impl IwarpQueuePair {
 
     /// After input: what the peer's end of its half was waiting for, and what cannot be answered any more.
     fn end_input(&mut self, nic: &mut NicResources<'_>) {
-        let Some(link) = &mut self.link else { return };
-        let replies_due = link.transport.responder.replies.len() > 0;
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        let replies_due = connected.halves.responder.replies.len() > 0;
         if self.phase == StreamPhase::HalfClosed && replies_due {
             // This half has ended: a READ that comes now cannot be answered.
             self.step(nic, StreamInput::Fault, StreamEnd::Closed, None);
-        } else if link.finish_waits && link.held.is_none() {
-            link.finish_waits = false;
+        } else if connected.finish_waits && connected.held.is_none() {
+            connected.finish_waits = false;
             self.peer_finished(nic);
         }
     }
@@ -155,8 +163,8 @@ impl IwarpQueuePair {
             self.step(nic, StreamInput::Lost, StreamEnd::Lost, None);
             return;
         }
-        match &mut self.link {
-            Some(link) if link.held.is_some() => link.finish_waits = true,
+        match &mut self.connected {
+            Some(connected) if connected.held.is_some() => connected.finish_waits = true,
             _ => self.peer_finished(nic),
         }
     }
@@ -164,9 +172,9 @@ impl IwarpQueuePair {
     fn peer_finished(&mut self, nic: &mut NicResources<'_>) {
         let discarding = self.reading() == StreamReading::Discarding;
         let whole = self
-            .link
+            .connected
             .as_ref()
-            .is_some_and(|link| link.deframer.is_at_boundary());
+            .is_some_and(|connected| connected.deframer.is_at_boundary());
         let (input, end) = match (whole || discarding, self.phase) {
             // A side that has closed is not told of a message that the peer broke off when it learnt of that.
             (_, StreamPhase::Closing | StreamPhase::HalfClosed) => (StreamInput::Finish, StreamEnd::Closed),
@@ -184,14 +192,14 @@ impl IwarpQueuePair {
         out: &mut [u8],
     ) -> usize {
         // The framer is borrowed by the frame, so it cannot be in the queue pair meanwhile.
-        let Some(mut framer) = self.link.as_mut().map(|link| link.framer.clone()) else {
+        let Some(mut framer) = self.connected.as_mut().map(|connected| connected.framer.clone()) else {
             return 0;
         };
         let mut frame = BufferFrame::new(out, &mut framer, mss);
         self.transmit(nic, &mut frame);
         let length = frame.len();
-        if let Some(link) = &mut self.link {
-            link.framer = framer;
+        if let Some(connected) = &mut self.connected {
+            connected.framer = framer;
         }
         length
     }
@@ -214,9 +222,9 @@ impl IwarpQueuePair {
             crc: false,
             markers: false,
         };
-        self.link
+        self.connected
             .as_ref()
-            .is_some_and(|link| link.framer.framing() == plain)
+            .is_some_and(|connected| connected.framer.framing() == plain)
     }
 
     fn transmit(&mut self, nic: &mut NicResources<'_>, frame: &mut impl Frame) {
@@ -225,8 +233,10 @@ impl IwarpQueuePair {
             if !self.has_output() {
                 return;
             }
-            let Some(link) = &mut self.link else { return };
-            let Err(fault) = link.write(&self.common, nic, frame) else {
+            let Some(connected) = &mut self.connected else {
+                return;
+            };
+            let Err(fault) = connected.write(&self.common, nic, frame) else {
                 return;
             };
             self.fail(nic, fault);
@@ -235,26 +245,33 @@ impl IwarpQueuePair {
 
     /// TCP has taken so many more bytes of what was written.
     pub(crate) fn written(&mut self, nic: &mut NicResources<'_>, bytes: u64) {
-        let Some(link) = &mut self.link else { return };
-        let transport = &mut link.transport;
-        transport.taken = (transport.taken + bytes).min(link.emitted);
-        transport.requester.complete(&self.common, nic, transport.taken);
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        let halves = &mut connected.halves;
+        halves.taken = (halves.taken + bytes).min(connected.emitted);
+        halves.requester.complete(&self.common, nic, halves.taken);
         self.check_sent(nic);
     }
 
     /// Runs what is due.
     pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
         let now = nic.now;
-        let Some(link) = &mut self.link else { return };
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
         let due = |timer: &mut Option<crate::time::Time>| timer.take_if(|at| *at <= now).is_some();
         let (receive, first_send) = (
-            due(&mut link.timers.receive_by),
-            due(&mut link.timers.first_send_at),
+            due(&mut connected.timers.receive_by),
+            due(&mut connected.timers.first_send_at),
         );
-        let (ready, linger) = (due(&mut link.timers.ready_by), due(&mut link.timers.linger_until));
-        link.may_send |= first_send;
-        if due(&mut link.timers.ready_again_at) {
-            link.say_again_ready(now, &self.config);
+        let (ready, linger) = (
+            due(&mut connected.timers.ready_by),
+            due(&mut connected.timers.linger_until),
+        );
+        connected.may_send |= first_send;
+        if due(&mut connected.timers.ready_again_at) {
+            connected.say_again_ready(now, &self.config);
         }
         if linger {
             self.step(nic, StreamInput::Expired, StreamEnd::Closed, None);
@@ -270,9 +287,11 @@ impl IwarpQueuePair {
     /// There has been no receive for too long. A shared queue may have one by now.
     fn give_up_waiting(&mut self, nic: &mut NicResources<'_>) {
         self.resume(nic);
-        let Some(link) = &mut self.link else { return };
-        let waits_anew = link.timers.receive_by.is_some();
-        if let Some(held) = link.held.take_if(|_| !waits_anew) {
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        let waits_anew = connected.timers.receive_by.is_some();
+        if let Some(held) = connected.held.take_if(|_| !waits_anew) {
             let fault = StreamFault::about(TerminateCode::DDP_UNTAGGED_NO_BUFFER, &held);
             self.fail(nic, fault);
         }

@@ -8,7 +8,7 @@
 
 use super::receive::Integrity;
 use super::transmit::Transmit;
-use super::{Nic, Sender};
+use super::{Nic, ReadySender};
 use crate::roce::departure::Departure;
 use crate::roce::emit::Hop;
 use crate::time::Time;
@@ -96,7 +96,7 @@ impl Nic {
 
     fn queue_answer(&mut self, hop: Hop, answer: Headers) {
         if self.departed.answers.is_empty() {
-            self.ready.push_back(Sender::Departed);
+            self.ready.push_back(ReadySender::Departed);
         }
         self.departed.answers.push_back((hop, answer));
     }
@@ -105,7 +105,7 @@ impl Nic {
     pub(super) fn transmit_departed(&mut self, buf: &mut [u8]) -> Option<Transmit> {
         let (hop, headers) = self.departed.answers.pop_front()?;
         if !self.departed.answers.is_empty() {
-            self.ready.push_back(Sender::Departed);
+            self.ready.push_back(ReadySender::Departed);
         }
         let len = headers.emit(buf) + ICRC_LEN;
         icrc::seal(&hop.flow, 0, &mut buf[..len]);

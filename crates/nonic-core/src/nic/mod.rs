@@ -67,7 +67,7 @@ use queue_pairs::{QueuePair, QueuePairs, Transport};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use streams::Streams;
+use streams::StreamEvents;
 
 /// A software NIC.
 pub struct Nic {
@@ -83,9 +83,9 @@ pub struct Nic {
     groups: HashMap<IpAddr, Vec<Qpn>>,
     qp1: Qp1,
     /// The senders that may have something to send.
-    ready: VecDeque<Sender>,
+    ready: VecDeque<ReadySender>,
     /// Senders that had their turn without a packet, or found no room, in the current call of [`Nic::poll_transmit`].
-    worked: VecDeque<Sender>,
+    worked: VecDeque<ReadySender>,
     timers: TimerWheel,
     outbox: Vec<Pending>,
     events: VecDeque<Event>,
@@ -95,7 +95,7 @@ pub struct Nic {
     xrc: XrcTable,
     recorder: Recorder,
     /// What is to be done with the streams of iWARP queue pairs.
-    streams: Streams,
+    streams: StreamEvents,
     /// The way into the memory of peers on this host.
     direct: Option<Box<dyn DirectAccess>>,
     /// A fault on request: some receives are treated as missing although they are posted.
@@ -106,7 +106,7 @@ pub struct Nic {
 
 /// A sender that waits for its turn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Sender {
+enum ReadySender {
     /// A queue pair, by its slot.
     QueuePair(usize),
     /// Queue pair 1.
@@ -162,7 +162,7 @@ impl Nic {
             peers: PeerTable::default(),
             xrc: XrcTable::default(),
             recorder: Recorder::default(),
-            streams: Streams::default(),
+            streams: StreamEvents::default(),
             direct: None,
             missing_receives: None,
             failed: false,
@@ -293,7 +293,7 @@ impl Nic {
         self.recorder.forget(qpn);
         match self.qps.remove(qpn).map(|qp| qp.transport) {
             Some(Transport::Roce(qp)) => {
-                self.ready.retain(|ready| *ready != Sender::QueuePair(slot));
+                self.ready.retain(|ready| *ready != ReadySender::QueuePair(slot));
                 self.leave_groups(qpn);
                 // Receives that an XRC target took belong to their SRQs and are reported all the same.
                 if qp.roce.domain.is_none() {
@@ -600,7 +600,7 @@ impl Nic {
         match &mut self.qps[slot].transport {
             Transport::Roce(qp) if !qp.ready && qp.has_to_send() => {
                 qp.ready = true;
-                self.ready.push_back(Sender::QueuePair(slot));
+                self.ready.push_back(ReadySender::QueuePair(slot));
             }
             Transport::Iwarp(qp) if !qp.listed && qp.has_output() => {
                 qp.listed = true;

@@ -2,7 +2,7 @@
 
 use super::receive::Integrity;
 use super::transmit::Transmit;
-use super::{Nic, Sender};
+use super::{Nic, ReadySender};
 use crate::roce::emit::Hop;
 use crate::roce::qp1::{ManagementDatagram, NotManagement, Outgoing, Route, management_datagram};
 use nonic_wire::{Flow, Packet, Qpn, ROCE_PORT, Service, icrc};
@@ -52,7 +52,7 @@ impl Nic {
             return Err(ManagementError::Full);
         }
         if !self.qp1.has_to_send() {
-            self.ready.push_back(Sender::Qp1);
+            self.ready.push_back(ReadySender::Qp1);
         }
         self.qp1.send(Outgoing { datagram, dest_qpn });
         Ok(())
@@ -123,7 +123,7 @@ impl Nic {
     pub(super) fn transmit_management(&mut self, buf: &mut [u8]) -> Option<Transmit> {
         let Outgoing { datagram, dest_qpn } = self.qp1.next_to_send()?;
         if self.qp1.has_to_send() {
-            self.ready.push_back(Sender::Qp1);
+            self.ready.push_back(ReadySender::Qp1);
         }
         let hop = self.management_hop(&datagram.route, dest_qpn)?;
         let len = self.qp1.write(&datagram.mad, buf);

@@ -21,13 +21,13 @@ use std::collections::VecDeque;
 
 /// What is to be done with the streams of iWARP queue pairs.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct StreamEvents {
     pub(super) events: VecDeque<StreamEvent>,
     /// Slots of queue pairs that wait, or have waited, for a receive.
     waiting: Vec<usize>,
 }
 
-impl Streams {
+impl StreamEvents {
     /// A queue pair was destroyed. That its connection is over has to be known all the same: the program may wait for that, and its
     /// stream is open.
     pub(super) fn forget(&mut self, qpn: Qpn, left: &Signals) {

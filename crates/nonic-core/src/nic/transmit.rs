@@ -1,6 +1,6 @@
 //! Fills batches with packets: each queue pair that has something to send gets its turn.
 
-use super::{Nic, Sender, resources};
+use super::{Nic, ReadySender, resources};
 use crate::resources::NicResources;
 use crate::roce::emit::{Batch, Emit, Hop};
 use crate::roce::queue_pair::RoceQueuePair;
@@ -121,17 +121,17 @@ impl Nic {
     fn next_batch(&mut self, now: Time, max_segments: usize, outlet: &mut dyn Outlet) -> Option<Transmit> {
         while let Some(sender) = self.ready.pop_front() {
             let to = match sender {
-                Sender::QueuePair(slot) => self.qps.roce(slot).roce.connected_hop(),
-                Sender::Qp1 | Sender::Departed => None,
+                ReadySender::QueuePair(slot) => self.qps.roce(slot).roce.connected_hop(),
+                ReadySender::Qp1 | ReadySender::Departed => None,
             };
             let Some(room) = outlet.room(to.as_ref()) else {
                 self.worked.push_back(sender);
                 continue;
             };
             let transmit = match sender {
-                Sender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, room),
-                Sender::Qp1 => self.transmit_management(room.bytes),
-                Sender::Departed => self.transmit_departed(room.bytes),
+                ReadySender::QueuePair(slot) => self.transmit_from(now, slot, max_segments, room),
+                ReadySender::Qp1 => self.transmit_management(room.bytes),
+                ReadySender::Departed => self.transmit_departed(room.bytes),
             };
             if let Some(transmit) = transmit {
                 self.counters.tx_packets += transmit.segments as u64;
@@ -176,7 +176,7 @@ impl Nic {
         let qp = self.qps.roce_mut(slot);
         if let (Some(line), false) = (line, qp.ready) {
             qp.ready = true;
-            line.push_back(Sender::QueuePair(slot));
+            line.push_back(ReadySender::QueuePair(slot));
         }
         if after == After::Failed {
             // What it had under way counts no more, and only a refusal is left to send.
@@ -198,8 +198,8 @@ impl Nic {
         /// Beyond so many, looking costs more than sending.
         const LOOKED_AT: usize = 4;
         let mut waiting = self.ready.iter().filter_map(|sender| match sender {
-            Sender::QueuePair(slot) => Some(self.qps.roce(*slot)),
-            Sender::Qp1 | Sender::Departed => None,
+            ReadySender::QueuePair(slot) => Some(self.qps.roce(*slot)),
+            ReadySender::Qp1 | ReadySender::Departed => None,
         });
         self.ready.len() <= LOOKED_AT
             && !self.qp1.has_to_send()

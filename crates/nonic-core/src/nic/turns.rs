@@ -3,7 +3,7 @@
 //! [`PeerWindow`] knows how large the window is and whose turn is next; this module moves the queue pairs accordingly.
 
 use super::queue_pairs::Transport;
-use super::{Nic, Sender};
+use super::{Nic, ReadySender};
 use crate::roce::window::{PeerId, PeerWindow, Turn};
 use crate::time::Time;
 use crate::timer::{Timer, Token};
@@ -65,7 +65,7 @@ impl Nic {
         qp.in_turn = true;
         if !qp.ready {
             qp.ready = true;
-            self.ready.push_back(Sender::QueuePair(slot));
+            self.ready.push_back(ReadySender::QueuePair(slot));
         }
     }
 }

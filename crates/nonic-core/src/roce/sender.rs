@@ -12,14 +12,14 @@ use nonic_wire::{Flow, Psn, ROCE_PORT};
 
 /// Sends packets without waiting for answers.
 #[derive(Debug, Default)]
-pub(crate) struct Sender {
+pub(crate) struct UnreliableSender {
     queue: SendQueue<SendWqe>,
     next_psn: Psn,
     /// Packets of the front request already sent.
     index: u32,
 }
 
-impl Sender {
+impl UnreliableSender {
     /// Starts the sequence. Called on the way to RTS.
     pub(crate) fn start(&mut self, roce: &RoceContext) {
         self.next_psn = roce.sq_psn;
@@ -115,7 +115,7 @@ impl Sender {
 
     /// Drops everything without completions.
     pub(crate) fn forget(&mut self) {
-        *self = Sender::default();
+        *self = UnreliableSender::default();
     }
 }
 

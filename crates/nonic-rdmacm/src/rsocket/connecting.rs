@@ -37,20 +37,20 @@ impl StreamSocket {
         let mut told = None;
         let mut is_orphan = false;
         state.phase = match std::mem::replace(&mut state.phase, Phase::Closed) {
-            Phase::Connecting(mut link) => match Hello::parse(data) {
+            Phase::Connecting(mut queue_pair) => match Hello::parse(data) {
                 Some(peer) => {
-                    link.greeted(peer);
-                    Phase::Open(link)
+                    queue_pair.greeted(peer);
+                    Phase::Open(queue_pair)
                 }
                 None => {
                     state.error = libc::EPROTO;
                     Phase::Failed(libc::EPROTO)
                 }
             },
-            Phase::Accepting(link, listener) => {
+            Phase::Accepting(queue_pair, listener) => {
                 told = listener.upgrade();
                 is_orphan = told.is_none();
-                Phase::Open(link)
+                Phase::Open(queue_pair)
             }
             other => other,
         };
@@ -72,11 +72,11 @@ impl StreamSocket {
         if !state.phase.is_of(id) || state.attempts >= MAX_ATTEMPTS {
             return false;
         }
-        let Phase::Connecting(link) = &state.phase else {
+        let Phase::Connecting(queue_pair) = &state.phase else {
             return false;
         };
         let (local, remote) = {
-            let id = link.identifier.id();
+            let id = queue_pair.identifier.id();
             let addresses = id.state();
             (addresses.local, addresses.remote)
         };
@@ -89,11 +89,11 @@ impl StreamSocket {
             }
             ask(identifier, remote, &state.settings)
         });
-        let Ok(link) = asked else {
+        let Ok(queue_pair) = asked else {
             return false;
         };
         state.attempts += 1;
-        state.phase = Phase::Connecting(link);
+        state.phase = Phase::Connecting(queue_pair);
         true
     }
 
@@ -129,8 +129,8 @@ impl StreamSocket {
         }
         // What came before counts.
         state.progress();
-        if let Some(link) = state.phase.link() {
-            link.hang_up();
+        if let Some(queue_pair) = state.phase.queue_pair() {
+            queue_pair.hang_up();
         }
         state.waiters.wake();
     }

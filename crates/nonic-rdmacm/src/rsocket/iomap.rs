@@ -3,9 +3,9 @@
 //! A mapping is told to the peer before the next data, by a record written into a list of the peer's. The peer keeps
 //! the list; the program there writes to an offset, and the bytes go where the record says, unannounced.
 
-use super::link::{Link, MAX_WRITE};
 use super::mapping::Mapping;
 use super::protocol::{Iomapping, Segment};
+use super::stream_queue_pair::{MAX_WRITE, StreamQueuePair};
 use super::vector::{Vector, one};
 use crate::refusal;
 use libc::{c_int, c_void, off_t};
@@ -13,7 +13,7 @@ use nonic_abi::errno::{self, Errno, refused};
 use nonic_abi::libibverbs::ibv_reg_mr;
 use nonic_abi::verbs::*;
 
-impl Link {
+impl StreamQueuePair {
     pub(super) fn map(
         &mut self,
         buffer: *mut c_void,

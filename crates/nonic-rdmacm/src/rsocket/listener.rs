@@ -5,11 +5,11 @@
 
 use super::backlog::Request;
 use super::identifier::Identifier;
-use super::link::{Link, parameters};
 use super::protocol::Hello;
 use super::settings::Settings;
 use super::socket::Socket;
 use super::stream::{Phase, State, StreamSocket};
+use super::stream_queue_pair::{StreamQueuePair, parameters};
 use super::table;
 use super::wait::{Waitable, wait};
 use crate::connection;
@@ -64,13 +64,13 @@ impl StreamSocket {
         request.identifier.give_to(socket.fd());
         let id = request.identifier.id();
         let settings = socket.lock().settings.clone();
-        let mut link = Link::new(request.identifier, &settings).inspect_err(|_| {
+        let mut queue_pair = StreamQueuePair::new(request.identifier, &settings).inspect_err(|_| {
             let _ = connection::reject(&id, std::ptr::null(), 0);
         })?;
-        link.greeted(request.hello);
-        let hello = link.hello().emit();
+        queue_pair.greeted(request.hello);
+        let hello = queue_pair.hello().emit();
         let mut state = socket.lock();
-        state.phase = Phase::Accepting(link, Arc::downgrade(listener));
+        state.phase = Phase::Accepting(queue_pair, Arc::downgrade(listener));
         table::insert(Arc::clone(&socket) as Arc<dyn Socket>);
         let accepted = connection::accept(&id, &parameters(&hello, id.is_iwarp()));
         drop(state);

@@ -16,7 +16,7 @@
 //! program asks (as with TCP); credits are returned by the call that reads, not by the next one; the end of a
 //! connection by a fault is `ECONNRESET` also for readers; `SO_RCVTIMEO` and `SO_SNDTIMEO` exist.
 //!
-//! Read first: [`stream::StreamSocket`], then [`link::Link`].
+//! Read first: [`stream::StreamSocket`], then [`stream_queue_pair::StreamQueuePair`].
 
 mod backlog;
 mod calls;
@@ -26,7 +26,6 @@ mod datagram;
 mod identifier;
 mod iomap;
 mod kinds;
-mod link;
 mod listener;
 mod mapping;
 mod memory;
@@ -37,6 +36,7 @@ mod service;
 mod settings;
 mod socket;
 mod stream;
+mod stream_queue_pair;
 mod table;
 mod vector;
 mod wait;

@@ -2,9 +2,9 @@
 
 use super::backlog::Backlog;
 use super::identifier::Identifier;
-use super::link::{Link, parameters};
 use super::protocol::{Ending, Stream};
 use super::settings::{LINGER, Settings};
+use super::stream_queue_pair::{StreamQueuePair, parameters};
 use super::vector::Vector;
 use super::wait::{Progress, Waitable, wait};
 use super::wait_limit::WaitLimit;
@@ -48,11 +48,11 @@ pub(crate) enum Phase {
     /// Perhaps bound.
     Idle(Option<Identifier>),
     Listening(Backlog<StreamSocket>),
-    Connecting(Link),
+    Connecting(StreamQueuePair),
     /// Made by a listener that will be told.
-    Accepting(Link, Weak<StreamSocket>),
+    Accepting(StreamQueuePair, Weak<StreamSocket>),
     /// Connected, or it was.
-    Open(Link),
+    Open(StreamQueuePair),
     /// It could not be connected.
     Failed(c_int),
     /// The program has closed it.
@@ -60,9 +60,9 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    pub(crate) fn link(&mut self) -> Option<&mut Link> {
+    pub(crate) fn queue_pair(&mut self) -> Option<&mut StreamQueuePair> {
         match self {
-            Phase::Open(link) => Some(link),
+            Phase::Open(queue_pair) => Some(queue_pair),
             _ => None,
         }
     }
@@ -76,7 +76,9 @@ impl Phase {
         match self {
             Phase::Idle(identifier) => identifier.as_ref(),
             Phase::Listening(listening) => Some(listening.identifier()),
-            Phase::Connecting(link) | Phase::Accepting(link, _) | Phase::Open(link) => Some(&link.identifier),
+            Phase::Connecting(queue_pair) | Phase::Accepting(queue_pair, _) | Phase::Open(queue_pair) => {
+                Some(&queue_pair.identifier)
+            }
             Phase::Failed(_) | Phase::Closed => None,
         }
     }
@@ -90,7 +92,7 @@ impl Phase {
 
 impl State {
     pub(super) fn stream(&mut self) -> Option<&mut Stream> {
-        self.phase.link().and_then(Link::stream_mut)
+        self.phase.queue_pair().and_then(StreamQueuePair::stream_mut)
     }
 
     /// Its queues are made, as large as was wanted then.
@@ -101,10 +103,10 @@ impl State {
         )
     }
 
-    /// The link, of a socket that is or was connected.
-    pub(crate) fn open(&mut self) -> Result<&mut Link, Errno> {
+    /// The queue pair, of a socket that is or was connected.
+    pub(crate) fn open(&mut self) -> Result<&mut StreamQueuePair, Errno> {
         match &mut self.phase {
-            Phase::Open(link) => Ok(link),
+            Phase::Open(queue_pair) => Ok(queue_pair),
             Phase::Failed(_) | Phase::Idle(_) | Phase::Listening(_) => Err(refusal::socket_not_connected()),
             Phase::Connecting(_) | Phase::Accepting(..) => Err(expected(libc::EAGAIN)),
             Phase::Closed => Err(refusal::socket_closed()),
@@ -230,9 +232,9 @@ impl StreamSocket {
 
     /// Sends; tells how much.
     pub(crate) fn send(&self, vector: &mut Vector<'_>, flags: c_int) -> Result<usize, Errno> {
-        self.write(flags, Stream::can_send, |link| {
-            let sent = match link.send_iomappings() {
-                true => link.send(vector),
+        self.write(flags, Stream::can_send, |queue_pair| {
+            let sent = match queue_pair.send_iomappings() {
+                true => queue_pair.send(vector),
                 false => 0,
             };
             (sent, vector.left() == 0)
@@ -244,15 +246,15 @@ impl StreamSocket {
         &self,
         flags: c_int,
         can_send: fn(&Stream) -> bool,
-        mut step: impl FnMut(&mut Link) -> (usize, bool),
+        mut step: impl FnMut(&mut StreamQueuePair) -> (usize, bool),
     ) -> Result<usize, Errno> {
         let state = self.lock();
         let limit = state.settings.send_limit(flags);
         let mut state = self.connected(state, limit)?;
         let mut sent = 0;
         loop {
-            let link = state.open()?;
-            let stream = link.stream().ok_or_else(refusal::socket_not_connected)?;
+            let queue_pair = state.open()?;
+            let stream = queue_pair.stream().ok_or_else(refusal::socket_not_connected)?;
             if !stream.is_writable() {
                 let errno = match stream.is_connected() {
                     true => refused(
@@ -268,7 +270,7 @@ impl StreamSocket {
                 };
                 return if sent > 0 { Ok(sent) } else { Err(errno) };
             }
-            let (more, done) = step(link);
+            let (more, done) = step(queue_pair);
             sent += more;
             if done {
                 return Ok(sent);
@@ -294,13 +296,13 @@ impl StreamSocket {
         let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
         let mut received = 0;
         while vector.left() > 0 {
-            let link = state.open()?;
-            let more = link.receive(vector, peek);
+            let queue_pair = state.open()?;
+            let more = queue_pair.receive(vector, peek);
             received += more;
             if more > 0 && (peek || !all) || vector.left() == 0 {
                 break;
             }
-            let stream = link.stream().ok_or_else(refusal::socket_not_connected)?;
+            let stream = queue_pair.stream().ok_or_else(refusal::socket_not_connected)?;
             if more == 0 && stream.unread() == 0 && !stream.is_readable() {
                 if stream.is_broken() && received == 0 {
                     return Err(refused(
@@ -377,12 +379,15 @@ impl StreamSocket {
         let mut state = self.lock();
         let linger = state.settings.linger.unwrap_or(LINGER);
         match &mut state.phase {
-            Phase::Open(link) if link.ends_with_connection() => link.end_connection(),
+            Phase::Open(queue_pair) if queue_pair.ends_with_connection() => queue_pair.end_connection(),
             _ => return,
         }
         // However that ends, there is nothing more to be done.
         let waited = wait(self, state, WaitLimit::new(true, Some(linger)), |state| {
-            state.phase.link().is_none_or(|link| link.is_flushed())
+            state
+                .phase
+                .queue_pair()
+                .is_none_or(|queue_pair| queue_pair.is_flushed())
         });
         drop(waited);
     }
@@ -438,8 +443,8 @@ impl StreamSocket {
         flags: c_int,
     ) -> Result<usize, Errno> {
         let mut offset = offset as u64;
-        self.write(flags, Stream::can_send_directly, |link| {
-            let (sent, done) = link.send_directly(vector, offset);
+        self.write(flags, Stream::can_send_directly, |queue_pair| {
+            let (sent, done) = queue_pair.send_directly(vector, offset);
             offset += sent as u64;
             (sent, done)
         })
@@ -456,19 +461,19 @@ impl Waitable for StreamSocket {
 
 impl Progress for State {
     fn advance(&mut self) -> bool {
-        self.phase.link().is_some_and(Link::progress)
+        self.phase.queue_pair().is_some_and(StreamQueuePair::progress)
     }
 
     fn arm(&mut self, polled: &mut Vec<pollfd>) {
-        if let Some(link) = self.phase.link() {
-            link.arm();
-            polled.push(readable(link.event_fd()));
+        if let Some(queue_pair) = self.phase.queue_pair() {
+            queue_pair.arm();
+            polled.push(readable(queue_pair.event_fd()));
         }
     }
 
     fn disarm(&mut self, _polled: &[pollfd]) {
-        if let Some(link) = self.phase.link() {
-            link.take_event();
+        if let Some(queue_pair) = self.phase.queue_pair() {
+            queue_pair.take_event();
         }
     }
 
@@ -499,7 +504,7 @@ impl Progress for State {
             }
             Phase::Failed(_) => both | libc::POLLERR | libc::POLLHUP,
             Phase::Closed => libc::POLLNVAL,
-            Phase::Open(link) => link.stream().map_or(0, |stream| {
+            Phase::Open(queue_pair) => queue_pair.stream().map_or(0, |stream| {
                 let mut events = 0;
                 if stream.unread() > 0 || !stream.is_readable() {
                     events |= libc::POLLIN | libc::POLLRDNORM;
@@ -525,12 +530,16 @@ impl Progress for State {
 }
 
 /// Asks the peer for a connection.
-pub(super) fn ask(identifier: Identifier, remote: SocketAddr, settings: &Settings) -> Result<Link, Errno> {
+pub(super) fn ask(
+    identifier: Identifier,
+    remote: SocketAddr,
+    settings: &Settings,
+) -> Result<StreamQueuePair, Errno> {
     let id = identifier.id();
     address::resolve(&id, None, remote)?;
     id.fill_path();
-    let link = Link::new(identifier, settings)?;
-    let hello = link.hello().emit();
+    let queue_pair = StreamQueuePair::new(identifier, settings)?;
+    let hello = queue_pair.hello().emit();
     connection::connect(&id, &parameters(&hello, id.is_iwarp()))?;
-    Ok(link)
+    Ok(queue_pair)
 }

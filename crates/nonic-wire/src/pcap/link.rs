@@ -4,7 +4,7 @@ use super::Direction;
 
 /// The link type of a capture, or of one of its interfaces.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Link {
+pub(super) enum LinkType {
     Ethernet,
     RawIp,
     /// BSD loopback: four bytes that name the protocol.
@@ -19,16 +19,16 @@ const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 const VLAN: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
-impl Link {
+impl LinkType {
     /// From the number in the file.
     pub(super) fn from_number(number: u32) -> Option<Self> {
         match number {
-            0 | 108 => Some(Link::Loopback),
-            1 => Some(Link::Ethernet),
+            0 | 108 => Some(LinkType::Loopback),
+            1 => Some(LinkType::Ethernet),
             // The last two are those of raw IPv4 and raw IPv6, 12 and 14 what some systems call raw IP.
-            12 | 14 | 101 | 228 | 229 => Some(Link::RawIp),
-            113 => Some(Link::Cooked),
-            276 => Some(Link::Cooked2),
+            12 | 14 | 101 | 228 | 229 => Some(LinkType::RawIp),
+            113 => Some(LinkType::Cooked),
+            276 => Some(LinkType::Cooked2),
             _ => None,
         }
     }
@@ -36,11 +36,11 @@ impl Link {
     /// The IP packet in a frame, if there is one.
     pub(super) fn ip_packet(self, frame: &[u8]) -> Option<&[u8]> {
         let (kind, behind) = match self {
-            Link::RawIp => return Some(frame),
-            Link::Loopback => return frame.get(4..),
-            Link::Ethernet => return behind_vlan_tags(frame.get(12..)?),
-            Link::Cooked => (frame.get(14..16)?, frame.get(16..)?),
-            Link::Cooked2 => (frame.get(0..2)?, frame.get(20..)?),
+            LinkType::RawIp => return Some(frame),
+            LinkType::Loopback => return frame.get(4..),
+            LinkType::Ethernet => return behind_vlan_tags(frame.get(12..)?),
+            LinkType::Cooked => (frame.get(14..16)?, frame.get(16..)?),
+            LinkType::Cooked2 => (frame.get(0..2)?, frame.get(20..)?),
         };
         (kind == IPV4 || kind == IPV6).then_some(behind)
     }
@@ -48,9 +48,9 @@ impl Link {
     /// Which way a frame went, if its header says so.
     pub(super) fn direction(self, frame: &[u8]) -> Option<Direction> {
         let kind = match self {
-            Link::Cooked => *frame.get(1)?,
-            Link::Cooked2 => *frame.get(10)?,
-            Link::Ethernet | Link::RawIp | Link::Loopback => return None,
+            LinkType::Cooked => *frame.get(1)?,
+            LinkType::Cooked2 => *frame.get(10)?,
+            LinkType::Ethernet | LinkType::RawIp | LinkType::Loopback => return None,
         };
         match kind {
             0 => Some(Direction::Inbound),

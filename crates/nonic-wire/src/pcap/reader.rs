@@ -4,7 +4,7 @@
 //! that it does not know are skipped, and so are frames of interfaces whose link type it does not know. It holds what
 //! has not been taken yet and no more; a block longer than any writer makes is taken for damage.
 
-use super::{Classic, Direction, FILE_HEADER_LEN, Frame, Link, PcapError, Place, word};
+use super::{Classic, Direction, FILE_HEADER_LEN, Frame, LinkType, PcapError, Place, word};
 
 /// The longest block that is believed in.
 const MAX_BLOCK_LEN: u32 = 16 << 20;
@@ -40,7 +40,7 @@ enum Format {
 
 #[derive(Copy, Clone, Debug)]
 struct Interface {
-    link: Option<Link>,
+    link: Option<LinkType>,
     ticks_per_second: u64,
 }
 
@@ -174,7 +174,7 @@ impl Interface {
             Some(power) => 10_u64.checked_pow(u32::from(*power)),
         };
         Interface {
-            link: number.and_then(|number| Link::from_number(u32::from(number))),
+            link: number.and_then(|number| LinkType::from_number(u32::from(number))),
             // A resolution that no clock has is taken for the usual one.
             ticks_per_second: ticks_per_second.unwrap_or(1_000_000),
         }

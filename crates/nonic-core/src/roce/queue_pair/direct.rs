@@ -1,7 +1,7 @@
 //! Publishes what the peer of a queue pair may execute by itself, if it is on this host. Republished when it changes,
 //! and withdrawn before anything ends that it relied on.
 
-use super::{Machine, RoceQueuePair};
+use super::{RoceQueuePair, ServiceMachine};
 use crate::direct::Target;
 use crate::queue_pair::QpState;
 use crate::resources::NicResources;
@@ -18,7 +18,7 @@ impl RoceQueuePair {
         if self.published.is_some() {
             // With nothing permitted, the sequence stands still, and what was executed before is known for certain.
             self.withdraw(nic);
-            if let Machine::Rc { responder, .. } = &mut self.machine {
+            if let ServiceMachine::Rc { responder, .. } = &mut self.machine {
                 if let Err(Fatal) = responder.catch_up(&self.roce, nic) {
                     self.enter_error(nic);
                     return;
@@ -50,7 +50,7 @@ impl RoceQueuePair {
     fn target(&self) -> Option<Target> {
         let roce = &self.roce;
         let common = &roce.common;
-        let Machine::Rc { responder, .. } = &self.machine else {
+        let ServiceMachine::Rc { responder, .. } = &self.machine else {
             return None;
         };
         let serves = match common.state {

@@ -14,7 +14,7 @@ use crate::roce::emit::{Batch, Emit, Fatal, Hop};
 use crate::roce::notification::Notification;
 use crate::roce::pacer::Pacer;
 use crate::roce::rc::{Requester, Responder};
-use crate::roce::sender::Sender;
+use crate::roce::sender::UnreliableSender;
 use crate::roce::uc::UcReceiver;
 use crate::roce::ud::UdReceiver;
 use crate::roce::window::Share;
@@ -28,7 +28,7 @@ use nonic_wire::{Flow, Operation, Packet, Service};
 #[derive(Debug)]
 pub(crate) struct RoceQueuePair {
     pub(crate) roce: RoceContext,
-    machine: Machine,
+    machine: ServiceMachine,
     /// Whether it waits in the NIC's list of queue pairs with something to send.
     pub(crate) ready: bool,
     /// Whether it stands in line for the window to its peer.
@@ -51,17 +51,17 @@ pub(crate) struct RoceQueuePair {
     clippy::large_enum_variant,
     reason = "nearly all queue pairs are reliable connections"
 )]
-enum Machine {
+enum ServiceMachine {
     Rc {
         requester: Requester,
         responder: Responder,
     },
     Uc {
-        sender: Sender,
+        sender: UnreliableSender,
         receiver: UcReceiver,
     },
     Ud {
-        sender: Sender,
+        sender: UnreliableSender,
         receiver: UdReceiver,
     },
 }
@@ -69,15 +69,15 @@ enum Machine {
 impl RoceQueuePair {
     pub(crate) fn new(roce: RoceContext) -> Self {
         let machine = match roce.common.service {
-            Service::Uc => Machine::Uc {
-                sender: Sender::default(),
+            Service::Uc => ServiceMachine::Uc {
+                sender: UnreliableSender::default(),
                 receiver: UcReceiver::default(),
             },
-            Service::Ud => Machine::Ud {
-                sender: Sender::default(),
+            Service::Ud => ServiceMachine::Ud {
+                sender: UnreliableSender::default(),
                 receiver: UdReceiver,
             },
-            _ => Machine::Rc {
+            _ => ServiceMachine::Rc {
                 requester: Requester::default(),
                 responder: Responder::new(),
             },
@@ -102,7 +102,7 @@ impl RoceQueuePair {
         if timer == Timer::Pace {
             return self.pacer.next().filter(|_| self.has_unsent());
         }
-        let Machine::Rc { requester, responder } = &self.machine else {
+        let ServiceMachine::Rc { requester, responder } = &self.machine else {
             return None;
         };
         let timers = requester.timers();
@@ -118,15 +118,15 @@ impl RoceQueuePair {
     /// Requests posted and not completed.
     pub(crate) fn send_queue_len(&self) -> usize {
         match &self.machine {
-            Machine::Rc { requester, .. } => requester.len(),
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len(),
+            ServiceMachine::Rc { requester, .. } => requester.len(),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.len(),
         }
     }
 
     /// Bytes the peer's window counts for it.
     pub(crate) fn in_flight(&self) -> u64 {
         match &self.machine {
-            Machine::Rc { requester, .. } => requester.counted(),
+            ServiceMachine::Rc { requester, .. } => requester.counted(),
             _ => 0,
         }
     }
@@ -134,7 +134,7 @@ impl RoceQueuePair {
     /// Whether its peer owes an answer to something that is under way.
     pub(crate) fn awaits_answer(&self) -> bool {
         match &self.machine {
-            Machine::Rc { requester, .. } => requester.awaits_answer(),
+            ServiceMachine::Rc { requester, .. } => requester.awaits_answer(),
             _ => false,
         }
     }
@@ -142,7 +142,7 @@ impl RoceQueuePair {
     /// What it has in the peer's window; `None` if its service does not count.
     pub(crate) fn share(&mut self) -> Option<&mut Share> {
         match &mut self.machine {
-            Machine::Rc { requester, .. } => Some(requester.share()),
+            ServiceMachine::Rc { requester, .. } => Some(requester.share()),
             _ => None,
         }
     }
@@ -181,7 +181,7 @@ impl RoceQueuePair {
         }
         let roce = &self.roce;
         let result = match &mut self.machine {
-            Machine::Rc { requester, responder } => {
+            ServiceMachine::Rc { requester, responder } => {
                 if packet.headers.bth.opcode.operation().is_response() {
                     if roce.common.state.requests() {
                         requester.handle(roce, nic, packet)
@@ -197,8 +197,8 @@ impl RoceQueuePair {
                     responder.handle(roce, nic, packet)
                 }
             }
-            Machine::Uc { receiver, .. } => receiver.handle(roce, nic, packet),
-            Machine::Ud { receiver, .. } => receiver.handle(roce, nic, packet, flow),
+            ServiceMachine::Uc { receiver, .. } => receiver.handle(roce, nic, packet),
+            ServiceMachine::Ud { receiver, .. } => receiver.handle(roce, nic, packet, flow),
         };
         if let Err(Fatal) = result {
             self.enter_error(nic);
@@ -210,7 +210,7 @@ impl RoceQueuePair {
 
     /// Runs what is due.
     pub(crate) fn handle_timeout(&mut self, nic: &mut NicResources<'_>) {
-        let Machine::Rc { requester, responder } = &mut self.machine else {
+        let ServiceMachine::Rc { requester, responder } = &mut self.machine else {
             return;
         };
         responder.handle_timeout(nic);
@@ -229,7 +229,7 @@ impl RoceQueuePair {
             return (self.emit_replies(nic, batch, out), self.roce.hop());
         }
         let (emitted, hop) = match &mut self.machine {
-            Machine::Rc { requester, responder } => {
+            ServiceMachine::Rc { requester, responder } => {
                 // An acknowledgement is shorter than most requests, so it fits behind them in one batch but
                 // not before them. If the last batch left no room, the answers go first.
                 let emitted = if self.replies_first {
@@ -250,7 +250,9 @@ impl RoceQueuePair {
                 };
                 (emitted, roce.hop())
             }
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.emit(roce, nic, batch, out),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
+                sender.emit(roce, nic, batch, out)
+            }
         };
         match emitted {
             Emit::Packet(length) => self.pacer.on_sent(nic.now, length),
@@ -264,7 +266,7 @@ impl RoceQueuePair {
 
     /// Writes an answer to the peer, if there is one: requests must wait.
     fn emit_replies(&mut self, nic: &mut NicResources<'_>, batch: &Batch, out: &mut [u8]) -> Emit {
-        let Machine::Rc { responder, .. } = &mut self.machine else {
+        let ServiceMachine::Rc { responder, .. } = &mut self.machine else {
             return Emit::Idle;
         };
         let emitted = responder.emit(&self.roce, nic, batch, out);
@@ -290,8 +292,8 @@ impl RoceQueuePair {
     /// The send queue cannot go on. Unreliable services keep receiving.
     fn send_failed(&mut self, nic: &mut NicResources<'_>) {
         match &mut self.machine {
-            Machine::Rc { .. } => self.enter_error(nic),
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
+            ServiceMachine::Rc { .. } => self.enter_error(nic),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
                 self.roce.common.state = QpState::Sqe;
                 nic.record(self.roce.common.qpn, QpEvent::Moved(QpState::Sqe));
                 sender.flush(&self.roce, nic);
@@ -309,15 +311,15 @@ impl RoceQueuePair {
         self.withdraw(nic);
         let roce = &self.roce;
         match &mut self.machine {
-            Machine::Rc { requester, responder } => {
+            ServiceMachine::Rc { requester, responder } => {
                 requester.flush(roce, nic);
                 responder.flush(roce, nic);
             }
-            Machine::Uc { sender, receiver } => {
+            ServiceMachine::Uc { sender, receiver } => {
                 sender.flush(roce, nic);
                 receiver.flush(roce, nic);
             }
-            Machine::Ud { sender, .. } => sender.flush(roce, nic),
+            ServiceMachine::Ud { sender, .. } => sender.flush(roce, nic),
         }
         self.flush_receives(nic);
         if self.roce.common.rq.srq_id().is_some() || self.roce.domain.is_some() {
@@ -340,7 +342,7 @@ impl RoceQueuePair {
     pub(crate) fn depart(&mut self, nic: &mut NicResources<'_>) -> Option<Departure> {
         self.withdraw(nic);
         let hop = self.roce.connected_hop()?;
-        let Machine::Rc { responder, .. } = &mut self.machine else {
+        let ServiceMachine::Rc { responder, .. } = &mut self.machine else {
             return None;
         };
         responder.settle(&self.roce, nic);
@@ -361,15 +363,15 @@ impl RoceQueuePair {
         self.notification.forget();
         self.pacer = Pacer::default();
         match &mut self.machine {
-            Machine::Rc { requester, responder } => {
+            ServiceMachine::Rc { requester, responder } => {
                 requester.forget(&self.roce, nic);
                 responder.forget(nic);
             }
-            Machine::Uc { sender, receiver } => {
+            ServiceMachine::Uc { sender, receiver } => {
                 sender.forget();
                 receiver.forget();
             }
-            Machine::Ud { sender, .. } => sender.forget(),
+            ServiceMachine::Ud { sender, .. } => sender.forget(),
         }
         if self.roce.common.rq.srq_id().is_none() {
             self.roce.common.rq.clear();
@@ -389,12 +391,12 @@ impl RoceQueuePair {
         }
         let roce = &self.roce;
         match (&mut self.machine, to) {
-            (Machine::Rc { responder, .. }, QpState::Rtr) => responder.start(roce),
-            (Machine::Uc { receiver, .. }, QpState::Rtr) => receiver.start(roce),
-            (Machine::Rc { requester, .. }, QpState::Rts) if roce.common.state == QpState::Rtr => {
+            (ServiceMachine::Rc { responder, .. }, QpState::Rtr) => responder.start(roce),
+            (ServiceMachine::Uc { receiver, .. }, QpState::Rtr) => receiver.start(roce),
+            (ServiceMachine::Rc { requester, .. }, QpState::Rts) if roce.common.state == QpState::Rtr => {
                 requester.start(roce);
             }
-            (Machine::Uc { sender, .. } | Machine::Ud { sender, .. }, QpState::Rts)
+            (ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. }, QpState::Rts)
                 if roce.common.state == QpState::Rtr =>
             {
                 sender.start(roce);
@@ -410,8 +412,8 @@ impl RoceQueuePair {
             return;
         }
         let drained = match &self.machine {
-            Machine::Rc { requester, .. } => requester.is_drained(),
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.is_drained(),
+            ServiceMachine::Rc { requester, .. } => requester.is_drained(),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.is_drained(),
         };
         if drained {
             self.drain_reported = true;
@@ -433,10 +435,10 @@ impl RoceQueuePair {
     pub(crate) fn only_acknowledges(&self) -> bool {
         !self.notification.is_due()
             && match &self.machine {
-                Machine::Rc { requester, responder } => {
+                ServiceMachine::Rc { requester, responder } => {
                     !requester.has_unsent() && responder.only_acknowledges()
                 }
-                Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len() == 0,
+                ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.len() == 0,
             }
     }
 
@@ -448,13 +450,13 @@ impl RoceQueuePair {
     /// Whether there is a request that has not been sent.
     fn has_unsent(&self) -> bool {
         match &self.machine {
-            Machine::Rc { requester, .. } => requester.has_unsent(),
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.len() > 0,
+            ServiceMachine::Rc { requester, .. } => requester.has_unsent(),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.len() > 0,
         }
     }
 
     /// Whether answers are waiting; they go out even in the error state.
     pub(crate) fn has_replies(&self) -> bool {
-        matches!(&self.machine, Machine::Rc { responder, .. } if responder.has_replies())
+        matches!(&self.machine, ServiceMachine::Rc { responder, .. } if responder.has_replies())
     }
 }

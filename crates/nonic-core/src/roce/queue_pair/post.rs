@@ -1,6 +1,6 @@
 //! Posting to the send queue: refuses a work request at once, or queues it.
 
-use super::{Machine, RoceQueuePair};
+use super::{RoceQueuePair, ServiceMachine};
 use crate::placement::MAX_MESSAGE;
 use crate::queue_pair::{PostError, QpState, gather_payload};
 use crate::resources::NicResources;
@@ -37,13 +37,13 @@ impl RoceQueuePair {
             return Ok(());
         }
         match &mut self.machine {
-            Machine::Rc { requester, .. } => {
+            ServiceMachine::Rc { requester, .. } => {
                 requester.post(&self.roce, wqe);
                 if let Err(Fatal) = requester.execute_posted(&self.roce, nic) {
                     self.enter_error(nic);
                 }
             }
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.post(wqe),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.post(wqe),
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Snapshots of a RoCE queue pair for tools that inspect a running process.
 
-use super::{Machine, RoceQueuePair};
+use super::{RoceQueuePair, ServiceMachine};
 use crate::queue_pair::{PeerView, QueuePairView};
 use crate::roce::window::PeerTable;
 
@@ -20,15 +20,15 @@ impl RoceQueuePair {
         let receives = roce.common.state.receives();
         let sends = roce.common.state.requests();
         match &self.machine {
-            Machine::Rc { requester, responder } => {
+            ServiceMachine::Rc { requester, responder } => {
                 requester.show(&mut view, sends);
                 responder.show(&mut view, receives);
             }
-            Machine::Uc { sender, receiver } => {
+            ServiceMachine::Uc { sender, receiver } => {
                 view.sequence.next = sends.then(|| sender.next_psn());
                 view.sequence.expected = receives.then(|| receiver.expected());
             }
-            Machine::Ud { sender, .. } => view.sequence.next = sends.then(|| sender.next_psn()),
+            ServiceMachine::Ud { sender, .. } => view.sequence.next = sends.then(|| sender.next_psn()),
         }
         view
     }

@@ -4,7 +4,7 @@
 //! a READ in any order. The scoreboard notes what came early, and answers are kept; the front of the queue completes
 //! when everything before has. Only what does not arrive is requested again (`recovery`).
 
-use super::loss::Answer;
+use super::loss_state::Answer;
 use super::requester::{RcRequest, Requester};
 use crate::queue_pair::RnrTimer;
 use crate::record::QpEvent;

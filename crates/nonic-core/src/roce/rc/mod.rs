@@ -11,7 +11,7 @@ mod direct;
 mod direct_progress;
 mod early;
 mod gap;
-mod loss;
+mod loss_state;
 mod overtaking;
 mod reach;
 mod recovery;

@@ -5,7 +5,7 @@
 //! does not arrive.
 
 use super::answers::expected_length;
-use super::loss::{Answer, Recovery};
+use super::loss_state::{Answer, Recovery};
 use super::requester::Requester;
 use super::scoreboard::Arrived;
 use crate::resources::NicResources;

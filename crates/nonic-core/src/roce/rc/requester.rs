@@ -14,7 +14,7 @@
 //!   (`direct`).
 
 use super::direct_progress::{DirectProgress, DirectState};
-use super::loss::LossRecovery;
+use super::loss_state::LossRecovery;
 use super::retry::{RequesterTimers, RetryPolicy};
 use super::sequence::SequenceCursor;
 use crate::queue_pair::{QpState, Queued, SendQueue};

@@ -11,7 +11,7 @@ use nonic_wire::iwarp::{Header, Opcode, Segment, Terminate, TerminateCode as Cod
 
 /// Both halves.
 #[derive(Debug)]
-pub(super) struct Transport {
+pub(super) struct Halves {
     pub(super) requester: Requester,
     pub(super) responder: Responder,
     /// How far TCP has taken what was written.
@@ -31,7 +31,7 @@ pub(super) enum Inbound {
     Terminated(Terminate),
 }
 
-impl Transport {
+impl Halves {
     /// Takes the content of an FPDU.
     pub(super) fn handle(
         &mut self,

@@ -3,10 +3,10 @@
 use super::config::IwarpConfig;
 use super::fault::StreamFault;
 use super::frame::Frame;
+use super::halves::Halves;
 use super::params::{Rtr, StreamParams, StreamRole};
 use super::requester::{Requester, Written};
 use super::responder::Responder;
-use super::transport::Transport;
 use crate::queue_pair::QpContext;
 use crate::resources::NicResources;
 use crate::time::Time;
@@ -23,10 +23,10 @@ const READY_AGAIN: u8 = 3;
 
 /// The stream of a connected queue pair.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ConnectedStream {
     pub(super) deframer: Deframer,
     pub(super) framer: Framer,
-    pub(super) transport: Transport,
+    pub(super) halves: Halves,
     /// A ULPDU that found no receive, and what came behind it.
     pub(super) held: Option<Vec<u8>>,
     pub(super) backlog: Vec<u8>,
@@ -43,7 +43,7 @@ pub(super) struct Link {
     replies_in_a_row: u8,
     /// How much was written.
     pub(super) emitted: u64,
-    pub(super) timers: LinkTimers,
+    pub(super) timers: StreamTimers,
     /// Whether the responder's program waits for the event that the first message came.
     pub(super) announces: bool,
 }
@@ -58,7 +58,7 @@ enum Turn {
 
 /// What a stream waits for, and until when.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct LinkTimers {
+pub(super) struct StreamTimers {
     /// A receive for what is held.
     pub(super) receive_by: Option<Time>,
     /// Anything at all: then this side sends without it.
@@ -71,7 +71,7 @@ pub(super) struct LinkTimers {
     pub(super) linger_until: Option<Time>,
 }
 
-impl LinkTimers {
+impl StreamTimers {
     /// The first of them.
     pub(super) fn next(&self) -> Option<Time> {
         let all = [
@@ -85,10 +85,10 @@ impl LinkTimers {
     }
 }
 
-impl Link {
+impl ConnectedStream {
     pub(super) fn new(now: Time, params: &StreamParams, config: &IwarpConfig, sink: u32) -> Self {
         let responds = params.role == StreamRole::Responder;
-        let mut timers = LinkTimers::default();
+        let mut timers = StreamTimers::default();
         if responds {
             match params.rtr {
                 Some(_) => timers.ready_by = Some(now + config.rtr_timeout),
@@ -98,7 +98,7 @@ impl Link {
             // The other kind is answered.
             timers.ready_again_at = Some(now + config.ready_again);
         }
-        Link {
+        ConnectedStream {
             deframer: Deframer::new(Framing {
                 crc: params.crc,
                 markers: false,
@@ -107,7 +107,7 @@ impl Link {
                 crc: params.crc,
                 markers: params.markers,
             }),
-            transport: Transport {
+            halves: Halves {
                 requester: Requester::new(params.ord, sink),
                 responder: Responder::new(params.ird, config.extensions),
                 taken: 0,
@@ -130,9 +130,9 @@ impl Link {
 
     /// Whether there may be something to write.
     pub(super) fn has_output(&self) -> bool {
-        let Transport {
+        let Halves {
             requester, responder, ..
-        } = &self.transport;
+        } = &self.halves;
         self.terminate.is_some()
             || (self.may_send
                 && (self.opening.is_some() || requester.has_unwritten() || responder.replies.len() > 0))
@@ -150,8 +150,8 @@ impl Link {
 
     /// Whether all that is owed to the peer is written and taken.
     pub(super) fn is_sent(&self) -> bool {
-        let owed = self.terminate.is_some() || self.transport.responder.replies.len() > 0;
-        !owed && self.opening.is_none() && self.transport.taken >= self.emitted
+        let owed = self.terminate.is_some() || self.halves.responder.replies.len() > 0;
+        !owed && self.opening.is_none() && self.halves.taken >= self.emitted
     }
 
     /// Writes as many segments as there are and fit.
@@ -168,7 +168,7 @@ impl Link {
                 Written::Idle | Written::NoRoom => return Ok(()),
                 Written::Local => continue,
                 Written::Failed(status) => {
-                    let number = self.transport.requester.current();
+                    let number = self.halves.requester.current();
                     return Err(StreamFault::request(number, status));
                 }
                 Written::Segment | Written::Last => frame.end(),
@@ -176,7 +176,7 @@ impl Link {
             self.emitted += (frame.len() - before) as u64;
             if written == Written::Last {
                 if self.turn == Turn::Request {
-                    self.transport.requester.finish_message(self.emitted);
+                    self.halves.requester.finish_message(self.emitted);
                 }
                 self.turn = Turn::None;
             }
@@ -198,9 +198,9 @@ impl Link {
         if let (Some(rtr), Turn::None) = (self.opening, self.turn) {
             return Ok(self.write_opening(rtr, frame));
         }
-        let Transport {
+        let Halves {
             requester, responder, ..
-        } = &mut self.transport;
+        } = &mut self.halves;
         let replies = &mut responder.replies;
         match self.turn {
             Turn::Request => return Ok(requester.write(common, nic, frame)),
@@ -237,7 +237,7 @@ impl Link {
 
     fn write_opening(&mut self, rtr: Rtr, frame: &mut impl Frame) -> Written {
         let written = match rtr {
-            Rtr::Read => self.transport.requester.write_rtr_read(frame),
+            Rtr::Read => self.halves.requester.write_rtr_read(frame),
             Rtr::Write => {
                 let header = Header::Write(Tagged {
                     last: true,

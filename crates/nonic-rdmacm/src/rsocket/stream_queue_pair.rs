@@ -29,7 +29,7 @@ const MAX_BATCHES: usize = 64;
 pub(super) const MAX_WRITE: u32 = 1 << 16;
 
 /// A queue pair with its completion queue and buffers.
-pub(crate) struct Link {
+pub(crate) struct StreamQueuePair {
     // In this order: the queue pair is destroyed with its identifier, before what it uses.
     pub(super) identifier: Identifier,
     queue: CompletionQueue,
@@ -50,7 +50,7 @@ pub(crate) struct Link {
     pub(super) connected: Option<(Hello, Stream)>,
 }
 
-impl Link {
+impl StreamQueuePair {
     /// Makes everything a connection needs before it is asked for.
     pub(crate) fn new(identifier: Identifier, settings: &Settings) -> Result<Self, Errno> {
         let id = identifier.id();
@@ -78,7 +78,7 @@ impl Link {
                 Carrier::Send => settings.inline.max(Message::LEN as u16).into(),
             },
         };
-        // SAFETY: there is no domain of our own, and the queue lives as long as the link.
+        // SAFETY: there is no domain of our own, and the queue lives as long as the queue_pair.
         unsafe { qp::create(&id, std::ptr::null_mut(), &mut attr) }?;
         if carrier == Carrier::Send && (attr.cap.max_inline_data as usize) < Message::LEN {
             return Err(refused(
@@ -99,7 +99,7 @@ impl Link {
                 Words::new(pd, carrier, receives)?,
             )
         };
-        let link = Link {
+        let queue_pair = StreamQueuePair {
             identifier,
             queue,
             sending,
@@ -115,8 +115,8 @@ impl Link {
             connected: None,
         };
         // SAFETY: the queue pair is as long as that.
-        unsafe { link.words.post_all(link.identifier.id().qp()) }?;
-        Ok(link)
+        unsafe { queue_pair.words.post_all(queue_pair.identifier.id().qp()) }?;
+        Ok(queue_pair)
     }
 
     /// Our greeting.
