@@ -8,6 +8,7 @@ use nonic_core::cm::{CmEvent, ConnectionId, ListenerId};
 use nonic_engine::{ConnectionSink, Doorbell};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -122,6 +123,8 @@ pub(crate) struct EventChannel {
     events: Mutex<VecDeque<CmEvent>>,
     /// The peer of a connection.
     peer: OnceLock<SocketAddr>,
+    /// Whether both sides know of the connection. The accepting side learns it last.
+    established: AtomicBool,
     /// Why the connection ended, if it has. Unlike an event it stays.
     ended: OnceLock<CloseReason>,
     doorbell: Doorbell,
@@ -131,6 +134,9 @@ impl EventChannel {
     fn put(&self, event: CmEvent) {
         if let Some(reason) = CloseReason::of(&event) {
             let _ = self.ended.set(reason);
+        }
+        if let CmEvent::Established { .. } = event {
+            self.establish();
         }
         self.lock().push_back(event);
         self.doorbell.ring();
@@ -144,6 +150,16 @@ impl EventChannel {
     /// The peer of the connection, once there is one.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.peer.get().copied()
+    }
+
+    /// Both sides know of the connection.
+    pub(crate) fn establish(&self) {
+        self.established.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they do.
+    pub(crate) fn is_established(&self) -> bool {
+        self.established.load(Ordering::Relaxed)
     }
 
     /// The connection ends here, if it has not before.

@@ -38,6 +38,10 @@ async fn probe_until_ended(target: Weak<dyn Probed>, connection: Arc<EventChanne
         if connection.ended().is_some() {
             return;
         }
+        // A peer that has not heard yet that it was accepted cannot answer. The connection manager sees to it meanwhile.
+        if !connection.is_established() {
+            continue;
+        }
         // The connection is not kept alive by its probe.
         let Some(probe) = target.upgrade().map(|target| target.probe()) else {
             return;

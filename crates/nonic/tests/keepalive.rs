@@ -90,6 +90,31 @@ fn a_peer_that_stops_is_missed() {
     }
 }
 
+/// The client is told late that it was accepted, as if that message had got lost at first.
+#[test]
+fn a_client_that_learns_late_of_its_acceptance_is_not_missed() {
+    for wire in WIRES {
+        let device = Device::open(wire).expect("loopback is there");
+        let domain = device.domain();
+        let listener = Listener::bind(&device, "127.0.0.1:0".parse().expect("an address")).expect("free");
+        let builder = domain.pair_builder::<Rc>();
+        let connecting = connect(builder, listener.local_addr(), b"").expect("asked");
+        let incoming = listener.accept_within(PATIENCE).expect("a request");
+        let options = ConnectOptions {
+            keepalive: Some(INTERVAL),
+            ..ConnectOptions::default()
+        };
+        let server = incoming
+            .accept_with(domain.pair_builder::<Rc>(), &options, b"")
+            .expect("accepted");
+        // Longer than a probe is waited for.
+        assert!(!server.wait_disconnected(Some(Duration::from_secs(3))), "{wire}");
+        let client = connecting.wait_within(PATIENCE).expect("connected");
+        assert!(!server.wait_disconnected(Some(INTERVAL * 5)), "{wire}");
+        drop(client);
+    }
+}
+
 /// The probes of a connection that is gone end with it.
 #[test]
 fn nothing_is_left_of_connections_that_were_probed() {

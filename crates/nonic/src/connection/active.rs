@@ -221,6 +221,7 @@ impl<T: Connected> Connecting<T> {
             error => error.into(),
         })?;
         handle.device.engine.establish(handle.id, &[])?;
+        handle.channel.establish();
         let said = PrivateData::new(response.private_data);
         Ok(Connection::new(pair, &options, said, self.peer, handle))
     }
