@@ -4,8 +4,8 @@
 //! that was said has arrived at the peer's NIC when [`Conversation::say`] returns. Lines are read by a thread of
 //! their own, which sleeps until there is one, so that measuring loops can look for news without a system call.
 //!
-//! A side that hears nothing for a while sends an empty line: a peer that was killed, or whose host is gone, does not
-//! acknowledge it, so no side measures for ever.
+//! The connection is probed ([`ConnectOptions::keepalive`]): a peer that was killed, or whose host is gone, does not
+//! answer, so no side measures for ever.
 
 use crate::exchange::{Message, PEER_TIMEOUT, expected};
 use crate::local_gid::LocalGid;
@@ -25,25 +25,18 @@ pub(crate) const GREETING: &[u8] = b"nonic conversation";
 const MAX_LINE_BYTES: usize = 4096;
 /// What a refusal can say: private data of a REJ.
 const MAX_REFUSAL_BYTES: usize = 148;
+/// A line and a probe may be under way.
+const SENDS: usize = 2;
 /// Lines that may come before they are read.
 const RECEIVES: usize = 32;
 /// Lines read ahead of the thread that asks for them.
 const MAX_LINES_AHEAD: usize = 64;
-/// After so much silence an empty line asks whether the peer is there.
-const SILENCE: Duration = Duration::from_secs(2);
+/// How often the peer's NIC is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(2);
 /// How long a host may take to acknowledge a line before it is repeated; after eight times as long it is gone.
 const ACK_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a server may take to answer at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Which side of it we are.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Role {
-    Client,
-    /// Its client speaks first. Until then it may not even know that it was accepted: if that message gets lost, it comes
-    /// after more than four seconds, and nothing that is sent meanwhile is acknowledged.
-    Server,
-}
 
 /// A connection to a peer.
 #[derive(Debug)]
@@ -90,7 +83,7 @@ impl Conversation {
             };
             anyhow::Error::new(error).context(advice)
         })?;
-        parts.converse(connection, Role::Client)
+        parts.converse(connection)
     }
 
     /// Takes a client that connects to us.
@@ -106,7 +99,7 @@ impl Conversation {
             }
         };
         let connection = incoming.accept_with(parts.builder(local), &options(), &[])?;
-        parts.converse(connection, Role::Server)
+        parts.converse(connection)
     }
 
     /// The peer's address.
@@ -191,7 +184,7 @@ impl Parts {
         let domain = local.device.domain();
         let room = domain.lease(RECEIVES * MAX_LINE_BYTES);
         Ok(Parts {
-            sent: local.device.completion_queue(1)?,
+            sent: local.device.completion_queue(SENDS)?,
             received: local.device.completion_queue(RECEIVES)?,
             room: room.context(
                 "cannot register memory for messages; if NONIC_FAULTS=registration is not set, look at the limits of the device (`nonic devices \
@@ -203,7 +196,7 @@ impl Parts {
 
     fn builder(&self, local: &LocalGid) -> QueuePairBuilder<Rc> {
         let capacity = QpCapacity {
-            max_send_wr: 1,
+            max_send_wr: SENDS as u32,
             max_recv_wr: RECEIVES as u32,
             ..QpCapacity::default()
         };
@@ -214,7 +207,7 @@ impl Parts {
             .gid_index(local.gid_index)
     }
 
-    fn converse(self, mut connection: Connection<Rc>, role: Role) -> Result<Conversation> {
+    fn converse(self, mut connection: Connection<Rc>) -> Result<Conversation> {
         let mut room = self.room;
         for _ in 0..RECEIVES {
             let (piece, rest) = room.split_at(MAX_LINE_BYTES);
@@ -231,37 +224,22 @@ impl Parts {
         let reader = Arc::clone(&speaker);
         std::thread::Builder::new()
             .name("conversation".to_owned())
-            .spawn(move || read_lines(role, &reader, &self.received, &sender))?;
+            .spawn(move || read_lines(&reader, &self.received, &sender))?;
         Ok(Conversation { speaker, lines, peer })
     }
 }
 
-fn read_lines(
-    role: Role,
-    speaker: &Mutex<Speaker>,
-    received: &CompletionQueue,
-    sender: &SyncSender<Result<Message>>,
-) {
-    let mut may_ask = role == Role::Client;
-    loop {
-        let done = match received.wait(Some(SILENCE)) {
-            Ok(Some(done)) => done,
-            Ok(None) if !may_ask => continue,
-            Ok(None) if lock(speaker).say(&[]).is_ok() => continue,
-            Ok(None) | Err(_) => return,
-        };
-        // An error is the end: flushed because one of us hung up.
+fn read_lines(speaker: &Mutex<Speaker>, received: &CompletionQueue, sender: &SyncSender<Result<Message>>) {
+    while let Ok(Some(done)) = received.wait(None) {
+        // An error is the end: flushed because one of us hung up, or because the peer does not answer.
         let Ok(length) = done.result else { return };
-        may_ask = true;
-        if length > 0 {
-            let message = std::str::from_utf8(&done.buffers[0][..length])
-                .map_err(|_| anyhow!("the peer's line is no text"))
-                .and_then(str::parse);
-            let bad = message.is_err();
-            // The receiver is gone, or nothing sensible can follow.
-            if sender.send(message).is_err() || bad {
-                return;
-            }
+        let message = std::str::from_utf8(&done.buffers[0][..length])
+            .map_err(|_| anyhow!("the peer's line is no text"))
+            .and_then(str::parse);
+        let bad = message.is_err();
+        // The receiver is gone, or nothing sensible can follow.
+        if sender.send(message).is_err() || bad {
+            return;
         }
         // Refused after the end, which the next completion tells.
         let _ = lock(speaker).connection.pair.rq.recv(0, done.buffers);
@@ -271,6 +249,7 @@ fn read_lines(
 fn options() -> ConnectOptions {
     ConnectOptions {
         timeout: AckTimeout::at_least(ACK_TIMEOUT),
+        keepalive: Some(KEEPALIVE),
         ..ConnectOptions::default()
     }
 }
@@ -314,10 +293,10 @@ mod tests {
         let connecting = connecting.expect("it is asked");
         let incoming = listener.accept().expect("it connects");
         let server = Conversation::accept(&local, incoming).expect("a connection");
-        // As long as a server would ask before it takes its client for dead.
-        std::thread::sleep(SILENCE + 12 * ACK_TIMEOUT);
+        // Longer than a server would wait for the answer to a probe.
+        std::thread::sleep(KEEPALIVE + 12 * ACK_TIMEOUT);
         let connection = connecting.wait_within(CONNECT_TIMEOUT).expect("accepted");
-        let mut client = parts.converse(connection, Role::Client).expect("memory");
+        let mut client = parts.converse(connection).expect("memory");
         client.say(&Message::new("ready")).expect("it is there");
         server.expect("ready", PEER_TIMEOUT).expect("it was said");
     }
@@ -363,7 +342,7 @@ mod tests {
     #[test]
     fn silence_is_no_end() {
         let (mut left, right) = pair();
-        std::thread::sleep(SILENCE + SILENCE / 4);
+        std::thread::sleep(KEEPALIVE + KEEPALIVE / 4);
         left.say(&Message::new("ready")).expect("it is there");
         right.expect("ready", PEER_TIMEOUT).expect("it was said");
     }
