@@ -14,7 +14,7 @@
 //! instructions that switch cancellation off and on again. Nothing is added to calls that make no system call.
 //!
 //! Verbs that wait for events end threads all the same, as with rdma-core: they wait by another name of the function,
-//! in a frame that has nothing to undo (`nonic-verbs/src/cancel.rs`). A test compares what the libraries import with what
+//! in a frame that has nothing to undo (`nonic-abi/src/cancel`). A test compares what the libraries import with what
 //! is known of the C library, so that nothing is forgotten when they begin to call something else.
 
 use std::ffi::{OsStr, OsString};

@@ -5,14 +5,15 @@
 //! that one library calls in another ([`libibverbs`], [`librdmacm`]). Each is written here once; the library that
 //! exports a function and those that call it are compiled against the same line.
 //!
-//! The other half is what each of them needs to be a C library at all: [`errno`], [`fork`], [`eventfd`] and
-//! [`event_queue`].
+//! The other half is what each of them needs to be a C library at all: [`errno`], [`fork`], [`eventfd`],
+//! [`event_queue`] and [`cancel`].
 //!
 //! It exports no symbol of its own, and it knows neither the engine nor the protocol: `librdmacm.so.1` and
 //! `librspreload.so` are linked with it and must not bring an engine into a process that has one in `libibverbs.so.1`.
 //! Where the engine has a need of the same kind (event descriptors, a mask of signals, its own forks) it has a module
 //! of its own, since it must not know of C libraries.
 
+pub mod cancel;
 pub mod cm;
 pub mod errno;
 pub mod event_queue;

@@ -3,8 +3,8 @@
 //! Programs poll the descriptor, make it non-blocking, and wait in `rdma_get_cm_event`: beside it, not by reading from it,
 //! which `pthread_cancel` could interrupt after the event was taken.
 
-use crate::cancel::{EventCount, EventKey};
 use crate::descriptor::{Audience, Descriptor};
+use nonic_abi::cancel::{EventCount, EventKey};
 use nonic_abi::errno::{Errno, expected, refused};
 use nonic_abi::event_queue::EventQueue;
 use nonic_abi::rdma_cma::rdma_event_channel;

@@ -1,13 +1,13 @@
 //! Delivery of events: the program creates a channel, takes events from it and acknowledges them. Calls on an
 //! identifier without a channel of the program's wait for the event that they lead to.
 
-use crate::cancel::{EventKey, Step, until_done};
 use crate::channel::{Channel, channel};
 use crate::descriptor::Audience;
 use crate::event;
 use crate::id::{Id, Pending};
 use crate::refusal::{ANSWER, not_connected};
 use libc::c_int;
+use nonic_abi::cancel::{EventKey, RawEventKey, Step, until_done};
 use nonic_abi::errno::{Errno, refused};
 use nonic_abi::rdma_cma::{RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_event_channel};
 use std::collections::VecDeque;
@@ -116,7 +116,7 @@ const MAX_DESTROYED: usize = 16;
 unsafe fn next_event(
     pointer: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
-) -> Result<Step, Errno> {
+) -> Result<Step<RawEventKey>, Errno> {
     if event.is_null() {
         return Err(refused(
             libc::EINVAL,
@@ -132,8 +132,8 @@ unsafe fn next_event(
             unsafe { *event = found };
             Step::Done(0)
         }
-        // The program keeps a channel while a thread waits for it.
-        Err(key) => Step::Wait(key.outlived()),
+        // SAFETY: the program keeps a channel while a thread waits for it.
+        Err(key) => Step::Wait(unsafe { key.outlived() }),
     })
 }
 
@@ -142,8 +142,11 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
     pointer: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    // SAFETY: the program passes its channel and where to put the event.
-    until_done(move || Step::of("rdma_get_cm_event", unsafe { next_event(pointer, event) }))
+    until_done(move || {
+        // SAFETY: the program passes its channel and where to put the event.
+        let step = unsafe { next_event(pointer, event) };
+        Step::of(&ANSWER, "rdma_get_cm_event", step)
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -1,7 +1,6 @@
 //! Endpoints: an identifier with its queue pair in one call, and requests taken by waiting for them.
 
 use crate::address::{bind, resolve_address, resolve_route};
-use crate::cancel::{RawEventKey, Step, until_done};
 use crate::convert::address;
 use crate::delivery::{release_event, try_next};
 use crate::id::{self, Id, give, id};
@@ -9,6 +8,7 @@ use crate::lifetime::rdma_destroy_id;
 use crate::refusal::{ANSWER, not_connected};
 use crate::{qp, srq};
 use libc::c_int;
+use nonic_abi::cancel::{RawEventKey, Step, until_done};
 use nonic_abi::errno::{Errno, refused};
 use nonic_abi::rdma_cma::*;
 use nonic_abi::verbs::{ibv_pd, ibv_qp_init_attr};
@@ -70,8 +70,8 @@ fn next_request(listener: &Id) -> Result<Result<*mut rdma_cm_id, RawEventKey>, E
     let channel = listener.channel();
     let event = match try_next(&channel)? {
         Ok(event) => event,
-        // The program keeps a listener, and that its channel, while a thread waits for it.
-        Err(key) => return Ok(Err(key.outlived())),
+        // SAFETY: the program keeps a listener, and that its channel, while a thread waits for it.
+        Err(key) => return Ok(Err(unsafe { key.outlived() })),
     };
     // SAFETY: the event is ours until it is acknowledged.
     let (kind, status, asked) = unsafe { ((*event).event, (*event).status, (*event).id) };
@@ -155,7 +155,10 @@ unsafe extern "C" fn rdma_destroy_ep(pointer: *mut rdma_cm_id) {
 /// # Safety
 ///
 /// The pointers are what the program passed.
-unsafe fn take_request(listener: *mut rdma_cm_id, request: *mut *mut rdma_cm_id) -> Result<Step, Errno> {
+unsafe fn take_request(
+    listener: *mut rdma_cm_id,
+    request: *mut *mut rdma_cm_id,
+) -> Result<Step<RawEventKey>, Errno> {
     if request.is_null() {
         return Err(refused(
             libc::EINVAL,
@@ -180,6 +183,9 @@ unsafe extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     request: *mut *mut rdma_cm_id,
 ) -> c_int {
-    // SAFETY: the program passes its identifier and where to put the request.
-    until_done(move || Step::of("rdma_get_request", unsafe { take_request(listener, request) }))
+    until_done(move || {
+        // SAFETY: the program passes its identifier and where to put the request.
+        let step = unsafe { take_request(listener, request) };
+        Step::of(&ANSWER, "rdma_get_request", step)
+    })
 }

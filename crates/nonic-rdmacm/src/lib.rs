@@ -21,7 +21,6 @@
 mod address;
 mod addrinfo;
 mod attributes;
-mod cancel;
 mod channel;
 mod connection;
 mod convert;

@@ -11,22 +11,6 @@ use std::path::{Path, PathBuf};
 /// What need not be told.
 const PERMITTED: &[Permitted] = &[
     (
-        "cancel.rs",
-        "_ => match errno::last() {",
-        "a signal ended the wait",
-    ),
-    (
-        "cancel.rs",
-        "libc::EAGAIN => Ok(())",
-        "what was waited for has happened",
-    ),
-    ("cancel.rs", ".map_err(expected)", "a signal ended the wait"),
-    (
-        "cancel.rs",
-        "return errno::fail(errno);",
-        "a signal ended the wait",
-    ),
-    (
         "channel.rs",
         "true => Err(expected(libc::EAGAIN))",
         "the program made the descriptor non-blocking",

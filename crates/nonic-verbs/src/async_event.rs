@@ -1,18 +1,19 @@
 //! Asynchronous events: what the NIC reports about objects rather than about requests.
 
-use crate::cancel;
 use crate::context::context;
 use crate::cq::Cq;
 use crate::object::{argument, argument_mut, object};
 use crate::objects::Objects;
 use crate::qp::Qp;
+use crate::refusal::ANSWER;
 use crate::srq::Srq;
 use libc::c_int;
+use nonic_abi::cancel::{self, Descriptors, Step};
 use nonic_abi::errno::{Errno, of_system};
 use nonic_abi::verbs::*;
 use nonic_core::Event;
 use nonic_engine::Device;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Whether the program waits for events or is told that there are none is the descriptor's mode, which the
 /// program sets; the engine's own code never reads from it when it is empty.
@@ -81,7 +82,7 @@ fn qp_event_type(event: Event) -> c_int {
 unsafe fn next_event(
     c_context: *mut ibv_context,
     event: *mut ibv_async_event,
-) -> Result<Result<(), RawFd>, Errno> {
+) -> Result<Step<Descriptors<1>>, Errno> {
     // SAFETY: the caller's promise.
     let (context, event) = unsafe { (context(c_context)?, argument_mut(event)?) };
     let channel = context.device().events();
@@ -95,7 +96,13 @@ unsafe fn next_event(
             }
         }
     })?;
-    Ok(taken.map(|taken| *event = taken))
+    Ok(match taken {
+        Ok(taken) => {
+            *event = taken;
+            Step::Done(0)
+        }
+        Err(fd) => Step::Wait(Descriptors::new(fd, &[])),
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -103,10 +110,11 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     c_context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: the program passes an open context and where to put the event.
-    let step =
-        move |(): &mut ()| cancel::step("ibv_get_async_event", unsafe { next_event(c_context, event) });
-    cancel::until_done((), step, |(): &mut ()| ())
+    cancel::until_done(move || {
+        // SAFETY: the program passes an open context and where to put the event.
+        let step = unsafe { next_event(c_context, event) };
+        Step::of(&ANSWER, "ibv_get_async_event", step)
+    })
 }
 
 #[unsafe(no_mangle)]

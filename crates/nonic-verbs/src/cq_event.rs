@@ -1,15 +1,18 @@
 //! Events of completion queues: taking them from a channel, and acknowledging them.
 
-use crate::cancel::{self, Descriptors, Step};
 use crate::channel::CompChannel;
 use crate::cq::Cq;
 use crate::object::object;
 use crate::refusal::ANSWER;
 use libc::{c_int, c_void};
+use nonic_abi::cancel::{self, Step};
 use nonic_abi::errno::Errno;
 use nonic_abi::verbs::{ibv_comp_channel, ibv_cq};
-use nonic_engine::Wait;
+use nonic_engine::{MAX_WATCHED, Wait};
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The channel's own descriptor, and those of the device that the thread drives.
+type Descriptors = cancel::Descriptors<{ 1 + MAX_WATCHED }>;
 
 /// One step of [`ibv_get_cq_event`].
 ///
@@ -21,12 +24,12 @@ unsafe fn next_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
     wait: &mut Wait,
-) -> Result<Option<Descriptors>, Errno> {
+) -> Result<Step<Descriptors>, Errno> {
     // SAFETY: the caller's promise.
     let channel = unsafe { object::<CompChannel>(channel) }?;
     let ready = match next_ready(channel, wait)? {
         Ok(ready) => ready.into_inner(),
-        Err(descriptors) => return Ok(Some(descriptors)),
+        Err(descriptors) => return Ok(Step::Wait(descriptors)),
     };
     // SAFETY: the program passes where to put the answers; the queue waits for the acknowledgement before it
     // goes away.
@@ -38,7 +41,7 @@ unsafe fn next_event(
             *cq_context = (*ready).cq_context;
         }
     }
-    Ok(None)
+    Ok(Step::Done(0))
 }
 
 /// Takes an event, or drives the device until there is one or it is time to sleep: what on.
@@ -102,15 +105,12 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
 ) -> c_int {
     let step = move |wait: &mut Wait| {
         // SAFETY: the program passes a live channel and where to put the answers.
-        match unsafe { next_event(channel, cq, cq_context, wait) } {
-            Ok(None) => Step::Done(0),
-            Ok(Some(descriptors)) => Step::Wait(descriptors),
-            Err(errno) => Step::Done(ANSWER.minus_one("ibv_get_cq_event", Err(errno))),
-        }
+        let step = unsafe { next_event(channel, cq, cq_context, wait) };
+        Step::of(&ANSWER, "ibv_get_cq_event", step)
     };
     // SAFETY: as above.
     let interrupted = move |wait: &mut Wait| unsafe { interrupted(channel, wait) };
-    cancel::until_done(Wait::default(), step, interrupted)
+    cancel::until_done_with(Wait::default(), step, interrupted)
 }
 
 #[unsafe(no_mangle)]

@@ -17,7 +17,6 @@
 
 mod address;
 mod async_event;
-mod cancel;
 mod channel;
 mod cm;
 mod compat;
