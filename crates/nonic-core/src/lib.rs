@@ -70,8 +70,8 @@ pub use verbs::cq::{Arm, CompletionQueue, CqId, CqOverflow, CqView};
 pub use verbs::event::Event;
 pub use verbs::memory;
 pub use verbs::memory::{
-    Access, Fault, HeapRegion, Key, KeyError, KeyHasher, KeyPublisher, KeySpec, KeyTable, PdId, Region, Sge,
-    WindowBind, WindowKind,
+    Access, Fault, HeapRegion, Key, KeyError, KeyHasher, KeyPublisher, KeySpec, KeyTable, PdId, Region,
+    RegionOwner, Sge, WindowBind, WindowKind,
 };
 pub use verbs::rq::{ReceiveQueue, RecvRefused, SrqId};
 pub use verbs::work::{

@@ -26,8 +26,7 @@ use words as copies;
 pub(crate) use backing::Backing;
 
 use crate::pinning::{PinOutcome, pin, unpin};
-use nonic_core::{Fault, Region};
-use std::any::Any;
+use nonic_core::{Fault, Region, RegionOwner};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,20 +129,24 @@ impl RawRegion {
 }
 
 impl Region for RawRegion {
+    #[inline]
     fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     fn address(&self) -> Option<usize> {
         Some(self.start.addr().get())
     }
 
+    #[inline]
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Fault> {
         let pointer = self.at(offset, out.len())?;
         // SAFETY: `at` checked the range; `out` is exclusively ours, so the two do not overlap.
         unsafe { copies::read(pointer, out) }
     }
 
+    #[inline]
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), Fault> {
         let pointer = self.at(offset, data.len())?;
         // SAFETY: `at` checked the range; no code may form a reference such as `data` to the region's memory, so the two do
@@ -151,16 +154,19 @@ impl Region for RawRegion {
         unsafe { copies::write(pointer, data) }
     }
 
+    #[inline]
     fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
         // SAFETY: `word` checked range and alignment.
         unsafe { copies::compare_swap(self.word(offset)?, compare, swap) }
     }
 
+    #[inline]
     fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault> {
         // SAFETY: `word` checked range and alignment.
         unsafe { copies::fetch_add(self.word(offset)?, add) }
     }
 
+    #[inline]
     fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
         // SAFETY: `word` checked range and alignment.
         unsafe { copies::store_word(self.word(offset)?, value) }
@@ -305,37 +311,11 @@ impl Pages {
     }
 }
 
-impl Region for Pages {
-    fn len(&self) -> usize {
-        self.region.len()
-    }
+impl RegionOwner for Pages {
+    type Inner = RawRegion;
 
-    fn address(&self) -> Option<usize> {
-        self.region.address()
-    }
-
-    fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Fault> {
-        self.region.read(offset, out)
-    }
-
-    fn write(&self, offset: usize, data: &[u8]) -> Result<(), Fault> {
-        self.region.write(offset, data)
-    }
-
-    fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.region.compare_swap(offset, compare, swap)
-    }
-
-    fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault> {
-        self.region.fetch_add(offset, add)
-    }
-
-    fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
-        self.region.store(offset, value)
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
+    fn inner(&self) -> &RawRegion {
+        &self.region
     }
 }
 

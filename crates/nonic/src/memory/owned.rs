@@ -1,6 +1,6 @@
 //! Memory that the program brings: its ownership moves in, and comes out again when nothing uses the memory any more.
 
-use nonic_core::{Fault, Region};
+use nonic_core::{Region, RegionOwner};
 use nonic_engine::memory::RawRegion;
 use std::any::Any;
 use std::fmt;
@@ -129,32 +129,10 @@ impl fmt::Debug for Owned {
     }
 }
 
-impl Region for Owned {
-    fn len(&self) -> usize {
-        self.region.len()
-    }
+impl RegionOwner for Owned {
+    type Inner = RawRegion;
 
-    fn address(&self) -> Option<usize> {
-        self.region.address()
-    }
-
-    fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Fault> {
-        self.region.read(offset, out)
-    }
-
-    fn write(&self, offset: usize, data: &[u8]) -> Result<(), Fault> {
-        self.region.write(offset, data)
-    }
-
-    fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.region.compare_swap(offset, compare, swap)
-    }
-
-    fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Fault> {
-        self.region.fetch_add(offset, add)
-    }
-
-    fn store(&self, offset: usize, value: u64) -> Result<(), Fault> {
-        self.region.store(offset, value)
+    fn inner(&self) -> &RawRegion {
+        &self.region
     }
 }

@@ -11,6 +11,7 @@
 mod hasher;
 mod heap;
 mod keys;
+mod owner;
 mod rights;
 mod sg;
 mod window_table;
@@ -20,6 +21,7 @@ pub use hasher::KeyHasher;
 pub use heap::HeapRegion;
 pub(crate) use keys::FENCE_KEY;
 pub use keys::{Key, KeyPublisher, KeySpec, KeyTable};
+pub use owner::RegionOwner;
 pub use rights::{Access, KeyError, PdId};
 pub(crate) use sg::SgFault;
 pub use sg::{SgList, Sge};
