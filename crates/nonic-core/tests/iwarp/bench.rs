@@ -1,27 +1,19 @@
 //! The test bench: NICs with one iWARP queue pair each, explicit time, and a stream that does what the test says.
 //!
-//! - [`End`] is one NIC with memory, completion queues and a queue pair. It never sends by itself.
+//! - [`End`] is a [`Bench`] whose queue pair sends over a stream. It never sends by itself.
 //! - [`Pair`] is two connected ends. [`Pair::exchange`] carries bytes both ways, in chunks of any size, and does with the streams what
 //!   the queue pairs ask for.
 //! - [`Peer`] is the other end of a stream played by the test: it writes segments by hand and reads what comes.
 
+pub use crate::support::IOVA;
+
+use crate::support::{self, Bench, MANY, Parts, outcomes};
 use nonic_core::iwarp::{
     IwarpConfig, Rtr, StreamClosed, StreamEnd, StreamEvent, StreamParams, StreamReading, StreamRole,
 };
-use nonic_core::{
-    Access, Completion, CompletionQueue, CqId, Data, Event, HeapRegion, Key, KeySpec, KeyTable, Nic,
-    NicConfig, PdId, PostError, QpAttributes, QpCapacity, QpInit, QpState, Qpn, ReceiveQueue, RecvRequest,
-    RemoteAddress, SeededEntropy, SendFlags, SendOp, SendRequest, Service, Sge, SrqId, Status, Time,
-};
+use nonic_core::{Access, Nic, NicConfig, QpAttributes, QpCapacity, QpInit, Qpn, SendOp, Service, Status};
 use nonic_wire::iwarp::{Deframer, Framer, Framing, Header, Segment, Terminate};
-use std::sync::Arc;
 use std::time::Duration;
-
-/// Where an end's memory begins for its peers; not the same as its offset, so that mixing them up shows.
-pub const IOVA: u64 = 0x7f00_0001_0000;
-
-/// Steps a test may take before it is taken for an endless loop.
-pub const MANY: usize = 1_000_000;
 
 /// TCP's segment size.
 pub const MSS: usize = 1448;
@@ -82,17 +74,11 @@ impl Setup {
     }
 }
 
-/// One NIC with one queue pair.
-pub struct End {
-    pub nic: Nic,
-    pub now: Time,
-    pub qpn: Qpn,
-    pub pd: PdId,
-    pub key: Arc<Key>,
-    pub memory: Arc<HeapRegion>,
-    pub send_cq: Arc<CompletionQueue>,
-    pub recv_cq: Arc<CompletionQueue>,
-    pub srq: Option<Arc<ReceiveQueue>>,
+/// A bench whose queue pair sends over a stream.
+pub type End = Bench<Stream>;
+
+/// What an [`End`] has beside its bench.
+pub struct Stream {
     /// Stream events other than those that the bench acts on by itself.
     pub told: Vec<StreamEvent>,
     /// Whether this end has ended its half, and whether it has closed the stream.
@@ -106,28 +92,18 @@ pub struct End {
 impl End {
     /// The `number`-th end, its queue pair in INIT.
     pub fn new(number: u8, setup: &Setup) -> End {
-        let keys = Arc::new(KeyTable::new());
-        let pd = keys.alloc_pd();
-        let config = NicConfig {
-            iwarp: setup.iwarp,
-            ..NicConfig::default()
+        let parts = Parts {
+            config: NicConfig {
+                iwarp: setup.iwarp,
+                ..NicConfig::default()
+            },
+            memory: setup.memory,
+            cq_capacity: 1024,
+            capacity: setup.capacity,
+            srq: setup.srq,
+            invalidatable: true,
         };
-        let entropy = Box::new(SeededEntropy::new(u64::from(number)));
-        let mut nic = Nic::new(config, keys, entropy);
-        let memory = Arc::new(HeapRegion::zeroed(setup.memory));
-        let key = register(&mut nic, pd, &memory, |_| {});
-        let mut end = End {
-            nic,
-            now: Time::from_ns(1_000_000_000),
-            qpn: Qpn::new(0),
-            pd,
-            key,
-            memory,
-            send_cq: Arc::new(CompletionQueue::new(CqId(1), 1024)),
-            recv_cq: Arc::new(CompletionQueue::new(CqId(2), 1024)),
-            srq: setup
-                .srq
-                .then(|| Arc::new(ReceiveQueue::shared(SrqId(1), pd, 64, 8))),
+        let stream = Stream {
             told: Vec::new(),
             finished: false,
             closed: false,
@@ -135,20 +111,13 @@ impl End {
             mss: MSS,
             capacity: setup.capacity,
         };
+        let mut end = Bench::assemble(number, parts, stream);
         end.qpn = end.add_qp();
         end
     }
 
     pub fn qp_init(&self) -> QpInit {
-        QpInit {
-            service: Service::Rc,
-            pd: self.pd,
-            send_cq: self.send_cq.clone(),
-            recv_cq: self.recv_cq.clone(),
-            srq: self.srq.clone(),
-            capacity: self.capacity,
-            signal_all: true,
-        }
+        self.init_with(Service::Rc, self.capacity, true)
     }
 
     pub fn add_qp(&mut self) -> Qpn {
@@ -159,9 +128,7 @@ impl End {
             access: Some(access),
             ..QpAttributes::default()
         };
-        self.nic
-            .modify_qp(self.now, qpn, &set)
-            .expect("rights may be given");
+        self.modify(qpn, &set).expect("rights may be given");
         qpn
     }
 
@@ -172,73 +139,6 @@ impl End {
     }
 
     #[track_caller]
-    pub fn go_to(&mut self, state: QpState) {
-        let set = QpAttributes {
-            state: Some(state),
-            ..QpAttributes::default()
-        };
-        self.nic
-            .modify_qp(self.now, self.qpn, &set)
-            .expect("the move is allowed");
-    }
-
-    pub fn state(&self) -> QpState {
-        self.nic.qp_state(self.qpn).expect("the queue pair exists")
-    }
-
-    pub fn sge(&self, offset: usize, length: u32) -> Sge {
-        Sge {
-            addr: IOVA + offset as u64,
-            length,
-            lkey: self.key.value(),
-        }
-    }
-
-    pub fn remote(&self, offset: usize) -> RemoteAddress {
-        RemoteAddress {
-            va: IOVA + offset as u64,
-            rkey: self.key.value(),
-        }
-    }
-
-    /// Registers the memory again, under other conditions.
-    pub fn register(&mut self, change: impl FnOnce(&mut KeySpec)) -> Arc<Key> {
-        register(&mut self.nic, self.pd, &self.memory, change)
-    }
-
-    pub fn fill(&self, offset: usize, bytes: &[u8]) {
-        self.memory
-            .with(|memory| memory[offset..offset + bytes.len()].copy_from_slice(bytes));
-    }
-
-    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        self.memory
-            .with(|memory| memory[offset..offset + length].to_vec())
-    }
-
-    pub fn try_send(&mut self, wr_id: u64, op: SendOp, offset: usize, length: u32) -> Result<(), PostError> {
-        let sges = [self.sge(offset, length)];
-        self.post(wr_id, op, Data::Sges(&sges), SendFlags::empty())
-    }
-
-    pub fn post(
-        &mut self,
-        wr_id: u64,
-        op: SendOp,
-        data: Data<'_>,
-        flags: SendFlags,
-    ) -> Result<(), PostError> {
-        let request = SendRequest {
-            wr_id,
-            op,
-            data,
-            flags,
-            destination: None,
-        };
-        self.nic.post_send(self.now, self.qpn, &request)
-    }
-
-    #[track_caller]
     pub fn send(&mut self, wr_id: u64, op: SendOp, offset: usize, length: u32) {
         self.try_send(wr_id, op, offset, length)
             .expect("the request is posted");
@@ -246,13 +146,8 @@ impl End {
 
     #[track_caller]
     pub fn recv(&mut self, wr_id: u64, offset: usize, length: u32) {
-        let sges = [self.sge(offset, length)];
-        let request = RecvRequest { wr_id, sges: &sges };
-        match &self.srq {
-            Some(srq) => srq.post(&request, self.nic.keys()).map_err(PostError::from),
-            None => self.nic.post_recv(self.qpn, &request),
-        }
-        .expect("the receive is posted");
+        self.try_recv(wr_id, offset, length)
+            .expect("the receive is posted");
     }
 
     /// What there is to send now, all of it taken by TCP.
@@ -297,28 +192,12 @@ impl End {
         }
     }
 
-    /// Publishes and takes the send completions.
-    pub fn completions(&mut self) -> Vec<Completion> {
-        self.nic.publish();
-        drain(&self.send_cq)
-    }
-
-    /// Publishes and takes the receive completions.
-    pub fn receptions(&mut self) -> Vec<Completion> {
-        self.nic.publish();
-        drain(&self.recv_cq)
-    }
-
     pub fn completed(&mut self) -> Vec<(u64, Status)> {
-        self.completions().iter().map(|c| (c.wr_id, c.status)).collect()
+        outcomes(&self.completions())
     }
 
     pub fn received(&mut self) -> Vec<(u64, Status)> {
-        self.receptions().iter().map(|c| (c.wr_id, c.status)).collect()
-    }
-
-    pub fn events(&mut self) -> Vec<Event> {
-        std::iter::from_fn(|| self.nic.poll_event()).take(MANY).collect()
+        outcomes(&self.receptions())
     }
 
     /// What the bench was told since it was last asked.
@@ -362,34 +241,6 @@ impl End {
         self.nic.handle_timeout(self.now);
         self.act();
     }
-}
-
-fn register(
-    nic: &mut Nic,
-    pd: PdId,
-    memory: &Arc<HeapRegion>,
-    change: impl FnOnce(&mut KeySpec),
-) -> Arc<Key> {
-    let length = memory.with(|bytes| bytes.len());
-    let mut spec = KeySpec {
-        pd,
-        region: memory.clone(),
-        offset: 0,
-        length: length as u64,
-        iova: IOVA,
-        access: Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
-        bound_qp: None,
-        invalidatable: true,
-    };
-    change(&mut spec);
-    nic.register(spec).expect("the memory is registered")
-}
-
-fn drain(cq: &CompletionQueue) -> Vec<Completion> {
-    let mut completions = Vec::new();
-    cq.poll(MANY, |completion| completions.push(completion))
-        .expect("the completion queue has not overflowed");
-    completions
 }
 
 /// Two connected ends. The first is the initiator.
@@ -532,6 +383,5 @@ pub fn solo(setup: &Setup) -> (End, Peer) {
 
 /// A recognisable byte sequence: `seed` decides where it starts.
 pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
-    let byte = |i: usize| (i.wrapping_mul(31) >> 3) as u8 ^ (i as u8).wrapping_add(seed);
-    (0..length).map(byte).collect()
+    support::pattern(seed, length).0
 }

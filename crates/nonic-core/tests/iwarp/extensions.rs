@@ -137,10 +137,6 @@ fn a_solicited_message_wakes_who_armed_for_it() {
     }
 }
 
-fn word(end: &End, offset: usize) -> u64 {
-    u64::from_ne_bytes(end.bytes(offset, 8).try_into().expect("eight bytes"))
-}
-
 #[test]
 fn atomics_change_the_word_and_bring_what_it_was() {
     let mut pair = Pair::new();
@@ -168,11 +164,8 @@ fn atomics_change_the_word_and_bring_what_it_was() {
             (3, Status::Success, CompletionOpcode::CompareSwap, 8)
         ]
     );
-    assert_eq!(
-        (word(&pair.a, 0), word(&pair.a, 8), word(&pair.a, 16)),
-        (5, 8, 100)
-    );
-    assert_eq!(word(&pair.b, 64), 100);
+    assert_eq!((pair.a.word(0), pair.a.word(8), pair.a.word(16)), (5, 8, 100));
+    assert_eq!(pair.b.word(64), 100);
 }
 
 #[test]
@@ -191,7 +184,7 @@ fn atomics_share_numbers_and_depth_with_reads_and_are_answered_in_order() {
     pair.a.send(4, SendOp::Read(remote), 24, 8);
     pair.exchange();
     assert_eq!(pair.a.completed(), [1, 2, 3, 4].map(|id| (id, Status::Success)));
-    let found: Vec<u64> = [0, 8, 16, 24].map(|at| word(&pair.a, at)).to_vec();
+    let found: Vec<u64> = [0, 8, 16, 24].map(|at| pair.a.word(at)).to_vec();
     assert_eq!(found, [0, 1, 1, 2]);
 }
 
@@ -218,7 +211,7 @@ fn atomics_with_masks_are_executed() {
         original: 0x00ff_00ff,
     };
     assert_eq!(peer.read(&out), [(answer, Vec::new())]);
-    assert_eq!(word(&end, 0), 0x0100_0000);
+    assert_eq!(end.word(0), 0x0100_0000);
 }
 
 #[track_caller]

@@ -237,17 +237,11 @@ fn values_out_of_range_on_the_way_to_rts_are_refused_by_name() {
 #[test]
 fn a_path_mtu_above_the_ports_is_refused() {
     let setup = Setup::rc();
-    let keys = std::sync::Arc::new(nonic_core::KeyTable::new());
     let config = nonic_core::NicConfig {
         port_mtu: PathMtu::Mtu1024,
         ..setup.nic_config()
     };
-    let mut node = Node::new(1, &setup);
-    let entropy = Box::new(nonic_core::SeededEntropy::new(1));
-    let mut nic = nonic_core::Nic::new(config, keys, entropy);
-    nic.add_endpoint(node.nic.endpoints()[0]);
-    std::mem::swap(&mut node.nic, &mut nic);
-    node.qpn = node.add_qp();
+    let mut node = Node::configured(1, &setup, config);
     let set = QpAttributes {
         path_mtu: Some(PathMtu::Mtu2048),
         ..setup.to_rtr(&some_peer())

@@ -1,7 +1,7 @@
 //! The test bench: NICs with explicit virtual time, and links that do what the test says.
 //!
-//! - [`Node`] is one NIC with memory, completion queues and a queue pair. It never sends by itself: the test
-//!   asks for its packets and carries them.
+//! - [`Bench`] is one NIC with memory, completion queues and a queue pair, for every transport.
+//! - [`Node`] is one that sends packets. It never sends by itself: the test asks for its packets and carries them.
 //! - [`Pair`] is two connected nodes. [`Pair::exchange`] carries everything faithfully,
 //!   [`Pair::exchange_with`] asks the test about each packet.
 //! - [`SharedHost`] lets nodes reach each other's memory without packets.
@@ -14,6 +14,7 @@
     reason = "each test file uses a part of this module"
 )]
 
+mod bench;
 mod bytes;
 mod node;
 mod pair;
@@ -22,6 +23,7 @@ mod shared_host;
 mod solo;
 mod wire;
 
+pub use bench::{Bench, IOVA, Parts};
 pub use bytes::Bytes;
 pub use node::{Node, Remote};
 pub use pair::{Fate, Pair, Side};
