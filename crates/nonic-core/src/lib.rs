@@ -26,7 +26,6 @@ pub mod cm;
 mod counters;
 mod direct;
 mod entropy;
-pub mod explain;
 pub mod iwarp;
 pub mod link;
 mod nic;
@@ -47,7 +46,6 @@ pub use direct::{
     Target,
 };
 pub use entropy::{Entropy, SeededEntropy};
-pub use explain::Explanation;
 pub use nic::{
     Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, Outlet, QpInit,
     Room, Transmit, Usage,

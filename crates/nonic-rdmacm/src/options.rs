@@ -147,7 +147,7 @@ unsafe extern "C" fn rdma_get_remote_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nonic_core::explain::topics::{self, Kind};
+    use nonic_explain::topics::{self, Kind};
 
     /// What `rdma_event_str` answers is what people ask `nonic explain` with.
     #[test]

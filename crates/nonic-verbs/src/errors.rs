@@ -1,8 +1,9 @@
 //! Errors of the core and the engine as errnos, with the reasons that these give.
 
 use nonic_abi::errno::{Errno, expected, refused};
-use nonic_core::{CreateError, Explanation, KeyError, ModifyError, PostError, RecvRefused};
+use nonic_core::{CreateError, KeyError, ModifyError, PostError, RecvRefused};
 use nonic_engine::{OpenError, log};
+use nonic_explain::Explanation;
 
 pub(crate) fn of_open(error: &OpenError) -> Errno {
     let number = match error {

@@ -1,7 +1,7 @@
 //! Names of enumerated values, of which `nonic explain` knows every one, and the table of link rates.
 
 use libc::{c_char, c_int};
-use nonic_core::explain::topics::texts::{EVENTS, NODE_TYPES, PORT_STATES, STATUSES};
+use nonic_explain::topics::texts::{EVENTS, NODE_TYPES, PORT_STATES, STATUSES};
 use std::ffi::CStr;
 
 /// By the numbers of `enum ibv_wr_opcode`, which has gaps.

@@ -5,10 +5,11 @@
 
 use crate::cm_dispatcher::CmDispatcher;
 use futures_core::Stream;
-use nonic_core::{Counters, Event, Explanation, PathMtu, PdId, Qpn, Status};
+use nonic_core::{Counters, Event, PathMtu, PdId, Qpn, Status};
 use nonic_engine::host::PortState;
 use nonic_engine::netdev::{GidEntry, NetDevice};
 use nonic_engine::{LinkCounters, OpenError};
+use nonic_explain::Explanation;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;

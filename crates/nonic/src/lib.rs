@@ -82,8 +82,8 @@ pub use device::{Events, Usage};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use memory::{BufferSet, MemoryError, OwnedMemory, ParseRemoteSliceError, Recycler};
 pub use nonic_core::{
-    AckTimeout, Counters, CqOverflow, CreateError, Explanation, ModifyError, NicConfig, PostError, Psn, Qpn,
-    RnrTimer, explain, record,
+    AckTimeout, Counters, CqOverflow, CreateError, ModifyError, NicConfig, PostError, Psn, Qpn, RnrTimer,
+    record,
 };
 pub use nonic_engine::host::{PortOwner, PortState, RetryReason, port_owner};
 pub use nonic_engine::inspect;
@@ -91,6 +91,7 @@ pub use nonic_engine::netdev::LocalAddress;
 pub use nonic_engine::{
     Config, DirectRoad, FaultPlan, InvalidFaults, LaneRoad, LinkCounters, OpenError, roads,
 };
+pub use nonic_explain::{self as explain, Explanation};
 pub use nonic_wire::cm::RejectReason;
 pub use private_data::{PrivateData, PrivateDataTooLong};
 pub use queue_pair::{Fetch, WindowRequest};

@@ -1,21 +1,13 @@
-//! Access to the recent events of queue pairs, and to explanations made from them.
+//! Access to the recent events of queue pairs.
 
 use super::Nic;
-use crate::explain::Explanation;
 use crate::record::Recorded;
-use crate::verbs::work::Status;
 use nonic_wire::Qpn;
 
 impl Nic {
     /// The last events of a queue pair, the oldest first; none if there is no such queue pair.
     pub fn recorded(&self, qpn: Qpn) -> impl DoubleEndedIterator<Item = &Recorded> {
         self.recorder.of(qpn)
-    }
-
-    /// Why a request of the queue pair ended with this status; without one, why the queue pair failed. `None` if neither has anything to
-    /// explain: the status is success, or nothing went wrong.
-    pub fn explain(&self, qpn: Qpn, status: Option<Status>) -> Option<Explanation> {
-        Explanation::of(status, self.recorder.of(qpn))
     }
 
     /// From now on, [`Nic::poll_recorded`] tells of every event of every queue pair.

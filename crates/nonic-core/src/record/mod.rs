@@ -4,10 +4,11 @@
 //! as it should be costs nothing. A queue pair has no ring before its first event, and at most [`KEPT`] events; equal
 //! events in a row are one with a count.
 //!
-//! It keeps facts and draws no conclusions: those are in [`crate::explain`]. Read first: [`QpEvent`], then
+//! It keeps facts and draws no conclusions: those are in `nonic-explain`. Read first: [`QpEvent`], then
 //! [`RefusedRequest`].
 
 mod event;
+mod words;
 
 pub use event::{
     FailedRequest, KeyExtent, LocalFault, QpEvent, Recorded, RefusalReason, RefusedRequest, RequestKind,

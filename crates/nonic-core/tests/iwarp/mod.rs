@@ -11,7 +11,6 @@ mod bench;
 mod destroying;
 mod ending;
 mod errors;
-mod explanations;
 mod extensions;
 mod gather;
 mod operations;

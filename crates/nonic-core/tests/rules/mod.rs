@@ -14,7 +14,6 @@ mod direct_access;
 mod direct_targets;
 mod draining;
 mod duplicates;
-mod explanations;
 mod extended_connections;
 mod fair_shares;
 mod flushing;

@@ -11,6 +11,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "each test file uses a part of this module"
 )]
 

@@ -2,7 +2,8 @@
 
 use super::Device;
 use nonic_core::record::Recorded;
-use nonic_core::{Explanation, Qpn, Status};
+use nonic_core::{Qpn, Status};
+use nonic_explain::Explanation;
 
 impl Device {
     /// The last events of a queue pair, the oldest first.
@@ -13,6 +14,6 @@ impl Device {
     /// Why a request of a queue pair ended with this status; without a status, why the queue pair failed. `None` if nothing
     /// went wrong.
     pub fn explain(&self, qpn: Qpn, status: Option<Status>) -> Option<Explanation> {
-        self.inner.turn_of(qpn).nic.explain(qpn, status)
+        Explanation::of_queue_pair(&self.inner.turn_of(qpn).nic, qpn, status)
     }
 }

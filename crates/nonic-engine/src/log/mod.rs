@@ -22,7 +22,8 @@ mod standard_error;
 
 use nonic_core::cm::CmEvent;
 use nonic_core::record::{QpEvent, Recorded};
-use nonic_core::{Explanation, Nic, PostError, QpState, Qpn};
+use nonic_core::{Nic, PostError, QpState, Qpn};
+use nonic_explain::Explanation;
 use nonic_settings::{Environment, SettingError};
 use repeated::{Admission, Repeated};
 use std::collections::BTreeSet;
@@ -123,7 +124,7 @@ fn tell_event(nic: &Nic, qpn: Qpn, recorded: &Recorded) {
     match event {
         QpEvent::Moved(QpState::Error | QpState::Sqe) => {
             tell!(INFO, "nonic::qp", "queue pair {qpn:#08x} {event}");
-            let explanation = nic.explain(Qpn::new(qpn), None);
+            let explanation = Explanation::of_queue_pair(nic, Qpn::new(qpn), None);
             if let Some(explanation) = explanation.filter(|_| is_first_failure(nic, Qpn::new(qpn), event)) {
                 tell!(WARN, "nonic::qp", "queue pair {qpn:#08x} failed. {explanation}");
             }
@@ -131,7 +132,7 @@ fn tell_event(nic: &Nic, qpn: Qpn, recorded: &Recorded) {
         QpEvent::Moved(_) => tell!(INFO, "nonic::qp", "queue pair {qpn:#08x} {event}"),
         // A sender that does not know better may go on for long.
         QpEvent::Dropped(..) if times.is_power_of_two() => {
-            if let Some(explanation) = nic.explain(Qpn::new(qpn), None) {
+            if let Some(explanation) = Explanation::of_queue_pair(nic, Qpn::new(qpn), None) {
                 tell!(
                     WARN,
                     "nonic::qp",

@@ -5,11 +5,12 @@ use crate::support::{Fate, Node, Pair, Setup, Side, ms};
 use crate::{completed, post, recv};
 use nonic_core::record::{QpEvent, RefusalReason};
 use nonic_core::{Access, KeyError, PathMtu, Psn, QpState, RemoteAddress, SendOp, Status};
+use nonic_explain::Explanation;
 
 /// What a node says about a request with this status, or about its queue pair.
 #[track_caller]
 fn said(node: &Node, status: Option<Status>) -> String {
-    let explanation = node.nic.explain(node.qpn, status);
+    let explanation = Explanation::of_queue_pair(&node.nic, node.qpn, status);
     explanation.expect("there is something to explain").to_string()
 }
 
@@ -46,8 +47,11 @@ fn a_healthy_queue_pair_has_its_states_written_down_and_nothing_to_explain() {
     let states = [QpState::Init, QpState::Rtr, QpState::Rts].map(QpEvent::Moved);
     assert_eq!(events(&pair.a), states);
     assert_eq!(events(&pair.b), states);
-    assert_eq!(pair.a.nic.explain(pair.a.qpn, None), None);
-    assert_eq!(pair.a.nic.explain(pair.a.qpn, Some(Status::Success)), None);
+    assert_eq!(Explanation::of_queue_pair(&pair.a.nic, pair.a.qpn, None), None);
+    assert_eq!(
+        Explanation::of_queue_pair(&pair.a.nic, pair.a.qpn, Some(Status::Success)),
+        None
+    );
     assert!(pair.a.destroy_qp(pair.a.qpn));
     assert_eq!(pair.a.nic.recorded(pair.a.qpn).count(), 0);
 }
@@ -422,7 +426,7 @@ fn a_queue_pair_that_the_program_ends_has_nothing_to_blame() {
         Some(Status::Flushed),
         &["was flushed", "moved the queue pair to the error state"],
     );
-    assert_eq!(pair.a.nic.explain(pair.a.qpn, None), None);
+    assert_eq!(Explanation::of_queue_pair(&pair.a.nic, pair.a.qpn, None), None);
 }
 
 #[test]
@@ -433,7 +437,7 @@ fn a_queue_pair_that_was_reset_begins_anew() {
     pair.exchange();
     says(&pair.b, None, &["100 fit"]);
     pair.b.go_to(QpState::Reset);
-    assert_eq!(pair.b.nic.explain(pair.b.qpn, None), None);
+    assert_eq!(Explanation::of_queue_pair(&pair.b.nic, pair.b.qpn, None), None);
     assert_eq!(events(&pair.b).last(), Some(&QpEvent::Moved(QpState::Reset)));
 }
 
@@ -457,7 +461,7 @@ fn losses_are_written_down_and_are_no_failure() {
     }
     assert_eq!(pair.a.completions().len(), 4);
     assert!(events(&pair.a).contains(&QpEvent::Silence));
-    assert_eq!(pair.a.nic.explain(pair.a.qpn, None), None);
+    assert_eq!(Explanation::of_queue_pair(&pair.a.nic, pair.a.qpn, None), None);
 }
 
 #[test]
@@ -466,7 +470,7 @@ fn the_long_form_lists_the_events() {
     let remote = pair.b.remote(4);
     post!(pair.a, 7, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
     pair.exchange();
-    let explanation = pair.b.nic.explain(pair.b.qpn, None).expect("it refused");
+    let explanation = Explanation::of_queue_pair(&pair.b.nic, pair.b.qpn, None).expect("it refused");
     let long = format!("{explanation:#}");
     for line in [
         "\ntry:\n  - align",
@@ -476,4 +480,35 @@ fn the_long_form_lists_the_events() {
     ] {
         assert!(long.contains(line), "{line:?} is missing in: {long}");
     }
+}
+
+/// A requester whose peer's queue pair is destroyed: what it says of the request after that.
+fn says_that_the_peer_is_gone(farewell: bool) {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    let qpn = pair.b.qpn;
+    assert!(pair.b.destroy_qp(qpn));
+    if farewell {
+        assert!(pair.b.nic.departed_peer(qpn).is_some());
+        pair.b.nic.bid_farewell(qpn);
+        pair.exchange();
+    }
+    post!(pair.a, 2, SendOp::Write(remote), 0, 0);
+    pair.exchange();
+    pair.advance(ms(1000));
+    completed!(pair.a, [(2, Status::RetryExceeded)]);
+    says(
+        &pair.a,
+        None,
+        &["destroyed its queue pair", "Try: have both sides agree"],
+    );
+}
+
+#[test]
+fn a_peer_that_was_destroyed_is_named_whether_it_said_so_or_was_asked() {
+    says_that_the_peer_is_gone(false);
+    says_that_the_peer_is_gone(true);
 }

@@ -1,9 +1,8 @@
 //! Explains why this side did not execute a request of its peer: this side knows exactly.
 
-use super::phrases::local_fault;
 use super::{Explanation, Words};
-use crate::record::{KeyExtent, LocalFault, RefusalReason, RefusedRequest, RequestKind};
-use crate::verbs::memory::{Access, KeyError};
+use nonic_core::record::{KeyExtent, LocalFault, RefusalReason, RefusedRequest, RequestKind};
+use nonic_core::{Access, KeyError};
 
 /// A request was refused, and the peer was told as much as a NAK or a Terminate says.
 pub(super) fn refused(refused: &RefusedRequest) -> Explanation {
@@ -39,7 +38,7 @@ pub(super) fn dropped(kind: RequestKind, reason: RefusalReason) -> Explanation {
 /// A receive names memory that this side's NIC may not write.
 pub(super) fn receive_key(fault: Option<&LocalFault>) -> Explanation {
     let why = match fault {
-        Some(fault) => local_fault(fault),
+        Some(fault) => fault.to_string(),
         None => "a key of its scatter list does not permit it, or the memory under it is gone".into(),
     };
     told(

@@ -1,10 +1,10 @@
 //! Explains why a request of this side failed: what the peer answered, or that it did not answer.
 
-use super::phrases::{local_fault, named};
-use super::{Explanation, topics};
-use crate::record::{FailedRequest, LocalFault};
-use crate::verbs::memory::KeyError;
-use crate::verbs::work::Status;
+use super::Explanation;
+use super::phrases::named;
+use crate::topics;
+use nonic_core::record::{FailedRequest, LocalFault};
+use nonic_core::{KeyError, Status};
 use nonic_wire::Psn;
 
 /// A request failed, for what a NAK said or for what a key of this side does not permit.
@@ -53,7 +53,7 @@ fn local(request: &str, fault: &LocalFault) -> Explanation {
         KeyError::NotInvalidatable => &["only memory windows of type 2 can be invalidated"],
         _ => &["look at the window and the region it is bound to"],
     };
-    let happened = format!("This side could not carry out {request}: {}.", local_fault(fault));
+    let happened = format!("This side could not carry out {request}: {fault}.");
     Explanation::known(happened, &[], steps)
 }
 

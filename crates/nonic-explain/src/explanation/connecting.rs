@@ -1,6 +1,7 @@
 //! Explains why two ends did not connect.
 
-use super::{Explanation, topics};
+use super::Explanation;
+use crate::topics;
 use nonic_wire::cm::RejectReason;
 
 impl Explanation {

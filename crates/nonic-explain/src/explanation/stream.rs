@@ -1,7 +1,7 @@
 //! Explains why an iWARP stream ended: what a Terminate says, sent or received, and what TCP says where there was none.
 
 use super::Explanation;
-use crate::record::StreamLoss;
+use nonic_core::record::StreamLoss;
 use nonic_wire::iwarp::{Layer, TerminateCode as Code};
 
 /// One of the two ended the stream with a Terminate, which says which layer found what.

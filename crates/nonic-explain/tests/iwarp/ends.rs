@@ -1,14 +1,15 @@
 //! Explanations of stream ends: for each way, what both sides say names the cause and the next step.
 
-use crate::iwarp::bench::{End, IOVA, Pair, Peer, Setup, solo};
+use super::bench::{End, IOVA, Pair, Peer, Setup, solo};
 use nonic_core::iwarp::{StreamClosed, StreamRole};
 use nonic_core::{RemoteAddress, SendOp, Status};
+use nonic_explain::Explanation;
 use nonic_wire::iwarp::{Header, SendKind, Tagged, Terminate, TerminateCode as Code};
 use std::time::Duration;
 
 #[track_caller]
 fn says(end: &End, status: Option<Status>, words: &[&str]) {
-    let explanation = end.nic.explain(end.qpn, status);
+    let explanation = Explanation::of_queue_pair(&end.nic, end.qpn, status);
     let said = explanation.expect("there is something to explain").to_string();
     for word in words {
         assert!(said.contains(word), "{word:?} is missing in: {said}");
@@ -55,7 +56,9 @@ fn every_code_of_a_terminate_that_comes_is_explained() {
             Some(Status::Flushed),
             &[&words[..], &["was flushed"]].concat(),
         );
-        let said = end.nic.explain(end.qpn, None).expect("it failed").to_string();
+        let said = Explanation::of_queue_pair(&end.nic, end.qpn, None)
+            .expect("it failed")
+            .to_string();
         assert!(
             !said.contains('{') && !said.contains("no specification") || code.code == 0xff,
             "{said}"
@@ -194,7 +197,7 @@ fn a_peer_that_closes_is_no_failure_but_explains_what_is_flushed() {
     end.recv(1, 0, 64);
     end.nic.stream_closed(end.now, end.qpn, StreamClosed::ByPeer);
     assert_eq!(end.received(), [(1, Status::Flushed)]);
-    assert_eq!(end.nic.explain(end.qpn, None), None);
+    assert_eq!(Explanation::of_queue_pair(&end.nic, end.qpn, None), None);
     says(
         &end,
         Some(Status::Flushed),

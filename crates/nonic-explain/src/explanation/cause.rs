@@ -2,9 +2,8 @@
 
 use super::phrases::named;
 use super::{Explanation, is_cause, requester, responder, stream};
-use crate::queue_pair::QpState;
-use crate::record::{FailedRequest, QpEvent, Recorded, RefusalReason, StreamLoss};
-use crate::verbs::work::Status;
+use nonic_core::record::{FailedRequest, LocalFault, QpEvent, Recorded, RefusalReason, StreamLoss};
+use nonic_core::{QpState, Status};
 use nonic_wire::iwarp::TerminateCode;
 
 /// Events of one moment, in order.
@@ -147,7 +146,7 @@ fn of_device(moment: Moment<'_>) -> Option<Explanation> {
     })
 }
 
-fn local_fault(moment: Moment<'_>) -> Option<&crate::record::LocalFault> {
+fn local_fault(moment: Moment<'_>) -> Option<&LocalFault> {
     moment.iter().rev().find_map(|recorded| match &recorded.event {
         QpEvent::LocalFault(fault) => Some(&**fault),
         _ => None,

@@ -1,10 +1,7 @@
 //! Explains refused calls: the caller is told at once.
 
 use super::{Explanation, sentence};
-use crate::nic::CreateError;
-use crate::queue_pair::PostError;
-use crate::queue_pair::{AttributeMask, ModifyError};
-use crate::verbs::rq::RecvRefused;
+use nonic_core::{AttributeMask, CreateError, ModifyError, PostError, RecvRefused};
 
 impl Explanation {
     /// Why a work request was not taken.
@@ -37,6 +34,8 @@ impl Explanation {
             ],
             PostError::NoFetches => &["connect with max_rd_atomic of 1 or more (rdma_cm: initiator_depth)"],
             PostError::DeviceFailed => &["open the device again"],
+            // A test finds those that are not named above.
+            _ => &[],
         };
         let happened = format!("The request was not taken: {error}");
         Explanation::known(sentence(&happened), &[], steps)
@@ -80,6 +79,8 @@ impl Explanation {
             CreateError::QpnInUse | CreateError::NoQpn | CreateError::NoSrqNumber => {
                 &["destroy what is not used any more"]
             }
+            // A test finds those that are not named above.
+            _ => &[],
         };
         let happened = format!("It was not created: {error}");
         Explanation::known(sentence(&happened), &[], steps)
@@ -89,7 +90,7 @@ impl Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue_pair::QpState;
+    use nonic_core::QpState;
 
     #[test]
     fn what_is_not_taken_has_a_next_step() {

@@ -1,7 +1,8 @@
-//! Describes events of a queue pair as phrases.
+//! Events of a queue pair as phrases, as logs, `nonic show` and explanations print them. What led to an event and what to
+//! try next is not said here, but in `nonic-explain`.
 
-use super::phrases::local_fault;
-use crate::record::{QpEvent, StreamLoss};
+use super::{LocalFault, QpEvent, StreamLoss};
+use crate::verbs::memory::KeyError;
 use std::fmt;
 
 impl fmt::Display for QpEvent {
@@ -39,12 +40,40 @@ impl fmt::Display for QpEvent {
                 write!(f, "refused the peer's {}: {:?}", refused.kind, refused.reason)
             }
             QpEvent::Dropped(kind, reason) => write!(f, "dropped the peer's {kind}: {reason:?}"),
-            QpEvent::LocalFault(fault) => write!(f, "{}", local_fault(fault)),
+            QpEvent::LocalFault(fault) => fault.fmt(f),
             QpEvent::Failed(failed) => {
                 write!(f, "{} {} failed: {}", failed.opcode, failed.wr_id, failed.status)
             }
             QpEvent::QueueOverflow => f.write_str("the completion queue overflowed"),
             QpEvent::DeviceFailed => f.write_str("the device failed"),
+        }
+    }
+}
+
+/// What is wrong with the key.
+impl fmt::Display for LocalFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lkey = self.lkey;
+        match (self.error, &self.key) {
+            (KeyError::Unknown, _) => write!(f, "there is no key {lkey:#x} here"),
+            (KeyError::Revoked, _) => write!(f, "the key {lkey:#x} was valid and has been revoked"),
+            (KeyError::Domain, _) => {
+                write!(
+                    f,
+                    "the key {lkey:#x} belongs to another protection domain than the queue pair"
+                )
+            }
+            (KeyError::Rights, Some(key)) => write!(
+                f,
+                "the key {lkey:#x} does not permit the local NIC to do that; it permits {:?}",
+                key.access
+            ),
+            (KeyError::Bounds, Some(key)) => write!(
+                f,
+                "{} bytes at {:#x} are out of bounds of the key {lkey:#x}, which covers {} bytes from {:#x}",
+                self.length, self.addr, key.length, key.iova
+            ),
+            (error, _) => write!(f, "the key {lkey:#x}: {error}"),
         }
     }
 }

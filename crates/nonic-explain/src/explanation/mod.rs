@@ -1,23 +1,18 @@
-//! Explains in sentences what happened to a queue pair: what went wrong, what most likely led to it, and what to try
-//! next.
+//! Explanations of what happened to a queue pair, of refused calls and of connections that did not come about.
 //!
-//! It is a pure function of a status and of the recorded events ([`crate::record`]). What neither tells is filled in
-//! from the general meaning of the status ([`topics`], which `nonic explain` prints). Nothing here guesses at numbers:
-//! an address, a key or a length in a sentence was in a packet or in a work request.
+//! `cause` finds the event that led to a failure; `requester`, `responder` and `stream` have the sentences for it.
 
 mod calls;
 mod cause;
 mod connecting;
-mod event;
 mod phrases;
 mod requester;
 mod responder;
 mod stream;
-pub mod topics;
 
-use crate::queue_pair::QpState;
-use crate::record::{QpEvent, Recorded, StreamLoss};
-use crate::verbs::work::Status;
+use crate::topics;
+use nonic_core::record::{QpEvent, Recorded, StreamLoss};
+use nonic_core::{Nic, QpState, Qpn, Status};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -41,8 +36,14 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Why a request ended with `status`; without one, why the queue pair failed.
-    pub(crate) fn of<'a>(
+    /// Why a request of a queue pair ended with `status`; without one, why the queue pair failed. `None` if neither has
+    /// anything to explain: the status is success, or nothing went wrong.
+    pub fn of_queue_pair(nic: &Nic, qpn: Qpn, status: Option<Status>) -> Option<Self> {
+        Explanation::of_events(status, nic.recorded(qpn))
+    }
+
+    /// The same of the recorded events of a queue pair, the oldest first.
+    fn of_events<'a>(
         status: Option<Status>,
         recorded: impl DoubleEndedIterator<Item = &'a Recorded>,
     ) -> Option<Self> {

@@ -16,7 +16,7 @@ pub mod texts;
 
 pub use find::{bare, bare_word, find};
 
-use crate::verbs::work::Status;
+use nonic_core::Status;
 
 /// What a topic is about.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
