@@ -31,7 +31,7 @@ pub(crate) struct Id {
     /// Events the program has not acknowledged.
     unacknowledged: Mutex<u32>,
     acknowledged: Condvar,
-    state: Mutex<State>,
+    state: Mutex<IdState>,
 }
 
 // SAFETY: the program's structure is read and written through its pointer only, as C programs do from any thread;
@@ -42,7 +42,7 @@ unsafe impl Sync for Id {}
 
 /// What this library knows of it.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct IdState {
     /// Where it is bound to.
     pub(crate) device: Option<&'static Device>,
     pub(crate) local: Option<SocketAddr>,
@@ -164,10 +164,10 @@ impl Id {
             queued: AtomicU32::new(0),
             unacknowledged: Mutex::new(0),
             acknowledged: Condvar::new(),
-            state: Mutex::new(State {
+            state: Mutex::new(IdState {
                 // From the beginning: programs with a queue pair of their own ask for it before they accept.
                 starting_psn: random() & PSN_MASK,
-                ..State::default()
+                ..IdState::default()
             }),
         })
     }
@@ -212,7 +212,7 @@ impl Id {
         self.c.get()
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, IdState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -8,7 +8,7 @@
 mod protocol;
 
 use protocol::TargetList;
-use protocol::datagram::{Lookup, Purpose, Sender};
+use protocol::datagram::{DatagramSource, Lookup, Purpose};
 use protocol::{
     CONTROL_SLOTS, Carrier, Ending, Hello, Iomapping, Message, Segment, Sizes, Stream, TARGETS, Violation,
 };
@@ -333,17 +333,17 @@ fn datagram_headers_are_as_rdma_core_writes_them() {
     };
     assert_eq!(Lookup::parse(&six.emit()), Some((six, 28)));
 
-    let sender = Sender(([10, 0, 0, 1], 0x1234).into());
+    let sender = DatagramSource(([10, 0, 0, 1], 0x1234).into());
     let expected = [4, 8, 0x12, 0x34, 10, 0, 0, 1];
     assert_eq!(sender.emit(), expected);
-    assert_eq!(Sender::parse(&expected), Some((sender, 8)));
+    assert_eq!(DatagramSource::parse(&expected), Some((sender, 8)));
     assert_eq!(
-        Sender::parse(&[4, 9, 0, 0, 1, 2, 3, 4]),
+        DatagramSource::parse(&[4, 9, 0, 0, 1, 2, 3, 4]),
         None,
         "a length that does not fit"
     );
-    let six = Sender((std::net::Ipv6Addr::LOCALHOST, 80).into());
-    assert_eq!(Sender::parse(&six.emit()), Some((six, 24)));
+    let six = DatagramSource((std::net::Ipv6Addr::LOCALHOST, 80).into());
+    assert_eq!(DatagramSource::parse(&six.emit()), Some((six, 24)));
 }
 
 #[test]

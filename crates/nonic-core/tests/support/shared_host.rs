@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Clone, Default)]
-pub struct SharedHost(Arc<Mutex<State>>);
+pub struct SharedHost(Arc<Mutex<SharedState>>);
 
 #[derive(Default)]
-pub struct State {
+pub struct SharedState {
     /// What was published, by address and number.
     pub targets: HashMap<(IpAddr, Qpn), Published>,
     pub keys: HashMap<(IpAddr, u32), PublishedKey>,
@@ -55,7 +55,7 @@ impl SharedHost {
         node.nic.set_direct(Box::new(way));
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, SharedState> {
         self.0.lock().expect("no test panics while it holds the lock")
     }
 
@@ -169,7 +169,7 @@ impl KeyPublisher for Way {
     }
 }
 
-impl State {
+impl SharedState {
     fn execute(&mut self, request: &DirectRequest<'_>) -> Direct {
         if self
             .refuses_after

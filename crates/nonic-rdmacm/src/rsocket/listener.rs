@@ -8,7 +8,7 @@ use super::identifier::Identifier;
 use super::protocol::Hello;
 use super::settings::Settings;
 use super::socket::Socket;
-use super::stream::{Phase, State, StreamSocket};
+use super::stream::{Phase, StreamSocket, StreamState};
 use super::stream_queue_pair::{StreamQueuePair, parameters};
 use super::table;
 use super::wait::{Waitable, wait};
@@ -43,7 +43,7 @@ impl StreamSocket {
     }
 
     /// Accepts as many as there is room for.
-    fn accept_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
+    fn accept_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, StreamState>) {
         while let Phase::Listening(listening) = &mut state.phase {
             let Some(request) = listening.next_request() else {
                 break;
@@ -122,7 +122,7 @@ impl StreamSocket {
     }
 }
 
-impl State {
+impl StreamState {
     fn one_less_accepting(&mut self) {
         if let Phase::Listening(listening) = &mut self.phase {
             listening.one_less_accepting();

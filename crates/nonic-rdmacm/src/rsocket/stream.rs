@@ -29,11 +29,11 @@ pub(crate) struct StreamSocket {
     /// Its number; nothing is ever read from it.
     fd: Descriptor,
     is_v6: bool,
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
 }
 
 /// What its lock protects.
-pub(crate) struct State {
+pub(crate) struct StreamState {
     pub(crate) settings: Settings,
     pub(crate) phase: Phase,
     pub(crate) waiters: Waiters,
@@ -90,7 +90,7 @@ impl Phase {
     }
 }
 
-impl State {
+impl StreamState {
     pub(super) fn stream(&mut self) -> Option<&mut Stream> {
         self.phase.queue_pair().and_then(StreamQueuePair::stream_mut)
     }
@@ -119,7 +119,7 @@ impl StreamSocket {
         Ok(Arc::new(StreamSocket {
             fd: Descriptor::eventfd(libc::EFD_NONBLOCK, Audience::Socket)?,
             is_v6,
-            state: Mutex::new(State {
+            state: Mutex::new(StreamState {
                 settings,
                 phase: Phase::Idle(None),
                 waiters: Waiters::default(),
@@ -139,7 +139,7 @@ impl StreamSocket {
     }
 
     /// The identifier of a socket that is not connected; a new one if there is none.
-    fn take_identifier(&self, state: &mut State) -> Result<Identifier, Errno> {
+    fn take_identifier(&self, state: &mut StreamState) -> Result<Identifier, Errno> {
         match &mut state.phase {
             Phase::Idle(identifier) => match identifier.take() {
                 Some(identifier) => Ok(identifier),
@@ -219,9 +219,9 @@ impl StreamSocket {
     /// Waits for a connection under way, if it may.
     fn connected<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, StreamState>,
         limit: WaitLimit,
-    ) -> Result<MutexGuard<'a, State>, Errno> {
+    ) -> Result<MutexGuard<'a, StreamState>, Errno> {
         let mut state = match state.phase.is_opening() {
             true => wait(self, state, limit, |state| !state.phase.is_opening())?,
             false => state,
@@ -275,7 +275,7 @@ impl StreamSocket {
             if done {
                 return Ok(sent);
             }
-            let ready = |state: &mut State| {
+            let ready = |state: &mut StreamState| {
                 state
                     .stream()
                     .is_none_or(|stream| can_send(stream) || !stream.is_writable())
@@ -313,7 +313,7 @@ impl StreamSocket {
                 }
                 break;
             }
-            let ready = |state: &mut State| {
+            let ready = |state: &mut StreamState| {
                 state
                     .stream()
                     .is_none_or(|stream| stream.unread() > 0 || !stream.is_readable())
@@ -452,14 +452,14 @@ impl StreamSocket {
 }
 
 impl Waitable for StreamSocket {
-    type State = State;
+    type State = StreamState;
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StreamState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Progress for State {
+impl Progress for StreamState {
     fn advance(&mut self) -> bool {
         self.phase.queue_pair().is_some_and(StreamQueuePair::progress)
     }

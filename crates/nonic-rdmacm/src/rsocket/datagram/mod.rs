@@ -11,7 +11,7 @@
 mod port;
 mod udp;
 
-use super::protocol::datagram::{Purpose, Sender};
+use super::protocol::datagram::{DatagramSource, Purpose};
 use super::settings::Settings;
 use super::vector::Vector;
 use super::wait::{Progress, Waitable, wait};
@@ -45,11 +45,11 @@ const FOLLOWING: Duration = Duration::from_millis(100);
 /// A datagram socket.
 pub(crate) struct DatagramSocket {
     fd: RawFd,
-    state: Mutex<State>,
+    state: Mutex<DatagramState>,
 }
 
 /// What its lock protects.
-pub(crate) struct State {
+pub(crate) struct DatagramState {
     pub(crate) settings: Settings,
     pub(crate) udp: Udp,
     ports: Vec<Port>,
@@ -97,7 +97,7 @@ impl DatagramSocket {
         let udp = Udp::new(is_v6)?;
         Ok(DatagramSocket {
             fd: udp.as_raw_fd(),
-            state: Mutex::new(State {
+            state: Mutex::new(DatagramState {
                 settings,
                 udp,
                 ports: Vec::new(),
@@ -165,7 +165,7 @@ impl DatagramSocket {
         if state.is_closed {
             return Err(refusal::socket_closed());
         }
-        let State { ports, peers, .. } = &mut *state;
+        let DatagramState { ports, peers, .. } = &mut *state;
         match peers.get(&to).and_then(|peer| peer.route.as_ref()) {
             Some(route) => ports[port].send(route, &bytes)?,
             None => state.send_by_udp(port, to, &bytes)?,
@@ -215,7 +215,7 @@ impl DatagramSocket {
     }
 }
 
-impl State {
+impl DatagramState {
     /// Its queues are made, as large as was wanted then.
     pub(crate) fn has_queues(&self) -> bool {
         !self.ports.is_empty()
@@ -299,7 +299,7 @@ impl State {
                 // If it is lost, the peer's next message asks again.
                 let _ = self.udp.send(source, &answer, &[]);
             }
-            let State { ports, peers, .. } = self;
+            let DatagramState { ports, peers, .. } = self;
             if let Some(peer) = peers.get_mut(&source) {
                 peer.heard = Instant::now();
                 if peer.route.as_ref().is_none_or(|route| route.qpn() != lookup.qpn) {
@@ -334,7 +334,7 @@ impl State {
             happened |= port.take_completions(&mut arrived);
         }
         for bytes in arrived {
-            let Some((Sender(source), header)) = Sender::parse(&bytes) else {
+            let Some((DatagramSource(source), header)) = DatagramSource::parse(&bytes) else {
                 continue;
             };
             if let Some(peer) = self.peers.get_mut(&source) {
@@ -348,14 +348,14 @@ impl State {
 }
 
 impl Waitable for DatagramSocket {
-    type State = State;
+    type State = DatagramState;
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DatagramState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Progress for State {
+impl Progress for DatagramState {
     fn advance(&mut self) -> bool {
         let heard = self.udp.is_its_turn() && self.hear();
         let taken = self.take_completions();

@@ -3,7 +3,7 @@
 use super::super::completions::CompletionQueue;
 use super::super::identifier::Identifier;
 use super::super::memory::Memory;
-use super::super::protocol::datagram::{Lookup, Purpose, Sender};
+use super::super::protocol::datagram::{DatagramSource, Lookup, Purpose};
 use super::super::settings::Settings;
 use crate::address;
 use crate::convert::{ah_attributes, gid_of};
@@ -96,7 +96,7 @@ impl Port {
                 memory(usize::from(receives) * (GRH + SLOT))?,
             )
         };
-        let header = Sender(local).emit();
+        let header = DatagramSource(local).emit();
         let mtu = 128_usize << device.path_mtu;
         let port = Port {
             identifier,

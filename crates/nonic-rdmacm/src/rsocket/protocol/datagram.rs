@@ -2,7 +2,7 @@
 //!
 //! A datagram rsocket has an ordinary UDP socket, which gives it its address. What is sent to a peer whose queue pair
 //! is not known goes there by UDP, behind a [`Lookup`] that names the sender's queue pair; the peer answers with a
-//! `Lookup` of its own. From then on messages go from queue pair to queue pair, behind a [`Sender`] that says which
+//! `Lookup` of its own. From then on messages go from queue pair to queue pair, behind a [`DatagramSource`] that says which
 //! address they are from.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -89,9 +89,9 @@ impl Lookup {
 
 /// What stands before each message between queue pairs: the address it is from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sender(pub(crate) SocketAddr);
+pub(crate) struct DatagramSource(pub(crate) SocketAddr);
 
-impl Sender {
+impl DatagramSource {
     const LEN_V4: usize = 8;
     const LEN_V6: usize = 24;
 
@@ -135,6 +135,6 @@ impl Sender {
             }
             _ => return None,
         };
-        Some((Sender(address), len))
+        Some((DatagramSource(address), len))
     }
 }
