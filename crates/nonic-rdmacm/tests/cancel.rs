@@ -24,6 +24,6 @@ fn a_thread_that_waits_can_be_cancelled_and_nothing_is_lost() {
 fn nothing_the_library_calls_ends_a_thread_but_where_it_waits() {
     let libraries = Libraries::build();
     let found = cancellation::unguarded(&libraries.rdmacm(), &link::CANCELLATION_POINTS);
-    // `cancel.rs` waits there.
+    // `nonic_abi::cancel` waits there.
     assert_eq!(found, ["__poll"]);
 }

@@ -20,6 +20,6 @@ fn a_thread_can_be_cancelled_in_any_verb_and_nothing_is_lost() {
 fn nothing_the_library_calls_ends_a_thread_but_where_it_waits() {
     let library = Library::build();
     let found = cancellation::unguarded(&library.path(), &link::CANCELLATION_POINTS);
-    // `cancel.rs` waits there.
+    // `nonic_abi::cancel` waits there.
     assert_eq!(found, ["__poll"]);
 }
