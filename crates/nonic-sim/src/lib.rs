@@ -39,6 +39,7 @@ mod forger;
 mod link;
 mod messages;
 pub mod network;
+mod program;
 mod reliable;
 mod report;
 mod run;

@@ -196,9 +196,9 @@ impl Simulation for World {
 
     fn report(&self, seed: u64) -> Report {
         Report {
-            operations: self.operations,
-            completions: self.completions,
-            failures: self.failures,
+            operations: self.model.operations,
+            completions: self.model.completions,
+            failures: self.model.failures,
             retries_exceeded: self.retries_exceeded,
             direct: self.shared_host.as_ref().map_or(0, SharedHost::requests),
             ..fabric_report(seed, self.steps, &self.fabric)

@@ -2,6 +2,7 @@
 
 use super::model::Mark;
 use super::{Check, Streams};
+use crate::program::{arrivals, completions};
 use nonic_core::iwarp::{StreamEnd, StreamReading};
 use nonic_core::{Arm, Event};
 
@@ -30,7 +31,7 @@ impl Streams {
             self.check_blocked(number)?;
         }
         if let Some(due) = self.hosts[host].nic.poll_timeout() {
-            let at_ns = due.as_ns().max(self.now_ns);
+            let at_ns = due.as_ns().max(self.model.now_ns);
             let wake = &mut self.hosts[host].wake_at_ns;
             if wake.is_none_or(|scheduled| scheduled > at_ns) {
                 *wake = Some(at_ns);
@@ -42,15 +43,16 @@ impl Streams {
 
     /// A message waits for a receive, and not for much longer than it may.
     pub(super) fn check_blocked(&mut self, number: usize) -> Check {
-        let (now_ns, side) = (self.now_ns, &mut self.sides[number]);
-        if !self.hosts[side.host].up {
+        let (now_ns, side) = (self.model.now_ns, &mut self.sides[number]);
+        let program = &self.model.programs[number];
+        if !self.hosts[program.host].up {
             return Ok(());
         }
-        let blocked = self.hosts[side.host].nic.stream_reading(side.qpn) == StreamReading::Blocked;
+        let blocked = self.hosts[program.host].nic.stream_reading(program.qpn) == StreamReading::Blocked;
         side.blocked = match side.blocked {
             _ if !blocked => None,
-            Some((since_ns, received)) if received == side.received => Some((since_ns, received)),
-            _ => Some((now_ns, side.received)),
+            Some((since_ns, received)) if received == program.received => Some((since_ns, received)),
+            _ => Some((now_ns, program.received)),
         };
         let grace_ns = self.config.receive_grace.as_nanos() as u64;
         match side.blocked {
@@ -80,7 +82,9 @@ impl Streams {
         };
         let side = &self.sides[number];
         let explained = match event {
-            Event::LastWqeReached(_) => side.srq.is_some() && (side.ended.is_some() || side.leaving),
+            Event::LastWqeReached(_) => {
+                self.model.programs[number].srq.is_some() && (side.ended.is_some() || side.leaving)
+            }
             _ => matches!(side.ended, Some((StreamEnd::Terminated(_), _))),
         };
         match explained {
@@ -92,7 +96,7 @@ impl Streams {
     fn poll_completions(&mut self, host: usize) -> Check {
         let overflow = |_| "a completion queue overflowed".to_string();
         for number in 0..self.sides.len() {
-            if self.sides[number].host != host {
+            if self.model.programs[number].host != host {
                 continue;
             }
             let mut found = Vec::new();
@@ -101,7 +105,7 @@ impl Streams {
                 .map_err(overflow)?;
             for completion in found.drain(..) {
                 self.tell(|| format!("side {number} {completion:?}"));
-                self.sent(number, &completion)?;
+                completions::sent(self, number, &completion)?;
             }
             let cq = self.sides[number].recv_cq.clone();
             cq.poll(usize::MAX, |completion| found.push(completion))
@@ -109,7 +113,7 @@ impl Streams {
             let mut wakes = false;
             for completion in found {
                 self.tell(|| format!("side {number} {completion:?}"));
-                wakes |= self.received(number, &completion)?;
+                wakes |= arrivals::received(self, number, &completion)? == Some(true);
             }
             let woken = self.hosts[host].notified.remove(&cq.id().0).is_some();
             if woken {

@@ -4,14 +4,15 @@ use super::model::{Connection, Host, Phase, Side, Trouble};
 use super::pipe::{Pipe, PipeFault, PipeProfile};
 use super::program::{Planner, Scale};
 use super::{GRACES_NS, Streams};
+use crate::program::content::{Arena, Pieces};
+use crate::program::model::{Model, Program, Promise, Receive, Srq};
+use crate::program::request::Kind;
 use crate::schedule::Schedule;
-use crate::world::content::{Arena, Pieces};
-use crate::world::model::Srq;
 use nonic_core::iwarp::startup::StartupConfig;
 use nonic_core::iwarp::{Extensions, IwarpConfig};
 use nonic_core::link::Prng;
-use nonic_core::{CompletionQueue, CqId, KeyTable, Nic, NicConfig, Qpn, SeededEntropy};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use nonic_core::{CompletionQueue, CqId, KeyTable, Nic, NicConfig, SeededEntropy};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,6 @@ impl Streams {
         let hosts = (0..host_count).map(|_| draw_host(config, &mut prng)).collect();
         let mut world = Streams {
             schedule: Schedule::new(),
-            now_ns: 0,
             prng: prng.fork(),
             config,
             hosts,
@@ -32,19 +32,12 @@ impl Streams {
             sides: Vec::new(),
             pipes: Vec::new(),
             observers: Vec::new(),
-            arenas: Vec::new(),
-            cells: Vec::new(),
-            words: Vec::new(),
-            exports: Vec::new(),
-            srqs: Vec::new(),
+            model: Model::default(),
             by_qpn: BTreeMap::new(),
             buffer: vec![0; Nic::stream_buffer_len()],
             trace: 0,
             steps: 0,
             frames: 0,
-            operations: 0,
-            completions: 0,
-            failures: 0,
             narrating: false,
         };
         if prng.percent(25) {
@@ -61,37 +54,28 @@ impl Streams {
     }
 
     fn draw_srq(&mut self, host: usize, prng: &mut Prng) {
-        self.arenas.push(Arena::plan(host, prng));
-        self.srqs.push(Srq {
-            host,
-            arena: self.arenas.len() - 1,
-            depth: prng.range(2, 16) as usize,
-            limit: 0,
-            armed: false,
-            taken: 0,
-            receives: Vec::new(),
-            next: 0,
-            waiting: BTreeSet::new(),
-            blocked: false,
-            queue: None,
-        });
+        self.model.arenas.push(Arena::plan(host, prng));
+        let depth = prng.range(2, 16) as usize;
+        let arena = self.model.arenas.len() - 1;
+        self.model.srqs.push(Srq::new(host, arena, depth, 0));
     }
 
     /// As many receives as all users of a queue may need, each as long as the longest message.
     fn draw_shared_receives(&mut self, prng: &mut Prng) {
-        for number in 0..self.srqs.len() {
-            let users = (0..self.sides.len()).filter(|side| self.sides[*side].srq == Some(number));
+        for number in 0..self.model.srqs.len() {
             let (mut count, mut longest) = (0, 0);
-            for user in users {
-                let peer = &self.sides[user ^ 1];
-                count += peer.messages.len();
-                let lengths = peer.messages.iter().map(|index| peer.ops[*index].length);
-                longest = longest.max(lengths.max().unwrap_or(0));
+            let programs = self.model.programs.iter().enumerate();
+            for (user, _) in programs.filter(|(_, program)| program.srq == Some(number)) {
+                let ops = self.model.programs[user ^ 1].ops.iter();
+                for message in ops.filter(|op| op.kind.is_message()) {
+                    count += 1;
+                    longest = longest.max(message.length);
+                }
             }
-            let srq = &mut self.srqs[number];
+            let srq = &mut self.model.srqs[number];
             for _ in 0..count {
-                let buffer = self.arenas[srq.arena].allocate_pieces(longest, 8, prng);
-                srq.receives.push(super::program::receive(buffer));
+                let buffer = self.model.arenas[srq.arena].allocate_pieces(longest, 8, prng);
+                srq.receives.push(Receive::new(buffer));
             }
         }
     }
@@ -156,19 +140,15 @@ impl Streams {
     }
 
     fn draw_side(&mut self, host: usize, mss: usize, prng: &mut Prng) {
-        self.arenas.push(Arena::plan(host, prng));
+        self.model.arenas.push(Arena::plan(host, prng));
         let number = self.sides.len() as u32;
-        let srq = self.srqs.iter().position(|srq| srq.host == host);
+        let srq = self.model.srqs.iter().position(|srq| srq.host == host);
         let slow = prng.percent(15);
         let longest_wait_ns = self.config.receive_grace.as_nanos() as u64 * 3 / 4;
-        self.sides.push(Side {
-            host,
-            qpn: Qpn::new(0),
-            arena: self.arenas.len() - 1,
+        let peer = self.sides.len() ^ 1;
+        let arena = self.model.arenas.len() - 1;
+        self.model.programs.push(Program {
             srq: srq.filter(|_| prng.percent(50)),
-            send_cq: Arc::new(CompletionQueue::new(CqId(2 * number), 1 << 12)),
-            recv_cq: Arc::new(CompletionQueue::new(CqId(2 * number + 1), 1 << 12)),
-            exports: Vec::new(),
             signal_all: prng.percent(30),
             send_depth: prng.range(1, 24) as u32,
             recv_depth: prng.range(1, 24) as u32,
@@ -178,6 +158,11 @@ impl Streams {
             } else {
                 prng.pick(&[0, 3_000])
             },
+            ..Program::new(host, Some(peer), Promise::Written, arena)
+        });
+        self.sides.push(Side {
+            send_cq: Arc::new(CompletionQueue::new(CqId(2 * number), 1 << 12)),
+            recv_cq: Arc::new(CompletionQueue::new(CqId(2 * number + 1), 1 << 12)),
             gathers: prng.percent(50),
             reads_ahead: prng.percent(10),
             mss,
@@ -200,18 +185,8 @@ impl Streams {
             closed: false,
             gone: false,
             leaving: false,
-            ops: Vec::new(),
-            next_op: 0,
-            outstanding: VecDeque::new(),
-            messages: Vec::new(),
-            writes_seen: 0,
-            failed: false,
             posts_after_end: 0,
             backoff_ns: [0; 2],
-            receives: Vec::new(),
-            next_receive: 0,
-            waiting: VecDeque::new(),
-            received: 0,
         });
     }
 
@@ -240,15 +215,15 @@ impl Streams {
                 Trouble::Flip
             }
             73..=75 => Trouble::Kill {
-                host: self.sides[side].host,
+                host: self.model.programs[side].host,
             },
-            76..=80 if self.sides[side].srq.is_none() => Trouble::Starve {
+            76..=80 if self.model.programs[side].srq.is_none() => Trouble::Starve {
                 side,
                 receive: prng.index(8),
                 for_ns: prng.below(3 * self.config.receive_grace.as_nanos() as u64),
             },
             81..=85 => {
-                let exports = &self.sides[side].exports;
+                let exports = &self.model.programs[side].exports;
                 match exports.len() {
                     0 => Trouble::Quiet,
                     count => Trouble::Revoke {
@@ -267,19 +242,18 @@ impl Streams {
     }
 
     fn plan_receives(&mut self, side: usize, fails: bool, prng: &mut Prng) {
-        let peer = &self.sides[side ^ 1];
-        let lengths: Vec<u32> = peer
-            .messages
-            .iter()
-            .map(|index| match peer.ops[*index].kind {
-                crate::world::model::Kind::Write { .. } => 0,
-                _ => peer.ops[*index].length,
+        let ops = self.model.programs[side ^ 1].ops.iter();
+        let lengths: Vec<u32> = ops
+            .filter(|op| op.kind.is_message())
+            .map(|op| match op.kind {
+                Kind::Write { .. } => 0,
+                _ => op.length,
             })
             .collect();
-        if self.sides[side].srq.is_some() {
+        if self.model.programs[side].srq.is_some() {
             return;
         }
-        let arena = self.sides[side].arena;
+        let arena = self.model.programs[side].arena;
         // Of connections that are to fail somehow, half do so by a receive that is too short.
         let short_at = (fails && prng.percent(50) && !lengths.is_empty()).then(|| prng.index(lengths.len()));
         let spare = prng.below(3) as usize;
@@ -289,11 +263,11 @@ impl Streams {
                 true => prng.below(u64::from(length)) as u32,
                 false => length + prng.below(2) as u32 * prng.below(40) as u32,
             };
-            let buffer = self.arenas[arena].allocate_pieces(room, 8, prng);
-            let receive = super::program::receive(buffer);
-            self.sides[side]
-                .receives
-                .push(crate::world::model::Receive { short, ..receive });
+            let buffer = self.model.arenas[arena].allocate_pieces(room, 8, prng);
+            self.model.programs[side].receives.push(Receive {
+                short,
+                ..Receive::new(buffer)
+            });
         }
     }
 }
@@ -384,7 +358,6 @@ fn draw_startup(prng: &mut Prng) -> Connection {
         decide_after_ns: prng.pick(&[0, 2_000, 1_000_000]),
         closers: prng.pick(&[[true, false], [false, true], [true, true]]),
         causes: Vec::new(),
-        blind: false,
         closing: false,
         given_up: false,
         done: false,

@@ -19,7 +19,7 @@ impl Streams {
                 }
             }
         }
-        let age_ns = self.now_ns - self.connections[number].connect_at_ns;
+        let age_ns = self.model.now_ns - self.connections[number].connect_at_ns;
         if age_ns > PATIENCE_NS {
             let connection = &mut self.connections[number];
             if connection.given_up || connection.causes.is_empty() {
@@ -29,7 +29,7 @@ impl Streams {
                 ));
             }
             connection.given_up = true;
-            connection.connect_at_ns = self.now_ns;
+            connection.connect_at_ns = self.model.now_ns;
             for side in pair {
                 self.abort(side)?;
             }
@@ -48,31 +48,32 @@ impl Streams {
     /// Whether both programs are connected and have nothing more to do, and nothing is under way.
     fn is_idle(&self, number: usize) -> bool {
         [2 * number, 2 * number + 1].iter().all(|side| {
-            let (here, peer) = (&self.sides[*side], &self.sides[side ^ 1]);
+            let (here, program) = (&self.sides[*side], &self.model.programs[*side]);
+            let room = self.hosts[program.host].nic.send_room(program.qpn);
             here.is_attached()
                 && here.ended.is_none()
                 && !here.leaving
-                && here.next_op == here.ops.len()
-                && here.outstanding.iter().all(|index| !here.signaled(*index))
-                && self.hosts[here.host].nic.send_room(here.qpn) == Some(here.send_depth as usize)
+                && program.next_op == program.ops.len()
+                && program.outstanding.iter().all(|index| !program.signaled(*index))
+                && room == Some(program.send_depth as usize)
                 && here.unsent.is_empty()
-                && peer.received == here.messages.len()
+                && self.model.programs[side ^ 1].received == program.messages.len()
                 && self.pipes[*side].is_empty()
         })
     }
 
     fn describe(&self, number: usize) -> String {
         let pair = [2 * number, 2 * number + 1].map(|side| {
-            let side_now = &self.sides[side];
+            let (side_now, program) = (&self.sides[side], &self.model.programs[side]);
             format!(
                 "side {side}: {:?}, {} of {} posted, {} outstanding, {} unsent, {} received of {}, over: {}",
                 side_now.ended,
-                side_now.next_op,
-                side_now.ops.len(),
-                side_now.outstanding.len(),
+                program.next_op,
+                program.ops.len(),
+                program.outstanding.len(),
                 side_now.unsent.len(),
-                side_now.received,
-                self.sides[side ^ 1].messages.len(),
+                program.received,
+                self.model.programs[side ^ 1].messages.len(),
                 self.is_over(side)
             )
         });
@@ -88,28 +89,23 @@ impl Streams {
     /// Both sockets are closed: every request and receive must have ended, and the queue pairs go.
     fn finalize(&mut self, number: usize) -> Check {
         for side in [2 * number, 2 * number + 1] {
-            let host = self.sides[side].host;
+            let host = self.model.programs[side].host;
             if self.sides[side].gone || !self.hosts[host].up {
                 continue;
             }
             if self.sides[side].params.is_none() {
                 self.abort(side)?;
             }
-            let side_now = &self.sides[side];
+            self.model
+                .check_requests_ended(side)
+                .and_then(|()| self.model.check_receives_ended(side))
+                .map_err(|what| format!("{what}: {}", self.describe(number)))?;
+            let (side_now, program) = (&self.sides[side], &self.model.programs[side]);
             let promised = side_now.params.is_some_and(|params| params.rtr.is_some());
-            let mut unsignaled = side_now.outstanding.iter();
-            // Those that succeeded in silence may be the last.
-            let open = unsignaled.any(|index| side_now.signaled(*index) || side_now.failed);
-            if open || !side_now.waiting.is_empty() {
-                return Err(format!(
-                    "side {side}: requests or receives never ended: {}",
-                    self.describe(number)
-                ));
-            }
-            if promised && side % 2 == 1 && side_now.received > 0 && !side_now.established {
+            if promised && side % 2 == 1 && program.received > 0 && !side_now.established {
                 return Err(format!("side {side}: never established"));
             }
-            let qpn = side_now.qpn;
+            let qpn = program.qpn;
             self.sides[side].gone = true;
             let now = self.now();
             if !self.hosts[host].nic.destroy_qp(now, qpn) {
@@ -117,7 +113,7 @@ impl Streams {
             }
             self.attend(host)?;
         }
-        if !self.connections[number].blind {
+        if !self.is_blind(2 * number) {
             self.check_read_to_the_end(number)?;
             if self.connections[number].closing {
                 self.check_complete(number)?;
@@ -130,8 +126,8 @@ impl Streams {
     /// A side that is told that the peer closed has taken every message that was written before.
     fn check_read_to_the_end(&self, number: usize) -> Check {
         for side in [2 * number, 2 * number + 1] {
-            let (here, written) = (&self.sides[side], &self.observers[side ^ 1]);
-            let told = matches!(here.ended, Some((StreamEnd::PeerClosed, _)));
+            let (here, written) = (&self.model.programs[side], &self.observers[side ^ 1]);
+            let told = matches!(self.sides[side].ended, Some((StreamEnd::PeerClosed, _)));
             let cut = self.connections[number].causes.contains(&Cause::Stream);
             if let (Some(written), true, false) = (written, told, cut) {
                 if (here.received as u64) < written.messages {
@@ -148,8 +144,9 @@ impl Streams {
     /// Nothing went wrong: everything must have been done.
     fn check_complete(&self, number: usize) -> Check {
         for side in [2 * number, 2 * number + 1] {
-            let (here, peer) = (&self.sides[side], &self.sides[side ^ 1]);
-            if here.next_op < here.ops.len() || here.failed || peer.received < here.messages.len() {
+            let (here, peer) = (&self.model.programs[side], &self.model.programs[side ^ 1]);
+            let undone = here.next_op < here.ops.len() || peer.received < here.messages.len();
+            if undone || here.failed.is_some() {
                 return Err(format!(
                     "side {side}: closed before everything was done: {}",
                     self.describe(number)
@@ -174,75 +171,18 @@ impl Streams {
             }
         }
         self.check_keys()?;
-        self.settle_interrupted();
-        for number in 0..self.cells.len() {
-            let cell = &self.cells[number];
-            cell.settle(number, &mut self.arenas[cell.arena])
-                .or_else(|what| self.excuse(cell.arena, what))?;
-        }
-        for number in 0..self.words.len() {
-            let word = &self.words[number];
-            word.settle(&mut self.arenas[word.arena])
-                .or_else(|what| self.excuse(word.arena, format!("word {number}: {what}")))?;
-        }
-        for (number, arena) in self.arenas.iter().enumerate() {
-            if let Some(at) = arena.first_difference() {
-                let what = format!(
-                    "memory {number}: the byte at {at} of {} is not what it should be",
-                    arena.size
-                );
-                self.excuse(number, what)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Memory that a damaged stream without CRCs may write may hold anything.
-    fn excuse(&self, arena: usize, what: String) -> Check {
-        let mut sides = 0..self.sides.len();
-        match sides.any(|side| self.sides[side].arena == arena && self.is_blind(side)) {
-            true => Ok(()),
-            false => Err(what),
-        }
-    }
-
-    /// Keys that were invalidated or revoked are gone, all others are there.
-    fn check_keys(&self) -> Check {
-        for (number, export) in self.exports.iter().enumerate() {
-            let host = &self.hosts[self.arenas[export.arena].host];
-            let there = host
-                .nic
-                .keys()
-                .find(export.key, host.pd, nonic_core::Qpn::new(0))
-                .is_ok();
-            if there && export.revoked_ns.is_some() {
-                return Err(format!("key {number} is still there"));
-            }
-        }
-        Ok(())
-    }
-
-    /// What was under way when a queue pair or a host went may have been done in part.
-    fn settle_interrupted(&mut self) {
         for number in 0..self.sides.len() {
-            for index in std::mem::take(&mut self.sides[number].outstanding) {
-                self.settle_partial_fetch(number, index);
-            }
-            let arena = self.sides[number].arena;
-            if let Some(index) = self.sides[number].waiting.front().copied() {
-                let buffer = self.sides[number].receives[index].buffer.clone();
-                self.settle_partial_receive(number, arena, &buffer);
-            }
-            let Some(srq) = self.sides[number].srq else {
-                continue;
-            };
-            for index in self.srqs[srq].waiting.clone() {
-                let (arena, buffer) = (
-                    self.srqs[srq].arena,
-                    self.srqs[srq].receives[index].buffer.clone(),
-                );
-                self.settle_partial_receive(number, arena, &buffer);
-            }
+            self.model.settle_lost(number);
         }
+        self.model.settle_cells()?;
+        self.model.settle_words()?;
+        self.model.compare_arenas()
+    }
+
+    fn check_keys(&self) -> Check {
+        for (number, host) in self.hosts.iter().enumerate().filter(|(_, host)| host.up) {
+            self.model.check_keys(number, host.pd, host.nic.keys(), 1)?;
+        }
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@ impl Streams {
     pub(super) fn judge(&mut self, number: usize, end: StreamEnd) -> Check {
         self.turn_in(number, 0);
         let connection = &self.connections[number / 2];
-        if connection.blind {
+        if self.is_blind(number) {
             return Ok(());
         }
         let peer = number ^ 1;
@@ -59,7 +59,7 @@ impl Streams {
             return Ok(());
         }
         let grace = self.config.first_send_grace.filter(|_| params.rtr.is_none());
-        let waited_ns = self.now_ns - side.attached_ns;
+        let waited_ns = self.model.now_ns - side.attached_ns;
         match grace.is_some_and(|grace| waited_ns >= grace.as_nanos() as u64) {
             true => Ok(()),
             false => Err(format!("side {number} writes before it may")),

@@ -1,8 +1,8 @@
 //! The iWARP workload: hosts connect over byte streams that are cut, slowed, stalled, damaged, broken off or ended at
 //! any byte, while programs post late, close early, revoke keys and die.
 //!
-//! Read [`Streams`] first, then `draw` (what a seed means) and `pipe` (what a stream does), then `completions`,
-//! `arrivals` and `judge` (what must hold):
+//! Read [`Streams`] first, then `draw` (what a seed means) and `pipe` (what a stream does), then [`crate::program`] and the
+//! reasons that iWARP has for what happens, `completions`, `arrivals` and `judge`. What must hold:
 //! - every request and every receive completes once, in order, with the bytes where they belong;
 //! - a message arrives once, in order, behind every WRITE that was posted before it;
 //! - a stream ends once, for a cause that came before, and both sides are told matching reasons;
@@ -13,6 +13,7 @@
 
 mod arrivals;
 mod attend;
+mod carrier;
 mod completions;
 mod draw;
 mod finish;
@@ -27,9 +28,9 @@ mod socket;
 mod start;
 mod strike;
 
+use crate::program::Check;
+use crate::program::model::Model;
 use crate::schedule::Schedule;
-use crate::world::content::Arena;
-use crate::world::model::{Cell, Export, Srq, Word};
 use model::{Connection, Host, Mark, Phase, Side};
 use nonic_core::Time;
 use nonic_core::iwarp::IwarpConfig;
@@ -38,8 +39,6 @@ use observer::Observer;
 use pipe::Pipe;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-type Check = Result<(), String>;
 
 /// How long a message may wait for a receive.
 const GRACES_NS: [u64; 3] = [400_000, 5_000_000, 1_000_000_000];
@@ -51,7 +50,6 @@ const PATIENCE_NS: u64 = 40_000_000_000;
 /// Hosts, their connections, and the model of what they should do.
 pub(crate) struct Streams {
     schedule: Schedule<Mark>,
-    now_ns: u64,
     prng: Prng,
     config: IwarpConfig,
     hosts: Vec<Host>,
@@ -59,11 +57,8 @@ pub(crate) struct Streams {
     sides: Vec<Side>,
     pipes: Vec<Pipe>,
     observers: Vec<Option<Observer>>,
-    arenas: Vec<Arena>,
-    cells: Vec<Cell>,
-    words: Vec<Word>,
-    exports: Vec<Export>,
-    srqs: Vec<Srq>,
+    /// What the programs posted, and what must come of it.
+    model: Model,
     by_qpn: BTreeMap<(usize, u32), usize>,
     buffer: Vec<u8>,
     /// A digest of everything that was written, and when.
@@ -71,9 +66,6 @@ pub(crate) struct Streams {
     steps: u64,
     /// Writes that a stream took something of.
     frames: u64,
-    operations: u64,
-    completions: u64,
-    failures: u64,
     narrating: bool,
 }
 
@@ -86,12 +78,12 @@ impl Streams {
         crate::Report {
             seed,
             trace_hash: self.trace,
-            virtual_ns: self.now_ns,
+            virtual_ns: self.model.now_ns,
             steps: self.steps,
             packets: self.frames,
-            operations: self.operations,
-            completions: self.completions,
-            failures: self.failures,
+            operations: self.model.operations,
+            completions: self.model.completions,
+            failures: self.model.failures,
             ..crate::Report::default()
         }
     }
@@ -100,7 +92,7 @@ impl Streams {
     pub(crate) fn run(&mut self) -> Check {
         self.set_up()?;
         while let Some((at_ns, mark)) = self.schedule.pop() {
-            self.now_ns = at_ns;
+            self.model.now_ns = at_ns;
             self.steps += 1;
             if self.steps > MANY_STEPS {
                 return Err("it does not end".into());
@@ -111,21 +103,21 @@ impl Streams {
     }
 
     fn now(&self) -> Time {
-        Time::ZERO + Duration::from_nanos(self.now_ns)
+        Time::ZERO + Duration::from_nanos(self.model.now_ns)
     }
 
     fn mark(&mut self, delay_ns: u64, mark: Mark) {
-        self.mark_at(self.now_ns + delay_ns, mark);
+        self.mark_at(self.model.now_ns + delay_ns, mark);
     }
 
     /// Has something happen at this time, or now if that is past.
     fn mark_at(&mut self, at_ns: u64, mark: Mark) {
-        self.schedule.push(at_ns.max(self.now_ns), mark);
+        self.schedule.push(at_ns.max(self.model.now_ns), mark);
     }
 
     fn tell(&self, what: impl FnOnce() -> String) {
         if self.narrating {
-            eprintln!("{:>12} {}", self.now_ns, what());
+            eprintln!("{:>12} {}", self.model.now_ns, what());
         }
     }
 
@@ -135,7 +127,7 @@ impl Streams {
             Mark::Connected(connection) => self.connected(connection),
             Mark::Arrive(pipe) => self.arrive(pipe),
             Mark::Turn(side) => {
-                if self.sides[side].turn_at_ns != Some(self.now_ns) {
+                if self.sides[side].turn_at_ns != Some(self.model.now_ns) {
                     return Ok(());
                 }
                 self.sides[side].turn_at_ns = None;
@@ -150,7 +142,7 @@ impl Streams {
                 Ok(())
             }
             Mark::Wake(host) => {
-                if self.hosts[host].wake_at_ns != Some(self.now_ns) || !self.hosts[host].up {
+                if self.hosts[host].wake_at_ns != Some(self.model.now_ns) || !self.hosts[host].up {
                     return Ok(());
                 }
                 self.hosts[host].wake_at_ns = None;
@@ -178,7 +170,7 @@ impl Streams {
 
     /// Has a side look at its socket.
     fn turn_in(&mut self, side: usize, delay_ns: u64) {
-        let at_ns = self.now_ns + delay_ns;
+        let at_ns = self.model.now_ns + delay_ns;
         let scheduled = &mut self.sides[side].turn_at_ns;
         if scheduled.is_none_or(|scheduled| scheduled > at_ns) {
             *scheduled = Some(at_ns);
@@ -188,6 +180,6 @@ impl Streams {
 
     /// Whether what a side is told may be wrong, because the stream was damaged and neither side can know.
     fn is_blind(&self, side: usize) -> bool {
-        self.connections[side / 2].blind
+        self.model.programs[side].damaged
     }
 }

@@ -1,14 +1,13 @@
 //! The model of hosts, connections and their two sides.
 //!
-//! Side `2 * c` asked for connection `c`, side `2 * c + 1` was asked; pipe `s` carries what side `s` writes. Requests,
-//! receives and memory are described as in [`crate::world`].
+//! Side `2 * c` asked for connection `c`, side `2 * c + 1` was asked; pipe `s` carries what side `s` writes, and the program
+//! of side `s` is number `s` of the [`crate::program::model::Model`], which has its requests, receives and memory.
 
-use crate::world::model::{Op, Receive};
 use nonic_core::iwarp::startup::{Startup, StartupConfig};
 use nonic_core::iwarp::{StreamEnd, StreamParams};
-use nonic_core::{CompletionQueue, Nic, PdId, Qpn};
+use nonic_core::{CompletionQueue, Nic, PdId};
 use nonic_wire::iwarp::TerminateCode;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A NIC and the program that uses it.
@@ -36,8 +35,6 @@ pub(super) struct Connection {
     /// Which sides close at the end.
     pub(super) closers: [bool; 2],
     pub(super) causes: Vec<Cause>,
-    /// Damaged and without CRCs: what arrives may be anything.
-    pub(super) blind: bool,
     pub(super) closing: bool,
     pub(super) given_up: bool,
     pub(super) done: bool,
@@ -112,20 +109,10 @@ pub(super) enum Phase {
     Closed,
 }
 
-/// One side of a connection: its socket, its queue pair and its program.
+/// One side of a connection: its socket, and how its queue pair stands.
 pub(super) struct Side {
-    pub(super) host: usize,
-    pub(super) qpn: Qpn,
-    pub(super) arena: usize,
-    pub(super) srq: Option<usize>,
     pub(super) send_cq: Arc<CompletionQueue>,
     pub(super) recv_cq: Arc<CompletionQueue>,
-    pub(super) exports: Vec<usize>,
-    pub(super) signal_all: bool,
-    pub(super) send_depth: u32,
-    pub(super) recv_depth: u32,
-    pub(super) pace_ns: u64,
-    pub(super) recv_pace_ns: u64,
     /// Whether payload is gathered where it is, if that is possible.
     pub(super) gathers: bool,
     /// Whether the socket is read even while a message waits for a receive.
@@ -159,29 +146,12 @@ pub(super) struct Side {
     pub(super) gone: bool,
     /// The program has asked for the end and posts nothing more.
     pub(super) leaving: bool,
-
-    pub(super) ops: Vec<Op>,
-    pub(super) next_op: usize,
-    pub(super) outstanding: VecDeque<usize>,
-    pub(super) messages: Vec<usize>,
-    pub(super) writes_seen: usize,
-    pub(super) failed: bool,
     pub(super) posts_after_end: u32,
     /// How long to wait before trying a full queue again: requests, receives.
     pub(super) backoff_ns: [u64; 2],
-
-    pub(super) receives: Vec<Receive>,
-    pub(super) next_receive: usize,
-    pub(super) waiting: VecDeque<usize>,
-    pub(super) received: usize,
 }
 
 impl Side {
-    pub(super) fn signaled(&self, op: usize) -> bool {
-        let flags = self.ops[op].flags;
-        self.signal_all || flags.contains(nonic_core::SendFlags::SIGNALED)
-    }
-
     /// Whether there is a stream under its queue pair.
     pub(super) fn is_attached(&self) -> bool {
         matches!(self.phase, Phase::Attached)

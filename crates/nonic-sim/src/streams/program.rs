@@ -1,8 +1,9 @@
 //! Plans the program of a side: its requests, drawn before the run.
 
 use super::Streams;
-use crate::world::content::{POOL_COVERED, Pieces, draw_content};
-use crate::world::model::{Bad, Cell, Change, Expect, Export, Kind, Op, Qp, Receive, Source, Word, Writing};
+use crate::program::content::{POOL_COVERED, Pieces, draw_content};
+use crate::program::model::{Cell, Export, Word};
+use crate::program::request::{Bad, Change, Expect, Kind, Op, Source, Writing};
 use nonic_core::link::Prng;
 use nonic_core::{SendFlags, Status};
 
@@ -10,15 +11,6 @@ use nonic_core::{SendFlags, Status};
 pub(super) const MAX_SGE: u32 = 8;
 /// The most inline data.
 pub(super) const MAX_INLINE: u32 = 128;
-
-/// A receive with this buffer.
-pub(super) fn receive(buffer: Pieces) -> Receive {
-    Receive {
-        buffer,
-        short: false,
-        done: false,
-    }
-}
 
 /// What all of a connection keeps to: how long messages are, and how many.
 #[derive(Copy, Clone, Debug)]
@@ -85,41 +77,30 @@ impl<'a> Planner<'a> {
         let export = self.export(self.side ^ 1, length);
         self.lent.push(export);
         let (arena, offset) = (
-            self.world.exports[export].arena,
-            self.world.exports[export].offset,
+            self.world.model.exports[export].arena,
+            self.world.model.exports[export].offset,
         );
         let cell = self.cell(arena, offset, length, Some(export));
-        self.world.exports[export].cells.push(cell);
+        self.world.model.exports[export].cells.push(cell);
         self.cells.push(cell);
     }
 
     fn export(&mut self, side: usize, length: u32) -> usize {
-        let arena = self.world.sides[side].arena;
-        let offset = self.world.arenas[arena].allocate(length, self.prng);
-        self.world.exports.push(Export {
-            arena,
-            offset,
-            length,
-            bound_to: None,
-            bound_later: false,
-            bound: false,
-            key: 0,
-            revocable: false,
-            revoked_ns: None,
-            cells: Vec::new(),
-        });
-        let number = self.world.exports.len() - 1;
-        self.world.sides[side].exports.push(number);
+        let arena = self.world.model.programs[side].arena;
+        let offset = self.world.model.arenas[arena].allocate(length, self.prng);
+        self.world.model.exports.push(Export::new(arena, offset, length));
+        let number = self.world.model.exports.len() - 1;
+        self.world.model.programs[side].exports.push(number);
         number
     }
 
     fn cell(&mut self, arena: usize, offset: usize, length: u32, export: Option<usize>) -> usize {
-        let initial = self.world.arenas[arena].initial(offset, length);
+        let initial = self.world.model.arenas[arena].initial(offset, length);
         // A stream may end anywhere.
         let mtu = 1;
         let cell = Cell::new((arena, offset), export, initial, mtu);
-        self.world.cells.push(cell);
-        self.world.cells.len() - 1
+        self.world.model.cells.push(cell);
+        self.world.model.cells.len() - 1
     }
 
     fn length(&mut self) -> u32 {
@@ -149,11 +130,8 @@ impl<'a> Planner<'a> {
             SendFlags::FENCE,
             flags.contains(SendFlags::FENCE) || self.prng.percent(8),
         );
-        let side = &mut self.world.sides[self.side];
-        if Qp::is_message(kind) {
-            side.messages.push(side.ops.len());
-        }
-        side.ops.push(Op::new(kind, length, source, flags, expect));
+        let ops = &mut self.world.model.programs[self.side].ops;
+        ops.push(Op::new(kind, length, source, flags, expect));
     }
 
     fn good(&mut self, kind: Kind, length: u32, source: Source) {
@@ -178,7 +156,7 @@ impl<'a> Planner<'a> {
         };
         // No request may use it behind that.
         self.cells
-            .retain(|cell| self.world.cells[*cell].export != Some(export));
+            .retain(|cell| self.world.model.cells[*cell].export != Some(export));
         let length = self.length().min(200);
         let source = self.outgoing(length);
         // A READ may be answered after a later message has come: the fence keeps the key as long as it is needed.
@@ -200,21 +178,23 @@ impl<'a> Planner<'a> {
             false => self.prng.pick(&self.cells),
             true => {
                 let length = self.length();
-                let arena = self.world.sides[self.side ^ 1].arena;
-                let offset = self.world.arenas[arena].allocate(length, self.prng);
+                let arena = self.world.model.programs[self.side ^ 1].arena;
+                let offset = self.world.model.arenas[arena].allocate(length, self.prng);
                 let cell = self.cell(arena, offset, length, None);
                 self.cells.push(cell);
                 cell
             }
         };
-        let length = self.world.cells[cell].length;
+        let length = self.world.model.cells[cell].length;
         let source = self.outgoing(length);
-        self.world.cells[cell].versions.push(source.content().clone());
+        self.world.model.cells[cell]
+            .versions
+            .push(source.content().clone());
         let how = match self.prng.percent(30) {
             true => Writing::WithImmediate(self.prng.next_u32()),
             false => Writing::Plain,
         };
-        let version = self.world.cells[cell].versions.len() - 1;
+        let version = self.world.model.cells[cell].versions.len() - 1;
         self.good(Kind::Write { cell, version, how }, length, source);
     }
 
@@ -222,8 +202,8 @@ impl<'a> Planner<'a> {
         let length = self.length();
         let offset = self.prng.below(POOL_COVERED - u64::from(length)) as u32;
         let content = Pieces::one(offset as usize, length);
-        let arena = self.world.sides[self.side].arena;
-        let place = self.world.arenas[arena].allocate_pieces(length, MAX_SGE, self.prng);
+        let arena = self.world.model.programs[self.side].arena;
+        let place = self.world.model.arenas[arena].allocate_pieces(length, MAX_SGE, self.prng);
         self.fetched = Some((place.clone(), content.clone()));
         self.good(Kind::ReadPool { offset }, length, Source::Target(place, content));
     }
@@ -234,13 +214,13 @@ impl<'a> Planner<'a> {
         }
         let cell = self.prng.pick(&self.cells);
         let (length, versions) = (
-            self.world.cells[cell].length,
-            self.world.cells[cell].versions.len(),
+            self.world.model.cells[cell].length,
+            self.world.model.cells[cell].versions.len(),
         );
-        let arena = self.world.sides[self.side].arena;
-        let place = self.world.arenas[arena].allocate_pieces(length, MAX_SGE, self.prng);
+        let arena = self.world.model.programs[self.side].arena;
+        let place = self.world.model.arenas[arena].allocate_pieces(length, MAX_SGE, self.prng);
         let version = versions - 1;
-        let content = self.world.cells[cell].versions[version].clone();
+        let content = self.world.model.cells[cell].versions[version].clone();
         self.good(
             Kind::ReadCell { cell, version },
             length,
@@ -253,17 +233,11 @@ impl<'a> Planner<'a> {
         let word = match self.words.is_empty() || self.prng.percent(30) {
             false => self.prng.pick(&self.words),
             true => {
-                let arena = self.world.sides[peer].arena;
-                let offset = self.world.arenas[arena].allocate_word();
-                self.world.words.push(Word {
-                    arena,
-                    offset,
-                    private: true,
-                    predicted: 0,
-                    history: Vec::new(),
-                });
-                self.words.push(self.world.words.len() - 1);
-                self.world.words.len() - 1
+                let arena = self.world.model.programs[peer].arena;
+                let offset = self.world.model.arenas[arena].allocate_word();
+                self.world.model.words.push(Word::new(arena, offset, true));
+                self.words.push(self.world.model.words.len() - 1);
+                self.world.model.words.len() - 1
             }
         };
         let change = match self.prng.percent(50) {
@@ -274,8 +248,8 @@ impl<'a> Planner<'a> {
             },
         };
         let guess = self.prng.percent(70);
-        let arena = self.world.sides[self.side].arena;
-        let place = Pieces::one(self.world.arenas[arena].allocate(8, self.prng), 8);
+        let arena = self.world.model.programs[self.side].arena;
+        let place = Pieces::one(self.world.model.arenas[arena].allocate(8, self.prng), 8);
         let kind = Kind::Atomic {
             word,
             change,
@@ -287,10 +261,9 @@ impl<'a> Planner<'a> {
 
     /// The last request of this side must fail.
     pub(super) fn fail(mut self, fetches: bool) {
-        let side = &mut self.world.sides[self.side];
-        let kept = self.prng.index(side.ops.len() + 1).max(1);
-        side.ops.truncate(kept);
-        side.messages.retain(|index| *index < kept);
+        let ops = &mut self.world.model.programs[self.side].ops;
+        let kept = self.prng.index(ops.len() + 1).max(1);
+        ops.truncate(kept);
         let (bad, expect) = self.prng.pick(&[
             (Bad::WriteUnknownKey, Expect::Refused(Status::Flushed)),
             (Bad::WriteOutOfBounds, Expect::Refused(Status::Flushed)),
@@ -313,8 +286,8 @@ impl<'a> Planner<'a> {
             _ => self.length().clamp(1, 3000),
         };
         let source = if reads {
-            let arena = self.world.sides[self.side].arena;
-            let offset = self.world.arenas[arena].allocate(length, self.prng);
+            let arena = self.world.model.programs[self.side].arena;
+            let offset = self.world.model.arenas[arena].allocate(length, self.prng);
             Source::Target(Pieces::one(offset, length), Pieces::default())
         } else {
             Source::Pool(draw_content(length, 1, self.prng))

@@ -3,7 +3,7 @@
 use super::model::{Cause, Mark, Trouble};
 use super::program::{MAX_INLINE, MAX_SGE};
 use super::{Check, Streams};
-use crate::world::content::PoolRegion;
+use crate::program::content::PoolRegion;
 use nonic_core::{
     Access, Arm, KeySpec, QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, Service, SrqId,
 };
@@ -21,21 +21,22 @@ impl Streams {
             let pd = self.hosts[host].pd;
             self.hosts[host].pool_key = self.register(host, PoolRegion::key_spec(pd))?;
         }
-        for arena in 0..self.arenas.len() {
-            self.arenas[arena].build();
-            let covered = self.arenas[arena].covered() as u32;
-            self.arenas[arena].key = self.register_part(arena, 0, covered, false)?;
+        for arena in 0..self.model.arenas.len() {
+            self.model.arenas[arena].build();
+            let covered = self.model.arenas[arena].covered() as u32;
+            self.model.arenas[arena].key = self.register_part(arena, 0, covered, false)?;
         }
-        for export in 0..self.exports.len() {
-            let part = &self.exports[export];
+        self.model.predict_words();
+        for export in 0..self.model.exports.len() {
+            let part = &self.model.exports[export];
             let key = self.register_part(part.arena, part.offset, part.length, true)?;
-            self.exports[export].key = key;
+            self.model.exports[export].key = key;
         }
-        for number in 0..self.srqs.len() {
-            let srq = &self.srqs[number];
+        for number in 0..self.model.srqs.len() {
+            let srq = &self.model.srqs[number];
             let pd = self.hosts[srq.host].pd;
             let queue = ReceiveQueue::shared(SrqId(number as u32), pd, srq.depth, MAX_SGE as usize);
-            self.srqs[number].queue = Some(Arc::new(queue));
+            self.model.srqs[number].queue = Some(Arc::new(queue));
             self.mark(0, Mark::SharedReceive(number));
         }
         for side in 0..self.sides.len() {
@@ -67,8 +68,8 @@ impl Streams {
         length: u32,
         invalidatable: bool,
     ) -> Result<u32, String> {
-        let host = self.arenas[arena].host;
-        let region = self.arenas[arena]
+        let host = self.model.arenas[arena].host;
+        let region = self.model.arenas[arena]
             .region
             .clone()
             .ok_or("the arena is not built")?;
@@ -77,7 +78,7 @@ impl Streams {
             region: region as Arc<dyn Region>,
             offset,
             length: u64::from(length),
-            iova: self.arenas[arena].iova + offset as u64,
+            iova: self.model.arenas[arena].iova + offset as u64,
             access: EVERYTHING,
             bound_qp: None,
             invalidatable,
@@ -86,25 +87,25 @@ impl Streams {
     }
 
     fn create(&mut self, number: usize) -> Check {
-        let side = &self.sides[number];
-        let host = side.host;
+        let (side, program) = (&self.sides[number], &self.model.programs[number]);
+        let host = program.host;
         let init = QpInit {
             service: Service::Rc,
             pd: self.hosts[host].pd,
             send_cq: Arc::clone(&side.send_cq),
             recv_cq: Arc::clone(&side.recv_cq),
-            srq: match side.srq {
-                Some(srq) => self.srqs[srq].queue.clone(),
+            srq: match program.srq {
+                Some(srq) => self.model.srqs[srq].queue.clone(),
                 None => None,
             },
             capacity: QpCapacity {
-                max_send_wr: side.send_depth,
-                max_recv_wr: side.recv_depth,
+                max_send_wr: program.send_depth,
+                max_recv_wr: program.recv_depth,
                 max_send_sge: MAX_SGE,
                 max_recv_sge: MAX_SGE,
                 max_inline_data: MAX_INLINE,
             },
-            signal_all: side.signal_all,
+            signal_all: program.signal_all,
         };
         side.recv_cq.arm(Arm::Solicited);
         let nic = &mut self.hosts[host].nic;
@@ -121,20 +122,23 @@ impl Streams {
         if nic.qp_state(qpn) != Some(QpState::Init) {
             return Err("a new queue pair is not in INIT".into());
         }
-        self.sides[number].qpn = qpn;
+        self.model.programs[number].qpn = qpn;
+        self.model.programs[number].pool_key = self.hosts[host].pool_key;
         self.by_qpn.insert((host, qpn.value()), number);
         Ok(())
     }
 
     /// Receives come to a shared queue one by one, and others may take them: a stream may wait for too long.
     fn explain_slow_shared_queue(&mut self, side: usize) {
-        let Some(srq) = self.sides[side].srq else { return };
+        let Some(srq) = self.model.programs[side].srq else {
+            return;
+        };
         // Requests that are never answered leave receives that no message takes, so the queue may also stay full.
         let quiet = self
             .connections
             .iter()
             .all(|other| other.trouble == Trouble::Quiet);
-        let needed_ns = 6_000 * self.srqs[srq].receives.len() as u64;
+        let needed_ns = 6_000 * self.model.srqs[srq].receives.len() as u64;
         if !quiet || needed_ns * 4 > self.config.receive_grace.as_nanos() as u64 * 3 {
             let cause = Cause::Fault(side, TerminateCode::DDP_UNTAGGED_NO_BUFFER);
             self.connections[side / 2].causes.push(cause);

@@ -12,7 +12,7 @@ impl Streams {
     /// Something that this side wrote arrives.
     pub(super) fn arrive(&mut self, number: usize) -> Check {
         let reader = number ^ 1;
-        let came = self.pipes[number].arrive(self.now_ns);
+        let came = self.pipes[number].arrive(self.model.now_ns);
         if matches!(self.sides[reader].phase, Phase::Closed) {
             self.pipes[number].discard();
             if came > 0 && !matches!(self.sides[number].phase, Phase::Closed) {
@@ -29,7 +29,7 @@ impl Streams {
 
     /// One turn of a side: what is to be written, and one read.
     pub(super) fn turn(&mut self, number: usize) -> Check {
-        let host = self.sides[number].host;
+        let host = self.model.programs[number].host;
         if !self.hosts[host].up {
             return Ok(());
         }
@@ -47,8 +47,11 @@ impl Streams {
         self.attend(host)?;
         let blocked = self.sides[number].is_attached()
             && !self.sides[number].reads_ahead
-            && self.hosts[host].nic.stream_reading(self.sides[number].qpn) == StreamReading::Blocked;
-        let more = self.pipes[number ^ 1].is_readable(self.now_ns) && !self.sides[number].told_end;
+            && self.hosts[host]
+                .nic
+                .stream_reading(self.model.programs[number].qpn)
+                == StreamReading::Blocked;
+        let more = self.pipes[number ^ 1].is_readable(self.model.now_ns) && !self.sides[number].told_end;
         if more && !blocked && !self.was_cut(number ^ 1) {
             let delay_ns = 100 + self.prng.below(1_000);
             self.turn_in(number, delay_ns);
@@ -64,7 +67,7 @@ impl Streams {
     /// Reads from the socket of a side.
     fn read(&mut self, number: usize) -> Result<Read, StreamClosed> {
         let before = self.was_cut(number ^ 1);
-        let read = self.pipes[number ^ 1].read(self.now_ns, &mut self.prng);
+        let read = self.pipes[number ^ 1].read(self.model.now_ns, &mut self.prng);
         if !before && self.was_cut(number ^ 1) {
             self.tell(|| format!("side {number} is cut off"));
             self.connections[number / 2].causes.push(Cause::Stream);
@@ -117,7 +120,7 @@ impl Streams {
     }
 
     fn read_attached(&mut self, number: usize) -> Check {
-        let (host, qpn) = (self.sides[number].host, self.sides[number].qpn);
+        let (host, qpn) = (self.model.programs[number].host, self.model.programs[number].qpn);
         let reading = self.hosts[host].nic.stream_reading(qpn);
         let waits = reading == StreamReading::Blocked && !self.sides[number].reads_ahead;
         if self.sides[number].told_end || waits || reading == StreamReading::Closed {
@@ -142,7 +145,11 @@ impl Streams {
     }
 
     fn hand_in(&mut self, number: usize, bytes: &[u8]) -> Check {
-        let (now, host, qpn) = (self.now(), self.sides[number].host, self.sides[number].qpn);
+        let (now, host, qpn) = (
+            self.now(),
+            self.model.programs[number].host,
+            self.model.programs[number].qpn,
+        );
         self.tell(|| format!("side {number} reads {} bytes", bytes.len()));
         let read = self.pipes[number ^ 1].read - self.sides[number].startup_read;
         if let Some(observer) = &mut self.observers[number ^ 1] {
@@ -157,7 +164,7 @@ impl Streams {
         if self.sides[number].unsent.is_empty() {
             return Ok(());
         }
-        let now_ns = self.now_ns;
+        let now_ns = self.model.now_ns;
         let unsent = std::mem::take(&mut self.sides[number].unsent);
         let struck = self.pipes[number].struck;
         let (taken, arrival_ns) = self.pipes[number].write(now_ns, &unsent, &mut self.prng);
@@ -180,7 +187,9 @@ impl Streams {
             let protected = crc && counted > 0;
             self.tell(|| format!("side {number}: a bit is flipped, protected: {protected}"));
             self.connections[number / 2].causes.push(Cause::Stream);
-            self.connections[number / 2].blind |= !protected;
+            for side in [number, number ^ 1] {
+                self.model.programs[side].damaged |= !protected;
+            }
         }
         if counted > 0 {
             self.check_may_send(number)?;
@@ -191,7 +200,11 @@ impl Streams {
                 seen.map_err(|what| format!("side {number} writes: {what}"))?;
             }
             self.check_outstanding_reads(number)?;
-            let (now, host, qpn) = (self.now(), self.sides[number].host, self.sides[number].qpn);
+            let (now, host, qpn) = (
+                self.now(),
+                self.model.programs[number].host,
+                self.model.programs[number].qpn,
+            );
             self.hosts[host].nic.stream_written(now, qpn, counted);
         }
         self.end_half(number);
@@ -208,7 +221,8 @@ impl Streams {
         let side = &self.sides[number];
         let to_write = !side.unsent.is_empty() || side.wants_to_send;
         if side.is_attached() && side.broken && to_write && !side.told_end {
-            let (now, host, qpn) = (self.now(), side.host, side.qpn);
+            let program = &self.model.programs[number];
+            let (now, host, qpn) = (self.now(), program.host, program.qpn);
             self.sides[number].told_end = true;
             self.hosts[host].nic.stream_closed(now, qpn, StreamClosed::Broken);
         }
@@ -218,9 +232,9 @@ impl Streams {
             if !side.unsent.is_empty() || !side.wants_to_send {
                 return Ok(());
             }
-            let (qpn, mss) = (side.qpn, side.mss);
+            let (qpn, mss) = (self.model.programs[number].qpn, side.mss);
             let at = self.now();
-            let nic = &mut self.hosts[self.sides[number].host].nic;
+            let nic = &mut self.hosts[self.model.programs[number].host].nic;
             let side = &mut self.sides[number];
             if side.gathers && nic.can_gather_stream(qpn) {
                 let mut gather = Copying {
@@ -248,7 +262,7 @@ impl Streams {
     fn note(&mut self, number: usize, bytes: &[u8]) {
         self.tell(|| format!("side {number} writes {} bytes", bytes.len()));
         self.frames += 1;
-        self.trace = mix(self.trace ^ self.now_ns ^ (number as u64) << 48);
+        self.trace = mix(self.trace ^ self.model.now_ns ^ (number as u64) << 48);
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
@@ -301,7 +315,7 @@ impl Streams {
                 if side.ended.is_some() {
                     return Err(format!("side {number}: {event:?}, and it was before"));
                 }
-                side.ended = Some((end, self.now_ns));
+                side.ended = Some((end, self.model.now_ns));
                 self.judge(number, end)
             }
             StreamEvent::Close(_) => {
@@ -318,7 +332,7 @@ impl Streams {
     /// Ends a half of the stream whose queue pair wants so, behind the Reply if that is not out yet.
     fn end_half(&mut self, number: usize) {
         if self.sides[number].finished && self.sides[number].unsent.is_empty() {
-            let end_ns = self.pipes[number].end(self.now_ns);
+            let end_ns = self.pipes[number].end(self.model.now_ns);
             self.mark_at(end_ns, Mark::Arrive(number));
         }
     }
@@ -333,7 +347,7 @@ impl Streams {
         self.sides[number].phase = Phase::Closed;
         self.sides[number].unsent.clear();
         self.sides[number].counted = 0;
-        let end_ns = self.pipes[number].end(self.now_ns);
+        let end_ns = self.pipes[number].end(self.model.now_ns);
         self.mark_at(end_ns, Mark::Arrive(number));
         if unread && !matches!(self.sides[peer].phase, Phase::Closed) {
             self.mark_at(end_ns, Mark::Break(peer));

@@ -10,7 +10,7 @@ impl Streams {
     /// The initiator asks TCP for a connection.
     pub(super) fn connect(&mut self, number: usize) -> Check {
         let latency_ns = self.pipes[2 * number].profile.latency_ns;
-        let reachable = |side: &usize| self.hosts[self.sides[*side].host].up;
+        let reachable = |side: &usize| self.hosts[self.model.programs[*side].host].up;
         let both_up = [2 * number, 2 * number + 1].iter().all(reachable);
         match self.connections[number].trouble {
             Trouble::Refused | Trouble::Unanswered => self.come_to_nothing(number),
@@ -33,7 +33,7 @@ impl Streams {
     /// There is a TCP connection.
     pub(super) fn connected(&mut self, number: usize) -> Check {
         let (active, passive) = (2 * number, 2 * number + 1);
-        let reachable = |side: &usize| self.hosts[self.sides[*side].host].up;
+        let reachable = |side: &usize| self.hosts[self.model.programs[*side].host].up;
         let given_up = |side: &usize| matches!(self.sides[*side].phase, Phase::Closed);
         if ![active, passive].iter().all(reachable) || [active, passive].iter().any(given_up) {
             return self.come_to_nothing(number);
@@ -94,7 +94,7 @@ impl Streams {
             _ => None,
         };
         if let Some((said, by)) = said {
-            if !connection.blind && *said != connection.private_data[by] {
+            if !self.is_blind(number) && *said != connection.private_data[by] {
                 return Err(format!(
                     "side {number}: private data is not what the other side said"
                 ));
@@ -111,15 +111,15 @@ impl Streams {
             }
             StartupEvent::Accepted { params, .. } => self.attach(number, params),
             StartupEvent::Rejected { private_data } => {
-                let explained = connection.trouble == Trouble::Reject || connection.blind;
-                let intact = connection.blind || private_data == connection.private_data[1];
+                let explained = connection.trouble == Trouble::Reject || self.is_blind(number);
+                let intact = self.is_blind(number) || private_data == connection.private_data[1];
                 match explained && intact {
                     true => Ok(()),
                     false => Err(format!("side {number}: rejected, and nobody did")),
                 }
             }
             StartupEvent::Failed { error, .. } => {
-                let explained = connection.blind
+                let explained = self.is_blind(number)
                     || !connection.causes.is_empty()
                     || matches!(connection.trouble, Trouble::SlowAccept | Trouble::GivesUp)
                     || self.sides[number].broken;
@@ -138,7 +138,7 @@ impl Streams {
         let Phase::Starting(startup) = &mut side.phase else {
             return Ok(());
         };
-        if !self.hosts[side.host].up || startup.is_over() {
+        if !self.hosts[self.model.programs[number].host].up || startup.is_over() {
             return Ok(());
         }
         let (ird, ord) = connection.depths[1];
@@ -158,23 +158,22 @@ impl Streams {
             self.attach(number, params)?;
         }
         self.go_on_starting(number)?;
-        let host = self.sides[number].host;
+        let host = self.model.programs[number].host;
         self.write_unsent(number)?;
         self.attend(host)
     }
 
     fn attach(&mut self, number: usize, params: StreamParams) -> Check {
         let now = self.now();
-        let Streams { hosts, sides, .. } = self;
-        let side = &mut sides[number];
+        let (side, program) = (&mut self.sides[number], &self.model.programs[number]);
         if side.leaving || side.gone {
             // The program has given up meanwhile.
             self.close_socket(number);
             return Ok(());
         }
-        hosts[side.host]
+        self.hosts[program.host]
             .nic
-            .stream_attach(now, side.qpn, &params)
+            .stream_attach(now, program.qpn, &params)
             .map_err(|error| format!("side {number}: stream_attach refused: {error}"))?;
         side.phase = Phase::Attached;
         side.attached_ns = now.as_ns();

@@ -50,19 +50,23 @@ impl Streams {
     /// Streams stall, and windows close, for a while: neither side's fault, and no reason for anything to end.
     fn slow_down(&mut self, number: usize) {
         let pipe = 2 * number + self.prng.index(2);
-        let until_ns = self.now_ns + self.prng.below(20_000_000);
+        let until_ns = self.model.now_ns + self.prng.below(20_000_000);
         match self.prng.below(6) {
             0 => self.pipes[pipe].stalled_until_ns = until_ns,
             1 => {
                 self.pipes[pipe].closed_until_ns = until_ns;
-                self.turn_in(pipe, until_ns - self.now_ns);
+                self.turn_in(pipe, until_ns - self.model.now_ns);
             }
             _ => {}
         }
     }
 
     fn modify(&mut self, side: usize, state: QpState) -> Check {
-        let (now, host, qpn) = (self.now(), self.sides[side].host, self.sides[side].qpn);
+        let (now, host, qpn) = (
+            self.now(),
+            self.model.programs[side].host,
+            self.model.programs[side].qpn,
+        );
         let set = QpAttributes {
             state: Some(state),
             ..QpAttributes::default()
@@ -76,7 +80,7 @@ impl Streams {
 
     /// The program of a side closes.
     pub(super) fn close(&mut self, side: usize) -> Check {
-        if self.state(side) != Some(QpState::Rts) || !self.hosts[self.sides[side].host].up {
+        if self.state(side) != Some(QpState::Rts) || !self.hosts[self.model.programs[side].host].up {
             return Ok(());
         }
         self.connections[side / 2].causes.push(Cause::Closed(side));
@@ -86,7 +90,7 @@ impl Streams {
 
     /// The program of a side aborts.
     pub(super) fn abort(&mut self, side: usize) -> Check {
-        if self.sides[side].gone || !self.hosts[self.sides[side].host].up {
+        if self.sides[side].gone || !self.hosts[self.model.programs[side].host].up {
             return Ok(());
         }
         self.connections[side / 2].closing = false;
@@ -101,7 +105,7 @@ impl Streams {
 
     /// The program of a side destroys its queue pair with everything under way.
     fn destroy_early(&mut self, side: usize) -> Check {
-        let (host, qpn) = (self.sides[side].host, self.sides[side].qpn);
+        let (host, qpn) = (self.model.programs[side].host, self.model.programs[side].qpn);
         if self.sides[side].gone || !self.hosts[host].up {
             return Ok(());
         }
@@ -125,7 +129,7 @@ impl Streams {
     fn kill(&mut self, host: usize) -> Check {
         self.hosts[host].up = false;
         for side in 0..self.sides.len() {
-            if self.sides[side].host != host || self.sides[side].gone {
+            if self.model.programs[side].host != host || self.sides[side].gone {
                 continue;
             }
             self.connections[side / 2].closing = false;
@@ -141,35 +145,24 @@ impl Streams {
     }
 
     fn revoke(&mut self, number: usize, export: usize) -> Check {
-        let owner = match self.sides[2 * number].exports.contains(&export) {
+        let owner = match self.model.programs[2 * number].exports.contains(&export) {
             true => 2 * number,
             false => 2 * number + 1,
         };
-        let host = self.sides[owner].host;
-        if !self.hosts[host].up || self.exports[export].revoked_ns.is_some() {
+        let host = self.model.programs[owner].host;
+        if !self.hosts[host].up || self.model.exports[export].revoked_ns.is_some() {
             return Ok(());
         }
-        let known = self.hosts[host].nic.keys().revoke(self.exports[export].key);
-        self.tell(|| format!("key {:#x} revoked: {known}", self.exports[export].key));
+        let known = self.hosts[host].nic.keys().revoke(self.model.exports[export].key);
+        self.tell(|| format!("key {:#x} revoked: {known}", self.model.exports[export].key));
         for code in [Code::DDP_TAGGED_INVALID_STAG, Code::RDMAP_INVALID_STAG] {
             self.connections[number].causes.push(Cause::Fault(owner, code));
         }
         // A request of its own that invalidates it fails as well.
         let cause = Cause::Fault(owner, Code::RDMAP_CATASTROPHIC);
         self.connections[number].causes.push(cause);
-        self.exports[export].revocable = true;
-        self.revoked(export);
+        self.model.exports[export].revocable = true;
+        self.model.revoked(export);
         Ok(())
-    }
-
-    /// A key is gone: nothing it covered may change any more.
-    pub(super) fn revoked(&mut self, export: usize) {
-        if self.exports[export].revoked_ns.is_none() {
-            self.exports[export].revoked_ns = Some(self.now_ns);
-            for cell in &self.exports[export].cells {
-                let cell = &mut self.cells[*cell];
-                cell.freeze(&self.arenas[cell.arena]);
-            }
-        }
     }
 }

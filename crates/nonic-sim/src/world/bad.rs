@@ -1,8 +1,8 @@
 //! Requests that must fail: wrong keys, wrong bounds, missing rights.
 
-use super::content::{Pieces, draw_content};
-use super::model::{Bad, Expect, Kind, Source};
 use super::ops::Planner;
+use crate::program::content::{Pieces, draw_content};
+use crate::program::request::{Bad, Expect, Kind, Source};
 use nonic_core::{SendFlags, Service, Status};
 
 impl Planner<'_> {
@@ -46,8 +46,8 @@ impl Planner<'_> {
             Bad::ReadUnknownKey | Bad::ReadOutOfBounds | Bad::AtomicWithoutRight | Bad::AtomicUnaligned
         );
         let source = if fetches {
-            let arena = self.plan.qps[self.qp].arena;
-            let offset = self.plan.arenas[arena].allocate(length, self.prng);
+            let arena = self.plan.model.programs[self.qp].arena;
+            let offset = self.plan.model.arenas[arena].allocate(length, self.prng);
             Source::Target(Pieces::one(offset, length), Pieces::default())
         } else {
             Source::Pool(draw_content(length, 1, self.prng))

@@ -1,9 +1,10 @@
 //! Plans the datagrams: between queue pairs, to a group, and with a wrong Q_Key now and then.
 
-use super::content::{Pieces, draw_content};
-use super::model::{Bad, Expect, Kind, Op, Receive, Source, Target};
 use super::ops::{GRH_LEN, MAX_INLINE, MAX_SGE};
 use super::plan::Plan;
+use crate::program::content::{Pieces, draw_content};
+use crate::program::model::Receive;
+use crate::program::request::{Bad, Expect, Kind, Op, Source, Target};
 use nonic_core::link::Prng;
 use nonic_core::{SendFlags, Status};
 
@@ -21,7 +22,7 @@ pub(super) fn plan_datagrams(plan: &mut Plan, members: &[usize], prng: &mut Prng
     for qp in members {
         let incoming: usize = members
             .iter()
-            .flat_map(|sender| &plan.qps[*sender].ops)
+            .flat_map(|sender| &plan.model.programs[*sender].ops)
             .filter(|op| match op.kind {
                 Kind::Datagram { to, .. } => to == Target::Group || to == Target::Qp(*qp),
                 _ => false,
@@ -35,19 +36,16 @@ pub(super) fn plan_datagrams(plan: &mut Plan, members: &[usize], prng: &mut Prng
             } else {
                 GRH_LEN + longest
             };
-            if let Some(srq) = plan.qps[*qp].srq {
-                plan.srqs[srq].receives.push(Receive {
-                    buffer: Pieces::one(0, GRH_LEN + longest),
-                    short: false,
-                    done: false,
-                });
+            if let Some(srq) = plan.model.programs[*qp].srq {
+                plan.model.srqs[srq]
+                    .receives
+                    .push(Receive::new(Pieces::one(0, GRH_LEN + longest)));
             } else {
-                let arena = plan.qps[*qp].arena;
-                let buffer = plan.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
-                plan.qps[*qp].receives.push(Receive {
-                    buffer,
+                let arena = plan.model.programs[*qp].arena;
+                let buffer = plan.model.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
+                plan.model.programs[*qp].receives.push(Receive {
                     short,
-                    done: false,
+                    ..Receive::new(buffer)
                 });
             }
         }
@@ -95,7 +93,7 @@ fn plan_datagram(plan: &mut Plan, qp: usize, members: &[usize], style: (u32, boo
     } else {
         Expect::Success
     };
-    plan.qps[qp]
+    plan.model.programs[qp]
         .ops
         .push(Op::new(kind, length, source, flags, expect));
 }

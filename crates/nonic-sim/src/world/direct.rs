@@ -4,8 +4,9 @@
 //! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
 
 use super::direct_terms::DirectTerms;
-use super::model::{Bad, Expect, Kind, Mark};
+use super::model::Mark;
 use super::plan::Plan;
+use crate::program::request::{Bad, Expect, Kind};
 use nonic_core::link::Prng;
 use nonic_core::{Access, Service, Status};
 
@@ -17,13 +18,16 @@ impl Plan {
         let Some(direct) = self.scenario.direct else {
             return;
         };
-        for cell in &mut self.cells {
+        for cell in &mut self.model.cells {
             cell.mtu = cell.mtu.min(direct.piece as usize);
+        }
+        for program in &mut self.model.programs {
+            program.piece = program.piece.min(direct.piece as usize);
         }
         for number in 0..self.qps.len() {
             // A queue pair that posts one burst after another always has packets under way.
             if prng.percent(50) {
-                self.qps[number].pace_ns = prng.pick(&[30_000, 300_000]);
+                self.model.programs[number].pace_ns = prng.pick(&[30_000, 300_000]);
             }
             if prng.percent(8) {
                 let right = prng.pick(&[Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC]);
@@ -41,10 +45,10 @@ impl Plan {
     /// A queue pair does not permit what its peer will ask for: the first such request is refused.
     fn withhold(&mut self, number: usize, right: Access) {
         let qp = &self.qps[number];
-        let (Service::Rc, None, Some(peer)) = (qp.service, qp.half, qp.peer) else {
+        let (Service::Rc, None, Some(peer)) = (qp.service, qp.half, self.model.programs[number].peer) else {
             return;
         };
-        let mut ops = self.qps[peer].ops.iter_mut();
+        let mut ops = self.model.programs[peer].ops.iter_mut();
         // One that fails by itself ends the connection before.
         let first = ops.find(|op| matches!(op.expect, Expect::Local(_)) || needs(op.kind) == Some(right));
         if let Some(refused) = first.filter(|op| !matches!(op.expect, Expect::Local(_))) {

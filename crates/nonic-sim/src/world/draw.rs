@@ -1,9 +1,10 @@
 //! Draws a workload from a seed.
 
-use super::model::{Half, Mark, Receive, Terms};
+use super::model::{Half, Mark, Terms};
 use super::plan::Plan;
 use super::scenario::Scenario;
 use super::{datagrams, ops};
+use crate::program::model::Receive;
 use nonic_core::link::Prng;
 use nonic_core::{PathMtu, SendFlags, Service};
 
@@ -67,7 +68,7 @@ impl Plan {
         for (host, peer) in [(a, first + 1), (b, first)] {
             self.add_qp(host, service, Some(peer), terms, prng);
         }
-        if service == Service::Rc && self.qps[first + 1].srq.is_some() && prng.percent(40) {
+        if service == Service::Rc && self.model.programs[first + 1].srq.is_some() && prng.percent(40) {
             self.extend_pair(first);
         }
         ops::plan_pair(self, first, prng);
@@ -78,7 +79,7 @@ impl Plan {
     fn extend_pair(&mut self, first: usize) {
         let initiator = &mut self.qps[first];
         initiator.half = Some(Half::Initiator);
-        initiator.srq = None;
+        self.model.programs[first].srq = None;
         initiator.recv_cq = initiator.send_cq;
         let target = &mut self.qps[first + 1];
         target.half = Some(Half::Target);
@@ -103,35 +104,32 @@ impl Plan {
 
     /// Sizes what is shared, now that its users are known, and signals each queue's last request.
     fn finish_queues(&mut self, prng: &mut Prng) {
-        for qp in &mut self.qps {
-            if let Some(last) = qp.ops.last_mut() {
+        for program in &mut self.model.programs {
+            if let Some(last) = program.ops.last_mut() {
                 last.flags |= SendFlags::SIGNALED;
             }
         }
-        for (number, srq) in self.srqs.iter_mut().enumerate() {
+        for (number, srq) in self.model.srqs.iter_mut().enumerate() {
             let extra = prng.below(4) as usize;
             let longest = srq.receives.iter().map(|receive| receive.buffer.length()).max();
             // Which message a shared receive gets is not known beforehand: all are as long as the longest.
             let count = srq.receives.len() + if longest.is_some() { extra } else { 0 };
-            let arena = &mut self.arenas[srq.arena];
+            let arena = &mut self.model.arenas[srq.arena];
             srq.receives = (0..count)
-                .map(|_| Receive {
-                    buffer: arena.allocate_pieces(longest.unwrap_or(0), 4, prng),
-                    short: false,
-                    done: false,
-                })
+                .map(|_| Receive::new(arena.allocate_pieces(longest.unwrap_or(0), 4, prng)))
                 .collect();
             self.timeline
                 .push((prng.below(3_000), Mark::SharedReceive(number)));
         }
         for (number, cq) in self.cqs.iter_mut().enumerate() {
-            let senders = self.qps.iter().filter(|qp| qp.send_cq == number);
-            let sends: usize = senders.map(|qp| qp.send_depth as usize + 16).sum();
-            let receivers = self.qps.iter().filter(|qp| qp.recv_cq == number);
+            let pairs = || self.qps.iter().zip(&self.model.programs);
+            let senders = pairs().filter(|(qp, _)| qp.send_cq == number);
+            let sends: usize = senders.map(|(_, program)| program.send_depth as usize + 16).sum();
+            let receivers = pairs().filter(|(qp, _)| qp.recv_cq == number);
             let receives: usize = receivers
-                .map(|qp| match qp.srq {
-                    Some(srq) => self.srqs[srq].depth + 16,
-                    None => qp.recv_depth as usize + 16,
+                .map(|(_, program)| match program.srq {
+                    Some(srq) => self.model.srqs[srq].depth + 16,
+                    None => program.recv_depth as usize + 16,
                 })
                 .sum();
             cq.capacity = if cq.may_overflow { 2 } else { sends + receives };
@@ -140,7 +138,7 @@ impl Plan {
 
     fn plan_actions(&mut self, prng: &mut Prng) {
         let some_time = |prng: &mut Prng| prng.below(100_000) + prng.below(2) * prng.below(2_000_000);
-        for (number, export) in self.exports.iter().enumerate() {
+        for (number, export) in self.model.exports.iter().enumerate() {
             if export.revocable {
                 self.timeline.push((some_time(prng), Mark::Revoke(number)));
             }

@@ -1,8 +1,8 @@
 //! After a NIC's turn: looks at its events and completion queues.
 
 use super::model::{Life, Mark};
-use super::post::{RECEIVE, SHARED, from_wr_id};
 use super::{Check, World};
+use crate::program::post::{RECEIVE, SHARED, from_wr_id};
 use nonic_core::{Arm, Completion, Event, Status};
 
 impl World {
@@ -91,13 +91,13 @@ impl World {
             return Err(format!("CQ {cq} overflowed though it has room for everything"));
         }
         self.cqs[cq].overflowed = true;
-        for qp in &mut self.qps {
+        for (qp, program) in self.qps.iter_mut().zip(&mut self.model.programs) {
             let uses = qp.send_cq == cq || qp.recv_cq == cq;
             if uses && !matches!(qp.life, Life::Gone | Life::Planned) {
                 qp.life = Life::Overflowed;
-                qp.blind = true;
-                qp.outstanding.clear();
-                qp.waiting.clear();
+                program.blind = true;
+                program.outstanding.clear();
+                program.waiting.clear();
             }
         }
         Ok(())
@@ -152,12 +152,12 @@ impl World {
 
     /// The limit event comes when, and only when, fewer receives wait than the armed limit.
     fn check_limit(&mut self, srq: usize, events: &[Event]) -> Check {
-        let Some(queue) = self.srqs[srq].queue.clone() else {
+        let Some(queue) = self.model.srqs[srq].queue.clone() else {
             return Ok(());
         };
-        let depth = self.srqs[srq].depth;
-        if self.srqs[srq].blocked && queue.len() < depth {
-            self.srqs[srq].blocked = false;
+        let depth = self.model.srqs[srq].depth;
+        if self.model.srqs[srq].blocked && queue.len() < depth {
+            self.model.srqs[srq].blocked = false;
             self.fabric.mark(500, Mark::SharedReceive(srq));
         }
         let id = queue.srq_id();
@@ -165,7 +165,7 @@ impl World {
             .iter()
             .filter(|event| matches!(event, Event::SrqLimit(of) if Some(*of) == id))
             .count();
-        let armed = self.srqs[srq].armed;
+        let armed = self.model.srqs[srq].armed;
         let disarmed_itself = armed && queue.limit() == 0;
         if fired != usize::from(disarmed_itself) {
             return Err(format!(
@@ -173,8 +173,8 @@ impl World {
                 queue.limit()
             ));
         }
-        let taken = self.srqs[srq].next - queue.len();
-        let some_taken = taken > std::mem::replace(&mut self.srqs[srq].taken, taken);
+        let taken = self.model.srqs[srq].next - queue.len();
+        let some_taken = taken > std::mem::replace(&mut self.model.srqs[srq].taken, taken);
         if some_taken && queue.len() < queue.limit() {
             return Err(format!(
                 "SRQ {srq}: {} receives are left, and no event",
@@ -182,7 +182,7 @@ impl World {
             ));
         }
         if disarmed_itself {
-            self.srqs[srq].armed = false;
+            self.model.srqs[srq].armed = false;
         }
         Ok(())
     }

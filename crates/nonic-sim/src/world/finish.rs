@@ -1,6 +1,6 @@
 //! The end of a run: everything must be done, nothing may be left behind, and memory must be as expected.
 
-use super::model::{Kind, Life, Source};
+use super::model::Life;
 use super::{Check, World};
 use nonic_core::{QpAttributes, QpState, Service, Status, Time, Usage};
 
@@ -11,10 +11,10 @@ impl World {
         self.check_patience()?;
         self.check_crash_promises()?;
         self.close_queues()?;
-        self.settle_cells()?;
-        self.settle_words()?;
-        self.settle_receives();
-        self.compare_arenas()?;
+        self.model.settle_cells()?;
+        self.model.settle_words()?;
+        self.settle_lost();
+        self.model.compare_arenas()?;
         self.take_down()
     }
 
@@ -24,26 +24,13 @@ impl World {
             if matches!(qp.life, Life::Gone | Life::Overflowed) {
                 continue;
             }
-            if let Some(index) = qp.outstanding.front() {
-                let op = &qp.ops[*index];
-                // Unsignaled requests at the end of a queue whose later requests were never posted.
-                let silent = qp.outstanding.iter().all(|index| !qp.signaled(*index));
-                if silent && qp.next_op < qp.ops.len() && qp.failed.is_none() {
-                    continue;
-                }
-                return Err(format!(
-                    "QP {number} ({:?}, {:?}): request {index} {:?} and {} behind it never completed",
-                    qp.service,
-                    qp.life,
-                    op.kind,
-                    qp.outstanding.len() - 1
-                ));
-            }
-            if qp.works() && qp.failed.is_none() && qp.next_op < qp.ops.len() {
+            self.model.check_requests_ended(number)?;
+            let program = &self.model.programs[number];
+            if qp.works() && program.failed.is_none() && program.next_op < program.ops.len() {
                 return Err(format!(
                     "QP {number}: only {} of {} requests posted",
-                    qp.next_op,
-                    qp.ops.len()
+                    program.next_op,
+                    program.ops.len()
                 ));
             }
         }
@@ -53,18 +40,20 @@ impl World {
     /// What a NIC showed to its program before it died, it had acknowledged before.
     fn check_crash_promises(&self) -> Check {
         for (number, qp) in self.qps.iter().enumerate() {
-            let (Service::Rc, true, Some(peer)) = (qp.service, self.hosts[qp.host].crashed, qp.peer) else {
+            let program = &self.model.programs[number];
+            let crashed = self.hosts[program.host].crashed;
+            let (Service::Rc, true, Some(peer)) = (qp.service, crashed, program.peer) else {
                 continue;
             };
-            let sender = &self.qps[peer];
-            let (here, there) = (self.hosts[qp.host].station, self.hosts[sender.host].station);
+            let sender = &self.model.programs[peer];
+            let (here, there) = (self.hosts[program.host].station, self.hosts[sender.host].station);
             let quiet = self.fabric.disturbed(here, there) + self.fabric.disturbed(there, here) == 0;
             let ended_itself = matches!(sender.failed, None | Some(Status::RetryExceeded));
-            let judged = !matches!(sender.life, Life::Gone | Life::Overflowed);
+            let judged = !matches!(self.qps[peer].life, Life::Gone | Life::Overflowed);
             if !quiet || !ended_itself || !judged || here == there {
                 continue;
             }
-            for message in &sender.messages[..qp.received] {
+            for message in &sender.messages[..program.received] {
                 if sender.ops[*message].outcome != Some(Status::Success) {
                     return Err(format!(
                         "QP {number} saw message {message} of QP {peer} before its NIC died, \
@@ -83,7 +72,10 @@ impl World {
             if matches!(self.qps[number].life, Life::Gone | Life::Planned) {
                 continue;
             }
-            let (station, qpn) = (self.hosts[self.qps[number].host].station, self.qps[number].qpn);
+            let (station, qpn) = (
+                self.hosts[self.model.programs[number].host].station,
+                self.model.programs[number].qpn,
+            );
             let to_error = QpAttributes {
                 state: Some(QpState::Error),
                 ..QpAttributes::default()
@@ -98,51 +90,19 @@ impl World {
             }
             self.fabric.drive(station);
             self.after_drive(station)?;
-            let qp = &self.qps[number];
-            if !qp.waiting.is_empty() && qp.life != Life::Overflowed {
-                let left = qp.waiting.len();
-                return Err(format!("QP {number}: {left} receives were never flushed"));
+            if self.qps[number].life != Life::Overflowed {
+                self.model.check_receives_ended(number)?;
             }
         }
         Ok(())
     }
 
-    /// What receives that never completed may hold: anything, if a message was dropped half-way.
-    fn settle_receives(&mut self) {
-        for qp in &self.qps {
-            let uncertain = qp.service == Service::Uc || matches!(qp.life, Life::Gone | Life::Overflowed);
-            if !uncertain {
-                continue;
-            }
-            let (arena, receives) = match qp.srq {
-                Some(srq) => (self.srqs[srq].arena, &self.srqs[srq].receives),
-                None => (qp.arena, &qp.receives),
-            };
-            let arena = &mut self.arenas[arena];
-            if arena.region.is_none() {
-                continue;
-            }
-            for receive in receives.iter().filter(|receive| !receive.done) {
-                let actual = arena.read(&receive.buffer);
-                receive.buffer.scatter(&mut arena.image, &actual);
-            }
-        }
+    /// What was under way may have been done in part, if a message was dropped half-way or a queue pair is gone.
+    fn settle_lost(&mut self) {
         for number in 0..self.qps.len() {
-            self.settle_lost_fetches(number);
-        }
-    }
-
-    /// READs of a queue pair that went away may have brought some of their packets, atomics their answer.
-    fn settle_lost_fetches(&mut self, number: usize) {
-        let qp = &self.qps[number];
-        let arena = &mut self.arenas[qp.arena];
-        if arena.region.is_none() || !matches!(qp.life, Life::Gone | Life::Overflowed) {
-            return;
-        }
-        for op in qp.ops[..qp.next_op].iter().filter(|op| op.outcome.is_none()) {
-            if let Source::Target(buffer, _) = &op.source {
-                let actual = arena.read(buffer);
-                buffer.scatter(&mut arena.image, &actual);
+            let qp = &self.qps[number];
+            if qp.service == Service::Uc || matches!(qp.life, Life::Gone | Life::Overflowed) {
+                self.model.settle_lost(number);
             }
         }
     }
@@ -154,7 +114,10 @@ impl World {
             if matches!(self.qps[number].life, Life::Gone | Life::Planned) {
                 continue;
             }
-            let (station, qpn) = (self.hosts[self.qps[number].host].station, self.qps[number].qpn);
+            let (station, qpn) = (
+                self.hosts[self.model.programs[number].host].station,
+                self.model.programs[number].qpn,
+            );
             if !self.fabric.nic_mut(station).destroy_qp(now, qpn) {
                 return Err(format!("QP {number} was gone before it was destroyed"));
             }
@@ -175,51 +138,13 @@ impl World {
         self.check_keys()
     }
 
-    /// Every key is there that should be, and no other.
     fn check_keys(&self) -> Check {
         for (number, host) in self.hosts.iter().enumerate() {
-            if !host.up {
-                continue;
-            }
-            let arenas = self
-                .arenas
-                .iter()
-                .filter(|arena| arena.host == number && arena.region.is_some());
-            let live = |export: &&super::model::Export| {
-                let arena = &self.arenas[export.arena];
-                let there = !export.bound_later || export.bound;
-                arena.host == number && arena.region.is_some() && export.revoked_ns.is_none() && there
-            };
-            let expected = 1 + host.secret_keys + arenas.count() + self.exports.iter().filter(live).count();
-            let actual = self.fabric.nic(host.station).keys().len();
-            if actual > expected + self.uncertain_bindings()
-                || actual + self.uncertain_invalidations() < expected
-            {
-                return Err(format!("host {number} has {actual} keys instead of {expected}"));
+            if let (true, Some(pd)) = (host.up, host.pd) {
+                let keys = self.fabric.nic(host.station).keys();
+                self.model.check_keys(number, pd, keys, 1 + host.secret_keys)?;
             }
         }
         Ok(())
-    }
-
-    /// Windows that may have been bound although no completion said so.
-    fn uncertain_bindings(&self) -> usize {
-        let posted = self.qps.iter().flat_map(|qp| &qp.ops[..qp.next_op]);
-        posted
-            .filter(|op| matches!(op.kind, Kind::BindWindow { .. }))
-            .filter(|op| op.outcome != Some(Status::Success))
-            .count()
-    }
-
-    /// Invalidations that may have happened although no completion said so.
-    fn uncertain_invalidations(&self) -> usize {
-        let posted = self.qps.iter().flat_map(|qp| &qp.ops[..qp.next_op]);
-        let uncertain = posted.filter(|op| {
-            let export = match op.kind {
-                Kind::LocalInvalidate { export } | Kind::SendInvalidate { export } => export,
-                _ => return false,
-            };
-            self.exports[export].revoked_ns.is_none() && op.outcome != Some(Status::Success)
-        });
-        uncertain.count()
     }
 }

@@ -1,30 +1,28 @@
 //! The traffic workload of a seed and its checkers.
 //!
-//! A [`World`] is a fabric, a plan of what every queue pair does on it, and a model of what must come of it. The model
-//! knows the bytes of every message and every buffer beforehand, so that the order of events may be anything but their
-//! outcome is certain, or one of few.
+//! A [`World`] is a fabric, a plan of what every queue pair does on it, and a model of what must come of it. The model and
+//! its checkers are [`crate::program`]; here is what RoCE adds to them: packets that get lost, and services that need not
+//! repeat them.
 //!
-//! Read first: `model` (the data), `plan` and `ops` (how it is drawn), then the checkers: `completions`,
-//! `arrivals`, `memory`, `atomics`, `finish`.
+//! Read first: `model` (the data), `plan` and `ops` (how it is drawn), then the reasons that RoCE has for what happens:
+//! `completions`, `arrivals`, `finish`.
 
 mod arrivals;
-pub(crate) mod atomics;
 mod bad;
-pub(crate) mod completions;
-pub(crate) mod content;
+mod carrier;
+mod completions;
 mod datagrams;
 mod direct;
 mod direct_terms;
 mod draw;
 mod events;
 mod finish;
-pub(crate) mod memory;
-pub(crate) mod model;
+mod model;
 mod ops;
 mod patience;
 mod placement;
 mod plan;
-pub(crate) mod post;
+mod post;
 mod recorder;
 mod scenario;
 mod setup;
@@ -33,17 +31,15 @@ use crate::capture::Capture;
 use crate::direct::SharedHost;
 use crate::fabric::{Fabric, Step};
 use crate::forger::Forger;
-use content::Arena;
-use model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Word};
+use crate::program::Check;
+use crate::program::model::Model;
+use model::{Cq, Host, Life, Mark, Qp};
 use nonic_core::link::Prng;
 use nonic_core::{QpAttributes, QpState};
 use plan::Plan;
 use recorder::Recorder;
 use scenario::Scenario;
 use std::collections::{BTreeMap, HashMap};
-
-/// A check's result; the error says what is wrong.
-pub(crate) type Check = Result<(), String>;
 
 /// More steps than any run needs.
 const MAX_STEPS: u64 = 3_000_000;
@@ -60,20 +56,14 @@ pub(crate) struct World {
     hosts: Vec<Host>,
     /// The host that is up at each station.
     current: Vec<usize>,
-    arenas: Vec<Arena>,
-    exports: Vec<Export>,
-    cells: Vec<Cell>,
-    words: Vec<Word>,
+    /// What the programs posted, and what must come of it.
+    pub(crate) model: Model,
     cqs: Vec<Cq>,
-    srqs: Vec<Srq>,
     qps: Vec<Qp>,
     by_qpn: HashMap<(usize, u32), usize>,
     datagrams_seen: BTreeMap<(usize, usize, usize), u32>,
     /// Queue pairs whose receives were flushed in the NIC's turn being looked at.
     flushed: Vec<usize>,
-    pub(crate) operations: u64,
-    pub(crate) completions: u64,
-    pub(crate) failures: u64,
     pub(crate) retries_exceeded: u64,
     pub(crate) steps: u64,
     narrating: bool,
@@ -109,19 +99,12 @@ impl World {
             prng,
             hosts: plan.hosts,
             current: Vec::new(),
-            arenas: plan.arenas,
-            exports: plan.exports,
-            cells: plan.cells,
-            words: plan.words,
+            model: plan.model,
             cqs: plan.cqs,
-            srqs: plan.srqs,
             qps: plan.qps,
             by_qpn: HashMap::new(),
             datagrams_seen: BTreeMap::new(),
             flushed: Vec::new(),
-            operations: 0,
-            completions: 0,
-            failures: 0,
             retries_exceeded: 0,
             steps: 0,
             narrating: false,
@@ -163,13 +146,10 @@ impl World {
             self.current.push(station);
             self.bring_up(station)?;
         }
-        for word in &mut self.words {
-            // The plan used the history to claim words; it is written anew as atomics are posted.
-            word.history.clear();
-        }
-        self.predict_words();
+        self.model.predict_words();
         while let Some(step) = self.fabric.step() {
             self.steps += 1;
+            self.model.now_ns = self.fabric.now().as_ns();
             if self.steps > MAX_STEPS || self.fabric.now().as_ns() > MAX_TIME_NS {
                 return Err(format!(
                     "no end after {} steps: {}",
@@ -186,23 +166,12 @@ impl World {
     }
 
     fn unfinished(&self) -> String {
-        let stuck = self
-            .qps
-            .iter()
-            .enumerate()
-            .filter(|(_, qp)| !qp.outstanding.is_empty());
+        let programs = self.model.programs.iter().enumerate();
+        let stuck = programs.filter(|(_, program)| !program.outstanding.is_empty());
         let list: Vec<String> = stuck
-            .map(|(number, qp)| format!("QP {number} has {} outstanding", qp.outstanding.len()))
+            .map(|(number, program)| format!("QP {number} has {} outstanding", program.outstanding.len()))
             .collect();
         list.join(", ")
-    }
-
-    /// A private word starts from the arena's initial content.
-    fn predict_words(&mut self) {
-        for word in &mut self.words {
-            let initial = self.arenas[word.arena].initial(word.offset, 8).bytes();
-            word.predicted = initial.try_into().map_or(0, u64::from_ne_bytes);
-        }
     }
 
     fn act(&mut self, mark: Mark) -> Check {
@@ -241,16 +210,16 @@ impl World {
     }
 
     fn revoke(&mut self, export: usize) -> Check {
-        let (arena, key) = (self.exports[export].arena, self.exports[export].key);
-        let host = self.arenas[arena].host;
-        if key == 0 || self.hosts[host].crashed || self.exports[export].revoked_ns.is_some() {
+        let (arena, key) = (self.model.exports[export].arena, self.model.exports[export].key);
+        let host = self.model.arenas[arena].host;
+        if key == 0 || self.hosts[host].crashed || self.model.exports[export].revoked_ns.is_some() {
             return Ok(());
         }
         let station = self.hosts[host].station;
         if !self.fabric.nic(station).keys().revoke(key) {
             return Err(format!("export {export} was revoked by nobody"));
         }
-        self.revoked(export);
+        self.model.revoked(export);
         if self.prng.percent(50) {
             // The same memory under a new key that no peer knows: the old one must stay dead.
             self.register_export(export)?;
@@ -263,8 +232,8 @@ impl World {
         if matches!(self.qps[number].life, Life::Gone | Life::Planned) {
             return Ok(());
         }
-        let station = self.hosts[self.qps[number].host].station;
-        let (now, qpn) = (self.fabric.now(), self.qps[number].qpn);
+        let station = self.hosts[self.model.programs[number].host].station;
+        let (now, qpn) = (self.fabric.now(), self.model.programs[number].qpn);
         if self.prng.percent(50) {
             // Everything is flushed, and the completions must go with the queue pair before anyone sees them.
             let to_error = QpAttributes {
@@ -285,23 +254,23 @@ impl World {
     /// A queue pair is gone, and whatever it had outstanding with it.
     fn forget(&mut self, number: usize) {
         let now_ns = self.fabric.now().as_ns();
-        let qp = &mut self.qps[number];
-        qp.life = Life::Gone;
-        qp.ended_ns.get_or_insert(now_ns);
-        qp.outstanding.clear();
-        qp.waiting.clear();
+        self.qps[number].life = Life::Gone;
+        let program = &mut self.model.programs[number];
+        program.ended_ns.get_or_insert(now_ns);
+        program.outstanding.clear();
+        program.waiting.clear();
     }
 
     fn move_to(&mut self, number: usize, state: QpState, life: Life) -> Check {
         if !self.qps[number].works() {
             return Ok(());
         }
-        let station = self.hosts[self.qps[number].host].station;
+        let station = self.hosts[self.model.programs[number].host].station;
         let set = QpAttributes {
             state: Some(state),
             ..QpAttributes::default()
         };
-        let (now, qpn) = (self.fabric.now(), self.qps[number].qpn);
+        let (now, qpn) = (self.fabric.now(), self.model.programs[number].qpn);
         let core_state = self.fabric.nic(station).qp_state(qpn);
         if core_state == Some(QpState::Error) && self.error_is_explained(number) {
             // It failed already; the completions that say so are still to be seen.
@@ -311,7 +280,7 @@ impl World {
         modified.map_err(|error| format!("QP {number}: cannot go to {state}: {error}"))?;
         self.qps[number].life = life;
         if life == Life::Error {
-            self.qps[number].ended_ns = Some(now.as_ns());
+            self.model.programs[number].ended_ns = Some(now.as_ns());
         }
         self.fabric.kick(station);
         Ok(())
@@ -321,8 +290,8 @@ impl World {
         if self.qps[number].life != Life::Alive {
             return Ok(());
         }
-        let station = self.hosts[self.qps[number].host].station;
-        if self.fabric.nic(station).qp_state(self.qps[number].qpn) == Some(QpState::Sqe) {
+        let station = self.hosts[self.model.programs[number].host].station;
+        if self.fabric.nic(station).qp_state(self.model.programs[number].qpn) == Some(QpState::Sqe) {
             return Ok(());
         }
         self.move_to(number, QpState::Sqd, Life::Draining)
@@ -341,12 +310,12 @@ impl World {
             return Ok(());
         }
         // What was posted meanwhile is flushed, and that must be seen before.
-        let station = self.hosts[self.qps[number].host].station;
+        let station = self.hosts[self.model.programs[number].host].station;
         self.fabric.drive(station);
         self.after_drive(station)?;
         self.move_to(number, QpState::Rts, Life::Alive)?;
         if self.qps[number].life == Life::Alive {
-            self.qps[number].failed = None;
+            self.model.programs[number].failed = None;
             self.qps[number].posts_after_failure = 0;
             self.fabric.mark(100, Mark::Post(number));
         }
@@ -361,13 +330,13 @@ impl World {
         self.hosts[old].crashed = true;
         self.hosts[old].up = false;
         for number in 0..self.qps.len() {
-            if self.qps[number].host == old {
+            if self.model.programs[number].host == old {
                 self.forget(number);
             }
         }
-        for cell in 0..self.cells.len() {
-            if self.arenas[self.cells[cell].arena].host == old {
-                self.freeze(cell);
+        for cell in 0..self.model.cells.len() {
+            if self.model.arenas[self.model.cells[cell].arena].host == old {
+                self.model.freeze(cell);
             }
         }
         self.current[station] = new;

@@ -1,8 +1,10 @@
 //! Plans the queue pairs' send requests, and the receives the other side needs.
 
-use super::content::{Pieces, draw_content};
-use super::model::{Cell, Change, Expect, Export, Half, Kind, Op, Qp, Receive, Source, Writing};
+use super::model::Half;
 use super::plan::Plan;
+use crate::program::content::{Pieces, draw_content};
+use crate::program::model::{Cell, Export, Receive};
+use crate::program::request::{Change, Expect, Kind, Op, Source, Writing};
 use nonic_core::link::Prng;
 use nonic_core::{SendFlags, Service};
 
@@ -36,14 +38,16 @@ pub(super) fn plan_pair(plan: &mut Plan, first: usize, prng: &mut Prng) {
 
 /// The receives a queue pair needs for what its peer sends.
 fn plan_receives(plan: &mut Plan, qp: usize, prng: &mut Prng) {
-    let Some(peer) = plan.qps[qp].peer else { return };
+    let Some(peer) = plan.model.programs[qp].peer else {
+        return;
+    };
     if plan.qps[qp].half == Some(Half::Initiator) {
         return;
     }
-    let lengths: Vec<u32> = plan.qps[peer]
+    let lengths: Vec<u32> = plan.model.programs[peer]
         .ops
         .iter()
-        .filter(|op| Qp::is_message(op.kind))
+        .filter(|op| op.kind.is_message())
         .map(|op| {
             if matches!(op.kind, Kind::Write { .. }) {
                 0
@@ -52,17 +56,13 @@ fn plan_receives(plan: &mut Plan, qp: usize, prng: &mut Prng) {
             }
         })
         .collect();
-    let arena = plan.qps[qp].arena;
+    let arena = plan.model.programs[qp].arena;
     let extra = prng.below(4) as usize;
     let short_at = (prng.below(100) < 2).then(|| prng.index(lengths.len() + 1));
-    if let Some(srq) = plan.qps[qp].srq {
-        let receives = lengths.iter().map(|length| Receive {
-            // Only the length counts: the queue's buffers are drawn when all its users are known.
-            buffer: Pieces::one(0, *length),
-            short: false,
-            done: false,
-        });
-        plan.srqs[srq].receives.extend(receives);
+    if let Some(srq) = plan.model.programs[qp].srq {
+        // Only the length counts: the queue's buffers are drawn when all its users are known.
+        let receives = lengths.iter().map(|length| Receive::new(Pieces::one(0, *length)));
+        plan.model.srqs[srq].receives.extend(receives);
         return;
     }
     // A message that gets lost leaves its receive to the next one.
@@ -79,11 +79,10 @@ fn plan_receives(plan: &mut Plan, qp: usize, prng: &mut Prng) {
         } else {
             length + prng.below(2) as u32 * prng.below(40) as u32
         };
-        let buffer = plan.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
-        plan.qps[qp].receives.push(Receive {
-            buffer,
+        let buffer = plan.model.arenas[arena].allocate_pieces(room, MAX_SGE, prng);
+        plan.model.programs[qp].receives.push(Receive {
             short,
-            done: false,
+            ..Receive::new(buffer)
         });
     }
 }
@@ -104,7 +103,9 @@ pub(super) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn new(plan: &'a mut Plan, qp: usize, prng: &'a mut Prng) -> Self {
-        let peer = plan.qps[qp].peer.expect("connected services have a peer");
+        let peer = plan.model.programs[qp]
+            .peer
+            .expect("connected services have a peer");
         let (mtu, service) = (plan.qps[qp].terms.mtu.bytes(), plan.qps[qp].service);
         let signaled = prng.pick(&[100, 100, 50, 15]);
         Planner {
@@ -138,25 +139,18 @@ impl<'a> Planner<'a> {
 
     /// Memory of the peer under a key of its own, taken away at some time or by an invalidation.
     fn add_export(&mut self) -> usize {
-        let arena = self.plan.qps[self.peer].arena;
+        let arena = self.plan.model.programs[self.peer].arena;
         let length = self.prng.range(64, 8192) as u32;
-        let offset = self.plan.arenas[arena].allocate(length, self.prng);
-        let number = self.plan.exports.len();
+        let offset = self.plan.model.arenas[arena].allocate(length, self.prng);
+        let number = self.plan.model.exports.len();
         let revocable = self.prng.percent(40);
         let bound = self.prng.percent(30);
-        self.plan.exports.push(Export {
-            arena,
-            offset,
-            length,
+        self.plan.model.exports.push(Export {
             bound_to: bound.then_some(self.peer),
-            bound_later: false,
-            bound: false,
-            key: 0,
             revocable,
-            revoked_ns: None,
-            cells: Vec::new(),
+            ..Export::new(arena, offset, length)
         });
-        self.plan.qps[self.peer].exports.push(number);
+        self.plan.model.programs[self.peer].exports.push(number);
         number
     }
 
@@ -209,7 +203,7 @@ impl<'a> Planner<'a> {
 
     fn message_length(&mut self) -> u32 {
         let length = self.draw_length();
-        if self.plan.qps[self.peer].srq.is_some() || self.service == Service::Uc {
+        if self.plan.model.programs[self.peer].srq.is_some() || self.service == Service::Uc {
             length.min(MAX_SHARED)
         } else {
             length
@@ -237,7 +231,7 @@ impl<'a> Planner<'a> {
         if self.prng.percent(5) {
             flags |= SendFlags::FENCE;
         }
-        self.plan.qps[self.qp]
+        self.plan.model.programs[self.qp]
             .ops
             .push(Op::new(kind, length, source, flags, expect));
     }
@@ -264,43 +258,43 @@ impl<'a> Planner<'a> {
 
     /// A cell of the peer's memory, sometimes in the export that may go away.
     fn add_cell(&mut self, length: u32) -> usize {
-        let arena = self.plan.qps[self.peer].arena;
-        let number = self.plan.cells.len();
+        let arena = self.plan.model.programs[self.peer].arena;
+        let number = self.plan.model.cells.len();
         let export = self.victim.filter(|_| self.prng.percent(30));
         let taken = export.map(|export| {
-            let export = &self.plan.exports[export];
+            let export = &self.plan.model.exports[export];
             let cells = &export.cells;
             cells.last().map_or(export.offset, |last| {
-                let last = &self.plan.cells[*last];
+                let last = &self.plan.model.cells[*last];
                 last.offset + last.length as usize + 1
             })
         });
         let inside = export.zip(taken).filter(|(export, at)| {
-            let export = &self.plan.exports[*export];
+            let export = &self.plan.model.exports[*export];
             at + length as usize <= export.offset + export.length as usize
         });
         let (export, offset) = match inside {
             Some((export, at)) => (Some(export), at),
-            None => (None, self.plan.arenas[arena].allocate(length, self.prng)),
+            None => (None, self.plan.model.arenas[arena].allocate(length, self.prng)),
         };
         if let Some(export) = export {
-            self.plan.exports[export].cells.push(number);
+            self.plan.model.exports[export].cells.push(number);
         }
         self.push_cell(arena, offset, length, export)
     }
 
     /// A cell that ATOMIC_WRITE can write.
     fn add_word_cell(&mut self) -> usize {
-        let arena = self.plan.qps[self.peer].arena;
-        let offset = self.plan.arenas[arena].allocate_word();
+        let arena = self.plan.model.programs[self.peer].arena;
+        let offset = self.plan.model.arenas[arena].allocate_word();
         self.push_cell(arena, offset, 8, None)
     }
 
     fn push_cell(&mut self, arena: usize, offset: usize, length: u32, export: Option<usize>) -> usize {
-        let number = self.plan.cells.len();
-        let initial = self.plan.arenas[arena].initial(offset, length);
+        let number = self.plan.model.cells.len();
+        let initial = self.plan.model.arenas[arena].initial(offset, length);
         let cell = Cell::new((arena, offset), export, initial, self.mtu as usize);
-        self.plan.cells.push(cell);
+        self.plan.model.cells.push(cell);
         number
     }
 
@@ -311,24 +305,24 @@ impl<'a> Planner<'a> {
     }
 
     fn write_cell(&mut self, cell: usize, how: Writing, flags: SendFlags) {
-        let length = self.plan.cells[cell].length;
+        let length = self.plan.model.cells[cell].length;
         let source = self.source(length);
         self.write_cell_from(cell, how, flags, source);
     }
 
     fn write_cell_from(&mut self, cell: usize, how: Writing, flags: SendFlags, source: Source) {
-        let versions = &mut self.plan.cells[cell].versions;
+        let versions = &mut self.plan.model.cells[cell].versions;
         let version = versions.len();
         versions.push(source.content().clone());
-        let length = self.plan.cells[cell].length;
+        let length = self.plan.model.cells[cell].length;
         let kind = Kind::Write { cell, version, how };
         self.push(kind, length, source, flags, Expect::Success);
     }
 
     fn read_target(&mut self, content: Pieces) -> Source {
-        let arena = self.plan.qps[self.qp].arena;
+        let arena = self.plan.model.programs[self.qp].arena;
         let length = content.length();
-        let buffer = self.plan.arenas[arena].allocate_pieces(length, MAX_SGE, self.prng);
+        let buffer = self.plan.model.arenas[arena].allocate_pieces(length, MAX_SGE, self.prng);
         Source::Target(buffer, content)
     }
 
@@ -347,8 +341,8 @@ impl<'a> Planner<'a> {
     }
 
     fn read_cell(&mut self, cell: usize) -> Pieces {
-        let version = self.plan.cells[cell].versions.len() - 1;
-        let content = self.plan.cells[cell].versions[version].clone();
+        let version = self.plan.model.cells[cell].versions.len() - 1;
+        let content = self.plan.model.cells[cell].versions[version].clone();
         let length = content.length();
         let target = self.read_target(content);
         let Source::Target(buffer, _) = &target else {
@@ -386,7 +380,7 @@ impl<'a> Planner<'a> {
         if self.prng.percent(50) {
             self.write_cell(cell, Writing::Plain, SendFlags::empty());
         }
-        let content = self.plan.cells[cell]
+        let content = self.plan.model.cells[cell]
             .versions
             .last()
             .expect("a cell has a first version")
@@ -436,10 +430,10 @@ impl<'a> Planner<'a> {
     }
 
     fn atomic(&mut self) {
-        let host = self.plan.qps[self.peer].host;
+        let host = self.plan.model.programs[self.peer].host;
         let mine = self.qp;
         let free = |word: &usize| {
-            let word = &self.plan.words[*word];
+            let word = &self.plan.model.words[*word];
             !word.private || word.history.first().is_none_or(|first| first.qp == mine)
         };
         let usable: Vec<usize> = self.plan.words_of[host].iter().copied().filter(free).collect();
@@ -457,14 +451,14 @@ impl<'a> Planner<'a> {
             }
         };
         // The history is written when the request is posted; this only claims private words.
-        let entry = super::model::Atomic {
+        let entry = crate::program::model::Atomic {
             qp: mine,
             change,
             original: None,
         };
-        self.plan.words[word].history.push(entry);
-        let arena = self.plan.qps[self.qp].arena;
-        let buffer = self.plan.arenas[arena].allocate_pieces(8, 4, self.prng);
+        self.plan.model.words[word].history.push(entry);
+        let arena = self.plan.model.programs[self.qp].arena;
+        let buffer = self.plan.model.arenas[arena].allocate_pieces(8, 4, self.prng);
         let kind = Kind::Atomic {
             word,
             change,
@@ -477,7 +471,10 @@ impl<'a> Planner<'a> {
 
     fn send_invalidate(&mut self) {
         // Only an export that is not revoked otherwise: then the outcome is certain.
-        let Some(export) = self.victim.filter(|export| !self.plan.exports[*export].revocable) else {
+        let Some(export) = self
+            .victim
+            .filter(|export| !self.plan.model.exports[*export].revocable)
+        else {
             return self.send();
         };
         self.victim = None;
@@ -492,22 +489,15 @@ impl<'a> Planner<'a> {
     fn local_invalidate(&mut self) {
         // An unreliable send queue may fail and recover between the two requests.
         let window = self.service == Service::Rc && self.prng.percent(50);
-        let arena = self.plan.qps[self.qp].arena;
-        let offset = self.plan.arenas[arena].allocate(64, self.prng);
-        let export = self.plan.exports.len();
-        self.plan.exports.push(Export {
-            arena,
-            offset,
-            length: 64,
+        let arena = self.plan.model.programs[self.qp].arena;
+        let offset = self.plan.model.arenas[arena].allocate(64, self.prng);
+        let export = self.plan.model.exports.len();
+        self.plan.model.exports.push(Export {
             bound_to: window.then_some(self.qp),
             bound_later: window,
-            bound: false,
-            key: 0,
-            revocable: false,
-            revoked_ns: None,
-            cells: Vec::new(),
+            ..Export::new(arena, offset, 64)
         });
-        self.plan.qps[self.qp].exports.push(export);
+        self.plan.model.programs[self.qp].exports.push(export);
         let nothing = Source::Pool(Pieces::default());
         if window {
             let kind = Kind::BindWindow { export };

@@ -3,7 +3,7 @@
 //!
 //! All of it is drawn from a generator of its own: what else a seed means does not depend on it.
 
-use super::model::{Life, Mark, Qp};
+use super::model::{Life, Mark};
 use super::plan::Plan;
 use super::{Check, World};
 use nonic_core::link::{Faults, Prng};
@@ -65,8 +65,8 @@ impl World {
     /// How long a program that is to do something is stopped yet: its host is.
     pub(super) fn pause_left_ns(&self, mark: Mark) -> u64 {
         let host = match mark {
-            Mark::Post(qp) | Mark::Receive(qp) => self.qps[qp].host,
-            Mark::SharedReceive(srq) => self.srqs[srq].host,
+            Mark::Post(qp) | Mark::Receive(qp) => self.model.programs[qp].host,
+            Mark::SharedReceive(srq) => self.model.srqs[srq].host,
             _ => return 0,
         };
         self.fabric.pause_left_ns(self.hosts[host].station)
@@ -74,14 +74,16 @@ impl World {
 
     /// Whether nothing happened to the connections of a NIC that excuses silence.
     fn all_sound(&self, station: usize) -> bool {
-        let sound = |qp: &Qp| {
+        let sound = |number: usize| {
+            let (qp, program) = (&self.qps[number], &self.model.programs[number]);
             let lives = matches!(qp.life, Life::Alive | Life::Draining | Life::Drained);
-            lives && qp.failed.is_none() && !self.hosts[qp.host].crashed
+            lives && program.failed.is_none() && !self.hosts[program.host].crashed
         };
-        self.qps
-            .iter()
-            .filter(|qp| qp.service == Service::Rc && self.hosts[qp.host].station == station)
-            .all(|qp| sound(qp) && qp.peer.is_none_or(|peer| sound(&self.qps[peer])))
+        let programs = self.model.programs.iter().enumerate();
+        programs
+            .filter(|(_, program)| self.hosts[program.host].station == station)
+            .filter(|(number, _)| self.qps[*number].service == Service::Rc)
+            .all(|(number, program)| sound(number) && program.peer.is_none_or(sound))
     }
 }
 

@@ -1,22 +1,18 @@
 //! A workload: hosts, queues, connections and everything they will do. How one is drawn from a seed is in `draw`.
 
-use super::content::Arena;
-use super::model::{Cell, Cq, Export, Host, Life, Mark, Qp, Srq, Terms, Word};
+use super::model::{Cq, Host, Life, Mark, Qp, Terms};
 use super::scenario::Scenario;
+use crate::program::content::Arena;
+use crate::program::model::{Model, Program, Promise, Srq, Word};
 use nonic_core::link::Prng;
-use nonic_core::{Access, Arm, PathMtu, Psn, Qpn, RnrTimer, Service};
-use std::collections::{BTreeSet, VecDeque};
+use nonic_core::{Access, Arm, PathMtu, Psn, RnrTimer, Service};
 
 /// A plan, as it grows.
 pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
     pub(crate) hosts: Vec<Host>,
-    pub(crate) arenas: Vec<Arena>,
-    pub(crate) exports: Vec<Export>,
-    pub(crate) cells: Vec<Cell>,
-    pub(crate) words: Vec<Word>,
+    pub(crate) model: Model,
     pub(crate) cqs: Vec<Cq>,
-    pub(crate) srqs: Vec<Srq>,
     pub(crate) qps: Vec<Qp>,
     /// What happens when.
     pub(crate) timeline: Vec<(u64, Mark)>,
@@ -29,12 +25,8 @@ impl Plan {
         Plan {
             scenario,
             hosts: Vec::new(),
-            arenas: Vec::new(),
-            exports: Vec::new(),
-            cells: Vec::new(),
-            words: Vec::new(),
+            model: Model::default(),
             cqs: Vec::new(),
-            srqs: Vec::new(),
             qps: Vec::new(),
             timeline: Vec::new(),
             words_of: Vec::new(),
@@ -45,15 +37,9 @@ impl Plan {
         let host = self.hosts.len();
         let commons = self.add_arena(host, prng);
         let words = (0..prng.range(1, 4)).map(|index| {
-            let offset = self.arenas[commons].allocate_word();
-            self.words.push(Word {
-                arena: commons,
-                offset,
-                private: index % 2 == 1,
-                predicted: 0,
-                history: Vec::new(),
-            });
-            self.words.len() - 1
+            let offset = self.model.arenas[commons].allocate_word();
+            self.model.words.push(Word::new(commons, offset, index % 2 == 1));
+            self.model.words.len() - 1
         });
         let words: Vec<usize> = words.collect();
         self.words_of.push(words);
@@ -80,8 +66,8 @@ impl Plan {
     }
 
     pub(crate) fn add_arena(&mut self, host: usize, prng: &mut Prng) -> usize {
-        self.arenas.push(Arena::plan(host, prng));
-        self.arenas.len() - 1
+        self.model.arenas.push(Arena::plan(host, prng));
+        self.model.arenas.len() - 1
     }
 
     fn add_cq(&mut self, prng: &mut Prng) -> usize {
@@ -102,20 +88,9 @@ impl Plan {
 
     fn add_srq(&mut self, host: usize, prng: &mut Prng) -> usize {
         let arena = self.add_arena(host, prng);
-        self.srqs.push(Srq {
-            host,
-            arena,
-            depth: prng.range(1, 40) as usize,
-            limit: prng.below(8) as usize,
-            armed: false,
-            taken: 0,
-            receives: Vec::new(),
-            next: 0,
-            waiting: BTreeSet::new(),
-            blocked: false,
-            queue: None,
-        });
-        self.srqs.len() - 1
+        let (depth, limit) = (prng.range(1, 40) as usize, prng.below(8) as usize);
+        self.model.srqs.push(Srq::new(host, arena, depth, limit));
+        self.model.srqs.len() - 1
     }
 
     pub(super) fn draw_terms(&self, prng: &mut Prng) -> Terms {
@@ -169,42 +144,35 @@ impl Plan {
             1 => 0x7f_ffff - prng.below(32) as u32,
             _ => prng.next_u32(),
         };
-        self.qps.push(Qp {
-            host,
-            service,
-            peer,
-            terms,
-            psn: Psn::new(psn),
-            qkey: 0x1234_5678,
-            in_group: false,
-            qpn: Qpn::new(0),
-            send_cq,
-            recv_cq,
+        let promise = match service {
+            Service::Rc => Promise::Done,
+            _ => Promise::Nothing,
+        };
+        let packet = terms.mtu.bytes() as usize;
+        self.model.programs.push(Program {
             srq,
-            half: None,
-            srq_number: 0,
-            arena,
-            exports: Vec::new(),
+            packet,
+            piece: packet,
             signal_all: prng.percent(15),
             send_depth: prng.pick(&[1, 2, 3, 8, 16, 64, 64]),
             recv_depth: prng.pick(&[1, 2, 4, 16, 64]),
             pace_ns,
             recv_pace_ns,
-            ops: Vec::new(),
-            next_op: 0,
-            outstanding: VecDeque::new(),
-            messages: Vec::new(),
-            writes_seen: 0,
-            receives: Vec::new(),
-            next_receive: 0,
-            waiting: VecDeque::new(),
-            received: 0,
+            ..Program::new(host, peer, promise, arena)
+        });
+        self.qps.push(Qp {
+            service,
+            terms,
+            psn: Psn::new(psn),
+            qkey: 0x1234_5678,
+            in_group: false,
+            send_cq,
+            recv_cq,
+            half: None,
+            srq_number: 0,
             life: Life::Planned,
-            blind: false,
             may_be_refused: false,
             withheld: Access::empty(),
-            ended_ns: None,
-            failed: None,
             disturbed_at_success: 0,
             posts_after_failure: 0,
             backoff_ns: 0,
@@ -214,8 +182,9 @@ impl Plan {
     }
 
     fn serves_connections(&self, srq: usize) -> bool {
-        self.qps
-            .iter()
-            .any(|qp| qp.srq == Some(srq) && qp.service != Service::Ud)
+        let pairs = self.qps.iter().zip(&self.model.programs);
+        pairs
+            .filter(|(qp, _)| qp.service != Service::Ud)
+            .any(|(_, program)| program.srq == Some(srq))
     }
 }

@@ -3,10 +3,11 @@
 //! The [`Recorder`] notes events as they happen and changes nothing: it draws no randomness and asks NICs nothing.
 
 use super::World;
-use super::model::{Change, Kind, Mark, Writing};
+use super::model::Mark;
 use super::placement::PlacementLog;
-use super::post::{RECEIVE, SHARED, from_wr_id};
 use crate::flight::Flight;
+use crate::program::post::{RECEIVE, SHARED, from_wr_id};
+use crate::program::request::{Change, Kind, Writing};
 use nonic_core::{Completion, Service, Status};
 use nonic_ladder::{Arrival, Event, EventKind, Ladder, Sequences, Tone, Verdict};
 
@@ -43,7 +44,7 @@ impl World {
 
     /// The peers of a queue pair, and itself: what its story is about.
     pub(crate) fn involved(&self, number: usize) -> Vec<usize> {
-        let peer = self.qps.get(number).and_then(|qp| qp.peer);
+        let peer = self.model.programs.get(number).and_then(|program| program.peer);
         std::iter::once(number).chain(peer).collect()
     }
 
@@ -62,8 +63,9 @@ impl World {
             return;
         };
         for placement in recorder.placements.take() {
-            let station = self.hosts[self.arenas[placement.arena].host].station;
-            let mut owners = (0..self.qps.len()).filter(|number| self.qps[*number].arena == placement.arena);
+            let station = self.hosts[self.model.arenas[placement.arena].host].station;
+            let mut owners =
+                (0..self.qps.len()).filter(|number| self.model.programs[*number].arena == placement.arena);
             let owner = owners.next().filter(|_| owners.next().is_none());
             let text = format!("{} B placed at {:#x}", placement.length, placement.offset);
             self.note_local(station, owner, Tone::Program, text);
@@ -84,7 +86,7 @@ impl World {
             .and_then(|qpn| number_at(flight.to, qpn));
         let from_qp = match flight.description.qp {
             Some(qpn) => number_at(flight.from, qpn),
-            None => to_qp.and_then(|number| self.qps[number].peer),
+            None => to_qp.and_then(|number| self.model.programs[number].peer),
         };
         let Some(recorder) = &mut self.recorder else {
             return;
@@ -142,10 +144,10 @@ impl World {
         if self.recorder.is_none() {
             return;
         }
-        let qp = &self.qps[number];
-        let op = &qp.ops[index];
+        let program = &self.model.programs[number];
+        let op = &program.ops[index];
         let text = format!("posts request {index}: {} {} B", operation(op.kind), op.length);
-        let station = self.hosts[qp.host].station;
+        let station = self.hosts[program.host].station;
         self.note_local(station, Some(number), Tone::Program, text);
     }
 
@@ -187,7 +189,7 @@ impl World {
             return;
         }
         let ms = |duration_ns: u64| duration_ns as f64 / 1e6;
-        let of_qp = |number: usize| (self.hosts[self.qps[number].host].station, Some(number));
+        let of_qp = |number: usize| (self.hosts[self.model.programs[number].host].station, Some(number));
         let ((station, qp), text) = match mark {
             // What these lead to is noted itself.
             Mark::Post(_) | Mark::Receive(_) | Mark::SharedReceive(_) => return,
@@ -198,7 +200,7 @@ impl World {
             Mark::Undrain(number) => (of_qp(number), "goes on".to_owned()),
             Mark::Recover(number) => (of_qp(number), "recovers".to_owned()),
             Mark::Revoke(export) => {
-                let host = self.arenas[self.exports[export].arena].host;
+                let host = self.model.arenas[self.model.exports[export].arena].host;
                 ((self.hosts[host].station, None), format!("revokes key {export}"))
             }
             Mark::Crash { old, .. } => (
@@ -228,18 +230,20 @@ impl World {
     /// What the run is like, in a few lines.
     pub(super) fn introduction(&self) -> Vec<String> {
         let mut lines = vec![self.scenario.introduction()];
-        for (number, qp) in self.qps.iter().enumerate() {
+        for (number, (qp, program)) in self.qps.iter().zip(&self.model.programs).enumerate() {
             let service = match qp.service {
                 Service::Rc => "RC",
                 Service::Uc => "UC",
                 Service::Ud => "UD",
                 _ => "XRC",
             };
-            let peer = qp.peer.map_or(String::new(), |peer| format!(" with QP {peer}"));
-            let (requests, receives) = (qp.ops.len(), qp.receives.len());
+            let peer = program
+                .peer
+                .map_or(String::new(), |peer| format!(" with QP {peer}"));
+            let (requests, receives) = (program.ops.len(), program.receives.len());
             lines.push(format!(
                 "QP {number}: {service} at host {}{peer}, MTU {}, {requests} requests, {receives} receives",
-                qp.host,
+                program.host,
                 qp.terms.mtu.bytes()
             ));
         }

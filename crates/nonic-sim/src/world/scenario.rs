@@ -69,11 +69,6 @@ impl Scenario {
         }
     }
 
-    /// A part of a message appears in units of this many bytes, if its packets have `mtu`.
-    pub(crate) fn unit(&self, mtu: usize) -> usize {
-        self.direct.map_or(mtu, |direct| mtu.min(direct.piece as usize))
-    }
-
     /// What the network is like, in a sentence.
     pub(crate) fn introduction(&self) -> String {
         let link = &self.fabric.link;

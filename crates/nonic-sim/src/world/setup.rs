@@ -1,23 +1,17 @@
 //! Creates what was planned: NICs, memory, queues and connections.
 
-use super::content::PoolRegion;
 use super::model::{Half, Life, Mark};
 use super::ops::{MAX_INLINE, MAX_SGE};
 use super::placement::WatchedRegion;
 use super::{Check, World};
+use crate::program::content::PoolRegion;
+use crate::program::post::ALL_RIGHTS;
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Endpoint, KeySpec, KeyTable, Nic, NicConfig, Path,
     QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, ReorderConfig, SeededEntropy, Service,
     SrqId, WindowBind, WindowKind, XrcDomain,
 };
 use std::sync::Arc;
-
-const EVERYTHING: Access = Access::LOCAL_WRITE
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC)
-    .union(Access::FLUSH_GLOBAL)
-    .union(Access::MW_BIND);
 
 /// What a host does about packets that come early. Most keep them and say so; some go by the book and keep nothing (rxe), some keep
 /// them and report a gap, some have hardly any room.
@@ -79,10 +73,10 @@ impl World {
             self.cqs[cq].queue = Some(Arc::new(queue));
         }
         for srq in self.hosts[host].srqs.clone() {
-            self.build_arena(self.srqs[srq].arena)?;
-            let depth = self.srqs[srq].depth;
+            self.build_arena(self.model.srqs[srq].arena)?;
+            let depth = self.model.srqs[srq].depth;
             let queue = ReceiveQueue::shared(SrqId(srq as u32), pd, depth, MAX_SGE as usize);
-            self.srqs[srq].queue = Some(Arc::new(queue));
+            self.model.srqs[srq].queue = Some(Arc::new(queue));
         }
         Ok(())
     }
@@ -95,9 +89,9 @@ impl World {
     }
 
     fn build_arena(&mut self, arena: usize) -> Check {
-        self.arenas[arena].build();
-        let (covered, iova) = (self.arenas[arena].covered(), self.arenas[arena].iova);
-        self.arenas[arena].key = self.register_part(arena, 0, covered as u32, iova, false)?;
+        self.model.arenas[arena].build();
+        let (covered, iova) = (self.model.arenas[arena].covered(), self.model.arenas[arena].iova);
+        self.model.arenas[arena].key = self.register_part(arena, 0, covered as u32, iova, false)?;
         Ok(())
     }
 
@@ -109,8 +103,8 @@ impl World {
         iova: u64,
         invalidatable: bool,
     ) -> Result<u32, String> {
-        let host = self.arenas[arena].host;
-        let region = self.arenas[arena]
+        let host = self.model.arenas[arena].host;
+        let region = self.model.arenas[arena]
             .region
             .clone()
             .ok_or("the arena is not built")?;
@@ -128,7 +122,7 @@ impl World {
             offset,
             length: u64::from(length),
             iova,
-            access: EVERYTHING,
+            access: ALL_RIGHTS,
             bound_qp: None,
             invalidatable,
         };
@@ -137,14 +131,14 @@ impl World {
 
     /// Starts the queue pair `first`, with its peer if it has one.
     pub(super) fn start(&mut self, first: usize) -> Check {
-        let members: Vec<usize> = match self.qps[first].peer {
+        let members: Vec<usize> = match self.model.programs[first].peer {
             Some(peer) => vec![first, peer],
             None => vec![first],
         };
-        let unusable = |qp: &usize| {
-            let qp = &self.qps[*qp];
+        let unusable = |number: &usize| {
+            let qp = &self.qps[*number];
             let lost = self.cqs[qp.send_cq].overflowed || self.cqs[qp.recv_cq].overflowed;
-            lost || !self.hosts[qp.host].up
+            lost || !self.hosts[self.model.programs[*number].host].up
         };
         if members.iter().any(unusable) {
             // Its host or a completion queue went down before its time.
@@ -160,8 +154,8 @@ impl World {
         for qp in members {
             let delay = self.prng.below(2_000);
             self.fabric.mark(delay, Mark::Post(qp));
-            if self.qps[qp].srq.is_none() && self.qps[qp].half.is_none() {
-                let delay = self.prng.below(1 + self.qps[qp].recv_pace_ns);
+            if self.model.programs[qp].srq.is_none() && self.qps[qp].half.is_none() {
+                let delay = self.prng.below(1 + self.model.programs[qp].recv_pace_ns);
                 self.fabric.mark(delay, Mark::Receive(qp));
             }
         }
@@ -169,26 +163,26 @@ impl World {
     }
 
     fn create(&mut self, number: usize) -> Check {
-        let qp = &self.qps[number];
-        let (host, station) = (qp.host, self.hosts[qp.host].station);
+        let (qp, program) = (&self.qps[number], &self.model.programs[number]);
+        let (host, station) = (program.host, self.hosts[program.host].station);
         let missing = "the queue is not built";
         let init = QpInit {
             service: qp.service,
             pd: self.hosts[host].pd.ok_or("the host is not up")?,
             send_cq: self.cqs[qp.send_cq].queue.clone().ok_or(missing)?,
             recv_cq: self.cqs[qp.recv_cq].queue.clone().ok_or(missing)?,
-            srq: match qp.srq {
-                Some(srq) => Some(self.srqs[srq].queue.clone().ok_or(missing)?),
+            srq: match program.srq {
+                Some(srq) => Some(self.model.srqs[srq].queue.clone().ok_or(missing)?),
                 None => None,
             },
             capacity: QpCapacity {
-                max_send_wr: qp.send_depth,
-                max_recv_wr: qp.recv_depth,
+                max_send_wr: program.send_depth,
+                max_recv_wr: program.recv_depth,
                 max_send_sge: MAX_SGE,
                 max_recv_sge: MAX_SGE,
                 max_inline_data: MAX_INLINE,
             },
-            signal_all: qp.signal_all,
+            signal_all: program.signal_all,
         };
         let (half, nic) = (qp.half, self.fabric.nic_mut(station));
         let created = match (half, init) {
@@ -213,26 +207,27 @@ impl World {
             (None, init) => nic.create_qp(init),
         };
         let qpn = created.map_err(|error| format!("create_qp refused: {error}"))?;
-        self.qps[number].qpn = qpn;
+        self.model.programs[number].qpn = qpn;
+        self.model.programs[number].pool_key = self.hosts[host].pool_key;
         self.by_qpn.insert((host, qpn.value()), number);
-        self.build_arena(self.qps[number].arena)?;
-        for export in self.qps[number].exports.clone() {
-            self.exports[export].key = self.register_export(export)?;
+        self.build_arena(self.model.programs[number].arena)?;
+        for export in self.model.programs[number].exports.clone() {
+            self.model.exports[export].key = self.register_export(export)?;
         }
         Ok(())
     }
 
     /// Registers an export's memory under a new key, or makes a memory window for it.
     pub(super) fn register_export(&mut self, number: usize) -> Result<u32, String> {
-        let export = &self.exports[number];
+        let export = &self.model.exports[number];
         let (arena, offset, length) = (export.arena, export.offset, export.length);
         let Some(qp) = export.bound_to else {
-            let iova = self.arenas[arena].iova + offset as u64;
+            let iova = self.model.arenas[arena].iova + offset as u64;
             return self.register_part(arena, offset, length, iova, true);
         };
-        let host = self.arenas[arena].host;
+        let host = self.model.arenas[arena].host;
         let pd = self.hosts[host].pd.ok_or("the host is not up")?;
-        let (qpn, bound_later) = (self.qps[qp].qpn, export.bound_later);
+        let (qpn, bound_later) = (self.model.programs[qp].qpn, export.bound_later);
         let nic = self.fabric.nic_mut(self.hosts[host].station);
         let window = nic
             .alloc_window(pd, WindowKind::Type2)
@@ -242,7 +237,7 @@ impl World {
             let bind = WindowBind {
                 window,
                 rkey: window,
-                ..self.window_bind(number)
+                ..self.model.window_bind(number)
             };
             keys.bind_window(&bind, pd, qpn)
                 .map_err(|error| format!("the window is not bound: {error}"))?;
@@ -250,27 +245,13 @@ impl World {
         Ok(window)
     }
 
-    /// How an export's window is bound, under the key it has.
-    pub(super) fn window_bind(&self, number: usize) -> WindowBind {
-        let export = &self.exports[number];
-        let arena = &self.arenas[export.arena];
-        WindowBind {
-            window: export.key,
-            rkey: export.key,
-            lkey: arena.key,
-            va: arena.iova + export.offset as u64,
-            length: u64::from(export.length),
-            access: EVERYTHING,
-        }
-    }
-
     fn connect(&mut self, number: usize) -> Check {
-        let steps = match self.qps[number].peer {
+        let steps = match self.model.programs[number].peer {
             Some(peer) => self.connected_steps(number, peer),
             None => self.datagram_steps(number),
         };
-        let station = self.hosts[self.qps[number].host].station;
-        let (now, qpn) = (self.fabric.now(), self.qps[number].qpn);
+        let station = self.hosts[self.model.programs[number].host].station;
+        let (now, qpn) = (self.fabric.now(), self.model.programs[number].qpn);
         for step in steps {
             let nic = self.fabric.nic_mut(station);
             nic.modify_qp(now, qpn, &step)
@@ -287,12 +268,13 @@ impl World {
     }
 
     fn connected_steps(&self, number: usize, peer: usize) -> Vec<QpAttributes> {
-        let (qp, peer) = (&self.qps[number], &self.qps[peer]);
+        let (qp, peer_psn) = (&self.qps[number], self.qps[peer].psn);
+        let peer = &self.model.programs[peer];
         let terms = qp.terms;
         let reliable = qp.service == Service::Rc;
         let init = QpAttributes {
             state: Some(QpState::Init),
-            access: Some(EVERYTHING - Access::LOCAL_WRITE - Access::MW_BIND - qp.withheld),
+            access: Some(ALL_RIGHTS - Access::LOCAL_WRITE - Access::MW_BIND - qp.withheld),
             pkey_index: Some(0),
             port: Some(1),
             ..QpAttributes::default()
@@ -305,7 +287,7 @@ impl World {
             }),
             path_mtu: Some(terms.mtu),
             dest_qpn: Some(peer.qpn),
-            rq_psn: Some(peer.psn),
+            rq_psn: Some(peer_psn),
             max_dest_rd_atomic: reliable.then_some(terms.max_rd_atomic),
             min_rnr_timer: reliable.then_some(terms.rnr_timer),
             ..QpAttributes::default()

@@ -5,25 +5,35 @@
 //! or one whose fate is unknown because its queue pair failed. Those fail in order, so of a queue pair's
 //! unknown ones only the first few can have happened.
 
+use super::Check;
 use super::content::{Arena, Pieces};
-use super::model::{Atomic, Change, Word};
-use super::{Check, World};
+use super::model::{Atomic, Model, Word};
+use super::request::Change;
 use std::collections::BTreeMap;
 
 /// How many partial chains are tried before giving a word the benefit of the doubt.
 const MAX_TRIES: u32 = 20_000;
 
-impl World {
+impl Model {
+    /// Before the run: words hold what their arenas begin with, and have no history.
+    pub(crate) fn predict_words(&mut self) {
+        for word in &mut self.words {
+            // A plan uses the history to claim words; it is written anew as atomics are posted.
+            word.history.clear();
+            let initial = self.arenas[word.arena].initial(word.offset, 8).bytes();
+            word.predicted = initial.try_into().map_or(0, u64::from_ne_bytes);
+        }
+    }
+
     /// Checks every word and notes its final value in the image.
-    pub(super) fn settle_words(&mut self) -> Check {
+    pub(crate) fn settle_words(&mut self) -> Check {
         for number in 0..self.words.len() {
             let word = &self.words[number];
-            let arena = &mut self.arenas[word.arena];
-            if arena.region.is_none() {
+            if self.arenas[word.arena].region.is_none() {
                 continue;
             }
-            word.settle(arena)
-                .map_err(|what| format!("word {number}: {what}"))?;
+            word.settle(&mut self.arenas[word.arena])
+                .or_else(|what| self.excuse(word.arena, format!("word {number}: {what}")))?;
         }
         Ok(())
     }
@@ -31,7 +41,7 @@ impl World {
 
 impl Word {
     /// Checks that its history leads to what is there now, and notes that in the image.
-    pub(crate) fn settle(&self, arena: &mut Arena) -> Check {
+    fn settle(&self, arena: &mut Arena) -> Check {
         let place = Pieces::one(self.offset, 8);
         let now = arena.read(&place);
         let first = word_at(&place.gather(&arena.image))?;
