@@ -99,6 +99,11 @@ impl Model {
         Ok(())
     }
 
+    /// The queue pair of a program has ended: it answers nothing that is posted later.
+    pub(crate) fn note_ended(&mut self, number: usize) {
+        self.programs[number].ended_ns.get_or_insert(self.now_ns);
+    }
+
     /// Whether a request can have succeeded, as far as its sender is told.
     pub(crate) fn may_succeed(&self, number: usize, index: usize) -> bool {
         let program = &self.programs[number];

@@ -3,7 +3,25 @@
 use super::Check;
 use super::model::{Export, Model, Program, Promise, Taken};
 use super::request::{Kind, Source};
-use nonic_core::{KeyTable, PdId, Qpn, Status};
+use nonic_core::{KeyTable, MAX_BATCH_LEN, Nic, PdId, Qpn, Status, Time, Usage};
+
+/// A NIC whose queue pairs are destroyed holds nothing more, and has nothing to send or to tell.
+pub(crate) fn check_nothing_held(host: usize, now: Time, nic: &mut Nic) -> Check {
+    // Entries of timers that are no longer wanted stay until they are due.
+    nic.handle_timeout(Time::from_ns(u64::MAX / 2));
+    let usage = nic.usage();
+    if usage != Usage::default() {
+        return Err(format!("NIC {host} still holds {usage:?}"));
+    }
+    let mut buffer = vec![0; MAX_BATCH_LEN];
+    let sends = nic.poll_transmit(now, 1, &mut buffer).is_some();
+    if sends || nic.has_stream_events() {
+        return Err(format!(
+            "NIC {host} has no queue pairs but something to send or to do"
+        ));
+    }
+    Ok(())
+}
 
 impl Model {
     /// Nothing will happen any more to a queue pair by itself: each of its requests has completed, or succeeded in silence.

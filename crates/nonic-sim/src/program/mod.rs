@@ -6,14 +6,15 @@
 //! hands every completion to the checkers.
 //!
 //! Read first: `model` and `request` (the data) and `carrier` (what a world adds), then the checkers: `completions`,
-//! `arrivals`, `memory`, `atomics`, `finish`.
+//! `arrivals`, `memory`, `atomics`, `events`, `finish`.
 
 pub(crate) mod arrivals;
 mod atomics;
 pub(crate) mod carrier;
 pub(crate) mod completions;
 pub(crate) mod content;
-mod finish;
+mod events;
+pub(crate) mod finish;
 pub(crate) mod memory;
 pub(crate) mod model;
 pub(crate) mod post;

@@ -14,6 +14,7 @@ impl Streams {
         }
         let now = self.now();
         self.hosts[host].nic.handle_timeout(now);
+        let mut events = Vec::new();
         loop {
             while let Some(event) = self.hosts[host].nic.poll_stream_event() {
                 self.stream_event(host, event)?;
@@ -21,10 +22,19 @@ impl Streams {
             self.hosts[host].nic.publish();
             while let Some(event) = self.hosts[host].nic.poll_event() {
                 self.event(host, event)?;
+                events.push(event);
             }
             self.poll_completions(host)?;
             if !self.hosts[host].nic.has_stream_events() {
                 break;
+            }
+        }
+        if self.hosts[host].nic.has_unpublished() {
+            return Err(format!("NIC {host}: completions are left after publishing"));
+        }
+        for number in 0..self.model.srqs.len() {
+            if self.model.srqs[number].host == host {
+                self.model.check_limit(number, &events)?;
             }
         }
         for number in 0..self.sides.len() {
@@ -71,6 +81,8 @@ impl Streams {
                 self.hosts[host].notified.insert(cq.0, true);
                 return Ok(());
             }
+            // Judged with the queue, after the turn.
+            Event::SrqLimit(_) => return Ok(()),
             Event::QpFatal(qpn)
             | Event::QpRequestError(qpn)
             | Event::QpAccessError(qpn)

@@ -45,6 +45,11 @@ impl Streams {
                 world.draw_srq(host, &mut prng);
             }
         }
+        // From a generator of its own: what else a seed means does not depend on it.
+        let mut limits = Prng::new(seed ^ 0x6c_696d_6974_7300);
+        for srq in &mut world.model.srqs {
+            srq.limit = limits.below(8) as usize;
+        }
         let connections = prng.pick(&[1, 1, 1, 2, 2, 3]);
         for number in 0..connections {
             world.draw_connection(number, &mut prng);

@@ -2,6 +2,7 @@
 
 use super::model::{Cause, Mark, Phase};
 use super::{Check, PATIENCE_NS, Streams};
+use crate::program::finish;
 use nonic_core::iwarp::StreamEnd;
 
 impl Streams {
@@ -164,10 +165,10 @@ impl Streams {
                 self.describe(number)
             ));
         }
-        for (number, host) in self.hosts.iter().enumerate() {
-            let usage = host.nic.usage();
-            if host.up && (usage.queue_pairs, usage.send_requests, usage.unpublished) != (0, 0, 0) {
-                return Err(format!("host {number} leaks: {usage:?}"));
+        let now = self.now();
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            if host.up {
+                finish::check_nothing_held(number, now, &mut host.nic)?;
             }
         }
         self.check_keys()?;

@@ -185,6 +185,7 @@ impl Streams {
                 Err(RecvRefused::Full) => {}
                 Err(error) => return Err(format!("SRQ {number} refused receive {index}: {error}")),
             }
+            self.model.arm_limit(number);
             self.hosts[host].nic.wake_blocked_streams();
         }
         let posted = self.model.srqs[number].next > before;

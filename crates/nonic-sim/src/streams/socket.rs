@@ -316,6 +316,7 @@ impl Streams {
                     return Err(format!("side {number}: {event:?}, and it was before"));
                 }
                 side.ended = Some((end, self.model.now_ns));
+                self.model.note_ended(number);
                 self.judge(number, end)
             }
             StreamEvent::Close(_) => {

@@ -96,6 +96,7 @@ impl Streams {
         self.connections[side / 2].closing = false;
         self.connections[side / 2].causes.push(Cause::Aborted(side));
         self.sides[side].leaving = true;
+        self.model.note_ended(side);
         self.modify(side, QpState::Error)?;
         if !self.sides[side].is_attached() {
             self.close_socket(side);
@@ -113,6 +114,7 @@ impl Streams {
         self.connections[side / 2].causes.push(Cause::Gone(side));
         let attached = self.sides[side].is_attached();
         self.sides[side].gone = true;
+        self.model.note_ended(side);
         let now = self.now();
         if !self.hosts[host].nic.destroy_qp(now, qpn) {
             return Err(format!("side {side}: destroy_qp knows no such queue pair"));
@@ -135,6 +137,7 @@ impl Streams {
             self.connections[side / 2].closing = false;
             self.connections[side / 2].causes.push(Cause::Gone(side));
             self.sides[side].gone = true;
+            self.model.note_ended(side);
             if self.prng.percent(50) {
                 self.connections[side / 2].causes.push(Cause::Stream);
                 self.pipes[side].discard();

@@ -28,7 +28,8 @@ impl World {
             self.note_event(host, *event)?;
         }
         for srq in self.hosts[host].srqs.clone() {
-            self.check_limit(srq, &events)?;
+            self.unblock(srq);
+            self.model.check_limit(srq, &events)?;
         }
         Ok(())
     }
@@ -132,6 +133,17 @@ impl World {
                     Err(format!("{event:?}, which nothing explains"))
                 }
             }
+            Event::LastWqeReached(qpn) => {
+                let explained = qp_of(qpn).is_some_and(|number| {
+                    let ended = self.error_is_explained(number) || self.qps[number].life == Life::Gone;
+                    self.model.programs[number].srq.is_some() && ended
+                });
+                match explained {
+                    true => Ok(()),
+                    false => Err(format!("{event:?}, which nothing explains")),
+                }
+            }
+            Event::DeviceFatal => Err(format!("{event:?}, which nothing explains")),
             _ => Ok(()),
         }
     }
@@ -150,41 +162,13 @@ impl World {
         }
     }
 
-    /// The limit event comes when, and only when, fewer receives wait than the armed limit.
-    fn check_limit(&mut self, srq: usize, events: &[Event]) -> Check {
-        let Some(queue) = self.model.srqs[srq].queue.clone() else {
-            return Ok(());
-        };
-        let depth = self.model.srqs[srq].depth;
-        if self.model.srqs[srq].blocked && queue.len() < depth {
-            self.model.srqs[srq].blocked = false;
-            self.fabric.mark(500, Mark::SharedReceive(srq));
+    /// Comes back to a shared queue that was full.
+    fn unblock(&mut self, number: usize) {
+        let srq = &mut self.model.srqs[number];
+        let room = srq.queue.as_ref().is_some_and(|queue| queue.len() < srq.depth);
+        if room && std::mem::take(&mut srq.blocked) {
+            self.fabric.mark(500, Mark::SharedReceive(number));
         }
-        let id = queue.srq_id();
-        let fired = events
-            .iter()
-            .filter(|event| matches!(event, Event::SrqLimit(of) if Some(*of) == id))
-            .count();
-        let armed = self.model.srqs[srq].armed;
-        let disarmed_itself = armed && queue.limit() == 0;
-        if fired != usize::from(disarmed_itself) {
-            return Err(format!(
-                "SRQ {srq}: {fired} limit events, armed {armed}, limit {}",
-                queue.limit()
-            ));
-        }
-        let taken = self.model.srqs[srq].next - queue.len();
-        let some_taken = taken > std::mem::replace(&mut self.model.srqs[srq].taken, taken);
-        if some_taken && queue.len() < queue.limit() {
-            return Err(format!(
-                "SRQ {srq}: {} receives are left, and no event",
-                queue.len()
-            ));
-        }
-        if disarmed_itself {
-            self.model.srqs[srq].armed = false;
-        }
-        Ok(())
     }
 }
 

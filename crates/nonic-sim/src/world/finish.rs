@@ -2,7 +2,8 @@
 
 use super::model::Life;
 use super::{Check, World};
-use nonic_core::{QpAttributes, QpState, Service, Status, Time, Usage};
+use crate::program::finish;
+use nonic_core::{QpAttributes, QpState, Service, Status};
 
 impl World {
     /// All checks that need the dust to have settled.
@@ -123,17 +124,7 @@ impl World {
             }
         }
         for station in 0..self.scenario.stations {
-            let nic = self.fabric.nic_mut(station);
-            // Entries of timers that are no longer wanted stay until they are due.
-            nic.handle_timeout(Time::from_ns(u64::MAX / 2));
-            let usage = nic.usage();
-            if usage != Usage::default() {
-                return Err(format!("NIC {station} still holds {usage:?}"));
-            }
-            let mut buffer = vec![0; nonic_core::MAX_BATCH_LEN];
-            if nic.poll_transmit(now, 1, &mut buffer).is_some() {
-                return Err(format!("NIC {station} has no queue pairs but something to send"));
-            }
+            finish::check_nothing_held(station, now, self.fabric.nic_mut(station))?;
         }
         self.check_keys()
     }

@@ -253,10 +253,9 @@ impl World {
 
     /// A queue pair is gone, and whatever it had outstanding with it.
     fn forget(&mut self, number: usize) {
-        let now_ns = self.fabric.now().as_ns();
         self.qps[number].life = Life::Gone;
+        self.model.note_ended(number);
         let program = &mut self.model.programs[number];
-        program.ended_ns.get_or_insert(now_ns);
         program.outstanding.clear();
         program.waiting.clear();
     }

@@ -206,10 +206,9 @@ impl World {
                 Err(error) => return Err(format!("SRQ {number}: post refused: {error}")),
             }
         }
-        let srq = &mut self.model.srqs[number];
+        let srq = &self.model.srqs[number];
         if !srq.armed && srq.limit > 0 && self.prng.percent(50) {
-            queue.set_limit(srq.limit);
-            srq.armed = true;
+            self.model.arm_limit(number);
         }
         if !self.model.srqs[number].blocked {
             let delay_ns = 500 + self.prng.below(20_000);
