@@ -17,6 +17,7 @@ mod events;
 pub(crate) mod finish;
 pub(crate) mod memory;
 pub(crate) mod model;
+mod plan;
 pub(crate) mod post;
 pub(crate) mod request;
 

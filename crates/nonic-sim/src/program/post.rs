@@ -1,9 +1,14 @@
-//! Posts: what a planned request is in the words of verbs, and what the model notes when a queue has taken it.
+//! Posts what is planned: what a request is in the words of verbs, what the model notes when a queue has taken it, and that a
+//! queue refuses nothing but what it has no room for.
 
+use super::Check;
 use super::content::POOL_COVERED;
 use super::model::{Atomic, Model, Promise};
 use super::request::{Bad, Change, Kind, Source, Writing};
-use nonic_core::{Access, Data, Flush, FlushRange, Placement, RemoteAddress, SendOp, Sge, WindowBind};
+use nonic_core::{
+    Access, Data, Destination, Flush, FlushRange, KeyTable, Nic, Placement, PostError, RecvRefused,
+    RecvRequest, RemoteAddress, SendOp, SendRequest, Sge, Time, WindowBind,
+};
 
 /// Everything that a key can permit.
 pub(crate) const ALL_RIGHTS: Access = Access::LOCAL_WRITE
@@ -14,13 +19,13 @@ pub(crate) const ALL_RIGHTS: Access = Access::LOCAL_WRITE
     .union(Access::MW_BIND);
 
 /// What a request carries, or where to put what it brings.
-pub(crate) enum SendData {
+enum SendData {
     Inline(Vec<u8>),
     Sges(Vec<Sge>),
 }
 
 impl SendData {
-    pub(crate) fn as_data(&self) -> Data<'_> {
+    fn as_data(&self) -> Data<'_> {
         match self {
             SendData::Inline(bytes) => Data::Inline(bytes),
             SendData::Sges(sges) => Data::Sges(sges),
@@ -34,7 +39,7 @@ pub(crate) const RECEIVE: u64 = 1 << 63;
 pub(crate) const SHARED: u64 = 1 << 62;
 
 /// The `wr_id` of a request or receive.
-pub(crate) fn wr_id(owner: usize, index: usize) -> u64 {
+fn wr_id(owner: usize, index: usize) -> u64 {
     (owner as u64) << 24 | index as u64
 }
 
@@ -46,7 +51,7 @@ pub(crate) fn from_wr_id(wr_id: u64) -> (usize, usize) {
 
 impl Model {
     /// Decides what a compare-and-swap compares with, now that more is known.
-    pub(crate) fn aim(&mut self, number: usize, index: usize) {
+    fn aim(&mut self, number: usize, index: usize) {
         let Kind::Atomic {
             word, change, guess, ..
         } = self.programs[number].ops[index].kind
@@ -75,8 +80,93 @@ impl Model {
         };
     }
 
+    /// Posts the next request of a program.
+    pub(crate) fn post_request(
+        &mut self,
+        number: usize,
+        now: Time,
+        nic: &mut Nic,
+        destination: Option<Destination>,
+    ) -> Result<(), PostError> {
+        let index = self.programs[number].next_op;
+        self.aim(number, index);
+        let data = self.send_data(number, index);
+        let request = SendRequest {
+            wr_id: wr_id(number, index),
+            op: self.send_op(number, index),
+            data: data.as_data(),
+            flags: self.programs[number].ops[index].flags,
+            destination,
+        };
+        nic.post_send(now, self.programs[number].qpn, &request)?;
+        self.posted(number);
+        Ok(())
+    }
+
+    /// The next request of a program was refused: that may only be because its queue is full.
+    pub(crate) fn check_full(&self, number: usize, error: PostError) -> Check {
+        let program = &self.programs[number];
+        let (len, depth) = (program.outstanding.len(), program.send_depth as usize);
+        match error {
+            PostError::SendQueueFull if len >= depth => Ok(()),
+            error => Err(format!(
+                "QP {number}: post_send refused request {}: {error} ({len} of {depth} outstanding)",
+                program.next_op
+            )),
+        }
+    }
+
+    /// Posts the next receive of a program; whether there was room.
+    pub(crate) fn post_receive(&mut self, number: usize, nic: &mut Nic) -> Result<bool, String> {
+        let program = &mut self.programs[number];
+        let index = program.next_receive;
+        let arena = &self.arenas[program.arena];
+        let request = RecvRequest {
+            wr_id: RECEIVE | wr_id(number, index),
+            sges: &program.receives[index].buffer.sges(arena.iova, arena.key),
+        };
+        let (waiting, depth) = (program.waiting.len(), program.recv_depth as usize);
+        match nic.post_recv(program.qpn, &request) {
+            Ok(()) => {
+                program.next_receive += 1;
+                program.waiting.push_back(index);
+                Ok(true)
+            }
+            Err(PostError::Receive(RecvRefused::Full)) if waiting >= depth => Ok(false),
+            Err(error) => Err(format!(
+                "QP {number}: post_recv refused receive {index}: {error} ({waiting} of {depth} waiting)"
+            )),
+        }
+    }
+
+    /// Posts the next receive of a shared queue; whether there was room.
+    pub(crate) fn post_shared(&mut self, number: usize, keys: &KeyTable) -> Result<bool, String> {
+        let srq = &mut self.srqs[number];
+        let (index, waiting) = (srq.next, srq.waiting.len());
+        let Some(queue) = &srq.queue else {
+            return Ok(false);
+        };
+        let arena = &self.arenas[srq.arena];
+        let request = RecvRequest {
+            wr_id: RECEIVE | SHARED | wr_id(number, index),
+            sges: &srq.receives[index].buffer.sges(arena.iova, arena.key),
+        };
+        match queue.post(&request, keys) {
+            Ok(()) => {
+                srq.next += 1;
+                srq.waiting.insert(index);
+                Ok(true)
+            }
+            Err(RecvRefused::Full) if waiting >= srq.depth => Ok(false),
+            Err(error) => Err(format!(
+                "SRQ {number}: post refused receive {index}: {error} ({waiting} of {} waiting)",
+                srq.depth
+            )),
+        }
+    }
+
     /// A queue has taken the next request of a program: notes what follows from it.
-    pub(crate) fn posted(&mut self, number: usize) {
+    fn posted(&mut self, number: usize) {
         self.operations += 1;
         let program = &mut self.programs[number];
         let index = program.next_op;
@@ -103,7 +193,7 @@ impl Model {
     }
 
     /// What a request is for verbs.
-    pub(crate) fn send_op(&self, number: usize, index: usize) -> SendOp {
+    fn send_op(&self, number: usize, index: usize) -> SendOp {
         let program = &self.programs[number];
         let length = program.ops[index].length;
         match program.ops[index].kind {
@@ -226,7 +316,7 @@ impl Model {
     }
 
     /// The scatter/gather list of a request, or its inline bytes.
-    pub(crate) fn send_data(&self, number: usize, index: usize) -> SendData {
+    fn send_data(&self, number: usize, index: usize) -> SendData {
         let program = &self.programs[number];
         let op = &program.ops[index];
         let pool_key = program.pool_key;

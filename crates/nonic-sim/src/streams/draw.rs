@@ -6,7 +6,6 @@ use super::program::{Planner, Scale};
 use super::{GRACES_NS, Streams};
 use crate::program::content::{Arena, Pieces};
 use crate::program::model::{Model, Program, Promise, Receive, Srq};
-use crate::program::request::Kind;
 use crate::schedule::Schedule;
 use nonic_core::iwarp::startup::StartupConfig;
 use nonic_core::iwarp::{Extensions, IwarpConfig};
@@ -247,14 +246,7 @@ impl Streams {
     }
 
     fn plan_receives(&mut self, side: usize, fails: bool, prng: &mut Prng) {
-        let ops = self.model.programs[side ^ 1].ops.iter();
-        let lengths: Vec<u32> = ops
-            .filter(|op| op.kind.is_message())
-            .map(|op| match op.kind {
-                Kind::Write { .. } => 0,
-                _ => op.length,
-            })
-            .collect();
+        let lengths = self.model.message_lengths(side ^ 1);
         if self.model.programs[side].srq.is_some() {
             return;
         }

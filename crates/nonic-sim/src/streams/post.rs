@@ -2,10 +2,8 @@
 
 use super::model::{Cause, Mark, Phase, Trouble};
 use super::{Check, Streams};
-use crate::program::content::Arena;
-use crate::program::post::{RECEIVE, SHARED, wr_id};
 use crate::program::request::{Bad, Kind};
-use nonic_core::{PostError, QpState, RecvRefused, RecvRequest, SendRequest};
+use nonic_core::{PostError, QpState};
 use nonic_wire::iwarp::TerminateCode as Code;
 
 impl Streams {
@@ -56,46 +54,28 @@ impl Streams {
 
     /// Posts the next request; whether there was room.
     fn post_next(&mut self, number: usize) -> Result<bool, String> {
-        let index = self.model.programs[number].next_op;
-        self.model.aim(number, index);
-        let op = self.model.send_op(number, index);
-        let data = self.model.send_data(number, index);
-        let request = SendRequest {
-            wr_id: wr_id(number, index),
-            op,
-            data: data.as_data(),
-            flags: self.model.programs[number].ops[index].flags,
-            destination: None,
-        };
-        let (now, qpn, host) = (
-            self.now(),
-            self.model.programs[number].qpn,
+        let (index, host) = (
+            self.model.programs[number].next_op,
             self.model.programs[number].host,
         );
-        let program = &self.model.programs[number];
-        match self.hosts[host].nic.post_send(now, qpn, &request) {
+        let now = self.now();
+        let nic = &mut self.hosts[host].nic;
+        match self.model.post_request(number, now, nic, None) {
             Ok(()) => {
                 self.posted(number, index);
                 Ok(true)
-            }
-            Err(PostError::SendQueueFull) if program.outstanding.len() >= program.send_depth as usize => {
-                Ok(false)
             }
             // A damaged Reply may have said that there can be none.
             Err(PostError::NoFetches) if self.is_blind(number) => {
                 self.model.programs[number].ops.truncate(index);
                 Ok(false)
             }
-            Err(error) => Err(format!(
-                "QP {number}: post_send refused request {index}: {error} ({} outstanding)",
-                program.outstanding.len()
-            )),
+            Err(error) => self.model.check_full(number, error).map(|()| false),
         }
     }
 
     /// Notes that a request is in the queue, and what it may lead to.
     fn posted(&mut self, number: usize, index: usize) {
-        self.model.posted(number);
         let side = &mut self.sides[number];
         side.posts_after_end += u32::from(side.ended.is_some());
         let fault = match self.model.programs[number].ops[index].kind {
@@ -110,7 +90,7 @@ impl Streams {
     pub(super) fn post_receives(&mut self, number: usize) -> Check {
         self.check_blocked(number)?;
         let (side, program) = (&self.sides[number], &self.model.programs[number]);
-        let (host, arena) = (program.host, program.arena);
+        let host = program.host;
         let all_posted = program.next_receive == program.receives.len();
         if side.gone || side.closed || !self.hosts[host].up || all_posted {
             return Ok(());
@@ -132,22 +112,9 @@ impl Streams {
         }
         let room = program.waiting.len() < program.recv_depth as usize;
         if room {
-            let index = program.next_receive;
-            let Arena { iova, key, .. } = self.model.arenas[arena];
-            let sges = program.receives[index].buffer.sges(iova, key);
-            let request = RecvRequest {
-                wr_id: RECEIVE | wr_id(number, index),
-                sges: &sges,
-            };
-            let qpn = program.qpn;
-            self.hosts[host]
-                .nic
-                .post_recv(qpn, &request)
-                .map_err(|error| format!("side {number}: post_recv refused receive {index}: {error}"))?;
-            let program = &mut self.model.programs[number];
-            program.next_receive += 1;
-            program.waiting.push_back(index);
-            if program.receives[index].short {
+            let short = program.receives[program.next_receive].short;
+            self.model.post_receive(number, &mut self.hosts[host].nic)?;
+            if short {
                 let cause = Cause::Fault(number, Code::DDP_UNTAGGED_TOO_LONG);
                 self.connections[number / 2].causes.push(cause);
             }
@@ -163,32 +130,15 @@ impl Streams {
 
     /// Posts receives to a shared queue, and comes back for the rest.
     pub(super) fn post_shared_receives(&mut self, number: usize) -> Check {
-        let (host, arena) = (self.model.srqs[number].host, self.model.srqs[number].arena);
         let srq = &self.model.srqs[number];
+        let host = srq.host;
         if !self.hosts[host].up || srq.next == srq.receives.len() {
             return Ok(());
         }
-        let before = srq.next;
-        if let Some(queue) = srq.queue.clone() {
-            let index = srq.next;
-            let Arena { iova, key, .. } = self.model.arenas[arena];
-            let sges = srq.receives[index].buffer.sges(iova, key);
-            let request = RecvRequest {
-                wr_id: RECEIVE | SHARED | wr_id(number, index),
-                sges: &sges,
-            };
-            match queue.post(&request, self.hosts[host].nic.keys()) {
-                Ok(()) => {
-                    self.model.srqs[number].next += 1;
-                    self.model.srqs[number].waiting.insert(index);
-                }
-                Err(RecvRefused::Full) => {}
-                Err(error) => return Err(format!("SRQ {number} refused receive {index}: {error}")),
-            }
-            self.model.arm_limit(number);
-            self.hosts[host].nic.wake_blocked_streams();
-        }
-        let posted = self.model.srqs[number].next > before;
+        let nic = &mut self.hosts[host].nic;
+        let posted = self.model.post_shared(number, nic.keys())?;
+        self.model.arm_limit(number);
+        nic.wake_blocked_streams();
         let idle = self.connections.iter().all(|connection| connection.done);
         if !idle {
             let pause_ns = &mut self.model.srqs[number].pause_ns;

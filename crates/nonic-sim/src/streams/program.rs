@@ -2,7 +2,7 @@
 
 use super::Streams;
 use crate::program::content::{POOL_COVERED, Pieces, draw_content};
-use crate::program::model::{Cell, Export, Word};
+use crate::program::model::{Export, Word};
 use crate::program::request::{Bad, Change, Expect, Kind, Op, Source, Writing};
 use nonic_core::link::Prng;
 use nonic_core::{SendFlags, Status};
@@ -76,31 +76,22 @@ impl<'a> Planner<'a> {
         let length = self.prng.range(8, 600) as u32;
         let export = self.export(self.side ^ 1, length);
         self.lent.push(export);
-        let (arena, offset) = (
-            self.world.model.exports[export].arena,
-            self.world.model.exports[export].offset,
-        );
+        let Export { arena, offset, .. } = self.world.model.exports[export];
         let cell = self.cell(arena, offset, length, Some(export));
-        self.world.model.exports[export].cells.push(cell);
         self.cells.push(cell);
     }
 
     fn export(&mut self, side: usize, length: u32) -> usize {
         let arena = self.world.model.programs[side].arena;
         let offset = self.world.model.arenas[arena].allocate(length, self.prng);
-        self.world.model.exports.push(Export::new(arena, offset, length));
-        let number = self.world.model.exports.len() - 1;
-        self.world.model.programs[side].exports.push(number);
-        number
+        let export = Export::new(arena, offset, length);
+        self.world.model.add_export(side, export)
     }
 
     fn cell(&mut self, arena: usize, offset: usize, length: u32, export: Option<usize>) -> usize {
-        let initial = self.world.model.arenas[arena].initial(offset, length);
         // A stream may end anywhere.
-        let mtu = 1;
-        let cell = Cell::new((arena, offset), export, initial, mtu);
-        self.world.model.cells.push(cell);
-        self.world.model.cells.len() - 1
+        let unit = 1;
+        self.world.model.add_cell((arena, offset), length, export, unit)
     }
 
     fn length(&mut self) -> u32 {
@@ -187,15 +178,12 @@ impl<'a> Planner<'a> {
         };
         let length = self.world.model.cells[cell].length;
         let source = self.outgoing(length);
-        self.world.model.cells[cell]
-            .versions
-            .push(source.content().clone());
         let how = match self.prng.percent(30) {
             true => Writing::WithImmediate(self.prng.next_u32()),
             false => Writing::Plain,
         };
-        let version = self.world.model.cells[cell].versions.len() - 1;
-        self.good(Kind::Write { cell, version, how }, length, source);
+        let kind = self.world.model.write_of(cell, how, &source);
+        self.good(kind, length, source);
     }
 
     fn read_pool(&mut self) {

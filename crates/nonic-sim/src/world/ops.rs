@@ -3,7 +3,7 @@
 use super::model::Half;
 use super::plan::Plan;
 use crate::program::content::{Pieces, draw_content};
-use crate::program::model::{Cell, Export, Receive};
+use crate::program::model::{Export, Receive};
 use crate::program::request::{Change, Expect, Kind, Op, Source, Writing};
 use nonic_core::link::Prng;
 use nonic_core::{SendFlags, Service};
@@ -44,18 +44,7 @@ fn plan_receives(plan: &mut Plan, qp: usize, prng: &mut Prng) {
     if plan.qps[qp].half == Some(Half::Initiator) {
         return;
     }
-    let lengths: Vec<u32> = plan.model.programs[peer]
-        .ops
-        .iter()
-        .filter(|op| op.kind.is_message())
-        .map(|op| {
-            if matches!(op.kind, Kind::Write { .. }) {
-                0
-            } else {
-                op.length
-            }
-        })
-        .collect();
+    let lengths = plan.model.message_lengths(peer);
     let arena = plan.model.programs[qp].arena;
     let extra = prng.below(4) as usize;
     let short_at = (prng.below(100) < 2).then(|| prng.index(lengths.len() + 1));
@@ -142,16 +131,14 @@ impl<'a> Planner<'a> {
         let arena = self.plan.model.programs[self.peer].arena;
         let length = self.prng.range(64, 8192) as u32;
         let offset = self.plan.model.arenas[arena].allocate(length, self.prng);
-        let number = self.plan.model.exports.len();
         let revocable = self.prng.percent(40);
         let bound = self.prng.percent(30);
-        self.plan.model.exports.push(Export {
+        let export = Export {
             bound_to: bound.then_some(self.peer),
             revocable,
             ..Export::new(arena, offset, length)
-        });
-        self.plan.model.programs[self.peer].exports.push(number);
-        number
+        };
+        self.plan.model.add_export(self.peer, export)
     }
 
     fn reliable(&mut self) {
@@ -259,7 +246,6 @@ impl<'a> Planner<'a> {
     /// A cell of the peer's memory, sometimes in the export that may go away.
     fn add_cell(&mut self, length: u32) -> usize {
         let arena = self.plan.model.programs[self.peer].arena;
-        let number = self.plan.model.cells.len();
         let export = self.victim.filter(|_| self.prng.percent(30));
         let taken = export.map(|export| {
             let export = &self.plan.model.exports[export];
@@ -277,25 +263,16 @@ impl<'a> Planner<'a> {
             Some((export, at)) => (Some(export), at),
             None => (None, self.plan.model.arenas[arena].allocate(length, self.prng)),
         };
-        if let Some(export) = export {
-            self.plan.model.exports[export].cells.push(number);
-        }
-        self.push_cell(arena, offset, length, export)
+        let unit = self.mtu as usize;
+        self.plan.model.add_cell((arena, offset), length, export, unit)
     }
 
     /// A cell that ATOMIC_WRITE can write.
     fn add_word_cell(&mut self) -> usize {
         let arena = self.plan.model.programs[self.peer].arena;
         let offset = self.plan.model.arenas[arena].allocate_word();
-        self.push_cell(arena, offset, 8, None)
-    }
-
-    fn push_cell(&mut self, arena: usize, offset: usize, length: u32, export: Option<usize>) -> usize {
-        let number = self.plan.model.cells.len();
-        let initial = self.plan.model.arenas[arena].initial(offset, length);
-        let cell = Cell::new((arena, offset), export, initial, self.mtu as usize);
-        self.plan.model.cells.push(cell);
-        number
+        let unit = self.mtu as usize;
+        self.plan.model.add_cell((arena, offset), 8, None, unit)
     }
 
     fn write(&mut self, how: Writing) {
@@ -311,11 +288,8 @@ impl<'a> Planner<'a> {
     }
 
     fn write_cell_from(&mut self, cell: usize, how: Writing, flags: SendFlags, source: Source) {
-        let versions = &mut self.plan.model.cells[cell].versions;
-        let version = versions.len();
-        versions.push(source.content().clone());
         let length = self.plan.model.cells[cell].length;
-        let kind = Kind::Write { cell, version, how };
+        let kind = self.plan.model.write_of(cell, how, &source);
         self.push(kind, length, source, flags, Expect::Success);
     }
 
@@ -491,13 +465,12 @@ impl<'a> Planner<'a> {
         let window = self.service == Service::Rc && self.prng.percent(50);
         let arena = self.plan.model.programs[self.qp].arena;
         let offset = self.plan.model.arenas[arena].allocate(64, self.prng);
-        let export = self.plan.model.exports.len();
-        self.plan.model.exports.push(Export {
+        let own = Export {
             bound_to: window.then_some(self.qp),
             bound_later: window,
             ..Export::new(arena, offset, 64)
-        });
-        self.plan.model.programs[self.qp].exports.push(export);
+        };
+        let export = self.plan.model.add_export(self.qp, own);
         let nothing = Source::Pool(Pieces::default());
         if window {
             let kind = Kind::BindWindow { export };

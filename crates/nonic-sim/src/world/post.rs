@@ -2,9 +2,8 @@
 
 use super::model::{Half, Life, Mark};
 use super::{Check, World};
-use crate::program::post::{RECEIVE, SHARED, wr_id};
 use crate::program::request::{Expect, Kind, Target};
-use nonic_core::{Destination, PostError, Qpn, RecvRefused, RecvRequest, SendRequest, Service};
+use nonic_core::{Destination, Qpn, Service};
 
 impl World {
     /// Posts a few requests, and comes back for the rest.
@@ -43,42 +42,20 @@ impl World {
     fn post_next(&mut self, number: usize) -> Result<bool, String> {
         let index = self.model.programs[number].next_op;
         let station = self.hosts[self.model.programs[number].host].station;
-        self.model.aim(number, index);
-        let op = self.model.send_op(number, index);
-        let data = self.model.send_data(number, index);
-        let request = SendRequest {
-            wr_id: wr_id(number, index),
-            op,
-            data: data.as_data(),
-            flags: self.model.programs[number].ops[index].flags,
-            destination: self.destination(number, index),
-        };
-        let (now, qpn) = (self.fabric.now(), self.model.programs[number].qpn);
-        let posted = self.fabric.nic_mut(station).post_send(now, qpn, &request);
+        let (now, destination) = (self.fabric.now(), self.destination(number, index));
+        let nic = self.fabric.nic_mut(station);
+        let posted = self.model.post_request(number, now, nic, destination);
         self.fabric.kick(station);
         match posted {
-            Ok(()) => {
-                self.posted(number, index);
-                Ok(true)
-            }
-            Err(PostError::SendQueueFull) => {
-                let program = &self.model.programs[number];
-                let (len, depth) = (program.outstanding.len(), program.send_depth);
-                if len < depth as usize {
-                    return Err(format!(
-                        "QP {number}: send queue full with {len} of {depth} outstanding"
-                    ));
-                }
-                Ok(false)
-            }
-            Err(error) => Err(format!("QP {number}: post_send refused request {index}: {error}")),
+            Ok(()) => self.posted(number, index),
+            Err(error) => self.model.check_full(number, error)?,
         }
+        Ok(posted.is_ok())
     }
 
     /// A request was taken: note what follows from it.
     fn posted(&mut self, number: usize, index: usize) {
         self.note_posted(number, index);
-        self.model.posted(number);
         let (program, qp) = (&self.model.programs[number], &mut self.qps[number]);
         if program.failed.is_some() || qp.life == Life::Error {
             qp.posts_after_failure += 1;
@@ -135,33 +112,12 @@ impl World {
             if over || program.next_receive == program.receives.len() {
                 return Ok(());
             }
-            let index = program.next_receive;
-            let arena = &self.model.arenas[program.arena];
-            let list = program.receives[index].buffer.sges(arena.iova, arena.key);
-            let request = RecvRequest {
-                wr_id: RECEIVE | wr_id(number, index),
-                sges: &list,
-            };
-            let (station, qpn) = (self.hosts[program.host].station, program.qpn);
-            match self.fabric.nic_mut(station).post_recv(qpn, &request) {
-                Ok(()) => {
-                    let program = &mut self.model.programs[number];
-                    program.next_receive += 1;
-                    program.waiting.push_back(index);
-                    self.qps[number].may_be_refused |= program.receives[index].short;
-                }
-                Err(PostError::Receive(RecvRefused::Full)) => {
-                    let (waiting, depth) = (program.waiting.len(), program.recv_depth as usize);
-                    if waiting < depth {
-                        return Err(format!(
-                            "QP {number}: receive queue full with {waiting} of {depth}"
-                        ));
-                    }
-                    self.qps[number].receives_blocked = true;
-                    return Ok(());
-                }
-                Err(error) => return Err(format!("QP {number}: post_recv refused: {error}")),
+            let (index, station) = (program.next_receive, self.hosts[program.host].station);
+            if !self.model.post_receive(number, self.fabric.nic_mut(station))? {
+                self.qps[number].receives_blocked = true;
+                return Ok(());
             }
+            self.qps[number].may_be_refused |= self.model.programs[number].receives[index].short;
             self.fabric.kick(station);
         }
         let pace_ns = self.model.programs[number].recv_pace_ns;
@@ -176,34 +132,22 @@ impl World {
         if self.hosts[host].crashed {
             return Ok(());
         }
-        let Some(queue) = self.model.srqs[number].queue.clone() else {
+        if self.model.srqs[number].queue.is_none() {
             // Its host is yet to come.
             self.fabric.mark(50_000, Mark::SharedReceive(number));
             return Ok(());
-        };
+        }
         let station = self.hosts[host].station;
         let burst = self.prng.range(1, 8);
         for _ in 0..burst {
-            let srq = &mut self.model.srqs[number];
+            let srq = &self.model.srqs[number];
             if srq.next == srq.receives.len() {
                 return Ok(());
             }
-            let arena = &self.model.arenas[srq.arena];
-            let list = srq.receives[srq.next].buffer.sges(arena.iova, arena.key);
-            let request = RecvRequest {
-                wr_id: RECEIVE | SHARED | wr_id(number, srq.next),
-                sges: &list,
-            };
-            match queue.post(&request, self.fabric.nic(station).keys()) {
-                Ok(()) => {
-                    srq.waiting.insert(srq.next);
-                    srq.next += 1;
-                }
-                Err(RecvRefused::Full) if srq.waiting.len() >= srq.depth => {
-                    srq.blocked = true;
-                    break;
-                }
-                Err(error) => return Err(format!("SRQ {number}: post refused: {error}")),
+            let room = self.model.post_shared(number, self.fabric.nic(station).keys())?;
+            if !room {
+                self.model.srqs[number].blocked = true;
+                break;
             }
         }
         let srq = &self.model.srqs[number];
