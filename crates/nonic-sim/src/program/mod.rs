@@ -13,7 +13,7 @@ mod atomics;
 pub(crate) mod carrier;
 pub(crate) mod completions;
 pub(crate) mod content;
-mod events;
+pub(crate) mod events;
 pub(crate) mod finish;
 pub(crate) mod memory;
 pub(crate) mod model;

@@ -2,9 +2,10 @@
 
 use super::model::Mark;
 use super::{Check, Streams};
+use crate::program::events::Waiter;
 use crate::program::{arrivals, completions};
 use nonic_core::iwarp::{StreamEnd, StreamReading};
-use nonic_core::{Arm, Event};
+use nonic_core::{Event, Status};
 
 impl Streams {
     /// Drives a NIC, gives its programs what happened, and sets its alarm.
@@ -78,7 +79,7 @@ impl Streams {
         self.tell(|| format!("host {host} {event:?}"));
         let qpn = match event {
             Event::Completion(cq) => {
-                self.hosts[host].notified.insert(cq.0, true);
+                *self.hosts[host].notified.entry(cq.0).or_default() += 1;
                 return Ok(());
             }
             // Judged with the queue, after the turn.
@@ -106,37 +107,54 @@ impl Streams {
     }
 
     fn poll_completions(&mut self, host: usize) -> Check {
-        let overflow = |_| "a completion queue overflowed".to_string();
         for number in 0..self.sides.len() {
-            if self.model.programs[number].host != host {
-                continue;
-            }
-            let mut found = Vec::new();
-            let cq = self.sides[number].send_cq.clone();
-            cq.poll(usize::MAX, |completion| found.push(completion))
-                .map_err(overflow)?;
-            for completion in found.drain(..) {
-                self.tell(|| format!("side {number} {completion:?}"));
-                completions::sent(self, number, &completion)?;
-            }
-            let cq = self.sides[number].recv_cq.clone();
-            cq.poll(usize::MAX, |completion| found.push(completion))
-                .map_err(overflow)?;
-            let mut wakes = false;
-            for completion in found {
-                self.tell(|| format!("side {number} {completion:?}"));
-                wakes |= arrivals::received(self, number, &completion)? == Some(true);
-            }
-            let woken = self.hosts[host].notified.remove(&cq.id().0).is_some();
-            if woken {
-                cq.arm(Arm::Solicited);
-            }
-            if woken != wakes && !self.is_blind(number) {
-                return Err(format!(
-                    "side {number}: a waiter for solicited completions was woken: {woken}, should be: {wakes}"
-                ));
+            if self.model.programs[number].host == host {
+                self.poll(number, Queue::Send)?;
+                self.poll(number, Queue::Receive)?;
             }
         }
         Ok(())
     }
+
+    /// Empties a completion queue and checks what was in it, and whether its waiter was woken.
+    fn poll(&mut self, number: usize, queue: Queue) -> Check {
+        let side = &self.sides[number];
+        let (cq, arming) = match queue {
+            Queue::Send => (side.send_cq.clone(), side.arming[0]),
+            Queue::Receive => (side.recv_cq.clone(), side.arming[1]),
+        };
+        let mut found = Vec::new();
+        cq.poll(usize::MAX, |completion| found.push(completion))
+            .map_err(|_| "a completion queue overflowed".to_string())?;
+        let mut waiter = Waiter::new(arming);
+        for completion in found {
+            self.tell(|| format!("side {number} {completion:?}"));
+            let solicited = match queue {
+                Queue::Send => {
+                    completions::sent(self, number, &completion)?;
+                    Some(completion.status != Status::Success)
+                }
+                Queue::Receive => arrivals::received(self, number, &completion)?,
+            };
+            waiter.saw(solicited);
+        }
+        let host = self.model.programs[number].host;
+        let woken = self.hosts[host].notified.remove(&cq.id().0).unwrap_or(0);
+        if let (true, Some(arm)) = (woken > 0, arming) {
+            cq.arm(arm);
+        }
+        if self.is_blind(number) {
+            return Ok(());
+        }
+        waiter
+            .check(woken)
+            .map_err(|what| format!("side {number} {queue:?}: {what}"))
+    }
+}
+
+/// The completion queues of a side.
+#[derive(Copy, Clone, Debug)]
+enum Queue {
+    Send,
+    Receive,
 }

@@ -10,7 +10,7 @@ use crate::schedule::Schedule;
 use nonic_core::iwarp::startup::StartupConfig;
 use nonic_core::iwarp::{Extensions, IwarpConfig};
 use nonic_core::link::Prng;
-use nonic_core::{CompletionQueue, CqId, KeyTable, Nic, NicConfig, SeededEntropy};
+use nonic_core::{Arm, CompletionQueue, CqId, KeyTable, Nic, NicConfig, SeededEntropy};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,17 +44,27 @@ impl Streams {
                 world.draw_srq(host, &mut prng);
             }
         }
-        // From a generator of its own: what else a seed means does not depend on it.
-        let mut limits = Prng::new(seed ^ 0x6c_696d_6974_7300);
-        for srq in &mut world.model.srqs {
-            srq.limit = limits.below(8) as usize;
-        }
         let connections = prng.pick(&[1, 1, 1, 2, 2, 3]);
         for number in 0..connections {
             world.draw_connection(number, &mut prng);
         }
         world.draw_shared_receives(&mut prng);
+        world.draw_waiting(seed);
         world
+    }
+
+    /// What programs ask to be told of. From a generator of its own: what else a seed means does not depend on it.
+    fn draw_waiting(&mut self, seed: u64) {
+        let mut prng = Prng::new(seed ^ 0x77_6169_7469_6e67);
+        for srq in &mut self.model.srqs {
+            srq.limit = prng.below(8) as usize;
+        }
+        for side in &mut self.sides {
+            side.arming = [
+                prng.pick(&[None, Some(Arm::Next), Some(Arm::Solicited)]),
+                prng.pick(&[None, Some(Arm::Next), Some(Arm::Solicited), Some(Arm::Solicited)]),
+            ];
+        }
     }
 
     fn draw_srq(&mut self, host: usize, prng: &mut Prng) {
@@ -167,6 +177,7 @@ impl Streams {
         self.sides.push(Side {
             send_cq: Arc::new(CompletionQueue::new(CqId(2 * number), 1 << 12)),
             recv_cq: Arc::new(CompletionQueue::new(CqId(2 * number + 1), 1 << 12)),
+            arming: [None; 2],
             gathers: prng.percent(50),
             reads_ahead: prng.percent(10),
             mss,

@@ -5,7 +5,7 @@
 
 use nonic_core::iwarp::startup::{Startup, StartupConfig};
 use nonic_core::iwarp::{StreamEnd, StreamParams};
-use nonic_core::{CompletionQueue, Nic, PdId};
+use nonic_core::{Arm, CompletionQueue, Nic, PdId};
 use nonic_wire::iwarp::TerminateCode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(super) struct Host {
     pub(super) pool_key: u32,
     pub(super) up: bool,
     pub(super) wake_at_ns: Option<u64>,
-    /// Completions seen since each armed queue last signalled, and whether one of them is to wake its waiter.
-    pub(super) notified: BTreeMap<u32, bool>,
+    /// How often the waiter of each completion queue was woken since it last looked.
+    pub(super) notified: BTreeMap<u32, usize>,
 }
 
 /// A connection.
@@ -113,6 +113,8 @@ pub(super) enum Phase {
 pub(super) struct Side {
     pub(super) send_cq: Arc<CompletionQueue>,
     pub(super) recv_cq: Arc<CompletionQueue>,
+    /// How the program arms the two, if it waits for notifications.
+    pub(super) arming: [Option<Arm>; 2],
     /// Whether payload is gathered where it is, if that is possible.
     pub(super) gathers: bool,
     /// Whether the socket is read even while a message waits for a receive.

@@ -5,7 +5,7 @@ use super::program::{MAX_INLINE, MAX_SGE};
 use super::{Check, Streams};
 use crate::program::content::PoolRegion;
 use nonic_core::{
-    Access, Arm, KeySpec, QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, Service, SrqId,
+    Access, KeySpec, QpAttributes, QpCapacity, QpInit, QpState, ReceiveQueue, Region, Service, SrqId,
 };
 use nonic_wire::iwarp::TerminateCode;
 use std::sync::Arc;
@@ -107,7 +107,11 @@ impl Streams {
             },
             signal_all: program.signal_all,
         };
-        side.recv_cq.arm(Arm::Solicited);
+        for (cq, arming) in [&side.send_cq, &side.recv_cq].into_iter().zip(side.arming) {
+            if let Some(arm) = arming {
+                cq.arm(arm);
+            }
+        }
         let nic = &mut self.hosts[host].nic;
         let qpn = nic.create_iwarp_qp(init);
         let qpn = qpn.map_err(|error| format!("create_iwarp_qp refused: {error}"))?;

@@ -2,8 +2,9 @@
 
 use super::model::{Life, Mark};
 use super::{Check, World};
+use crate::program::events::Waiter;
 use crate::program::post::{RECEIVE, SHARED, from_wr_id};
-use nonic_core::{Arm, Completion, Event, Status};
+use nonic_core::{Completion, Event, Status};
 
 impl World {
     /// Takes the events and completions of a NIC after its turn.
@@ -49,7 +50,7 @@ impl World {
         if overflow || events.contains(&Event::CqError(queue.id())) {
             return self.cq_overflowed(cq);
         }
-        let (mut wakes, mut certain) = (false, true);
+        let mut waiter = Waiter::new(self.cqs[cq].arming);
         for completion in &polled {
             self.tell(|| describe(cq, completion));
             self.note_completed(host, completion);
@@ -59,28 +60,16 @@ impl World {
             } else {
                 self.received(completion, host)?
             };
-            match (self.cqs[cq].arming, solicited) {
-                (Some(Arm::Next), _) | (Some(Arm::Solicited), Some(true)) => wakes = true,
-                (Some(Arm::Solicited), None) => certain = false,
-                _ => {}
-            }
+            waiter.saw(solicited);
         }
         let woken = events
             .iter()
             .filter(|event| **event == Event::Completion(queue.id()))
             .count();
-        let right = if certain || wakes {
-            woken == usize::from(wakes)
-        } else {
-            woken <= 1
-        };
-        if !right {
-            return Err(format!(
-                "CQ {cq} ({:?}): {woken} notifications for {} completions",
-                self.cqs[cq].arming,
-                polled.len()
-            ));
-        }
+        waiter.check(woken).map_err(|what| {
+            let count = polled.len();
+            format!("CQ {cq}: {what}, {count} completions")
+        })?;
         if let (true, Some(arm)) = (woken > 0, self.cqs[cq].arming) {
             queue.arm(arm);
         }
