@@ -2,11 +2,11 @@
 //!
 //! Everything comes from the mirror that this machine's apt uses.
 
-use crate::host::output;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testbed::command::output;
 
 /// A suite that we are tried on.
 #[derive(Copy, Clone, Debug)]

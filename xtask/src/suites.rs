@@ -10,13 +10,14 @@
 use crate::conformance::{self, Outcome, Skips};
 use crate::debian::{self, SUITES, Suite};
 use crate::dist::{self, Dist, target_directory, workspace};
-use crate::host::{is_root, output};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use testbed::command::output;
+use testbed::packages::is_root;
 
 /// What to run.
 #[derive(Debug, clap::Args)]

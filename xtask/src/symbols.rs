@@ -7,12 +7,12 @@
 
 use crate::debian::{self, SUITES, Suite};
 use crate::dist::{target_directory, workspace};
-use crate::host::output;
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testbed::command::output;
 
 /// What to do.
 #[derive(Debug, clap::Args)]

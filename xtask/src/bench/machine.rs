@@ -57,7 +57,7 @@ impl Machine {
                 .and_then(|word| word.parse().ok())
                 .unwrap_or(0.0),
             tracing,
-            user: if crate::host::is_root() {
+            user: if testbed::packages::is_root() {
                 "root"
             } else {
                 "an ordinary user"

@@ -3,15 +3,16 @@
 use super::bare;
 use super::parse;
 use super::probe::{Place, Probe, Quantity, Subject, Transport};
-use crate::host::RunAs;
 use crate::tools::pair::fresh_port;
-use crate::tools::process::{Process, Ready};
-use crate::tools::topology::{Topology, on_nonic};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use testbed::owned::end_with_us;
+use testbed::process::{Process, Ready};
+use testbed::run_as::RunAs;
+use testbed::topology::{Topology, on_nonic};
 
 /// Longer than any measurement takes on a machine that does little else.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -323,8 +324,8 @@ impl Raw {
 
 /// Starts a server, then a client, and waits for both; what the client printed.
 fn pair(mut server: Command, mut client: Command, ready: Ready, topology: &Topology<'_>) -> Result<String> {
-    Process::end_with_us(&mut server);
-    Process::end_with_us(&mut client);
+    end_with_us(&mut server);
+    end_with_us(&mut client);
     let server = Process::start(&mut server)?;
     if let Err(error) = server.wait_until_within(ready, topology, PATIENCE) {
         bail!("the server: {error:#}: {}", server.stop());

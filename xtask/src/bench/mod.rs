@@ -24,8 +24,6 @@ mod verdict;
 mod watched;
 
 use crate::dist::{self, Dist};
-use crate::host::{Sysctl, VethPair, is_root};
-use crate::tools::topology::{self, Topology};
 use anyhow::{Context, Result, ensure};
 use machine::Machine;
 use measure::{Absence, Bench};
@@ -33,6 +31,10 @@ use report::Report;
 use rows::Comparison;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use testbed::namespace::VethPair;
+use testbed::packages::is_root;
+use testbed::sysctl::Sysctl;
+use testbed::topology::{self, Topology};
 use verdict::Found;
 
 /// Rounds of the plots, at most: they have many figures, and are only looked at.

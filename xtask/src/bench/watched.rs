@@ -7,13 +7,17 @@
 use super::measure::{Absence, Bench};
 use super::probe::{Place, Probe, Quantity, Subject};
 use super::stats::{Summary, ratios};
-use crate::host::install;
 use anyhow::{Context, Result, bail};
-use std::process::{Child, Stdio};
+use std::process::{ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+use testbed::owned::OwnedChild;
+use testbed::packages::install;
 
 /// Long enough that each run is asked many times.
 const SCALE: f64 = 25.0;
 const INTERVAL: &str = "100ms";
+/// How long `nonic top` may take to leave.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const PROBES: [Probe; 2] = [
     Probe {
@@ -99,7 +103,10 @@ fn figure(bench: &Bench<'_>, probe: &Probe) -> Result<f64> {
 }
 
 /// `nonic top` on a terminal of its own.
-struct Watcher(Child);
+struct Watcher {
+    keys: ChildStdin,
+    script: OwnedChild,
+}
 
 impl Watcher {
     fn start(bench: &Bench<'_>) -> Result<Self> {
@@ -110,25 +117,21 @@ impl Watcher {
             .env("TERM", "xterm")
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
-        Ok(Self(script.spawn().context("cannot start script")?))
+        let mut script = script.spawn().context("cannot start script")?;
+        Ok(Self {
+            keys: script.stdin.take().context("the input is piped")?,
+            script: script.into(),
+        })
     }
 
     /// Presses the key that leaves; whether it was well until then.
     fn end(mut self) -> Result<()> {
         use std::io::Write as _;
-        if let Some(mut keys) = self.0.stdin.take() {
-            keys.write_all(b"q").context("`nonic top` had ended")?;
-            keys.flush()?;
-            let status = self.0.wait()?;
-            anyhow::ensure!(status.success(), "`nonic top` ended with {status}");
-        }
+        self.keys.write_all(b"q").context("`nonic top` had ended")?;
+        self.keys.flush()?;
+        let ended = self.script.wait_until(Instant::now() + PATIENCE)?;
+        let status = ended.context("`nonic top` does not end when it is asked to")?;
+        anyhow::ensure!(status.success(), "`nonic top` ended with {status}");
         Ok(())
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

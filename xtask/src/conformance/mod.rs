@@ -11,11 +11,14 @@
 mod report;
 
 use crate::dist::{self, Dist};
-use crate::host::{RunAs, Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, bail, ensure};
 pub(crate) use report::{Outcome, Report, Skips};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use testbed::namespace::VethPair;
+use testbed::packages::{install, is_root};
+use testbed::run_as::RunAs;
+use testbed::sysctl::Sysctl;
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]

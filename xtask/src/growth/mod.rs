@@ -8,10 +8,10 @@
 //! --connections`.
 
 use crate::dist::{self, Dist, target_directory};
-use crate::tools::process::Process;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testbed::process::Process;
 
 const SOURCE: &str = include_str!("growth.c");
 

@@ -6,10 +6,11 @@
 use super::case::Opposite;
 use super::gids::gid_index;
 use crate::dist::Dist;
-use crate::lab::{Guest, Lab, last_lines, siw};
+use crate::lab::{Guest, Lab, siw};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Duration;
+use testbed::process::last_lines;
 
 /// What is measured: program, options, the column of perftest's table, and whether more is better.
 const MEASURES: [(&str, &str, usize, bool); 8] = [

@@ -1,8 +1,9 @@
 //! GID indexes, as `ibv_devinfo` prints them.
 
 use crate::dist::Dist;
-use crate::lab::{Guest, last_lines};
+use crate::lab::Guest;
 use anyhow::{Context, Result};
+use testbed::process::last_lines;
 
 /// GID indexes of both devices, by IP version.
 #[derive(Copy, Clone, Debug, Default)]

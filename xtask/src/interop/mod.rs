@@ -20,7 +20,6 @@ mod siw_cases;
 mod table;
 
 use crate::dist::{self, Dist};
-use crate::host::{Sysctl, install};
 use crate::lab::{self, Lab, siw};
 use anyhow::{Context, Result, ensure};
 use case::{Case, Opposite, Wire};
@@ -30,6 +29,8 @@ use pair::Bench;
 use row::{Row, mtus};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use testbed::packages::install;
+use testbed::sysctl::Sysctl;
 
 /// The core's cells take a few seconds each.
 const CORE_PATIENCE: Duration = Duration::from_secs(30);

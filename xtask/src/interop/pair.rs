@@ -4,10 +4,12 @@ use super::case::{Case, Direction, Family, Opposite};
 use super::commands::{self, Readiness, Side, Terms};
 use super::gids::Gids;
 use crate::dist::Dist;
-use crate::lab::{Finished, Guest, Lab, POLL_INTERVAL, Process, fault_commands, last_lines, siw};
+use crate::lab::{Guest, Lab, fault_commands, siw};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use testbed::logged::{Finished, LoggedProcess, POLL_INTERVAL};
+use testbed::process::last_lines;
 
 /// Longer than any case takes on a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -134,7 +136,13 @@ impl<'a> Bench<'a> {
     }
 
     /// Writes down all packets of the wire until the answer is dropped.
-    fn capture(&self, folder: &Path, case: &Case, direction: Direction, family: Family) -> Result<Process> {
+    fn capture(
+        &self,
+        folder: &Path,
+        case: &Case,
+        direction: Direction,
+        family: Family,
+    ) -> Result<LoggedProcess> {
         // The port tells apart what is run more than once.
         let name = format!(
             "{} {} {direction:?} {family:?} {}.pcap",
@@ -160,7 +168,7 @@ impl<'a> Bench<'a> {
                 Opposite::Siw => "tcp",
             },
         ];
-        let mut capture = Process::start(&words, &[], self.lab.folder().join("capture"))?;
+        let mut capture = LoggedProcess::start(&words, &[], self.lab.folder().join("capture"))?;
         while !capture.output().contains("listening on") {
             ensure!(capture.runs(), "no capture: {}", last_lines(&capture.output()));
             std::thread::sleep(Duration::from_millis(10));
@@ -203,7 +211,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Waits for a process of ours, as long as the guest is well.
-    fn wait(&mut self, process: &mut Process, patience: Duration) -> Result<Finished> {
+    fn wait(&mut self, process: &mut LoggedProcess, patience: Duration) -> Result<Finished> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(finished) = process.finished()? {
@@ -258,7 +266,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn start_ours(&self, case: &Case, terms: &Terms<'_>, client: bool) -> Result<Process> {
+    fn start_ours(&self, case: &Case, terms: &Terms<'_>, client: bool) -> Result<LoggedProcess> {
         let folder = self.lab.folder();
         let nonic = self.dist.nonic().display().to_string();
         let (device, script) = match self.opposite {
@@ -279,12 +287,12 @@ impl<'a> Bench<'a> {
         let counters = self.counters_file().display().to_string();
         let mut environment = vec![("NONIC_COUNTERS", counters.as_str())];
         environment.extend(case.environment);
-        Process::start(&words, &environment, folder.join("ours"))
+        LoggedProcess::start(&words, &environment, folder.join("ours"))
     }
 
-    fn wait_for_ours(&self, server: &mut Process, readiness: &Readiness) -> Result<()> {
+    fn wait_for_ours(&self, server: &mut LoggedProcess, readiness: &Readiness) -> Result<()> {
         let deadline = Instant::now() + self.patience;
-        let is_ready = |server: &Process| match readiness {
+        let is_ready = |server: &LoggedProcess| match readiness {
             Readiness::Tcp(port) => listens(Path::new("/proc/self/net"), *port),
             Readiness::Service(service, _) => is_offered(*service),
             Readiness::Says(words) => server.output().contains(words),

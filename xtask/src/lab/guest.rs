@@ -5,12 +5,13 @@
 
 use super::health::{Breakdown, Health};
 use super::kernel::Kernel;
-use super::process::{Finished, POLL_INTERVAL, Process, last_lines};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use testbed::logged::{Finished, LoggedProcess, POLL_INTERVAL};
+use testbed::process::last_lines;
 
 /// A guest takes 5 s to boot on a quiet machine, and minutes on one with ten times as much to do as processors.
 const BOOT_PATIENCE: Duration = Duration::from_secs(300);
@@ -34,7 +35,7 @@ const UNKILLABLE: Duration = Duration::from_secs(40);
 /// A running guest; ends with its value.
 pub(crate) struct Guest {
     hardware: Hardware,
-    emulator: Process,
+    emulator: LoggedProcess,
     folder: PathBuf,
     control: UnixStream,
     health: Health,
@@ -56,7 +57,7 @@ impl Guest {
         let control = folder.join("control");
         let arguments = emulator(kernel, folder, &control, hardware);
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut emulator = Process::start(&words, &[], folder.join("emulator"))?;
+        let mut emulator = LoggedProcess::start(&words, &[], folder.join("emulator"))?;
         let deadline = Instant::now() + BOOT_PATIENCE;
         while !folder.join("ready").exists() {
             let console = std::fs::read(folder.join("console")).unwrap_or_default();

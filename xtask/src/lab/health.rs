@@ -3,12 +3,13 @@
 //! Read first: [`Breakdown`] (why it is not), then [`Health`].
 
 use super::console::Complaint;
-use super::process::{Process, last_lines};
 use std::fmt;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use testbed::logged::{LoggedProcess, POLL_INTERVAL};
+use testbed::process::last_lines;
 
 /// How often a guest is asked whether it is there.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -88,7 +89,7 @@ impl Health {
     /// Asks the guest from time to time. Answers what is wrong, once and for all.
     pub(super) fn check(
         &mut self,
-        emulator: &mut Process,
+        emulator: &mut LoggedProcess,
         control: &mut UnixStream,
     ) -> Result<(), Breakdown> {
         if self.broken.is_none() {
@@ -97,7 +98,7 @@ impl Health {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
-    fn examine(&mut self, emulator: &mut Process, control: &mut UnixStream) -> Option<Breakdown> {
+    fn examine(&mut self, emulator: &mut LoggedProcess, control: &mut UnixStream) -> Option<Breakdown> {
         // In this order: a kernel that panics has said why when its emulator ends.
         let runs = emulator.runs();
         if let Some(complaint) = self.complaint(emulator) {
@@ -144,7 +145,7 @@ impl Health {
     }
 
     /// Looks at what came from the console since it was last looked at. If that is a complaint, waits for the rest of it.
-    fn complaint(&mut self, emulator: &mut Process) -> Option<Complaint> {
+    fn complaint(&mut self, emulator: &mut LoggedProcess) -> Option<Complaint> {
         if self.console_length() == self.read {
             return None;
         }
@@ -157,7 +158,7 @@ impl Health {
         let began = Instant::now();
         let (mut length, mut grown) = (self.console_length(), began);
         while grown.elapsed() < QUIET && began.elapsed() < LONGEST_TRACE && emulator.runs() {
-            std::thread::sleep(super::process::POLL_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
             if self.console_length() != length {
                 (length, grown) = (self.console_length(), Instant::now());
             }

@@ -13,15 +13,12 @@ mod guest;
 mod health;
 mod initramfs;
 mod kernel;
-mod process;
 pub(crate) mod siw;
 
 pub(crate) use faults::fault_commands;
 pub(crate) use guest::{Guest, Task};
 pub(crate) use health::Breakdown;
-pub(crate) use process::{Finished, POLL_INTERVAL, Process, last_lines};
 
-use crate::host::{install, is_root};
 use anyhow::{Context, Result, bail, ensure};
 use kernel::Kernel;
 use std::io::BufRead;
@@ -29,6 +26,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use testbed::packages::{install, is_root};
 
 /// What to boot and what to run there.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,10 +4,10 @@
 //! that one guest shows every variant. Nothing else of it is changed.
 
 use super::{Guest, kernel};
-use crate::host::install;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use testbed::packages::install;
 
 /// Constants that become parameters, each with its type.
 const PARAMETERS: [(&str, &str); 4] = [

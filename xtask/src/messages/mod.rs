@@ -9,15 +9,18 @@ use crate::bench::commit;
 use crate::bench::machine::Machine;
 use crate::bench::report::replace_between;
 use crate::dist;
-use crate::host::{Namespace, RunAs, VethPair, is_root};
 use crate::net::network::{Network, Plan};
 use crate::net::settings::Settings;
-use crate::tools::process::Process;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use testbed::namespace::{Namespace, VethPair};
+use testbed::owned::OwnedChild;
+use testbed::packages::is_root;
+use testbed::process::Process;
+use testbed::run_as::RunAs;
 
 const BEGIN: &str =
     "<!-- what `cargo xtask messages --report` found; it writes everything down to the end mark -->";
@@ -165,7 +168,7 @@ fn between(
         ..RunAs::default()
     };
     let address = format!("{address}:{PORT}");
-    let mut server = on(right)
+    let mut peer = on(right)
         .command(bench)
         .args(["serve", &address])
         .stdout(Stdio::piped())
@@ -173,13 +176,13 @@ fn between(
         .context("cannot start the peer")?;
     // It says where it listens, and ends when its client does.
     let mut line = String::new();
-    BufReader::new(server.stdout.take().context("no output")?).read_line(&mut line)?;
+    let output = peer.stdout.take().context("no output")?;
+    // Killed when its client has ended, or anything fails.
+    let _peer = OwnedChild::from(peer);
+    BufReader::new(output).read_line(&mut line)?;
     ensure!(line.trim() == address, "the peer listens at {line:?}");
     let client = Process::start(on(left).command(bench).arg(&address).args(arguments))?;
-    let said = client.finish_within(PATIENCE);
-    let _ = server.kill();
-    server.wait()?;
-    said
+    client.finish_within(PATIENCE)
 }
 
 fn write(docs: &Path, machine: &str, found: &[(Between, String)], web: &str) -> Result<()> {

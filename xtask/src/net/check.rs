@@ -7,12 +7,12 @@ use super::subject::{Meter, Subject, topology};
 use super::trial::describe;
 use super::{Built, wire::Side};
 use crate::dist;
-use crate::host::is_root;
 use crate::tools::pair::fresh_port;
-use crate::tools::process::{Process, Ready};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use testbed::packages::is_root;
+use testbed::process::{Process, Ready};
 
 /// What to check with.
 #[derive(Clone, Debug, clap::Args)]

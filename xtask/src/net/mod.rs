@@ -26,9 +26,10 @@ mod tun;
 mod wire;
 
 use crate::dist::{self, Dist};
-use crate::host::{Sysctl, install};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
+use testbed::packages::install;
+use testbed::sysctl::Sysctl;
 
 /// What to do with a faulty wire.
 #[derive(Clone, Debug, clap::Args)]

@@ -3,10 +3,11 @@
 use super::settings::Settings;
 use super::tun::{INTERFACE, Tun};
 use super::wire::{Port, Side, Wire};
-use crate::host::{Namespace, RunAs};
 use anyhow::{Context, Result, ensure};
 use std::net::Ipv4Addr;
 use std::path::Path;
+use testbed::namespace::Namespace;
+use testbed::run_as::RunAs;
 
 /// Hosts on either side of a wire.
 #[derive(Debug)]
@@ -85,7 +86,8 @@ impl Host {
             "up",
         ])?;
         let address = format!("{}/16", self.address);
-        ip(&["addr", "add", &address, "dev", INTERFACE])
+        ip(&["addr", "add", &address, "dev", INTERFACE])?;
+        Ok(())
     }
 
     /// Sets a number of the kernel's that each namespace has of its own.

@@ -2,11 +2,8 @@
 //! congestion controls. All move 64 KiB at a time in one direction, for a while, and say what arrived.
 
 use super::network::{Host, Network};
-use crate::host::RunAs;
 use crate::tools::counters::Counters;
 use crate::tools::pair::fresh_port;
-use crate::tools::process::{Process, Ready};
-use crate::tools::topology::Topology;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,6 +11,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use testbed::process::{Process, Ready};
+use testbed::run_as::RunAs;
+use testbed::topology::Topology;
 
 /// Longer than anything takes to begin and to end, on a slow wire and a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,11 +8,11 @@ use super::subject::{Figure, Meter, Subject};
 use super::trial::describe;
 use super::{Built, network::Network};
 use crate::dist;
-use crate::host::is_root;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use testbed::packages::is_root;
 
 /// What to measure, and how long.
 #[derive(Clone, Debug, clap::Args)]

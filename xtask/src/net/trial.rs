@@ -4,14 +4,14 @@ use super::direction::Counters;
 use super::network::{Host, Network, Plan};
 use super::settings::{self, Settings};
 use super::wire::Side;
-use crate::host::is_root;
-use crate::tools::process::Process;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use testbed::packages::is_root;
+use testbed::process::Process;
 
 /// The socket by which a wire is changed.
 const CONTROL: &str = "NET_CONTROL";

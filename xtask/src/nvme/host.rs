@@ -1,9 +1,11 @@
 //! The two sides: a guest that is the NVMe host, and a process of ours that is the target.
 
-use crate::lab::{Breakdown, Finished, Guest, Lab, POLL_INTERVAL, Process, last_lines};
+use crate::lab::{Breakdown, Guest, Lab};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use testbed::logged::{Finished, LoggedProcess, POLL_INTERVAL};
+use testbed::process::last_lines;
 
 /// Where the target is, and the namespace in the guest.
 pub(super) const ADDRESS: &str = "10.77.0.254";
@@ -17,9 +19,9 @@ pub(super) struct Host {
     guest: Guest,
     nonic: PathBuf,
     folder: PathBuf,
-    target: Option<Process>,
+    target: Option<LoggedProcess>,
     starts: u32,
-    _capture: Option<Process>,
+    _capture: Option<LoggedProcess>,
 }
 
 impl Host {
@@ -44,7 +46,7 @@ impl Host {
                 &file,
                 "udp port 4791",
             ];
-            Process::start(&words, &[], lab.folder().join("capture"))
+            LoggedProcess::start(&words, &[], lab.folder().join("capture"))
         });
         Ok(Host {
             guest,
@@ -74,7 +76,7 @@ impl Host {
             ADDRESS,
         ];
         let output = self.folder.join(format!("target-{}", self.starts));
-        let mut target = Process::start(&words, &[], output)?;
+        let mut target = LoggedProcess::start(&words, &[], output)?;
         let deadline = Instant::now() + START;
         while !target.output().contains("nvme connect -t rdma") {
             ensure!(
@@ -98,7 +100,10 @@ impl Host {
 
     /// What the target has said since it was started last.
     pub(super) fn target_said(&self) -> String {
-        self.target.as_ref().map(Process::output).unwrap_or_default()
+        self.target
+            .as_ref()
+            .map(LoggedProcess::output)
+            .unwrap_or_default()
     }
 
     /// Runs a command in the guest that must succeed.

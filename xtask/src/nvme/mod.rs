@@ -11,12 +11,12 @@ mod host;
 mod stages;
 
 use crate::dist::{self, Dist};
-use crate::host::install;
 use crate::lab::{self, Breakdown, Lab};
 use anyhow::{Result, bail, ensure};
 use host::Host;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use testbed::packages::install;
 
 /// Packets of 4 KiB fit.
 const MTU: u32 = 4200;

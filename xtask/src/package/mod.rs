@@ -15,12 +15,12 @@ mod tree;
 mod wheel;
 
 use crate::dist::{self, Dist, target_directory};
-use crate::host::output;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 use sysroot::Sysroot;
+use testbed::command::output;
 use tree::Tree;
 
 /// The version of the workspace, as in its manifest.

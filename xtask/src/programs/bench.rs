@@ -1,12 +1,12 @@
 //! The bench that a case runs on: the place, the command `nonic`, the wheels, and counters that tell whether nonic was used.
 
 use super::wheels::Wheels;
-use crate::host::RunAs;
 use crate::tools::connected;
 use crate::tools::pair::fresh_port;
-use crate::tools::topology::Topology;
 use std::path::Path;
 use std::process::Command;
+use testbed::run_as::RunAs;
+use testbed::topology::Topology;
 
 /// Where, and with what.
 pub(crate) struct Bench<'a> {

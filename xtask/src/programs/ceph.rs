@@ -4,8 +4,8 @@
 use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
 use super::scratch::Scratch;
-use crate::tools::process::Process;
 use anyhow::{Context, Result, bail, ensure};
+use testbed::process::Process;
 
 const CEPH: Program = Program {
     name: "Ceph",

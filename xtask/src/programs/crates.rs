@@ -8,9 +8,9 @@ use super::case::{Case, Place, Program, Shape};
 use super::scratch::pair;
 use super::sources::Sources;
 use crate::tools::pair::fresh_port;
-use crate::tools::process::{Process, Ready};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
+use testbed::process::{Process, Ready};
 
 /// What their build scripts need: those make their bindings from headers.
 const BUILD_TOOLS: &[(&str, &str)] = &[

@@ -5,12 +5,12 @@
 //! unprivileged process may not enter another namespace.
 
 use super::bench::Bench;
-use crate::tools::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use testbed::process::Process;
 
 /// The program that all ranks run.
 const SOURCE: &str = include_str!("mpi_check.c");

@@ -26,9 +26,7 @@ mod table;
 mod ucx;
 mod wheels;
 
-use crate::confined::Confinement;
 use crate::dist::{self, Dist};
-use crate::host::{Sysctl, install, is_root};
 use crate::tools::Readable;
 use crate::tools::document::Part;
 use anyhow::{Result, ensure};
@@ -37,6 +35,9 @@ use case::{Case, Place};
 use place::Hosts;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use testbed::confined::Confinement;
+use testbed::packages::{install, is_root};
+use testbed::sysctl::Sysctl;
 use wheels::Wheels;
 
 /// What to run.

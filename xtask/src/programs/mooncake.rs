@@ -4,10 +4,10 @@ use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
 use super::scratch::{Scratch, python_pair};
 use crate::tools::pair::fresh_port;
-use crate::tools::process::{Process, Ready};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use testbed::process::{Process, Ready};
 
 const MOONCAKE: Program = Program {
     name: "Mooncake",

@@ -2,10 +2,10 @@
 //! look for the network that leads to others, and leave loopback to shared memory.
 
 use super::case::Place;
-use crate::confined::Confinement;
-use crate::host::VethPair;
-use crate::tools::topology::{self, Topology};
 use anyhow::Result;
+use testbed::confined::Confinement;
+use testbed::namespace::VethPair;
+use testbed::topology::{self, Topology};
 
 /// Two hosts with both protocols, and two with nothing but IPv6, so that a program that prefers IPv4 must use it.
 pub(super) struct Hosts {

@@ -7,13 +7,13 @@ use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
 use super::scratch::Scratch;
 use crate::tools::pair::fresh_port;
-use crate::tools::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use testbed::process::Process;
 
 const QEMU: Program = Program {
     name: "QEMU",

@@ -2,13 +2,13 @@
 
 use super::bench::Bench;
 use super::case::{Case, Shape};
-use crate::host::RunAs;
 use crate::tools::case::Connected;
 use crate::tools::connected;
 use crate::tools::counters::Counters;
-use crate::tools::process::Process;
-use crate::tools::topology::Topology;
 use anyhow::{Result, ensure};
+use testbed::process::Process;
+use testbed::run_as::RunAs;
+use testbed::topology::Topology;
 
 /// Runs a case; how many bytes its devices saw.
 pub(super) fn run(case: &Case, bench: &Bench<'_>) -> Result<u64> {

@@ -2,11 +2,11 @@
 
 use super::bench::Bench;
 use crate::tools::pair::fresh_port;
-use crate::tools::process::{Process, Ready};
 use anyhow::{Context, Result, bail};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use testbed::process::{Process, Ready};
 
 /// It is gone when the value is.
 pub(crate) struct Scratch {

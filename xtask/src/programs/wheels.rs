@@ -1,10 +1,10 @@
 //! Python packages, installed by name into an environment of their own that every user may read.
 
 use super::program::Program;
-use crate::host::install;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testbed::packages::install;
 
 /// How long pip may take: longer than any of the downloads, shorter than CI's patience.
 const PIP_SECONDS: &str = "600";

@@ -6,16 +6,16 @@
 
 use super::tally::Tally;
 use crate::dist::Dist;
-use crate::host::VethPair;
 use crate::tools::Readable;
-use crate::tools::process::{Process, Ready};
-use crate::tools::topology::{self, Topology};
 use anyhow::{Context, Result, ensure};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use testbed::namespace::VethPair;
+use testbed::process::{Process, Ready};
+use testbed::topology::{self, Topology};
 
 /// Clients at a time.
 const CLIENTS: usize = 4;

@@ -13,11 +13,11 @@ mod repeated;
 mod tally;
 
 use crate::dist::{self, Dist};
-use crate::host::{install, is_root};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use testbed::packages::{install, is_root};
 
 /// What to do, and for how long.
 #[derive(Clone, Debug, clap::Args)]

@@ -3,10 +3,10 @@
 use super::tally::Tally;
 use crate::conformance;
 use crate::dist::{Dist, workspace};
-use crate::tools::process::Process;
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Instant;
+use testbed::process::Process;
 
 /// Ten thousand connections between two processes, so many times.
 pub(super) fn connections(dist: &Dist, times: usize) -> Result<()> {

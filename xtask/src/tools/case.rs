@@ -1,7 +1,7 @@
 //! A case: one program, its options, how its processes find each other, and where it is known to fail.
 
-use super::topology::TOPOLOGIES;
-pub(super) use super::topology::Wire;
+use testbed::topology::TOPOLOGIES;
+pub(super) use testbed::topology::Wire;
 
 /// Latencies in cycles of the processor. For any other unit perftest calibrates its clock before each line it prints, a fifth of a
 /// second in which both sides do nothing else.
@@ -34,7 +34,7 @@ pub(super) enum Where {
 }
 
 impl Where {
-    /// Whether a topology is among them, by its place in [`super::topology::all`].
+    /// Whether a topology is among them, by its place in [`testbed::topology::all`].
     fn has(self, topology: usize) -> bool {
         match self {
             Where::Everywhere => true,

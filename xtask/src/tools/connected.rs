@@ -9,12 +9,12 @@
 use super::case::{Connected, Reached};
 use super::files::Files;
 use super::pair::fresh_port;
-use super::process::{Process, Ready};
-use super::topology::{Topology, on_nonic};
-use crate::host::RunAs;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::Command;
+use testbed::process::{Process, Ready};
+use testbed::run_as::RunAs;
+use testbed::topology::{Topology, on_nonic};
 
 /// Runs it.
 pub(crate) fn run(topology: &Topology<'_>, nonic: &Path, case: &Connected) -> Result<()> {

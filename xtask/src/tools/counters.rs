@@ -1,11 +1,11 @@
 //! Counters of the devices of all processes of a run, from `NONIC_COUNTERS`: whether a program used nonic is counted,
 //! not assumed.
 
-use crate::host::unique_path;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use testbed::temporary::unique_path;
 
 /// The counters of every process that took part, in a file that every user may write to; gone when the value is.
 pub(crate) struct Counters {

@@ -5,13 +5,18 @@
 //! know. It does not know the messages with immediate data (RFC 7306), so no program here sends them.
 
 use super::case::{Case, Shape, Wire};
-use super::topology::{self, Topology};
-use super::{cm_cases, connected, side_by_side};
-use crate::host::{RunAs, VethPair, install, unique_path};
+use super::{cm_cases, connected};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use testbed::namespace::VethPair;
+use testbed::owned::OwnedChild;
+use testbed::packages::install;
+use testbed::run_as::RunAs;
+use testbed::side_by_side;
+use testbed::temporary::unique_path;
+use testbed::topology::{self, Topology};
 
 /// Longer than tcpdump takes to start, and to write what it has captured, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,7 +104,7 @@ fn check(text: &str, messages: &[&str]) -> Result<()> {
 
 /// Writes down what passes between the namespaces.
 struct Capture<'a> {
-    tcpdump: Child,
+    tcpdump: OwnedChild,
     /// Where it runs.
     here: RunAs<'a>,
     file: PathBuf,
@@ -135,7 +140,7 @@ impl<'a> Capture<'a> {
             .spawn()
             .context("cannot start tcpdump")?;
         let capture = Self {
-            tcpdump,
+            tcpdump: tcpdump.into(),
             here,
             file,
             keep: false,
@@ -179,7 +184,8 @@ impl<'a> Capture<'a> {
             .args(["-INT", &process])
             .status()
             .context("cannot start kill")?;
-        self.tcpdump.wait()?;
+        let ended = self.tcpdump.wait_until(Instant::now() + PATIENCE)?;
+        ensure!(ended.is_some(), "tcpdump does not end when it is asked to");
         let output = Command::new("tshark")
             .args([
                 "--disable-heuristic",
@@ -205,8 +211,7 @@ impl<'a> Capture<'a> {
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        let _ = self.tcpdump.kill();
-        let _ = self.tcpdump.wait();
+        self.tcpdump.kill();
         if self.keep {
             eprintln!("the capture is kept: {}", self.file.display());
         } else {

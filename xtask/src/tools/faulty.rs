@@ -5,13 +5,15 @@
 
 use super::case::{Case, Shape};
 use super::counters::Counters;
-use super::process::Process;
-use super::topology::{self, Topology};
-use super::{cm_cases, connected, pair, side_by_side};
-use crate::host::{RunAs, VethPair};
+use super::{cm_cases, connected, pair};
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::Instant;
+use testbed::namespace::VethPair;
+use testbed::process::Process;
+use testbed::run_as::RunAs;
+use testbed::side_by_side;
+use testbed::topology::{self, Topology};
 
 /// What is done to every packet that either side receives.
 const FAULTS: &str = "loss=1%,dup=1%,reorder=1%,hold=500us,corrupt=0.5%,delay=20us,seed=1";

@@ -1,11 +1,11 @@
 //! A file to copy, and its copy; both are gone when the value is.
 
-use crate::host::unique_path;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use testbed::temporary::unique_path;
 
 /// A folder that every user may write to.
 pub(super) struct Files {

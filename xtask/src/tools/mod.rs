@@ -5,7 +5,7 @@
 //! fails if reality differs.
 //!
 //! Read first: [`case`] (what a case is), [`cases`] and [`cm_cases`] (what is run), then [`pair`] and [`connected`] (how),
-//! then [`topology`] (where). Several run side by side ([`side_by_side`]), each between network namespaces of its own: most of the time
+//! then [`testbed::topology`] (where). Several run side by side ([`testbed::side_by_side`]), each between network namespaces of its own: most of the time
 //! is perftest's, which waits and calibrates its clock.
 
 pub(crate) mod case;
@@ -19,19 +19,19 @@ mod faulty;
 mod files;
 mod iwarp_cases;
 pub(crate) mod pair;
-pub(crate) mod process;
-mod side_by_side;
 mod table;
-pub(crate) mod topology;
 
 use crate::dist::{self, Dist};
-use crate::host::{Sysctl, VethPair, install, is_root};
 use anyhow::{Context, Result, ensure};
 use case::{Case, Outcome, Shape};
 use document::Part;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use topology::TOPOLOGIES;
+use testbed::namespace::VethPair;
+use testbed::packages::{install, is_root};
+use testbed::side_by_side;
+use testbed::sysctl::Sysctl;
+use testbed::topology::{self, TOPOLOGIES};
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,12 +2,12 @@
 //! client, waits for both.
 
 use super::case::Case;
-use super::process::{Process, Ready};
-use super::topology::{Topology, on_nonic};
-use crate::host::RunAs;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
+use testbed::process::{Process, Ready};
+use testbed::run_as::RunAs;
+use testbed::topology::{Topology, on_nonic};
 
 /// One process that looks and ends, and names our device.
 pub(super) fn alone(topology: &Topology<'_>, nonic: &Path, case: &Case) -> Result<()> {

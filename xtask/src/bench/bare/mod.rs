@@ -14,13 +14,14 @@ mod udp;
 mod vm;
 mod wake;
 
-use crate::host::RunAs;
-use crate::tools::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+use testbed::owned::{OwnedChild, end_with_us};
+use testbed::process::Process;
+use testbed::run_as::RunAs;
 
 /// Without progress for this long, a packet was lost or the other side has died.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -156,15 +157,16 @@ pub(crate) fn measure(
         .with_context(|| format!("a bare loop printed no number: {printed}"))
 }
 
-/// The serving process, killed when dropped.
+/// The serving process, and what it printed first.
 struct Server {
-    child: Child,
+    /// Killed with the value.
+    _child: OwnedChild,
     line: String,
 }
 
 impl Server {
     fn start(command: &mut std::process::Command) -> Result<Self> {
-        Process::end_with_us(command);
+        end_with_us(command);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -172,21 +174,13 @@ impl Server {
             .context("cannot start the other side")?;
         let output = child.stdout.take();
         let mut server = Server {
-            child,
+            _child: child.into(),
             line: String::new(),
         };
         BufReader::new(output.context("the output is piped")?).read_line(&mut server.line)?;
         server.line = server.line.trim().to_owned();
         ensure!(!server.line.is_empty(), "the other side of a bare loop ended");
         Ok(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended long ago.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,11 +1,11 @@
-//! Debian packages that chores need, installed where they are missing.
+//! Debian packages and privileges that tests and chores need. Chores install what is missing; tests only ask.
 
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Installs Debian packages whose file is missing; each is `(file, package)`.
-pub(crate) fn install(wanted: &[(&str, &str)]) -> Result<()> {
+pub fn install(wanted: &[(&str, &str)]) -> Result<()> {
     let missing: Vec<&str> = wanted
         .iter()
         .filter(|(file, _)| !Path::new(file).exists())
@@ -26,7 +26,7 @@ pub(crate) fn install(wanted: &[(&str, &str)]) -> Result<()> {
         .args(["install", "-y", "-qq"])
         .args(&missing)
         .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdout(std::process::Stdio::null())
+        .stdout(Stdio::null())
         .status();
     ensure!(
         installed.context("cannot start apt-get")?.success(),
@@ -36,7 +36,14 @@ pub(crate) fn install(wanted: &[(&str, &str)]) -> Result<()> {
 }
 
 /// Whether we may do what only root may.
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// Whether a program can be run.
+pub fn has_program(name: &str, argument: &str) -> bool {
+    let mut command = Command::new(name);
+    command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }

@@ -1,6 +1,7 @@
 //! The four topologies in which a pair of programs runs: one host or two, and which of the Internet's protocols between them.
 
-use crate::host::{RunAs, VethPair};
+use crate::namespace::VethPair;
+use crate::run_as::RunAs;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
@@ -8,31 +9,39 @@ use std::sync::LazyLock;
 
 /// What the devices speak.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub enum Wire {
+    /// RoCE v2, by UDP.
     Roce,
+    /// iWARP, by TCP.
     Iwarp,
 }
 
 /// Where both sides are.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Topology<'a> {
-    pub(crate) name: &'static str,
-    pub(crate) device: &'static str,
+pub struct Topology<'a> {
+    /// As the documentation calls it.
+    pub name: &'static str,
+    /// The device of both sides.
+    pub device: &'static str,
     /// Where the client finds the server.
-    pub(crate) address: &'static str,
+    pub address: &'static str,
     /// Where the client itself is.
-    pub(crate) client_address: &'static str,
+    pub client_address: &'static str,
     /// The addresses of server and client on an interface that has multicast, also if they are on one host.
-    pub(crate) ethernet: [&'static str; 2],
-    pub(crate) group: IpAddr,
-    pub(crate) gid_index: u32,
-    pub(crate) server: RunAs<'a>,
-    pub(crate) client: RunAs<'a>,
+    pub ethernet: [&'static str; 2],
+    /// A multicast group of the protocol that is between them.
+    pub group: IpAddr,
+    /// The GID of both sides, by its place in the device's table.
+    pub gid_index: u32,
+    /// Where servers run.
+    pub server: RunAs<'a>,
+    /// Where clients run.
+    pub client: RunAs<'a>,
 }
 
 impl Topology<'_> {
     /// Whether ports of the connection manager are TCP's.
-    pub(crate) fn is_iwarp(&self) -> bool {
+    pub fn is_iwarp(&self) -> bool {
         self.device.starts_with("iwarp_")
     }
 }
@@ -50,10 +59,10 @@ static IWARP_ON_LOOPBACK: LazyLock<[(&str, String); 2]> = LazyLock::new(|| {
 static ON_IWARP: LazyLock<[(&str, String); 1]> = LazyLock::new(|| [("NONIC_WIRE", "iwarp".to_owned())]);
 
 /// How many there are.
-pub(crate) const TOPOLOGIES: usize = 4;
+pub const TOPOLOGIES: usize = 4;
 
 /// Loopback and two hosts with IPv4, then both with IPv6.
-pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
+pub fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
     let run_as = |namespace| RunAs {
         namespace: Some(namespace),
         as_nobody: true,
@@ -108,7 +117,7 @@ pub(crate) fn all(veth_pair: &VethPair) -> [Topology<'_>; TOPOLOGIES] {
 }
 
 /// The same with the devices of a wire.
-pub(super) fn on_wire(veth_pair: &VethPair, wire: Wire) -> [Topology<'_>; TOPOLOGIES] {
+pub fn on_wire(veth_pair: &VethPair, wire: Wire) -> [Topology<'_>; TOPOLOGIES] {
     match wire {
         Wire::Roce => all(veth_pair),
         Wire::Iwarp => all(veth_pair).map(on_iwarp),
@@ -116,7 +125,7 @@ pub(super) fn on_wire(veth_pair: &VethPair, wire: Wire) -> [Topology<'_>; TOPOLO
 }
 
 /// The same place with iWARP's devices.
-pub(crate) fn on_iwarp(topology: Topology<'_>) -> Topology<'_> {
+pub fn on_iwarp(topology: Topology<'_>) -> Topology<'_> {
     let (device, environment): (_, &[(&str, String)]) = match topology.device {
         "roce_lo" => ("iwarp_lo", &*IWARP_ON_LOOPBACK),
         _ => ("iwarp_veth", &*ON_IWARP),
@@ -136,7 +145,7 @@ pub(crate) fn on_iwarp(topology: Topology<'_>) -> Topology<'_> {
 }
 
 /// Both ends on the loopback of this very namespace, as our own user.
-pub(crate) fn here() -> Topology<'static> {
+pub fn here() -> Topology<'static> {
     let here = RunAs {
         environment: &*ON_LOOPBACK,
         ..RunAs::default()
@@ -155,7 +164,7 @@ pub(crate) fn here() -> Topology<'static> {
 }
 
 /// `nonic run -- program` as a user, in a namespace.
-pub(crate) fn on_nonic(run_as: &RunAs<'_>, nonic: &Path, program: &str) -> Command {
+pub fn on_nonic(run_as: &RunAs<'_>, nonic: &Path, program: &str) -> Command {
     let mut command = run_as.command(nonic);
     command.args(["run", "--", program]);
     command

@@ -33,12 +33,13 @@ const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
 /// The command that confines another, and the filter it reads.
 #[derive(Debug)]
-pub(crate) struct Confinement {
+pub struct Confinement {
     filter: PathBuf,
 }
 
 impl Confinement {
-    pub(crate) fn new() -> Result<Self> {
+    /// Writes the filter, and installs the command if it is missing.
+    pub fn new() -> Result<Self> {
         crate::packages::install(&[("/usr/bin/bwrap", "bubblewrap")])?;
         let filter = std::env::temp_dir().join(format!("nonic-filter-{}", std::process::id()));
         std::fs::write(&filter, filter_program())
@@ -47,7 +48,7 @@ impl Confinement {
     }
 
     /// What comes before the command that root starts and that then becomes another user.
-    pub(crate) fn words(&self) -> Vec<OsString> {
+    pub fn words(&self) -> Vec<OsString> {
         let enter = "filter=$1; shift; exec bwrap --bind / / --dev /dev --bind /dev/shm /dev/shm --cap-add ALL \
                      --seccomp 9 -- \"$@\" 9<\"$filter\"";
         let mut words: Vec<OsString> = ["sh", "-c", enter, "sh"].map(OsString::from).into();
@@ -110,7 +111,7 @@ mod tests {
 
     fn confined(confinement: &Confinement, command: &[&str]) -> bool {
         let mut words = confinement.words();
-        words.extend(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"].map(OsString::from));
+        words.extend(crate::run_as::AS_NOBODY.map(OsString::from));
         words.extend(command.iter().map(OsString::from));
         let output = Command::new(&words[0]).args(&words[1..]).output();
         output.expect("sh starts").status.success()

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 
 /// Runs every job at one of the places, a thread to each place. `tell` is called in the order of the jobs, as soon as all before it
 /// have ended; the results are in that order, too.
-pub(super) fn in_order<Place: Sync, Job: Sync, Done: Send>(
+pub fn in_order<Place: Sync, Job: Sync, Done: Send>(
     places: &[Place],
     jobs: &[Job],
     run: impl Fn(&Place, &Job) -> Done + Sync,

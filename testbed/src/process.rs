@@ -2,10 +2,11 @@
 //!
 //! What it prints is read while it runs, since a full pipe would stop it, and kept as far as a caller asks.
 
-use super::topology::Topology;
+use crate::owned::OwnedChild;
+use crate::topology::Topology;
 use anyhow::{Context, Result, bail};
 use std::net::IpAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ const KEPT_BYTES: usize = 1 << 20;
 
 /// When a server can be reached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ready {
+pub enum Ready {
     /// It listens on a TCP port.
     Tcp(u16),
     /// It has a UDP port.
@@ -29,25 +30,14 @@ pub(crate) enum Ready {
 }
 
 /// A process that does not outlive its value.
-pub(crate) struct Process {
-    child: Child,
+pub struct Process {
+    child: OwnedChild,
     readers: [JoinHandle<String>; 2],
 }
 
 impl Process {
-    /// Lets a command end when we do, even if we are killed: a server would wait for its client for ever.
-    pub(crate) fn end_with_us(command: &mut Command) {
-        use std::os::unix::process::CommandExt;
-        let die = || {
-            // SAFETY: the call changes this process only, and needs no memory.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-            Ok(())
-        };
-        // SAFETY: between fork and exec there is one system call, which allocates nothing and takes no lock.
-        unsafe { command.pre_exec(die) };
-    }
-
-    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+    /// Starts it, with nothing to read and both outputs kept.
+    pub fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -59,21 +49,19 @@ impl Process {
             std::thread::spawn(move || read(out)),
             std::thread::spawn(move || read(err)),
         ];
-        Ok(Self { child, readers })
+        Ok(Self {
+            child: child.into(),
+            readers,
+        })
     }
 
     /// Waits until a client can reach it.
-    pub(crate) fn wait_until(&self, ready: Ready, topology: &Topology<'_>) -> Result<()> {
+    pub fn wait_until(&self, ready: Ready, topology: &Topology<'_>) -> Result<()> {
         self.wait_until_within(ready, topology, PATIENCE)
     }
 
     /// The same with another patience.
-    pub(crate) fn wait_until_within(
-        &self,
-        ready: Ready,
-        topology: &Topology<'_>,
-        patience: Duration,
-    ) -> Result<()> {
+    pub fn wait_until_within(&self, ready: Ready, topology: &Topology<'_>, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if self.is(ready, topology) {
@@ -128,77 +116,39 @@ impl Process {
     }
 
     /// Whether it has not ended.
-    pub(crate) fn runs(&self) -> bool {
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        !state.is_empty() && !state.contains(") Z ")
+    pub fn runs(&self) -> bool {
+        self.child.runs()
     }
 
     /// What it printed, if it ended well and in time.
-    pub(crate) fn finish(self) -> Result<String> {
+    pub fn finish(self) -> Result<String> {
         self.finish_within(PATIENCE)
     }
 
     /// The same with another patience.
-    pub(crate) fn finish_within(mut self, patience: Duration) -> Result<String> {
-        let deadline = Instant::now() + patience;
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break Some(status);
-            }
-            if Instant::now() > deadline {
-                break None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
+    pub fn finish_within(mut self, patience: Duration) -> Result<String> {
+        let status = self.child.wait_until(Instant::now() + patience)?;
         let [out, err] = self.end();
         match status {
-            None => bail!("still runs after {patience:?}: {}", last_lines(&out, &err)),
-            Some(status) if !status.success() => bail!("{status}: {}", last_lines(&out, &err)),
+            None => bail!(
+                "still runs after {patience:?}: {}",
+                last_lines(&(out + "\n" + &err))
+            ),
+            Some(status) if !status.success() => bail!("{status}: {}", last_lines(&(out + "\n" + &err))),
             Some(_) => Ok(out + &err),
         }
     }
 
     /// Ends it, and tells the last it said.
-    pub(crate) fn stop(mut self) -> String {
+    pub fn stop(self) -> String {
         let [out, err] = self.end();
-        last_lines(&out, &err)
+        last_lines(&(out + "\n" + &err))
     }
 
-    fn end(&mut self) -> [String; 2] {
-        self.kill();
-        let nobody = || std::thread::spawn(String::new);
-        let readers = std::mem::replace(&mut self.readers, [nobody(), nobody()]);
-        readers.map(|reader| reader.join().unwrap_or_default())
+    fn end(mut self) -> [String; 2] {
+        self.child.kill();
+        self.readers.map(|reader| reader.join().unwrap_or_default())
     }
-}
-
-impl Process {
-    /// Ends it with the processes it started: fio's jobs and mpirun's ranks would outlive it, and keep its pipes open.
-    fn kill(&mut self) {
-        let started = descendants(&self.child.id().to_string());
-        // It may have ended long ago.
-        let _ = self.child.kill();
-        for process in started {
-            let _ = Command::new("kill").args(["-KILL", &process]).status();
-        }
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// The processes that a process started, and those that these started, as far as they run.
-fn descendants(process: &str) -> Vec<String> {
-    let path = format!("/proc/{process}/task/{process}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let children = text.split_whitespace();
-    children
-        .flat_map(|child| std::iter::once(child.to_owned()).chain(descendants(child)))
-        .collect()
 }
 
 fn read(from: Option<impl std::io::Read>) -> String {
@@ -216,13 +166,48 @@ fn read(from: Option<impl std::io::Read>) -> String {
 }
 
 /// The end of what was said, on one line.
-fn last_lines(out: &str, err: &str) -> String {
+pub fn last_lines(text: &str) -> String {
     const LONGEST: usize = 200;
-    let lines: Vec<String> = out
+    let lines: Vec<String> = text
         .lines()
-        .chain(err.lines())
-        .filter(|line| !line.trim().is_empty())
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
         .map(|line| line.chars().take(LONGEST).collect())
         .collect();
     lines[lines.len().saturating_sub(6)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        Process::start(Command::new("sh").args(["-c", script])).expect("sh starts")
+    }
+
+    #[test]
+    fn what_a_process_printed_is_told_if_it_ended_well() {
+        let printed = shell("echo one; echo two >&2").finish().expect("it ends well");
+        assert_eq!(printed, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_failure_comes_with_the_last_lines() {
+        let error = shell("echo one; echo; echo '  two' >&2; exit 3")
+            .finish()
+            .unwrap_err();
+        assert_eq!(error.to_string(), "exit status: 3: one | two");
+    }
+
+    #[test]
+    fn a_process_has_a_time_limit() {
+        let limit = Duration::from_millis(20);
+        let error = shell("exec sleep 1000").finish_within(limit).unwrap_err();
+        assert_eq!(error.to_string(), "still runs after 20ms: ");
+    }
+
+    #[test]
+    fn six_lines_are_enough() {
+        assert_eq!(last_lines("1\n2\n3\n4\n5\n6\n7\n\n8"), "3 | 4 | 5 | 6 | 7 | 8");
+    }
 }

@@ -1,0 +1,22 @@
+//! What tests and chores try nonic on: hosts, and the processes that run there.
+//!
+//! A host is a network namespace ([`namespace`]). A process runs on a host, as a user, and has a time limit ([`run_as`],
+//! [`process`], [`logged`]). A [`topology`] is where the two programs of a case are. Cases run side by side ([`side_by_side`]).
+//!
+//! It does not know which programs there are: the chores declare those (`xtask`), and the tests of `nonic-cli` use hosts and processes
+//! alone. It depends on no crate of nonic, so that what is tested cannot help to judge itself.
+//!
+//! Read first: [`namespace::VethPair`], [`process::Process`], [`topology::Topology`].
+
+pub mod command;
+pub mod confined;
+pub mod logged;
+pub mod namespace;
+pub mod owned;
+pub mod packages;
+pub mod process;
+pub mod run_as;
+pub mod side_by_side;
+pub mod sysctl;
+pub mod temporary;
+pub mod topology;
