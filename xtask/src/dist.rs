@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+pub(crate) use testbed::page::workspace;
 
 /// How to build.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -208,14 +209,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn root(options: &Options) -> Result<PathBuf> {
     Ok(target_directory()?.join(if options.debug { "nonic-debug" } else { "nonic" }))
-}
-
-/// The folder of the workspace.
-pub(crate) fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask is a folder of the workspace")
-        .to_owned()
 }
 
 /// Where cargo puts what it builds, however it was told.

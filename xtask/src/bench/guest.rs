@@ -3,10 +3,10 @@
 use super::probe::significant;
 use anyhow::{Context, Result};
 use serde_json::Value;
-use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use testbed::table::Table;
 
 /// A guest takes 5 s to boot and its emulated processors a few minutes for the rest.
 const PATIENCE: Duration = Duration::from_secs(1200);
@@ -38,29 +38,29 @@ pub(super) fn failed(error: &anyhow::Error) -> Value {
 
 /// As a part of the page.
 pub(super) fn markdown(found: &Value) -> String {
-    let mut text = "## Beside rxe in one guest\n\n\
+    let text = "## Beside rxe in one guest\n\n\
         `cargo xtask interop --beside`: nonic and Linux's own driver in one guest, between two local addresses. The guest's \
         processors are emulated, so the figures mean nothing and their ratios a little. (siw, Linux's driver for iWARP, is \
-        not part of Debian's kernels.)\n\n\
-        | | nonic | rxe | nonic is ahead | must show | met |\n|---|---|---|---|---|---|\n"
+        not part of Debian's kernels.)\n\n"
         .to_owned();
+    let mut table = Table::new(["", "nonic", "rxe", "nonic is ahead", "must show", "met"]);
     if let Some(complaint) = found["failed"].as_str() {
-        let _ = writeln!(text, "| not measured: {complaint} | | | | | |");
+        table.add_title(format!("not measured: {complaint}"));
     }
     for row in found["rows"].as_array().map_or(&[][..], Vec::as_slice) {
         let (command, unit) = (word(&row["command"]), word(&row["unit"]));
         let figure = |name: &str| row[name].as_f64().unwrap_or(f64::NAN);
         let [nonic, rxe, ahead] = ["nonic", "rxe", "nonic_is_ahead"].map(figure);
-        let _ = writeln!(
-            text,
-            "| `{command}` | {} {unit} | {} {unit} | {} × | ahead | {} |",
-            significant(nonic),
-            significant(rxe),
-            significant(ahead),
-            if ahead > 1.0 { "yes" } else { "**no**" }
-        );
+        table.add([
+            format!("`{command}`"),
+            format!("{} {unit}", significant(nonic)),
+            format!("{} {unit}", significant(rxe)),
+            format!("{} ×", significant(ahead)),
+            "ahead".to_owned(),
+            if ahead > 1.0 { "yes" } else { "**no**" }.to_owned(),
+        ]);
     }
-    text
+    text + &table.markdown()
 }
 
 fn word(value: &Value) -> &str {

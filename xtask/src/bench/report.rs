@@ -2,15 +2,15 @@
 
 use super::curves::Plot;
 use super::machine::Machine;
-use crate::dist;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::path::Path;
+use testbed::page::Part;
 
-const PAGE: &str = "performance.md";
-const BEGIN: &str =
-    "<!-- what `cargo xtask bench --report` found; it writes everything down to the end mark -->";
-const END: &str = "<!-- end of what was found -->";
+/// The part of the page that a run writes.
+fn part() -> Part {
+    Part::found_by("performance.md", "bench --report")
+}
 
 /// A run.
 pub(super) struct Report<'a> {
@@ -33,12 +33,7 @@ impl Report<'_> {
             std::fs::write(&path, plot.chart().svg())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        let path = docs.join(PAGE);
-        let ours = dist::workspace().join("docs").join(PAGE);
-        let written = std::fs::read_to_string(&path).or_else(|_| std::fs::read_to_string(&ours));
-        let written = written.with_context(|| format!("cannot read {}", ours.display()))?;
-        std::fs::write(&path, replace(&written, &self.markdown())?)
-            .with_context(|| format!("cannot write {}", path.display()))
+        part().write(docs, &self.markdown())
     }
 
     fn markdown(&self) -> String {
@@ -68,41 +63,15 @@ fn rounds(count: u32) -> String {
     }
 }
 
-/// The page with what stands between the marks replaced.
-fn replace(written: &str, found: &str) -> Result<String> {
-    replace_between(written, found, BEGIN, END)
-}
-
-/// Any page with what stands between its marks replaced.
-pub(crate) fn replace_between(written: &str, found: &str, begin: &str, end: &str) -> Result<String> {
-    let marks = written.find(begin).zip(written.find(end));
-    let (first, last) = marks.context("the page has lost its marks")?;
-    ensure!(first < last, "the page has its marks the wrong way round");
-    let (before, after) = (&written[..first], &written[last + end.len()..]);
-    Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", found.trim()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_people_wrote_stays() {
-        let page = format!("mine\n{BEGIN}\n\none\n\n{END}\nand this\n");
-        let replaced = replace(&page, "two\n").expect("it has its marks");
-        assert_eq!(replaced, page.replace("one", "two"));
-    }
-
-    #[test]
-    fn a_page_without_marks_is_left_alone() {
-        assert!(replace("mine", "two").is_err());
-        assert!(replace(&format!("{END}{BEGIN}"), "two").is_err());
-    }
+    use crate::dist;
 
     #[test]
     fn our_page_has_its_marks() {
-        let page = dist::workspace().join("docs").join(PAGE);
+        let page = dist::workspace().join("docs").join(part().page);
         let page = std::fs::read_to_string(page).expect("there is a page");
-        assert!(replace(&page, "two").is_ok());
+        assert!(part().replaced(&page, "two").is_ok());
     }
 }

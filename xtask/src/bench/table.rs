@@ -5,6 +5,7 @@ use super::rows::{Comparison, Part, Row};
 use super::verdict::{Found, Verdict};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use testbed::table::Table;
 
 const HEADINGS: [&str; 6] = ["", "nonic", "beside", "ratio (least–most)", "must show", "met"];
 
@@ -17,10 +18,13 @@ fn rows_of(part: Part, comparisons: &[Comparison]) -> Vec<&Row> {
     rows.filter(|row| row.part == part).collect()
 }
 
-fn cells(row: &Row, found: &Found) -> Vec<String> {
-    let mut cells = vec![row.title.clone()];
-    cells.extend(Verdict::of(row, found).cells(row));
-    cells
+fn table(rows: &[&Row], found: &Found) -> Table {
+    let mut table = Table::new(HEADINGS);
+    for row in rows {
+        let figures = Verdict::of(row, found).cells(row);
+        table.add(std::iter::once(row.title.clone()).chain(figures));
+    }
+    table
 }
 
 /// Columns under each other.
@@ -31,23 +35,8 @@ pub(super) fn text(comparisons: &[Comparison], found: &Found) -> String {
         if rows.is_empty() {
             continue;
         }
-        let mut lines = vec![HEADINGS.map(str::to_owned).to_vec()];
-        let plain = |cell: String| cell.replace(['`', '*'], "");
-        lines.extend(
-            rows.iter()
-                .map(|row| cells(row, found).into_iter().map(plain).collect()),
-        );
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-        let widths: Vec<usize> = (0..HEADINGS.len()).filter_map(width).collect();
-        let _ = writeln!(text, "\n{}", part.title());
-        for line in &lines {
-            let padded = line
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:<width$}"));
-            let joined = padded.collect::<Vec<_>>().join("  ");
-            let _ = writeln!(text, "{}", joined.trim_end());
-        }
+        let columns = table(&rows, found).columns();
+        let _ = write!(text, "\n{}\n{columns}", part.title());
     }
     let _ = writeln!(text, "\n{}", tally(comparisons, found));
     text.push_str(&remarks(found));
@@ -82,12 +71,8 @@ pub(super) fn markdown(comparisons: &[Comparison], found: &Found) -> String {
         if rows.is_empty() {
             continue;
         }
-        let _ = write!(text, "## {}\n\n| {} |\n|", part.title(), HEADINGS.join(" | "));
-        let _ = writeln!(text, "{}", "---|".repeat(HEADINGS.len()));
-        for row in rows {
-            let _ = writeln!(text, "| {} |", cells(row, found).join(" | "));
-        }
-        text.push('\n');
+        let table = table(&rows, found).markdown();
+        let _ = writeln!(text, "## {}\n\n{table}", part.title());
     }
     text.push_str(&remarks(found));
     text

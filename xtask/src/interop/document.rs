@@ -5,12 +5,13 @@
 
 use super::case::{Case, Opposite};
 use super::cases;
-use super::row::{Cell, Row};
+use super::row::{COLUMNS, Cell, Row};
 use crate::dist;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::path::PathBuf;
+use testbed::page::Part;
+use testbed::table as markdown;
 
 const PASSED: &str = "\u{2713}";
 const PASSED_AGAIN: &str = "\u{2713}, run again";
@@ -26,11 +27,16 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// What the lines around it call it.
-    fn name(self) -> String {
-        match self.opposite {
+    /// Where it is on the page.
+    fn part(self) -> Part {
+        let name = match self.opposite {
             Opposite::Rxe => self.mtu.to_string(),
             Opposite::Siw => format!("siw at {}", self.mtu),
+        };
+        Part {
+            page: "interop.md",
+            begin: format!("<!-- {name}: written by `cargo xtask interop --write` -->"),
+            end: format!("<!-- end of {name} -->"),
         }
     }
 }
@@ -38,23 +44,23 @@ impl Table {
 /// The rows of one table as the document shows them: the cells of each, by its name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
-    lines: HashMap<String, String>,
+    lines: HashMap<String, Vec<String>>,
 }
 
 impl Shown {
     /// Reads a table.
     pub(super) fn read(table: Table) -> Result<Self> {
-        let name = table.name();
-        let text = std::fs::read_to_string(path()).context("cannot read docs/interop.md")?;
-        let [_, table, _] =
-            parts(&text, &name).with_context(|| format!("docs/interop.md has no place for {name}"))?;
-        Ok(Self::parse(table))
+        let part = table.part();
+        let text = std::fs::read_to_string(docs().join(part.page)).context("cannot read docs/interop.md")?;
+        Ok(Self::parse(part.read(&text)?))
     }
 
     fn parse(table: &str) -> Self {
         let row = |line: &str| {
             let (name, cells) = line.strip_prefix("| `")?.split_once("` |")?;
-            Some((name.to_owned(), cells.to_owned()))
+            let cells = cells.trim_end().strip_suffix('|')?.split('|');
+            let cells: Vec<String> = cells.map(|cell| cell.trim().to_owned()).collect();
+            (cells.len() == COLUMNS.len()).then(|| (name.to_owned(), cells))
         };
         Self {
             lines: table.lines().filter_map(row).collect(),
@@ -64,32 +70,26 @@ impl Shown {
     /// Whether the row ran, and all of it passed.
     pub(super) fn has_passed(&self, case: &Case) -> bool {
         let line = self.lines.get(&case.name());
-        line.is_some_and(|cells| cells.contains(PASSED) && !cells.contains(FAILED))
+        line.is_some_and(|cells| count(cells, PASSED) > 0 && count(cells, FAILED) == 0)
     }
 
     /// Takes over what was found, and writes the table.
     pub(super) fn write(&mut self, table: Table, rows: &[Row]) -> Result<()> {
         for row in rows.iter().filter(|row| row.mtu == table.mtu) {
-            let cells: String = row
-                .cells
-                .iter()
-                .map(|cell| format!(" {} |", sign(cell)))
-                .collect();
-            self.lines.insert(row.case.name(), cells);
+            let cells = row.cells.iter().map(|cell| sign(cell).to_owned());
+            self.lines.insert(row.case.name(), cells.collect());
         }
-        let text = std::fs::read_to_string(path()).context("cannot read docs/interop.md")?;
-        let name = table.name();
-        let [before, _, after] =
-            parts(&text, &name).with_context(|| format!("docs/interop.md has no place for {name}"))?;
-        let markdown = self.markdown(table.opposite);
-        std::fs::write(path(), format!("{before}\n\n{markdown}\n{after}"))
-            .context("cannot write docs/interop.md")
+        table.part().write(&docs(), &self.markdown(table.opposite))
     }
 
     fn markdown(&self, opposite: Opposite) -> String {
-        let mut text =
-            String::from("| program | client, IPv4 | client, IPv6 | server, IPv4 | server, IPv6 |\n");
-        text.push_str("|---|---|---|---|---|\n");
+        let mut table = markdown::Table::new([
+            "program",
+            "client, IPv4",
+            "client, IPv6",
+            "server, IPv4",
+            "server, IPv6",
+        ]);
         let (mut group, mut passed, mut failed) = ("", 0, 0);
         for case in cases::with(opposite) {
             let Some(cells) = self.lines.get(&case.name()) else {
@@ -97,19 +97,27 @@ impl Shown {
             };
             if case.group != group {
                 group = case.group;
-                let _ = writeln!(text, "| **{group}** | | | | |");
+                table.add_title(format!("**{group}**"));
             }
-            let _ = writeln!(text, "| `{}` |{cells}", case.name());
-            passed += cells.matches(PASSED).count();
-            failed += cells.matches(FAILED).count();
+            let name = format!("`{}`", case.name());
+            table.add(std::iter::once(&name).chain(cells));
+            passed += count(cells, PASSED);
+            failed += count(cells, FAILED);
         }
-        let _ = writeln!(text, "\ninterop: {passed} passed, {failed} failed");
-        text
+        format!(
+            "{}\ninterop: {passed} passed, {failed} failed\n",
+            table.markdown()
+        )
     }
 }
 
-fn path() -> PathBuf {
-    dist::workspace().join("docs/interop.md")
+fn docs() -> PathBuf {
+    dist::workspace().join("docs")
+}
+
+/// How many cells have this sign in them.
+fn count(cells: &[String], sign: &str) -> usize {
+    cells.iter().filter(|cell| cell.contains(sign)).count()
 }
 
 fn sign(cell: &Cell) -> &'static str {
@@ -122,14 +130,6 @@ fn sign(cell: &Cell) -> &'static str {
     }
 }
 
-/// What is before a table, with the line that begins it; the table; and the rest.
-fn parts<'a>(text: &'a str, name: &str) -> Option<[&'a str; 3]> {
-    let begin = format!("<!-- {name}: written by `cargo xtask interop --write` -->");
-    let start = text.find(&begin)? + begin.len();
-    let end = start + text[start..].find(&format!("<!-- end of {name} -->"))?;
-    Some([&text[..start], &text[start..end], &text[end..]])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,20 +138,12 @@ mod tests {
     #[test]
     fn a_table_is_read_as_it_was_written() {
         let case = cases::with(Opposite::Rxe).swap_remove(0);
-        let row = |cells: &str| Shown {
-            lines: HashMap::from([(case.name(), cells.to_owned())]),
+        let row = |cells: [&str; 4]| Shown {
+            lines: HashMap::from([(case.name(), cells.map(str::to_owned).to_vec())]),
         };
         for (cells, passed, end) in [
-            (
-                " \u{2713} | \u{2013} | \u{2713} | \u{2013} |",
-                true,
-                "2 passed, 0 failed\n",
-            ),
-            (
-                " \u{2713} | **fails** | \u{2713} | \u{2713} |",
-                false,
-                "3 passed, 1 failed\n",
-            ),
+            ([PASSED, EMPTY, PASSED, EMPTY], true, "2 passed, 0 failed\n"),
+            ([PASSED, FAILED, PASSED, PASSED], false, "3 passed, 1 failed\n"),
         ] {
             let text = row(cells).markdown(Opposite::Rxe);
             assert!(text.ends_with(end), "{text}");
@@ -162,10 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_a_place_for_each() {
+    fn the_document_has_a_place_for_each_and_would_be_written_as_it_is() {
+        let page = std::fs::read_to_string(docs().join("interop.md")).expect("there is a page");
         for opposite in [Opposite::Rxe, Opposite::Siw] {
             for mtu in mtus(opposite) {
-                assert!(Shown::read(Table { opposite, mtu: *mtu }).is_ok());
+                let table = Table { opposite, mtu: *mtu };
+                let shown = Shown::read(table).expect("it has a place");
+                let written = table.part().replaced(&page, &shown.markdown(opposite));
+                assert!(written.is_ok_and(|written| written == page), "{table:?}");
             }
         }
     }

@@ -7,7 +7,6 @@ mod sizes;
 
 use crate::bench::commit;
 use crate::bench::machine::Machine;
-use crate::bench::report::replace_between;
 use crate::dist;
 use crate::net::network::{Network, Plan};
 use crate::net::settings::Settings;
@@ -19,12 +18,10 @@ use std::time::Duration;
 use testbed::namespace::{Namespace, VethPair};
 use testbed::owned::OwnedChild;
 use testbed::packages::is_root;
+use testbed::page::Part;
 use testbed::process::Process;
 use testbed::run_as::RunAs;
 
-const BEGIN: &str =
-    "<!-- what `cargo xtask messages --report` found; it writes everything down to the end mark -->";
-const END: &str = "<!-- end of what was found -->";
 /// Where the peer listens.
 const PORT: u16 = 7471;
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -202,19 +199,16 @@ fn write(docs: &Path, machine: &str, found: &[(Between, String)], web: &str) -> 
         std::fs::write(&svg, chart.svg()).with_context(|| format!("cannot write {}", svg.display()))?;
         page.push_str(&format!("![{}](plots/{file})\n\n", chart.title));
     }
-    replace(docs, "messages.md", &page)?;
+    part("messages.md").write(docs, &page)?;
     let web = format!(
         "Client and server in two processes of one host, four connections, on this machine:\n\n{machine}\n{web}"
     );
-    replace(docs, "streams.md", &web)
+    part("streams.md").write(docs, &web)
 }
 
-fn replace(docs: &Path, name: &str, found: &str) -> Result<()> {
-    let path = docs.join(name);
-    let written =
-        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    std::fs::write(&path, replace_between(&written, found, BEGIN, END)?)
-        .with_context(|| format!("cannot write {}", path.display()))
+/// The part of a page that a run writes.
+fn part(page: &'static str) -> Part {
+    Part::found_by(page, "messages --report")
 }
 
 #[cfg(test)]
@@ -226,7 +220,7 @@ mod tests {
         for name in ["messages.md", "streams.md"] {
             let page = dist::workspace().join("docs").join(name);
             let page = std::fs::read_to_string(page).expect("there is a page");
-            assert!(replace_between(&page, "two", BEGIN, END).is_ok(), "{name}");
+            assert!(part(name).replaced(&page, "two").is_ok(), "{name}");
         }
     }
 }

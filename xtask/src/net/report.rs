@@ -6,18 +6,18 @@ use super::row::{Row, of_group};
 use super::subject::Subject;
 use crate::bench::commit;
 use crate::bench::machine::Machine;
-use crate::bench::report::replace_between;
 use crate::bench::svg::{Across, Chart, Series, Style};
-use crate::dist;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
+use testbed::page::Part;
+use testbed::table::Table;
 
-const PAGE: &str = "networks.md";
-const BEGIN: &str =
-    "<!-- what `cargo xtask net table --report` found; it writes everything down to the end mark -->";
-const END: &str = "<!-- end of what was found -->";
+/// The part of the page that a run writes.
+fn part() -> Part {
+    Part::found_by("networks.md", "net table --report")
+}
 
 /// A run.
 pub(super) struct Report<'a> {
@@ -146,41 +146,29 @@ pub(super) fn line(row: &Row) -> String {
 
 fn table(rows: &[&Row]) -> String {
     let cell = &rows[0].cell;
-    let mut text = format!("| | {} |", cell.ours.name());
-    for rival in &cell.rivals {
-        let _ = write!(text, " {} |", rival.name());
-    }
-    for rival in &cell.rivals {
-        let _ = write!(text, " to {} |", rival.name());
-    }
-    text.push_str(" must show | met |\n|---|---|");
-    text.push_str(&"---|".repeat(2 * cell.rivals.len() + 2));
-    text.push('\n');
+    let mut headings = vec![String::new(), cell.ours.name()];
+    headings.extend(cell.rivals.iter().map(|rival| rival.name()));
+    headings.extend(cell.rivals.iter().map(|rival| format!("to {}", rival.name())));
+    headings.extend(["must show", "met"].map(str::to_owned));
+    let mut table = Table::new(headings);
     for row in rows {
-        let _ = write!(
-            text,
-            "| {} | {} |",
-            row.cell.name,
-            rate(row.median(row.cell.ours))
+        let cell = &row.cell;
+        let mut cells = vec![cell.name.clone(), rate(row.median(cell.ours))];
+        cells.extend(cell.rivals.iter().map(|rival| rate(row.median(*rival))));
+        cells.extend(cell.rivals.iter().map(|rival| ratio(row.ratio(*rival))));
+        cells.push(
+            cell.must_show
+                .map_or("–".to_owned(), |least| format!("≥ {least} ×")),
         );
-        for rival in &row.cell.rivals {
-            let _ = write!(text, " {} |", rate(row.median(*rival)));
-        }
-        for rival in &row.cell.rivals {
-            let _ = write!(text, " {} |", ratio(row.ratio(*rival)));
-        }
-        let must = row
-            .cell
-            .must_show
-            .map_or("–".to_owned(), |least| format!("≥ {least} ×"));
         let met = match row.is_met() {
             Some(true) => "yes",
             Some(false) => "**no**",
             None => "–",
         };
-        let _ = writeln!(text, " {must} | {met} |");
+        cells.push(met.to_owned());
+        table.add(cells);
     }
-    text
+    table.markdown()
 }
 
 fn crowd_title() -> String {
@@ -193,10 +181,15 @@ fn crowd_title() -> String {
 }
 
 fn crowd_table(crowds: &[Found]) -> String {
-    let mut text =
-        "| | use of the link | payload | Jain's index | queue, mean (longest) | marked | dropped |\n"
-            .to_owned();
-    text.push_str("|---|---|---|---|---|---|---|\n");
+    let mut table = Table::new([
+        "",
+        "use of the link",
+        "payload",
+        "Jain's index",
+        "queue, mean (longest)",
+        "marked",
+        "dropped",
+    ]);
     for found in crowds {
         let (mean, longest) = found.queue_ms();
         let part = |count: u64| {
@@ -205,19 +198,17 @@ fn crowd_table(crowds: &[Found]) -> String {
                 100.0 * count as f64 / found.steady.packets.max(1) as f64
             )
         };
-        let _ = writeln!(
-            text,
-            "| {} | {:.3} | {:.3} | {:.3}{} | {mean:.1} ms ({longest:.1} ms) | {} | {} |",
+        table.add([
             found.mix.name(),
-            found.use_of_link(),
-            found.goodput(),
-            many::jain(&found.rates),
-            shares(found),
+            format!("{:.3}", found.use_of_link()),
+            format!("{:.3}", found.goodput()),
+            format!("{:.3}{}", many::jain(&found.rates), shares(found)),
+            format!("{mean:.1} ms ({longest:.1} ms)"),
             part(found.steady.marked),
             part(found.steady.dropped_early + found.steady.overflowed),
-        );
+        ]);
     }
-    text
+    table.markdown()
 }
 
 /// What each half has of all payload.
@@ -245,24 +236,20 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2} ×"))
 }
 
-/// Writes the page.
+/// Writes the page and its plots.
 pub(super) fn write(docs: &Path, report: &Report<'_>, root: &Path) -> Result<()> {
-    let path = docs.join(PAGE);
-    let ours = dist::workspace().join("docs").join(PAGE);
-    let written = std::fs::read_to_string(&path).or_else(|_| std::fs::read_to_string(&ours));
-    let written = written.with_context(|| format!("cannot read {}", ours.display()))?;
-    let page = replace_between(&written, &report.markdown(root), BEGIN, END)?;
     for plot in report.plots() {
         let path = docs.join("plots").join(format!("{}.svg", plot.file));
         std::fs::write(&path, plot.chart.svg())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))
+    part().write(docs, &report.markdown(root))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dist;
     use std::collections::BTreeMap;
 
     fn row(ours: f64, bbr: f64, must_show: f64) -> Row {
@@ -294,8 +281,8 @@ mod tests {
 
     #[test]
     fn our_page_has_its_marks() {
-        let page = dist::workspace().join("docs").join(PAGE);
+        let page = dist::workspace().join("docs").join(part().page);
         let page = std::fs::read_to_string(page).expect("there is a page");
-        assert!(replace_between(&page, "two", BEGIN, END).is_ok());
+        assert!(part().replaced(&page, "two").is_ok());
     }
 }

@@ -3,6 +3,7 @@
 use super::case::{Case, Place};
 use crate::tools::document::SECOND_PART;
 use std::fmt::Write;
+use testbed::table::Table;
 
 /// The whole part.
 pub(super) fn markdown(cases: &[Case]) -> String {
@@ -22,21 +23,11 @@ pub(super) fn markdown(cases: &[Case]) -> String {
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "\n## {} {}\n\n| command | one host | two hosts | one host, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|\n",
-            program.name, program.version
+            "\n## {} {}\n\n{}",
+            program.name,
+            program.version,
+            table(group).markdown()
         );
-        for case in group {
-            let _ = write!(text, "| `{}` |", case.line);
-            for place in Place::ALL {
-                let mark = match (case.places.contains(&place), case.is_known_to_fail(place)) {
-                    (false, _) => "",
-                    (true, false) => "✓",
-                    (true, true) => "–",
-                };
-                let _ = write!(text, " {mark} |");
-            }
-            text.push('\n');
-        }
         for case in group {
             if let Some(known) = &case.known_failure {
                 let _ = write!(text, "\n`{}` does not run: {}.\n", case.line, known.why);
@@ -44,4 +35,19 @@ pub(super) fn markdown(cases: &[Case]) -> String {
         }
     }
     text
+}
+
+/// A row for each command, a column for each place.
+fn table(cases: &[Case]) -> Table {
+    let mut table = Table::new(["command"].into_iter().chain(Place::ALL.map(Place::name)));
+    for case in cases {
+        let mark = |place| match (case.places.contains(&place), case.is_known_to_fail(place)) {
+            (false, _) => "",
+            (true, false) => "✓",
+            (true, true) => "–",
+        };
+        let marks = Place::ALL.map(|place| mark(place).to_owned());
+        table.add(std::iter::once(format!("`{}`", case.line)).chain(marks));
+    }
+    table
 }

@@ -2,6 +2,7 @@
 
 use super::case::{Case, Outcome, Shape, Where, Wire};
 use std::fmt::Write;
+use testbed::table::Table;
 
 /// The whole document.
 pub(super) fn markdown(outcomes: &[Outcome]) -> String {
@@ -17,28 +18,27 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
     let (connected, paired): (Vec<&Outcome>, Vec<&Outcome>) = roce
         .into_iter()
         .partition(|outcome| matches!(outcome.case.shape, Shape::Connected(_)));
-    text += "## By TCP\n\n| program | service | options | loopback | two hosts |\n|---|---|---|---|---|\n";
-    text += &groups(&paired);
-    text += "\n## By the connection manager\n\n\
-             | program | options | loopback | two hosts | loopback, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|---|\n";
-    text += &lines(&connected);
+    text += "## By TCP\n\n";
+    text += &groups(&paired).markdown();
+    text += "\n## By the connection manager\n\n";
+    text += &lines(&connected).markdown();
     text += "\n## On iWARP\n\n\
-             With `nonic run --wire iwarp`, or `NONIC_WIRE=iwarp`, by the connection manager: there is no other way on that wire.\n\n\
-             | program | options | loopback | two hosts | loopback, IPv6 | two hosts, IPv6 |\n|---|---|---|---|---|---|\n";
-    text += &lines(&iwarp);
+             With `nonic run --wire iwarp`, or `NONIC_WIRE=iwarp`, by the connection manager: there is no other way on that wire.\n\n";
+    text += &lines(&iwarp).markdown();
     text += "\n## On a network with faults\n\n\
              With `NONIC_FAULTS` at both ends: packets lost, duplicated, reordered, damaged and delayed. Data is verified by the\n\
              programs that can, and the counters must show that all of it happened and was repaired.\n\n";
     for line in super::faulty::lines() {
         let _ = writeln!(text, "- `{line}`");
     }
-    text += &known_failures(outcomes);
+    text += "\n## What does not run\n\n";
+    text += &known_failures(outcomes).markdown();
     text
 }
 
 /// A line per program and service: many differ in options only.
-fn groups(outcomes: &[&Outcome]) -> String {
-    let mut text = String::new();
+fn groups(outcomes: &[&Outcome]) -> Table {
+    let mut table = Table::new(["program", "service", "options", "loopback", "two hosts"]);
     let mut rest = outcomes;
     while let Some(first) = rest.first() {
         let same = |outcome: &&&Outcome| row(&outcome.case) == row(&first.case);
@@ -48,21 +48,27 @@ fn groups(outcomes: &[&Outcome]) -> String {
         let options: Vec<String> = group.iter().map(|outcome| shown(&outcome.case)).collect();
         let verdict = |topology: usize| group.iter().all(|outcome| outcome.complaints[topology].is_none());
         let (program, service) = row(&first.case);
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "| `{program}` | {service} | {} | {} | {} |",
+        table.add([
+            format!("`{program}`"),
+            service.to_owned(),
             options.join(", "),
-            mark(verdict(0)),
-            mark(verdict(1))
-        );
+            mark(verdict(0)).to_owned(),
+            mark(verdict(1)).to_owned(),
+        ]);
     }
-    text
+    table
 }
 
 /// A line per case.
-fn lines(outcomes: &[&Outcome]) -> String {
-    let mut text = String::new();
+fn lines(outcomes: &[&Outcome]) -> Table {
+    let mut table = Table::new([
+        "program",
+        "options",
+        "loopback",
+        "two hosts",
+        "loopback, IPv6",
+        "two hosts, IPv6",
+    ]);
     for outcome in outcomes {
         let case = &outcome.case;
         if case
@@ -71,21 +77,19 @@ fn lines(outcomes: &[&Outcome]) -> String {
         {
             continue;
         }
-        let _ = write!(text, "| `{}` | {} |", case.program, shown(case));
-        for (topology, complaint) in outcome.complaints.iter().enumerate() {
-            let verdict = match complaint {
-                Some(_) if case.is_known_to_fail(topology) => "–",
-                complaint => mark(complaint.is_none()),
-            };
-            let _ = write!(text, " {verdict} |");
-        }
-        text.push('\n');
+        let verdicts = outcome.complaints.iter().enumerate();
+        let verdicts = verdicts.map(|(topology, complaint)| match complaint {
+            Some(_) if case.is_known_to_fail(topology) => "–".to_owned(),
+            complaint => mark(complaint.is_none()).to_owned(),
+        });
+        let command = [format!("`{}`", case.program), shown(case)];
+        table.add(command.into_iter().chain(verdicts));
     }
-    text
+    table
 }
 
-fn known_failures(outcomes: &[Outcome]) -> String {
-    let mut text = String::from("\n## What does not run\n\n| command | where | why |\n|---|---|---|\n");
+fn known_failures(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(["command", "where", "why"]);
     // Whatever does not run on iWARP does not on RoCE, for the same reason, if it is there at all.
     let told = |case: &&Case| {
         let same = |other: &Outcome| {
@@ -101,10 +105,10 @@ fn known_failures(outcomes: &[Outcome]) -> String {
                 Where::Ipv6 => "IPv6",
                 Where::LoopbackIpv6 => "loopback, IPv6",
             };
-            let _ = writeln!(text, "| `{}` | {place} | {} |", case.line(), known_failure.why);
+            table.add([&format!("`{}`", case.line()), place, known_failure.why]);
         }
     }
-    text
+    table
 }
 
 fn mark(good: bool) -> &'static str {
