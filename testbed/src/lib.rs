@@ -9,6 +9,7 @@
 //!
 //! Read first: [`namespace::VethPair`], [`process::Process`], [`topology::Topology`].
 
+pub mod case;
 pub mod command;
 pub mod confined;
 pub mod logged;

@@ -1,5 +1,6 @@
 //! The four topologies in which a pair of programs runs: one host or two, and which of the Internet's protocols between them.
 
+use crate::case::Place;
 use crate::namespace::VethPair;
 use crate::run_as::RunAs;
 use std::net::IpAddr;
@@ -121,6 +122,17 @@ pub fn on_wire(veth_pair: &VethPair, wire: Wire) -> [Topology<'_>; TOPOLOGIES] {
     match wire {
         Wire::Roce => all(veth_pair),
         Wire::Iwarp => all(veth_pair).map(on_iwarp),
+    }
+}
+
+/// The topology of a place, with the devices of a wire. "One host" is loopback.
+pub fn at(veth_pair: &VethPair, wire: Wire, place: Place) -> Topology<'_> {
+    let [loopback, hosts, loopback_v6, hosts_v6] = on_wire(veth_pair, wire);
+    match place {
+        Place::OneHost => loopback,
+        Place::TwoHosts => hosts,
+        Place::OneHostIpv6 => loopback_v6,
+        Place::TwoHostsIpv6 => hosts_v6,
     }
 }
 

@@ -206,7 +206,7 @@ fn make_folder_of(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::scratch::Scratch;
+    use testbed::temporary::Scratch;
 
     fn write(root: &Path, files: &[(&str, &str)]) {
         for (name, text) in files {

@@ -152,7 +152,7 @@ fn html_files(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::scratch::Scratch;
+    use testbed::temporary::Scratch;
 
     /// A folder of two pages, of which the first has this link.
     fn dead_links(target: &str) -> Vec<String> {

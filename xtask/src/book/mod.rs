@@ -12,12 +12,12 @@ mod markdown;
 mod server;
 
 use crate::dist::{self, Dist};
-use crate::programs::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use chapter::{Chapter, Example};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use testbed::temporary::Scratch;
 
 /// No command of the book takes longer.
 const PATIENCE: &str = "60";

@@ -3,6 +3,11 @@
 //! nonic runs here, rxe or siw in a guest of the [`crate::lab`]; a tap device and a bridge are between them. What passes
 //! is written in `docs/interop.md`, with rxe's counters before and after.
 //!
+//! It has a case and a runner of its own, unlike [`crate::tools`] and [`crate::programs`], which share [`testbed::case`]. A row here is
+//! judged in four cells on one guest, which keeps its state from cell to cell: it is booted anew when its kernel breaks down, and
+//! the cell is then run again. A row is also judged by what both sides counted in all four cells together. Nothing is known to
+//! fail. So rows can neither run side by side nor be judged one cell at a time, which is all that the common runner does.
+//!
 //! Read first: [`case`] (what a row is) and [`cases`] (the rows), then [`runner`] (one row) and [`pair`] (one cell).
 
 mod case;

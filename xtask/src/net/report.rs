@@ -280,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn a_table_is_written_as_the_page_has_it() {
+        let mut row = row(50.0, 100.0, 0.7);
+        row.cell.name = "1 ms, 0.1%".to_owned();
+        let wanted = "| | nonic | TCP bbr | TCP cubic | to TCP bbr | to TCP cubic | must show | met |\n\
+                      |---|---|---|---|---|---|---|---|\n\
+                      | 1 ms, 0.1% | 50.0 | 100 | – | 0.50 × | – | ≥ 0.7 × | **no** |\n";
+        assert_eq!(table(&[&row]), wanted);
+    }
+
+    #[test]
     fn our_page_has_its_marks() {
         let page = dist::workspace().join("docs").join(part().page);
         let page = std::fs::read_to_string(page).expect("there is a page");

@@ -5,6 +5,7 @@ use super::launch::Launch;
 pub(crate) use super::program::Program;
 use crate::tools::case::Connected;
 use anyhow::Result;
+pub(crate) use testbed::case::{KnownFailure, Place};
 
 /// How its processes are started.
 #[derive(Clone, Debug)]
@@ -22,34 +23,6 @@ pub(crate) enum Shape {
     Scripted(fn(&Bench<'_>) -> Result<()>),
 }
 
-/// Where a case is run; [`super::place`] has what is there.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    OneHost,
-    TwoHosts,
-    OneHostIpv6,
-    TwoHostsIpv6,
-}
-
-impl Place {
-    pub(crate) const ALL: [Place; 4] = [
-        Place::OneHost,
-        Place::TwoHosts,
-        Place::OneHostIpv6,
-        Place::TwoHostsIpv6,
-    ];
-    pub(crate) const IPV4: [Place; 2] = [Place::OneHost, Place::TwoHosts];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Place::OneHost => "one host",
-            Place::TwoHosts => "two hosts",
-            Place::OneHostIpv6 => "one host, IPv6",
-            Place::TwoHostsIpv6 => "two hosts, IPv6",
-        }
-    }
-}
-
 /// One command.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -57,6 +30,7 @@ pub(crate) struct Case {
     /// The command as the documentation shows it.
     pub(crate) line: String,
     pub(crate) shape: Shape,
+    /// Where it is run; [`super::place`] has what is there.
     pub(crate) places: Vec<Place>,
     /// So many bytes at least must have left nonic's devices, or the program went another way.
     pub(crate) moved_bytes: u64,
@@ -66,11 +40,14 @@ pub(crate) struct Case {
     pub(crate) known_failure: Option<KnownFailure>,
 }
 
-/// Where a case does not run, and why.
-#[derive(Clone, Debug)]
-pub(crate) struct KnownFailure {
-    pub(crate) places: Vec<Place>,
-    pub(crate) why: &'static str,
+impl testbed::case::Case for Case {
+    fn line(&self) -> String {
+        self.line.clone()
+    }
+
+    fn known_failure(&self) -> Option<&KnownFailure> {
+        self.known_failure.as_ref()
+    }
 }
 
 impl Case {
@@ -90,11 +67,6 @@ impl Case {
             core: Vec::new(),
             known_failure: None,
         }
-    }
-
-    pub(crate) fn is_known_to_fail(&self, place: Place) -> bool {
-        let known = self.known_failure.as_ref();
-        known.is_some_and(|known| known.places.contains(&place))
     }
 
     /// Part of what CI runs, at these places.

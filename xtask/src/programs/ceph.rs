@@ -3,9 +3,9 @@
 
 use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
-use super::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use testbed::process::Process;
+use testbed::temporary::Scratch;
 
 const CEPH: Program = Program {
     name: "Ceph",

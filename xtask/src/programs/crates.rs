@@ -5,7 +5,7 @@
 
 use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
-use super::scratch::pair;
+use super::pairs::pair;
 use super::sources::Sources;
 use crate::tools::pair::fresh_port;
 use anyhow::{Context, Result, bail, ensure};

@@ -8,9 +8,9 @@ use super::bench::Bench;
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 use testbed::process::Process;
+use testbed::temporary::Scratch;
 
 /// The program that all ranks run.
 const SOURCE: &str = include_str!("mpi_check.c");
@@ -122,10 +122,10 @@ impl Launch {
             true => None,
             false => {
                 let mut shell = bench.server(&format!("sh {}", folder.file("wait-for-command")));
-                Some(Process::start(shell.env("HOME", &folder.path))?)
+                Some(Process::start(shell.env("HOME", folder.scratch.folder()))?)
             }
         };
-        let launched = Process::start(bench.client(&line).env("HOME", &folder.path))?.finish();
+        let launched = Process::start(bench.client(&line).env("HOME", folder.scratch.folder()))?.finish();
         let told = waiting.map(Process::stop).unwrap_or_default();
         match launched {
             Ok(printed) if printed.contains("all is well") => Ok(()),
@@ -155,15 +155,14 @@ impl Launch {
 
 /// What both hosts see: the program, what stands in for `ssh`, and a place for the launcher's own files.
 struct Folder {
-    path: PathBuf,
+    scratch: Scratch,
 }
 
 impl Folder {
     fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("nonic-mpi-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        let folder = Self { path };
+        let folder = Self {
+            scratch: Scratch::new()?,
+        };
         let pipes = [folder.file("command"), folder.file("end")];
         let made = Command::new("mkfifo").args(&pipes).status();
         ensure!(made.context("cannot start mkfifo")?.success(), "mkfifo failed");
@@ -176,20 +175,14 @@ impl Folder {
         let wait = format!("exec 9<>{end}\nread -r command < {command}\nexec sh -c \"$command\"\n");
         std::fs::write(folder.file("ssh"), ssh)?;
         std::fs::write(folder.file("wait-for-command"), wait)?;
-        for path in pipes.iter().map(PathBuf::from).chain([folder.path.clone()]) {
-            std::fs::set_permissions(path, PermissionsExt::from_mode(0o777))?;
+        for pipe in &pipes {
+            std::fs::set_permissions(pipe, PermissionsExt::from_mode(0o777))?;
         }
         std::fs::set_permissions(folder.file("ssh"), PermissionsExt::from_mode(0o755))?;
         Ok(folder)
     }
 
     fn file(&self, name: &str) -> String {
-        self.path.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        self.scratch.path(name).display().to_string()
     }
 }

@@ -16,11 +16,11 @@ mod libfabric;
 mod mooncake;
 mod mpi;
 mod nixl;
+mod pairs;
 mod place;
 mod program;
 mod qemu;
 mod running;
-pub(crate) mod scratch;
 mod sources;
 mod table;
 mod ucx;
@@ -31,10 +31,10 @@ use crate::tools::Readable;
 use crate::tools::document::Part;
 use anyhow::{Result, ensure};
 use bench::Bench;
-use case::{Case, Place};
+use case::Case;
 use place::Hosts;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use testbed::case::{Ended, Judge};
 use testbed::confined::Confinement;
 use testbed::packages::{install, is_root};
 use testbed::sysctl::Sysctl;
@@ -116,20 +116,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         nonic: &readable.nonic(),
         confinement: confinement.as_ref(),
     };
-    let mut tally = Tally::default();
+    let mut judge = Judge::new(cases.iter().map(|case| case.places.len()).sum());
     for _ in 0..options.repeat {
-        everything(&cases, &hosts, &given, &mut tally)?;
+        judge.begin_again();
+        everything(&cases, &hosts, &given, &mut judge)?;
     }
+    let unexpected = judge.unexpected();
     println!(
         "programs: {} passed, {} failed, {} known",
-        tally.passed,
-        tally.failed.len(),
-        tally.known
+        judge.passed(),
+        unexpected.len(),
+        judge.known()
     );
     ensure!(
-        tally.failed.is_empty(),
+        unexpected.is_empty(),
         "not as expected: {}",
-        tally.failed.join("; ")
+        unexpected.join("; ")
     );
     if options.only.is_empty() && !options.core {
         Part::Programs.document(&table::markdown(&cases), options.write)?;
@@ -143,61 +145,26 @@ struct Given<'a> {
     confinement: Option<&'a Confinement>,
 }
 
-/// How runs went.
-#[derive(Debug, Default)]
-struct Tally {
-    passed: usize,
-    failed: Vec<String>,
-    known: usize,
-}
-
-/// Runs every case wherever it runs, and says so.
-fn everything(cases: &[Case], hosts: &Hosts, given: &Given<'_>, tally: &mut Tally) -> Result<()> {
-    let total: usize = cases.iter().map(|case| case.places.len()).sum();
-    let mut runs = 0;
+/// Runs every case wherever it runs, and says so. One after another: all of them use the same machines, and what a case needs is
+/// installed just before it.
+fn everything(cases: &[Case], hosts: &Hosts, given: &Given<'_>, judge: &mut Judge) -> Result<()> {
     for case in cases {
         install(case.program.packages)?;
         let wheels = Wheels::install(case.program)?;
         for place in &case.places {
-            runs += 1;
             let bench = Bench {
                 topology: hosts.topology(*place, given.confinement),
                 nonic: given.nonic,
                 wheels: wheels.as_ref(),
             };
-            let verdict = once(case, *place, &bench, tally);
-            println!("{runs}/{total} {} ({}): {verdict}", case.line, place.name());
+            let ended = Ended::after(|| {
+                let moved = running::run(case, &bench)?;
+                Ok(Some(format!("{:.1} MB moved", moved as f64 / 1e6)))
+            });
+            judge.tell(case, *place, place.name(), &ended);
         }
     }
     Ok(())
-}
-
-/// Runs a case once, and says how it went.
-fn once(case: &Case, place: Place, bench: &Bench<'_>, tally: &mut Tally) -> String {
-    let started = Instant::now();
-    let result = running::run(case, bench);
-    let seconds = started.elapsed().as_secs_f32();
-    let name = || format!("{} ({})", case.line, place.name());
-    match (result, case.is_known_to_fail(place)) {
-        (Ok(moved), false) => {
-            tally.passed += 1;
-            format!("ok ({seconds:.1} s, {:.1} MB moved)", moved as f64 / 1e6)
-        }
-        (Err(_), true) => {
-            tally.known += 1;
-            format!("does not run, as known ({seconds:.1} s)")
-        }
-        (Ok(_), true) => {
-            tally
-                .failed
-                .push(format!("{} runs: take it off the known failures", name()));
-            "FAILED: it runs, and is known not to".to_owned()
-        }
-        (Err(error), false) => {
-            tally.failed.push(format!("{} fails", name()));
-            format!("FAILED after {seconds:.1} s: {error:#}")
-        }
-    }
 }
 
 #[cfg(test)]

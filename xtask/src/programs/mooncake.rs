@@ -2,12 +2,13 @@
 
 use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
-use super::scratch::{Scratch, python_pair};
+use super::pairs::python_pair;
 use crate::tools::pair::fresh_port;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testbed::process::{Process, Ready};
+use testbed::temporary::Scratch;
 
 const MOONCAKE: Program = Program {
     name: "Mooncake",

@@ -5,7 +5,7 @@
 
 use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
-use super::scratch::python_pair;
+use super::pairs::python_pair;
 use anyhow::{Result, ensure};
 
 const NIXL: Program = Program {

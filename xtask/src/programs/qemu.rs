@@ -5,7 +5,6 @@
 
 use super::bench::Bench;
 use super::case::{Case, Place, Program, Shape};
-use super::scratch::Scratch;
 use crate::tools::pair::fresh_port;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -14,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testbed::process::Process;
+use testbed::temporary::Scratch;
 
 const QEMU: Program = Program {
     name: "QEMU",

@@ -3,6 +3,7 @@
 use super::case::{Case, Place};
 use crate::tools::document::SECOND_PART;
 use std::fmt::Write;
+use testbed::case::Case as _;
 use testbed::table::Table;
 
 /// The whole part.

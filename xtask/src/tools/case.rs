@@ -1,6 +1,6 @@
 //! A case: one program, its options, how its processes find each other, and where it is known to fail.
 
-use testbed::topology::TOPOLOGIES;
+pub(super) use testbed::case::{KnownFailure, Place};
 pub(super) use testbed::topology::Wire;
 
 /// Latencies in cycles of the processor. For any other unit perftest calibrates its clock before each line it prints, a fifth of a
@@ -16,32 +16,6 @@ pub(super) enum Shape {
     Pair,
     /// By the connection manager.
     Connected(Connected),
-}
-
-/// Why a case is known not to run, and where.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct KnownFailure {
-    pub(super) place: Where,
-    pub(super) why: &'static str,
-}
-
-/// A part of the topologies.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Where {
-    Everywhere,
-    Ipv6,
-    LoopbackIpv6,
-}
-
-impl Where {
-    /// Whether a topology is among them, by its place in [`testbed::topology::all`].
-    fn has(self, topology: usize) -> bool {
-        match self {
-            Where::Everywhere => true,
-            Where::Ipv6 => topology >= 2,
-            Where::LoopbackIpv6 => topology == 2,
-        }
-    }
 }
 
 /// One command line.
@@ -76,9 +50,9 @@ impl Case {
         words.join(" ")
     }
 
-    /// Whether it is run on a topology: programs that connect by TCP have one address family, and one is enough.
-    pub(super) fn runs_at(&self, topology: usize) -> bool {
-        matches!(self.shape, Shape::Connected(_)) || topology < 2
+    /// Whether it is run at a place: programs that connect by TCP have one address family, and one is enough.
+    pub(super) fn runs_at(&self, place: Place) -> bool {
+        matches!(self.shape, Shape::Connected(_)) || Place::IPV4.contains(&place)
     }
 
     /// Whether nothing may run beside it. `ibv_srq_pingpong` ends when it has counted enough on all of its queue pairs together, while its
@@ -86,12 +60,6 @@ impl Case {
     /// retry for half a second, and a peer that the processors are too busy to run finds that failure before it has counted enough.
     pub(super) fn must_be_alone(&self) -> bool {
         self.program == "ibv_srq_pingpong"
-    }
-
-    /// Whether it is known to fail there.
-    pub(super) fn is_known_to_fail(&self, topology: usize) -> bool {
-        self.known_failure
-            .is_some_and(|known_failure| known_failure.place.has(topology))
     }
 
     pub(super) fn pair(program: &'static str, options: &[&'static str], limits: &[&'static str]) -> Self {
@@ -105,6 +73,16 @@ impl Case {
             takes_long: false,
             known_failure: None,
         }
+    }
+}
+
+impl testbed::case::Case for Case {
+    fn line(&self) -> String {
+        Case::line(self)
+    }
+
+    fn known_failure(&self) -> Option<&KnownFailure> {
+        self.known_failure.as_ref()
     }
 }
 
@@ -139,9 +117,16 @@ pub(crate) enum Reached {
     Tcp,
 }
 
-/// The outcome of a case on each topology: the complaint, if any.
+/// The outcome of a case: what there is to complain about, by place.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) case: Case,
-    pub(super) complaints: [Option<String>; TOPOLOGIES],
+    pub(super) complaints: Vec<(Place, String)>,
+}
+
+impl Outcome {
+    /// Whether nothing is to be complained about there.
+    pub(super) fn is_good_at(&self, place: Place) -> bool {
+        self.complaints.iter().all(|(complained, _)| *complained != place)
+    }
 }

@@ -3,38 +3,31 @@
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use testbed::temporary::unique_path;
+use testbed::temporary::Scratch;
 
 /// The counters of every process that took part, in a file that every user may write to; gone when the value is.
 pub(crate) struct Counters {
-    folder: PathBuf,
+    folder: Scratch,
 }
 
 impl Counters {
+    /// Of a run that has not begun.
     pub(crate) fn new() -> Result<Self> {
-        let folder = unique_path("counters");
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
-        Ok(Counters { folder })
+        Ok(Counters {
+            folder: Scratch::new()?,
+        })
     }
 
     /// What `NONIC_COUNTERS` is set to.
     pub(crate) fn file(&self) -> PathBuf {
-        self.folder.join("counters")
+        self.folder.path("counters")
     }
 
     /// Every counter, added up over all devices of all processes that have ended or closed theirs.
     pub(crate) fn sums(&self) -> Result<BTreeMap<String, u64>> {
         let text = std::fs::read_to_string(self.file()).context("nobody wrote counters")?;
         Ok(sums(&text))
-    }
-}
-
-impl Drop for Counters {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

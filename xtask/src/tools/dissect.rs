@@ -4,7 +4,7 @@
 //! CRC good, nothing malformed. Two of tshark's dissectors are switched off that take messages of any program for a protocol they
 //! know. It does not know the messages with immediate data (RFC 7306), so no program here sends them.
 
-use super::case::{Case, Shape, Wire};
+use super::case::{Case, Place, Shape, Wire};
 use super::{cm_cases, connected};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
@@ -42,11 +42,14 @@ pub(super) fn run(veth_pairs: &[VethPair], nonic: &Path) -> Result<Vec<String>> 
     let mut jobs = Vec::new();
     for (program, messages) in MESSAGES {
         // perftest knows IPv4 alone.
-        let topologies: &[usize] = if program == "rping" { &[1, 3] } else { &[1] };
-        jobs.extend(topologies.iter().map(|topology| (program, messages, *topology)));
+        let places: &[Place] = match program {
+            "rping" => &[Place::TwoHosts, Place::TwoHostsIpv6],
+            _ => &[Place::TwoHosts],
+        };
+        jobs.extend(places.iter().map(|place| (program, messages, *place)));
     }
-    let run = |veth_pair: &VethPair, (program, messages, topology): &(&str, &[&str], usize)| {
-        let topology = &topology::on_wire(veth_pair, Wire::Iwarp)[*topology];
+    let run = |veth_pair: &VethPair, (program, messages, place): &(&str, &[&str], Place)| {
+        let topology = &topology::at(veth_pair, Wire::Iwarp, *place);
         let name = format!("tshark, {program} ({})", topology.name);
         match one(topology, veth_pair, nonic, &case(program), messages) {
             Ok(frames) => Ok(format!("{name}: {frames} FPDUs, all good")),

@@ -3,7 +3,7 @@
 //! Each must end well with its data verified, where it can verify. The counters of both sides must tell that every kind of
 //! fault was injected, and that what was lost was sent again: a run in which nothing happened proves nothing.
 
-use super::case::{Case, Shape};
+use super::case::{Case, Place, Shape, Wire};
 use super::counters::Counters;
 use super::{cm_cases, connected, pair};
 use anyhow::{Result, ensure};
@@ -37,14 +37,14 @@ pub(super) fn lines() -> Vec<String> {
 /// Runs them on loopback and between two hosts; what did not do as it should.
 pub(super) fn run(veth_pairs: &[VethPair], nonic: &Path) -> Vec<String> {
     let programs = programs();
-    let runs_at = |program: &Program, topology| topology == 0 || matches!(program, Program::Case(_));
-    let jobs: Vec<(&Program, usize)> = programs
+    let runs_at = |program: &Program, place| place == Place::OneHost || matches!(program, Program::Case(_));
+    let jobs: Vec<(&Program, Place)> = programs
         .iter()
-        .flat_map(|program| [0, 1].map(|topology| (program, topology)))
-        .filter(|(program, topology)| runs_at(program, *topology))
+        .flat_map(|program| Place::IPV4.map(|place| (program, place)))
+        .filter(|(program, place)| runs_at(program, *place))
         .collect();
-    let run = |veth_pair: &VethPair, (program, topology): &(&Program, usize)| {
-        let topology = &topology::all(veth_pair)[*topology];
+    let run = |veth_pair: &VethPair, (program, place): &(&Program, Place)| {
+        let topology = &topology::at(veth_pair, Wire::Roce, *place);
         let name = format!("NONIC_FAULTS={FAULTS} {} ({})", program.line(), topology.name);
         let started = Instant::now();
         match program.run(topology, nonic) {

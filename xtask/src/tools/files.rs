@@ -3,13 +3,12 @@
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use testbed::temporary::unique_path;
+use testbed::temporary::Scratch;
 
 /// A folder that every user may write to.
 pub(super) struct Files {
-    folder: PathBuf,
+    folder: Scratch,
 }
 
 /// How much is written and compared at a time.
@@ -18,10 +17,8 @@ const PIECE: usize = 1 << 20;
 impl Files {
     /// A file of that length in which no two pieces are the same.
     pub(super) fn new(length: u64) -> Result<Self> {
-        let folder = unique_path("files");
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let folder = Scratch::new()?;
         let files = Self { folder };
-        std::fs::set_permissions(&files.folder, PermissionsExt::from_mode(0o777))?;
         let mut out = BufWriter::with_capacity(PIECE, File::create(files.source())?);
         let mut state = 1_u64;
         for _ in 0..length.div_ceil(8) {
@@ -62,16 +59,10 @@ impl Files {
     }
 
     fn source(&self) -> PathBuf {
-        self.folder.join("source")
+        self.folder.path("source")
     }
 
     fn copy(&self) -> PathBuf {
-        self.folder.join("copy")
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        self.folder.path("copy")
     }
 }

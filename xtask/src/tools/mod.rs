@@ -23,15 +23,15 @@ mod table;
 
 use crate::dist::{self, Dist};
 use anyhow::{Context, Result, ensure};
-use case::{Case, Outcome, Shape};
+use case::{Case, Outcome, Place, Shape};
 use document::Part;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use testbed::case::{Ended, Judge};
 use testbed::namespace::VethPair;
 use testbed::packages::{install, is_root};
 use testbed::side_by_side;
 use testbed::sysctl::Sysctl;
-use testbed::topology::{self, TOPOLOGIES};
+use testbed::topology;
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -97,12 +97,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ensure!(bad.is_empty(), "{}", bad.join("; "));
         return Ok(());
     }
-    let (mut outcomes, runs) = everything(&veth_pairs, &readable.nonic(), options)?;
-    let bad: usize = outcomes
-        .iter()
-        .map(|outcome| outcome.complaints.iter().flatten().count())
-        .sum();
-    let mut unexpected: Vec<String> = outcomes.iter().flat_map(surprises).collect();
+    let (mut outcomes, judge) = everything(&veth_pairs, &readable.nonic(), options)?;
+    let bad: usize = outcomes.iter().map(|outcome| outcome.complaints.len()).sum();
+    let runs = judge.total();
+    let mut unexpected = judge.unexpected().to_vec();
     if options.only.is_empty() {
         unexpected.extend(faulty::run(&veth_pairs, &readable.nonic()));
         unexpected.extend(dissect::run(&veth_pairs, &readable.nonic())?);
@@ -124,60 +122,40 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Where a case did not do as it is known to.
-fn surprises(outcome: &Outcome) -> Vec<String> {
-    let case = &outcome.case;
-    let topologies = outcome.complaints.iter().enumerate();
-    topologies
-        .filter(|(topology, complaint)| {
-            case.runs_at(*topology) && case.is_known_to_fail(*topology) != complaint.is_some()
-        })
-        .map(|(_, complaint)| match complaint {
-            Some(_) => format!("{} fails", case.line()),
-            None => format!("{} runs: take it off the known failures", case.line()),
-        })
-        .collect()
-}
-
-/// Runs every case wherever it runs, and says so. How many runs there were, too.
-fn everything(veth_pairs: &[VethPair], nonic: &Path, options: &Options) -> Result<(Vec<Outcome>, usize)> {
+/// Runs every case wherever it runs, and says so.
+fn everything(veth_pairs: &[VethPair], nonic: &Path, options: &Options) -> Result<(Vec<Outcome>, Judge)> {
     let mut cases = cases::all();
     cases.retain(|case| case.line().contains(&options.only));
     ensure!(!cases.is_empty(), "no case has that in its command line");
-    let runs_at = |case: &Case, topology| case.runs_at(topology) && (options.exhaustive || !case.takes_long);
+    let runs_at = |case: &Case, place| case.runs_at(place) && (options.exhaustive || !case.takes_long);
     let mut jobs: Vec<Job<'_>> = cases
         .iter()
         .enumerate()
         .flat_map(|(index, case)| {
-            let runs = (0..TOPOLOGIES).filter(|topology| runs_at(case, *topology));
-            runs.map(move |topology| Job {
-                case,
-                index,
-                topology,
-            })
+            let places = Place::ALL.into_iter().filter(|place| runs_at(case, *place));
+            places.map(move |place| Job { case, index, place })
         })
         .collect();
     jobs.sort_by_key(|job| !job.case.must_be_alone());
     let (alone, beside) = jobs.split_at(jobs.partition_point(|job| job.case.must_be_alone()));
-    let mut told = 0;
-    let mut tell = |job: &Job<'_>, ended: &Ended| {
-        told += 1;
-        println!("{told}/{} {}", jobs.len(), ended.line(job));
+    let mut judge = Judge::new(jobs.len());
+    let mut tell = |job: &Job<'_>, (name, ended): &(&str, Ended)| {
+        judge.tell(job.case, job.place, name, ended);
     };
     let run = |veth_pair: &VethPair, job: &Job<'_>| job.run(veth_pair, nonic);
     let mut ended = side_by_side::in_order(&veth_pairs[..1], alone, run, &mut tell);
     ended.extend(side_by_side::in_order(veth_pairs, beside, run, &mut tell));
-    let runs = jobs.len();
-    let places: Vec<(usize, usize)> = jobs.iter().map(|job| (job.index, job.topology)).collect();
+    let runs: Vec<(usize, Place)> = jobs.iter().map(|job| (job.index, job.place)).collect();
     let outcome = |case| Outcome {
         case,
-        complaints: [const { None }; TOPOLOGIES],
+        complaints: Vec::new(),
     };
     let mut outcomes: Vec<Outcome> = cases.into_iter().map(outcome).collect();
-    for ((index, topology), ended) in places.into_iter().zip(ended) {
-        outcomes[index].complaints[topology] = ended.complaint;
+    for ((index, place), (_, ended)) in runs.into_iter().zip(ended) {
+        let complaint = ended.result.err().map(|complaint| (place, complaint));
+        outcomes[index].complaints.extend(complaint);
     }
-    Ok((outcomes, runs))
+    Ok((outcomes, judge))
 }
 
 /// One run of a case.
@@ -185,45 +163,22 @@ struct Job<'a> {
     case: &'a Case,
     /// Which of the cases it is.
     index: usize,
-    /// Which of the topologies it is run on.
-    topology: usize,
-}
-
-/// How it ended.
-struct Ended {
-    /// The topology's name.
-    place: &'static str,
-    complaint: Option<String>,
-    seconds: f32,
+    place: Place,
 }
 
 impl Job<'_> {
-    fn run(&self, veth_pair: &VethPair, nonic: &Path) -> Ended {
-        let topology = &topology::on_wire(veth_pair, self.case.wire)[self.topology];
-        let started = Instant::now();
-        let result = match &self.case.shape {
-            Shape::Alone => pair::alone(topology, nonic, self.case),
-            Shape::Pair => pair::both(topology, nonic, self.case).map(drop),
-            Shape::Connected(connected) => connected::run(topology, nonic, connected),
-        };
-        Ended {
-            place: topology.name,
-            complaint: result.err().map(|error| format!("{error:#}")),
-            seconds: started.elapsed().as_secs_f32(),
-        }
-    }
-}
-
-impl Ended {
-    /// The line that is printed of it.
-    fn line(&self, job: &Job<'_>) -> String {
-        let verdict = match (&self.complaint, job.case.is_known_to_fail(job.topology)) {
-            (None, _) => "ok".to_owned(),
-            (Some(_), true) => "does not run, as known".to_owned(),
-            (Some(complaint), false) => format!("FAILED: {complaint}"),
-        };
-        let Self { place, seconds, .. } = self;
-        format!("{} ({place}): {verdict} ({seconds:.1} s)", job.case.line())
+    /// The topology's name, and how it ended there.
+    fn run(&self, veth_pair: &VethPair, nonic: &Path) -> (&'static str, Ended) {
+        let topology = &topology::at(veth_pair, self.case.wire, self.place);
+        let ended = Ended::after(|| {
+            match &self.case.shape {
+                Shape::Alone => pair::alone(topology, nonic, self.case)?,
+                Shape::Pair => drop(pair::both(topology, nonic, self.case)?),
+                Shape::Connected(connected) => connected::run(topology, nonic, connected)?,
+            }
+            Ok(None)
+        });
+        (topology.name, ended)
     }
 }
 
@@ -270,15 +225,16 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testbed::case::Case as _;
 
     /// The table of a run in which everything went as it is known to is the one in the repository.
     #[test]
     fn the_document_is_up_to_date() {
         let outcome = |case: Case| {
-            let complaint = |topology| {
-                (case.runs_at(topology) && case.is_known_to_fail(topology)).then(|| "as known".to_owned())
-            };
-            let complaints = std::array::from_fn(complaint);
+            let fails = |place: &Place| case.runs_at(*place) && case.is_known_to_fail(*place);
+            let complaints = Place::ALL.into_iter().filter(fails);
+            let complaints = complaints.map(|place| (place, "as known".to_owned()));
+            let complaints = complaints.collect();
             Outcome { case, complaints }
         };
         let cases = cases::all().into_iter().filter(|case| !case.takes_long);

@@ -1,7 +1,8 @@
 //! `docs/programs.md`, made from what was found.
 
-use super::case::{Case, Outcome, Shape, Where, Wire};
+use super::case::{Case, Outcome, Place, Shape, Wire};
 use std::fmt::Write;
+use testbed::case::Case as _;
 use testbed::table::Table;
 
 /// The whole document.
@@ -38,7 +39,8 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
 
 /// A line per program and service: many differ in options only.
 fn groups(outcomes: &[&Outcome]) -> Table {
-    let mut table = Table::new(["program", "service", "options", "loopback", "two hosts"]);
+    let headings = ["program", "service", "options"];
+    let mut table = Table::new(headings.into_iter().chain(Place::IPV4.map(name)));
     let mut rest = outcomes;
     while let Some(first) = rest.first() {
         let same = |outcome: &&&Outcome| row(&outcome.case) == row(&first.case);
@@ -46,41 +48,27 @@ fn groups(outcomes: &[&Outcome]) -> Table {
         let (group, others) = rest.split_at(length);
         rest = others;
         let options: Vec<String> = group.iter().map(|outcome| shown(&outcome.case)).collect();
-        let verdict = |topology: usize| group.iter().all(|outcome| outcome.complaints[topology].is_none());
+        let verdict = |place| group.iter().all(|outcome| outcome.is_good_at(place));
         let (program, service) = row(&first.case);
-        table.add([
-            format!("`{program}`"),
-            service.to_owned(),
-            options.join(", "),
-            mark(verdict(0)).to_owned(),
-            mark(verdict(1)).to_owned(),
-        ]);
+        let command = [format!("`{program}`"), service.to_owned(), options.join(", ")];
+        let marks = Place::IPV4.map(|place| mark(verdict(place)).to_owned());
+        table.add(command.into_iter().chain(marks));
     }
     table
 }
 
 /// A line per case.
 fn lines(outcomes: &[&Outcome]) -> Table {
-    let mut table = Table::new([
-        "program",
-        "options",
-        "loopback",
-        "two hosts",
-        "loopback, IPv6",
-        "two hosts, IPv6",
-    ]);
+    let mut table = Table::new(["program", "options"].into_iter().chain(Place::ALL.map(name)));
     for outcome in outcomes {
         let case = &outcome.case;
-        if case
-            .known_failure
-            .is_some_and(|known_failure| known_failure.place == Where::Everywhere)
-        {
+        let known = case.known_failure.as_ref();
+        if known.is_some_and(|known| known.places == Place::ALL) {
             continue;
         }
-        let verdicts = outcome.complaints.iter().enumerate();
-        let verdicts = verdicts.map(|(topology, complaint)| match complaint {
-            Some(_) if case.is_known_to_fail(topology) => "–".to_owned(),
-            complaint => mark(complaint.is_none()).to_owned(),
+        let verdicts = Place::ALL.map(|place| match outcome.is_good_at(place) {
+            false if case.is_known_to_fail(place) => "–".to_owned(),
+            good => mark(good).to_owned(),
         });
         let command = [format!("`{}`", case.program), shown(case)];
         table.add(command.into_iter().chain(verdicts));
@@ -99,16 +87,35 @@ fn known_failures(outcomes: &[Outcome]) -> Table {
         case.wire == Wire::Roce || !outcomes.iter().any(same)
     };
     for case in outcomes.iter().map(|outcome| &outcome.case).filter(told) {
-        if let Some(known_failure) = case.known_failure {
-            let place = match known_failure.place {
-                Where::Everywhere => "everywhere",
-                Where::Ipv6 => "IPv6",
-                Where::LoopbackIpv6 => "loopback, IPv6",
-            };
-            table.add([&format!("`{}`", case.line()), place, known_failure.why]);
+        if let Some(known) = &case.known_failure {
+            table.add([
+                format!("`{}`", case.line()),
+                names(&known.places),
+                known.why.to_owned(),
+            ]);
         }
     }
     table
+}
+
+/// As the tables call a place: on one host these programs use loopback.
+fn name(place: Place) -> &'static str {
+    match place {
+        Place::OneHost => "loopback",
+        Place::OneHostIpv6 => "loopback, IPv6",
+        Place::TwoHosts | Place::TwoHostsIpv6 => place.name(),
+    }
+}
+
+fn names(places: &[Place]) -> String {
+    if places == Place::ALL {
+        "everywhere".to_owned()
+    } else if places == Place::IPV6 {
+        "IPv6".to_owned()
+    } else {
+        let names: Vec<&str> = places.iter().map(|place| name(*place)).collect();
+        names.join("; ")
+    }
 }
 
 fn mark(good: bool) -> &'static str {
