@@ -3,8 +3,8 @@
 //!
 //! Every test was seen to fail with the defence taken out that it is about; which one is said at each.
 
+use crate::support::hosts::{self, new_namespace, veth_pair};
 use crate::support::matrix::{bandwidth, number};
-use crate::support::namespace::{Cable, Namespace};
 use crate::support::{
     Client, DEADLINE, Place, Process, Server, has_program, missing, readable_copy, readable_copy_of, run,
 };
@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
 
 /// Says to this program which attack it is to run, and with which arguments.
 const ATTACK: &str = "NONIC_TEST_ATTACK";
@@ -53,7 +54,7 @@ impl Attacker {
         let itself = std::env::current_exe().expect("we run");
         let (directory, program) = readable_copy_of(&itself);
         let place = Place::here()
-            .in_namespace(&namespace.name)
+            .in_namespace(namespace)
             .run_by_nobody(program)
             .with_environment(ATTACK, attack.join(";"));
         let mut command = place.command(&["--exact", "hostile_users::attacker", "--ignored", "--nocapture"]);
@@ -92,11 +93,11 @@ fn unavailable() -> Option<String> {
     let setpriv = || {
         (!has_program("setpriv", "--version")).then(|| "util-linux (`setpriv`) is not installed".to_owned())
     };
-    Namespace::unavailable().or_else(setpriv)
+    hosts::unavailable().or_else(setpriv)
 }
 
 fn root_in(namespace: &Namespace) -> Place {
-    Place::here().in_namespace(&namespace.name)
+    Place::here().in_namespace(namespace)
 }
 
 /// A checked transfer of some length.
@@ -150,7 +151,7 @@ fn whoever_owns_names_of_another_host_is_asked_nothing() {
     if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let (left, right) = (root_in(&cable.left), root_in(&cable.right));
     let mut attacker = Attacker::start(&cable.left, &["own every block of an address", "10.77.0.2"]);
     assert_eq!(attacker.says(), "owns 4094");
@@ -167,12 +168,12 @@ fn whoever_gives_up_names_of_another_host_ends_no_connection() {
     if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let (left, right) = (root_in(&cable.left), root_in(&cable.right));
     let mut attacker = Attacker::start(&cable.left, &["own every block of an address", "10.77.0.2"]);
     assert_eq!(attacker.says(), "owns 4094");
     let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);
-    let mut client = transfer(&left, &server.address, "2s");
+    let client = transfer(&left, &server.address, "2s");
     assert_eq!(server.next_event()["event"], "client");
     std::thread::sleep(UNDISTURBED);
     assert_eq!(attacker.told("close"), "0 lines");
@@ -188,7 +189,7 @@ fn nobody_else_joins_a_users_port_while_one_of_its_processes_lives() {
     if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let (left, right) = (root_in(&cable.left), root_in(&cable.right));
     let mut living = Server::start(&right, "perf", "10.77.0.2:0", &[]);
     let mut attacker = Attacker::start(&cable.right, &["bind the port", "10.77.0.2"]);
@@ -221,7 +222,7 @@ fn lines_without_end_cost_neither_descriptors_nor_time() {
     if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let place = root_in(&namespace);
     let server = Server::start(&place, "perf", "127.0.0.1:0", &[]);
     bandwidth(&place, &server.address, "rc", "write", "999");
@@ -262,7 +263,7 @@ fn names_that_look_important_may_be_squatted() {
     if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let (left, right) = (root_in(&cable.left), root_in(&cable.right));
     let mut attacker = Attacker::start(&cable.right, &["squat", "10.77.0.2"]);
     assert_eq!(attacker.says(), format!("squats {}", 4094 + 2 * 10));
@@ -286,7 +287,7 @@ fn a_lying_owner_of_a_block_harms_nobody_else() {
     if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let place = root_in(&namespace);
     let other = Server::start(&place, "perf", "127.0.0.1:0", &[]);
     let sockets = udp_sockets(&other);
@@ -320,10 +321,10 @@ fn descriptors_that_take_long_to_close_stop_nobody() {
     if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let place = root_in(&namespace);
     let server = Server::start(&place, "perf", "127.0.0.1:0", &[]);
-    let mut client = transfer(&place, &server.address, "3s");
+    let client = transfer(&place, &server.address, "3s");
     assert_eq!(server.next_event()["event"], "client");
     std::thread::sleep(UNDISTURBED);
     let attacker = Attacker::start(&namespace, &["pass descriptors", "127.0.0.1"]);
@@ -344,7 +345,7 @@ fn descriptors_in_the_answers_of_a_liar_stop_nobody() {
     if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let place = root_in(&namespace);
     let asked = Server::start(&place, "perf", "127.0.0.1:0", &[]);
     let mut attacker = Attacker::start(&namespace, &["lie", &asked.address, "9", "attach"]);
@@ -367,7 +368,7 @@ fn descriptors_sent_to_who_tells_what_is_in_a_process_keep_nobody_waiting() {
     if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let place = root_in(&namespace);
     let mut server = Server::start(&place, "perf", "127.0.0.1:0", &["--once"]);
     let pid = server.process.pid();
@@ -388,7 +389,7 @@ struct Fakes {
 
 impl Fakes {
     fn start(kind: &str, count: usize) -> Self {
-        let namespace = Namespace::new();
+        let namespace = new_namespace();
         let attacker = Attacker::start(&namespace, &["fake processes", kind, &count.to_string()]);
         assert_eq!(attacker.says(), format!("fakes {count}"));
         Fakes { namespace, attacker }
@@ -505,10 +506,10 @@ fn forged_requests_of_a_clients_host_do_not_end_its_connection() {
     if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let (left, right) = (root_in(&cable.left), root_in(&cable.right));
     let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);
-    let mut client = transfer(&left, &server.address, "4s");
+    let client = transfer(&left, &server.address, "4s");
     assert_eq!(server.next_event()["event"], "client");
     let attacker = Attacker::start(&cable.left, &["forge requests", "10.77.0.1", &server.address]);
     assert_eq!(attacker.says(), "1 blocks");
@@ -532,7 +533,7 @@ fn processes_of_two_users_serve_other_hosts_whoever_came_first() {
 
 /// The process of the user who has the port hands over to the other's. When it is killed, the other has the port.
 fn two_users(program: &Path, root_is_first: bool) {
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let left = root_in(&cable.left);
     let root = root_in(&cable.right);
     let nobody = root_in(&cable.right).run_by_nobody(program.to_owned());
@@ -546,7 +547,7 @@ fn two_users(program: &Path, root_is_first: bool) {
         bandwidth(&left, &server.address, "rc", "write", "999");
         bandwidth(&left, &server.address, "ud", "send", "999");
     }
-    let mut client = transfer(&left, &second.address, "3s");
+    let client = transfer(&left, &second.address, "3s");
     while second.next_event()["event"] != "client" {}
     std::thread::sleep(UNDISTURBED);
     first.process.kill();

@@ -1,7 +1,7 @@
 //! Idle means asleep: an open device with nothing to do takes no processor time.
 
+use crate::support::hosts::{new_namespace, unavailable};
 use crate::support::matrix;
-use crate::support::namespace::Namespace;
 use crate::support::{Place, Server};
 use std::fs;
 use std::time::Duration;
@@ -18,9 +18,9 @@ const MAX_WAKEUPS: u64 = 5;
 #[test]
 fn a_process_with_an_idle_device_sleeps() {
     // On an address shared with strangers their coming and going would be counted as ours.
-    let namespace = Namespace::unavailable().is_none().then(Namespace::new);
+    let namespace = unavailable().is_none().then(new_namespace);
     let here = match &namespace {
-        Some(namespace) => Place::here().in_namespace(&namespace.name),
+        Some(namespace) => Place::here().in_namespace(namespace),
         None => Place::here(),
     };
     let fresh = Server::start(&here, "ping", "127.0.0.1:0", &[]);

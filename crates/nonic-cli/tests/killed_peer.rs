@@ -2,13 +2,14 @@
 //! refused, without waiting for answers that never come. The server's host is there to say so: another process of it,
 //! or its kernel if there is none.
 
-use crate::support::namespace::{Cable, Namespace};
+use crate::support::hosts::{unavailable, veth_pair};
 use crate::support::{Place, Process, Server, missing};
 use nonic::{ConnectError, Device, Rc, connect};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
 
 /// What `nonic ping` says to its server.
 const GREETING: &[u8] = b"nonic conversation";
@@ -30,10 +31,8 @@ struct Client {
 
 impl Client {
     fn start(namespace: &Namespace, device: &str, server: &str) -> Self {
-        let mut command = Command::new("nsenter");
+        let mut command = namespace.command([std::env::current_exe().expect("we run")]);
         command
-            .arg(format!("--net=/run/netns/{}", namespace.name))
-            .arg(std::env::current_exe().expect("we run"))
             .args(["--exact", "killed_peer::the_client", "--nocapture"])
             .env(CLIENT_OF, server)
             .env(DEVICE, device)
@@ -105,8 +104,8 @@ fn the_client() {
 /// Kills the server a client is connected to; `others` are its host's other servers, before it and after it. Answers
 /// how the client is refused when it wants to connect once more.
 fn kill_a_server(others: [bool; 2]) -> String {
-    let cable = Cable::new(1500);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(1500);
+    let right = Place::here().in_namespace(&cable.right);
     let other = || Server::start(&right, "ping", "10.77.0.2:0", &[]);
     let _before = others[0].then(other);
     let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
@@ -135,7 +134,7 @@ fn assert_soon(said: &str, what: &str) {
 
 #[test]
 fn where_another_process_came_before_it_answers_for_the_dead_one() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
     assert_eq!(kill_a_server([true, false]), "rejected (8)");
@@ -143,7 +142,7 @@ fn where_another_process_came_before_it_answers_for_the_dead_one() {
 
 #[test]
 fn where_another_process_came_later_it_answers_for_the_dead_one() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
     assert_eq!(kill_a_server([false, true]), "rejected (8)");
@@ -151,7 +150,7 @@ fn where_another_process_came_later_it_answers_for_the_dead_one() {
 
 #[test]
 fn where_nobody_is_left_the_kernel_answers() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
     assert_eq!(kill_a_server([false, false]), "port unreachable");
@@ -159,11 +158,11 @@ fn where_nobody_is_left_the_kernel_answers() {
 
 #[test]
 fn over_tcp_the_kernel_tells_of_the_end_at_once() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(1500);
+    let right = Place::here().in_namespace(&cable.right);
     let right = right.with_environment("NONIC_WIRE", "iwarp");
     let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
     let mut client = Client::start(&cable.left, "iwarp_veth", &server.address);

@@ -1,8 +1,8 @@
 //! Processes of one machine, on one address.
 
 use crate::support;
+use crate::support::hosts::{new_namespace, unavailable};
 use crate::support::matrix::{self, number};
-use crate::support::namespace::Namespace;
 use crate::support::{Client, Place, Server, run};
 
 #[test]
@@ -129,9 +129,9 @@ fn a_server_told_so_ends_after_one_client() {
 #[test]
 fn a_thousand_connections_leave_nothing_behind() {
     // On an address shared with strangers their lines would be counted as left behind.
-    let namespace = Namespace::unavailable().is_none().then(Namespace::new);
+    let namespace = unavailable().is_none().then(new_namespace);
     let here = match &namespace {
-        Some(namespace) => Place::here().in_namespace(&namespace.name),
+        Some(namespace) => Place::here().in_namespace(namespace),
         None => Place::here(),
     };
     let server = Server::start(&here, "perf", "127.0.0.1:0", &[]);

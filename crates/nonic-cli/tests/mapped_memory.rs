@@ -3,7 +3,7 @@
 //! once more.
 
 use crate::party::{Party, connect};
-use crate::support::namespace::Namespace;
+use crate::support::hosts::{new_namespace, unavailable};
 use crate::support::{AS_NOBODY, missing, readable_copy_of};
 use std::time::{Duration, Instant};
 
@@ -47,10 +47,10 @@ fn talk(one: &mut Party, other: &mut Party, remote: &str) {
 
 #[test]
 fn a_process_of_the_same_user_maps_memory_and_does_atomics_itself() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let mut owner = Party::start(&namespace, &[], &[]);
     let mut requester = Party::start(&namespace, &[], &[]);
     connect(&mut requester, &mut owner, "qp");
@@ -70,13 +70,13 @@ fn a_process_of_the_same_user_maps_memory_and_does_atomics_itself() {
 
 #[test]
 fn without_direct_access_nothing_is_mapped() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
     // Whichever side does not want it.
     for (owners, requesters) in [(false, true), (true, false)] {
         let off = |direct: bool| if direct { "on" } else { "off" };
-        let namespace = Namespace::new();
+        let namespace = new_namespace();
         let mut owner = Party::start(&namespace, &[("NONIC_DIRECT", off(owners))], &[]);
         let mut requester = Party::start(&namespace, &[("NONIC_DIRECT", off(requesters))], &[]);
         connect(&mut requester, &mut owner, "qp");
@@ -92,10 +92,10 @@ fn without_direct_access_nothing_is_mapped() {
 
 #[test]
 fn a_process_of_another_user_maps_nothing() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let (_directory, program) = readable_copy_of(&std::env::current_exe().expect("we run"));
     let mut owner = Party::start(&namespace, &[], &[]);
     let mut requester = Party::start_program(&program, &namespace, &[], &AS_NOBODY);
@@ -111,10 +111,10 @@ fn a_process_of_another_user_maps_nothing() {
 #[test]
 fn atomics_of_several_processes_by_mapping_and_by_packet_add_up() {
     const EACH: usize = 300;
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let mut owner = Party::start(&namespace, &[], &[]);
     let remote = owner.ask("expose shelf 8");
     let mut requesters: Vec<Party> = ["on", "on", "off"]
@@ -160,10 +160,10 @@ fn atomics_of_several_processes_by_mapping_and_by_packet_add_up() {
 
 #[test]
 fn a_killed_owner_leaves_nothing_mapped_and_a_killed_requester_nothing_busy() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = new_namespace();
     let mut survivor = Party::start(&namespace, &[], &[]);
     for round in 0..6 {
         let mut victim = Party::start(&namespace, &[], &[]);

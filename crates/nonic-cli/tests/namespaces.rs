@@ -2,12 +2,13 @@
 
 use crate::party::{self, Party};
 use crate::support;
+use crate::support::hosts::{unavailable, veth_pair};
 use crate::support::matrix;
-use crate::support::namespace::{Cable, Namespace};
 use crate::support::{Place, Process, Server, missing, readable_copy, run};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
 
 /// How long it may take to learn that a peer is gone; several times what it takes on a machine at rest.
 const LEARNED: Duration = Duration::from_secs(20);
@@ -24,12 +25,12 @@ fn everything_works_over_an_ethernet_of_mtu_9000() {
 
 /// Everything over IPv4, IPv6 and IPv6 link-local addresses.
 fn everything_at(mtu: u32, path_mtu: u64) {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(mtu);
-    let left = Place::here().in_namespace(&cable.left.name);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(mtu);
+    let left = Place::here().in_namespace(&cable.left);
+    let right = Place::here().in_namespace(&cable.right);
     for bind in ["10.77.0.2:0", "[fd77::2]:0", "[fe80::2%veth]:0"] {
         let mut server = Server::start(&right, "perf", bind, &[]);
         assert!(server.joined, "alone in its namespace");
@@ -61,19 +62,21 @@ fn reachable(address: &str) -> String {
 /// As on an interface that just came up. Fails if tentative addresses are no GIDs: the server is told that no device has the address.
 #[test]
 fn an_address_that_is_still_tentative_is_a_gid() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     // Each attempt to find a duplicate takes a second.
-    cable.right.write_sysctl("net/ipv6/conf/veth/dad_transmits", "3");
-    cable.right.ip(&["addr", "add", "fe80::7/64", "dev", "veth"]);
-    let tentative = cable.right.ask_ip(&["-6", "addr", "show", "tentative"]);
+    let probes = cable.right.write_sysctl("net/ipv6/conf/veth/dad_transmits", "3");
+    probes.expect("our own namespace");
+    let ip = |words: &[&str]| cable.right.ip(words).expect("our own namespace");
+    ip(&["addr", "add", "fe80::7/64", "dev", "veth"]);
+    let tentative = ip(&["-6", "addr", "show", "tentative"]);
     assert!(tentative.contains("fe80::7/64"), "{tentative}");
-    let right = Place::here().in_namespace(&cable.right.name);
+    let right = Place::here().in_namespace(&cable.right);
     let mut server = Server::start(&right, "perf", "[fe80::7%veth]:0", &[]);
     server.address = reachable(&server.address);
-    let left = Place::here().in_namespace(&cable.left.name);
+    let left = Place::here().in_namespace(&cable.left);
     let run = matrix::perf(
         &left,
         &server.address,
@@ -88,10 +91,10 @@ fn an_address_that_is_still_tentative_is_a_gid() {
 /// No process is left that could answer, so the queue pair's peer was told when it was destroyed.
 #[test]
 fn a_peer_that_destroyed_its_queue_pair_and_ended_is_not_waited_for() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let device = [(party::DEVICE, "roce_veth")];
     let mut one = Party::start(&cable.left, &device, &[]);
     let mut other = Party::start(&cable.right, &device, &[]);
@@ -106,12 +109,12 @@ fn a_peer_that_destroyed_its_queue_pair_and_ended_is_not_waited_for() {
 
 #[test]
 fn two_processes_per_host_share_its_address() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
-    let left = Place::here().in_namespace(&cable.left.name);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(1500);
+    let left = Place::here().in_namespace(&cable.left);
+    let right = Place::here().in_namespace(&cable.right);
     let servers = [(); 2].map(|()| Server::start(&right, "perf", "10.77.0.2:0", &[]));
     assert!(servers.iter().all(|server| server.joined), "they share the port");
     let clients: Vec<support::Client> = servers
@@ -140,17 +143,15 @@ fn two_processes_per_host_share_its_address() {
 
 #[test]
 fn everything_works_between_hosts_without_privileges() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let (_directory, program) = readable_copy();
     let left = Place::here()
-        .in_namespace(&cable.left.name)
+        .in_namespace(&cable.left)
         .run_by_nobody(program.clone());
-    let right = Place::here()
-        .in_namespace(&cable.right.name)
-        .run_by_nobody(program);
+    let right = Place::here().in_namespace(&cable.right).run_by_nobody(program);
     for bind in ["10.77.0.2:0", "[fd77::2]:0"] {
         let server = Server::start(&right, "perf", bind, &[]);
         matrix::everything(&left, &server);
@@ -161,7 +162,9 @@ fn everything_works_between_hosts_without_privileges() {
 fn wait_for_bytes(namespace: &Namespace, wanted: u64) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let told = namespace.ask_ip(&["-s", "-j", "link", "show", "veth"]);
+        let told = namespace
+            .ip(&["-s", "-j", "link", "show", "veth"])
+            .expect("our own namespace");
         let told: serde_json::Value = serde_json::from_str(&told).expect("ip prints JSON");
         let received = told[0]["stats64"]["rx"]["bytes"].as_u64().expect("a number");
         if received >= wanted {
@@ -174,19 +177,20 @@ fn wait_for_bytes(namespace: &Namespace, wanted: u64) {
 
 #[test]
 fn a_cable_that_is_cut_ends_a_reliable_run_with_the_reason() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
-    let left = Place::here().in_namespace(&cable.left.name);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(1500);
+    let left = Place::here().in_namespace(&cable.left);
+    let right = Place::here().in_namespace(&cable.right);
     let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);
     let client = support::Client::start(&left, &["perf", &server.address, "--duration", "30s"]);
     let begun = server.next_event();
     assert_eq!(begun["event"], "client", "{begun}");
     // While the two still agree on what to do, a cut cable has another reason.
     wait_for_bytes(&cable.right, 1_000_000);
-    cable.right.ip(&["link", "set", "veth", "down"]);
+    let cut = cable.right.ip(&["link", "set", "veth", "down"]);
+    cut.expect("our own namespace");
     let outcome = client.finish();
     assert!(!outcome.success);
     assert!(
@@ -198,15 +202,11 @@ fn a_cable_that_is_cut_ends_a_reliable_run_with_the_reason() {
 
 #[test]
 fn devices_of_a_namespace_are_its_own() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(9000);
-    let found = run(
-        &Place::here().in_namespace(&cable.left.name),
-        &["devices", "--json"],
-    )
-    .json();
+    let cable = veth_pair(9000);
+    let found = run(&Place::here().in_namespace(&cable.left), &["devices", "--json"]).json();
     let devices = found["devices"].as_array().expect("a list");
     let names: Vec<&str> = devices
         .iter()
@@ -229,12 +229,12 @@ fn devices_of_a_namespace_are_its_own() {
 
 #[test]
 fn a_server_killed_on_another_host_ends_a_reliable_run_within_its_retries() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
-    let left = Place::here().in_namespace(&cable.left.name);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(1500);
+    let left = Place::here().in_namespace(&cable.left);
+    let right = Place::here().in_namespace(&cable.right);
     let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);
     let arguments = ["perf", &server.address, "--op", "write", "--duration", "60s"];
     let client = support::Client::start(&left, &arguments);
@@ -254,12 +254,12 @@ fn a_server_killed_on_another_host_ends_a_reliable_run_within_its_retries() {
 
 #[test]
 fn a_client_killed_on_another_host_is_missed_though_nobody_sends() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
-    let left = Place::here().in_namespace(&cable.left.name);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(1500);
+    let left = Place::here().in_namespace(&cable.left);
+    let right = Place::here().in_namespace(&cable.right);
     let server = Server::start(&right, "ping", "10.77.0.2:0", &[]);
     let arguments = ["ping", &server.address, "--interval", "60s", "--op", "send"];
     let mut command = left.command(&arguments);

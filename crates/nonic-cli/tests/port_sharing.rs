@@ -3,8 +3,8 @@
 //! Each test has a network namespace of its own, so that no other process of the machine shares the port.
 
 use crate::support;
+use crate::support::hosts::{new_namespace, unavailable, veth_pair};
 use crate::support::matrix::number;
-use crate::support::namespace::{Cable, Namespace};
 use crate::support::{Client, Place, Server, missing};
 use std::time::Duration;
 
@@ -33,12 +33,12 @@ fn unreliable_transfers_over_the_port_survive_the_death_of_another() {
 
 /// A third process shares the port; it is killed while a checked transfer is under way. What the client said.
 fn kill_another_during(service: &str, op: &str, environment: &[(&str, &str)]) -> serde_json::Value {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         // As if it had gone well; the caller's checks need something to look at.
         return serde_json::json!({ "link": { "handed_in": 0 } });
     }
-    let namespace = Namespace::new();
-    let mut place = Place::here().in_namespace(&namespace.name);
+    let namespace = new_namespace();
+    let mut place = Place::here().in_namespace(&namespace);
     for (key, value) in environment {
         place = place.with_environment(key, *value);
     }
@@ -58,7 +58,7 @@ fn kill_another_during(service: &str, op: &str, environment: &[(&str, &str)]) ->
         "--duration",
         "2s",
     ];
-    let mut client = Client::start(&place, &arguments);
+    let client = Client::start(&place, &arguments);
     let begun = server.next_event();
     assert_eq!(begun["event"], "client", "{begun}");
     // Not a guess at how long something takes: the point is to strike in the middle.
@@ -85,12 +85,12 @@ fn kill_another_during(service: &str, op: &str, environment: &[(&str, &str)]) ->
 /// what is for others: a remote transfer to a second process goes on, and a third can be connected to.
 #[test]
 fn a_stopped_process_is_in_nobodys_way() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
-    let left = Place::here().in_namespace(&cable.left.name);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let cable = veth_pair(1500);
+    let left = Place::here().in_namespace(&cable.left);
+    let right = Place::here().in_namespace(&cable.right);
     for stopped_first in [true, false] {
         let stopped = stopped_first.then(|| stopped_server(&right));
         let server = Server::start(&right, "perf", "10.77.0.2:0", &[]);

@@ -9,9 +9,10 @@ mod ends;
 mod permissions;
 
 use crate::party::{Party, connect};
-use crate::support::namespace::Namespace;
+use crate::support::hosts::{new_namespace, unavailable};
 use crate::support::{AS_NOBODY, missing, readable_copy_of};
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
 
 /// Lengths around everything that matters: words, cache lines, packets, batches, the window, direct access.
 const LENGTHS: [usize; 14] = [
@@ -24,7 +25,7 @@ const REGION: usize = 262_144;
 
 /// A network namespace for a test, where there can be one.
 fn namespace() -> Option<Namespace> {
-    (!missing(Namespace::unavailable())).then(Namespace::new)
+    (!missing(unavailable())).then(new_namespace)
 }
 
 /// The same numbers on every machine.

@@ -1,12 +1,13 @@
 //! Another program has UDP port 4791: nothing can arrive from other hosts, and a program that opens the device is told so.
 
 use crate::support;
-use crate::support::namespace::{Cable, Namespace};
+use crate::support::hosts::{unavailable, veth_pair};
 use crate::support::{Client, Place, Process, Server, missing, run};
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
 
 /// Set for the process that holds the port.
 const HOLDER: &str = "NONIC_TEST_HOLDS_THE_PORT";
@@ -24,10 +25,8 @@ fn holds_the_port() {
 
 /// Starts it in a namespace, and waits until it has the port.
 fn hold_in(namespace: &Namespace) -> Process {
-    let mut command = Command::new("nsenter");
+    let mut command = namespace.command([std::env::current_exe().expect("this test")]);
     command
-        .arg(format!("--net=/run/netns/{}", namespace.name))
-        .arg(std::env::current_exe().expect("this test"))
         .args(["holds_the_port", "--nocapture"])
         .env(HOLDER, "1")
         .stdout(Stdio::piped());
@@ -43,12 +42,12 @@ fn hold_in(namespace: &Namespace) -> Process {
 
 #[test]
 fn whoever_opens_the_device_is_told_and_the_port_is_taken_over() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let holder = hold_in(&cable.left);
-    let left = Place::here().in_namespace(&cable.left.name);
+    let left = Place::here().in_namespace(&cable.left);
     let server = Server::start(&left, "ping", "10.77.0.1:0", &[]);
     assert!(!server.joined);
 
@@ -91,7 +90,7 @@ fn whoever_opens_the_device_is_told_and_the_port_is_taken_over() {
         assert!(Instant::now() < deadline, "the port is never taken over");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let right = Place::here().in_namespace(&cable.right.name);
+    let right = Place::here().in_namespace(&cable.right);
     let outcome = Client::start(&right, &["ping", &server.address, "--count", "2"]).finish();
     assert!(outcome.success, "{}", outcome.stderr);
     assert_eq!(
@@ -104,14 +103,14 @@ fn whoever_opens_the_device_is_told_and_the_port_is_taken_over() {
 
 #[test]
 fn a_client_whose_peer_cannot_hear_is_told_of_the_port() {
-    if missing(Namespace::unavailable()) {
+    if missing(unavailable()) {
         return;
     }
-    let cable = Cable::new(1500);
+    let cable = veth_pair(1500);
     let _holder = hold_in(&cable.left);
-    let left = Place::here().in_namespace(&cable.left.name);
+    let left = Place::here().in_namespace(&cable.left);
     let server = Server::start(&left, "ping", "10.77.0.1:0", &[]);
-    let right = Place::here().in_namespace(&cable.right.name);
+    let right = Place::here().in_namespace(&cable.right);
     let outcome = run(&right, &["ping", &server.address, "--count", "1"]);
     assert!(!outcome.success);
     assert!(

@@ -6,8 +6,8 @@
 
 use super::{Dice, REGION, SOON, has_no_more_than, namespace};
 use crate::party::{Party, connect};
-use crate::support::namespace::Namespace;
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
 
 /// A moment from the first step of something on.
 fn moment(dice: &mut Dice) -> Duration {

@@ -6,8 +6,8 @@
 
 use super::{LENGTHS, namespace, talk};
 use crate::party::{Party, connect};
-use crate::support::namespace::Namespace;
 use crate::support::{AS_NOBODY, readable_copy_of};
+use testbed::namespace::Namespace;
 
 /// WRITEs and READs that were executed in the memory of the other side.
 fn direct(party: &mut Party) -> u64 {

@@ -4,28 +4,22 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod hosts;
 pub(crate) mod matrix;
-pub(crate) mod namespace;
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
+use testbed::owned::OwnedChild;
+pub(crate) use testbed::packages::{has_program, is_root};
+pub(crate) use testbed::run_as::AS_NOBODY;
 
 /// How long anything may take. Machines that run tests are busy; a hang is still a hang.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
-
-/// Before a command: runs it as the user nobody.
-pub(crate) const AS_NOBODY: [&str; 6] = [
-    "setpriv",
-    "--reuid",
-    "65534",
-    "--regid",
-    "65534",
-    "--clear-groups",
-];
 
 /// Where and as which user processes run.
 #[derive(Clone, Debug)]
@@ -45,12 +39,9 @@ impl Place {
         }
     }
 
-    /// In a network namespace, and in nothing else of its own: `ip netns exec` adds a mount namespace, and a
-    /// process that dies waits for the end of that (hundreds of milliseconds on a busy machine) before the
-    /// kernel closes its sockets.
-    pub(crate) fn in_namespace(mut self, name: &str) -> Self {
-        self.prefix
-            .extend(["nsenter".to_owned(), format!("--net=/run/netns/{name}")]);
+    /// In a network namespace.
+    pub(crate) fn in_namespace(mut self, namespace: &Namespace) -> Self {
+        self.prefix.extend(namespace.enter());
         self
     }
 
@@ -81,32 +72,37 @@ impl Place {
     }
 }
 
-/// A process that is killed with this value, if it still runs.
+/// A process that is killed with this value, if it still runs. A test fails if it does not end in time.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
+    child: OwnedChild,
     name: String,
 }
 
 impl Process {
-    pub(crate) fn spawn(mut command: Command) -> Self {
+    /// Starts a command; the child has its pipes.
+    fn spawn(command: &mut Command) -> (Self, Pipes) {
         let name = format!("{command:?}");
-        let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
-        Process { child, name }
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let pipes = Pipes {
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+        };
+        let child = child.into();
+        (Process { child, name }, pipes)
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("our own child").is_none()
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.runs()
     }
 
     /// Ends it with SIGKILL: it cannot clean up.
     pub(crate) fn kill(mut self) {
-        self.child.kill().expect("our own child");
-        self.child.wait().expect("our own child");
+        self.child.kill();
     }
 
     /// Sends it a signal, by name.
@@ -119,17 +115,9 @@ impl Process {
 
     /// Waits for it to end; whether it succeeded.
     pub(crate) fn wait(&mut self, deadline: Instant) -> bool {
-        loop {
-            if let Some(status) = self.child.try_wait().expect("our own child") {
-                return status.success();
-            }
-            assert!(
-                Instant::now() < deadline,
-                "still runs after its deadline: {}",
-                self.name
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let status = self.child.wait_until(deadline).expect("our own child");
+        let status = status.unwrap_or_else(|| panic!("still runs after its deadline: {}", self.name));
+        status.success()
     }
 }
 
@@ -137,16 +125,15 @@ impl From<Child> for Process {
     fn from(child: Child) -> Self {
         Process {
             name: format!("process {}", child.id()),
-            child,
+            child: child.into(),
         }
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// What a process prints to, as far as it was piped.
+struct Pipes {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
 }
 
 /// A server that listens.
@@ -167,8 +154,8 @@ impl Server {
         arguments.extend(more);
         let mut command = place.command(&arguments);
         command.stdout(Stdio::piped());
-        let mut process = Process::spawn(command);
-        let stdout = process.child.stdout.take().expect("asked for");
+        let (process, pipes) = Process::spawn(&mut command);
+        let stdout = pipes.stdout.expect("asked for");
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -226,9 +213,9 @@ impl Client {
     pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
         let mut command = place.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = Process::spawn(command);
-        let stdout = collect(process.child.stdout.take().expect("asked for"));
-        let stderr = collect(process.child.stderr.take().expect("asked for"));
+        let (process, pipes) = Process::spawn(&mut command);
+        let stdout = collect(pipes.stdout.expect("asked for"));
+        let stderr = collect(pipes.stderr.expect("asked for"));
         Client {
             process,
             stdout,
@@ -282,19 +269,6 @@ pub(crate) fn missing(reason: Option<String>) -> bool {
     );
     eprintln!("NOT TESTED: {reason}");
     true
-}
-
-/// Whether a program can be run.
-pub(crate) fn has_program(name: &str, argument: &str) -> bool {
-    let mut command = Command::new(name);
-    command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-/// Whether we are root.
-pub(crate) fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// A directory that every user may read, with a copy of the program.

@@ -6,7 +6,6 @@
 
 use crate::confinement::Confinement;
 use crate::lane_attacks::Attack;
-use crate::support::namespace::Namespace;
 use crate::support::{DEADLINE, Process};
 use nonic::{
     Access, AckTimeout, CompletionQueue, ConnectOptions, Device, Domain, Endpoint, Exposed, Lease, Prepared,
@@ -14,12 +13,14 @@ use nonic::{
 };
 use nonic::{RemoteSlice, SendQueue};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use testbed::namespace::Namespace;
 
 /// Says to this program that it is a party.
 const PARTY: &str = "NONIC_TEST_PARTY";
@@ -66,11 +67,9 @@ impl Party {
         environment: &[(&str, &str)],
         wrapper: &[&str],
     ) -> Self {
-        let mut command = Command::new("nsenter");
+        let words = wrapper.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = namespace.command(words);
         command
-            .arg(format!("--net=/run/netns/{}", namespace.name))
-            .args(wrapper)
-            .arg(program)
             .args(["--exact", "party::party", "--ignored", "--nocapture"])
             .env(PARTY, "1")
             .envs(environment.iter().copied())
