@@ -1,8 +1,9 @@
 //! What tests and chores try nonic on: hosts, the processes that run there, and the pages that tell what was found.
 //!
-//! A host is a network namespace ([`namespace`]). A process runs on a host, as a user, and has a time limit ([`run_as`],
-//! [`process`], [`logged`]). A [`topology`] is where the two programs of a case are. Cases run side by side ([`side_by_side`]), each is
-//! judged by what is known of it ([`case`]), and the results become tables ([`table`]) and parts of pages ([`page`]).
+//! A host is a network namespace ([`namespace`]); a guest is a host with a kernel of its own ([`lab`]). A process runs on a host, as a
+//! user, and has a time limit ([`run_as`], [`process`], [`logged`]). A [`topology`] is where the two programs of a case are. Cases run
+//! side by side ([`side_by_side`]), each is judged by what is known of it ([`case`]), and the results become tables ([`table`]) and
+//! parts of pages ([`page`]).
 //!
 //! It does not know which programs there are: the chores declare those (`xtask`), and the tests of `nonic-cli` use hosts and processes
 //! alone. It depends on no crate of nonic, so that what is tested cannot help to judge itself.
@@ -12,6 +13,7 @@
 pub mod case;
 pub mod command;
 pub mod confined;
+pub mod lab;
 pub mod logged;
 pub mod namespace;
 pub mod owned;
@@ -24,3 +26,4 @@ pub mod sysctl;
 pub mod table;
 pub mod temporary;
 pub mod topology;
+pub mod workspace;

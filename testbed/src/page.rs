@@ -1,15 +1,8 @@
 //! Pages of the documentation of which a chore writes a part. What people wrote around that part stays.
 
+use crate::workspace::workspace;
 use anyhow::{Context, Result, ensure};
-use std::path::{Path, PathBuf};
-
-/// The folder of the workspace.
-pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("testbed is a folder of the workspace")
-        .to_owned()
-}
+use std::path::Path;
 
 /// A part of a page, between two lines that people do not touch.
 #[derive(Clone, Debug, PartialEq, Eq)]

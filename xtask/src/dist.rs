@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-pub(crate) use testbed::page::workspace;
+pub(crate) use testbed::workspace::{target_directory, workspace};
 
 /// How to build.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -209,20 +209,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn root(options: &Options) -> Result<PathBuf> {
     Ok(target_directory()?.join(if options.debug { "nonic-debug" } else { "nonic" }))
-}
-
-/// Where cargo puts what it builds, however it was told.
-pub(crate) fn target_directory() -> Result<PathBuf> {
-    let found = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .current_dir(workspace())
-        .output()
-        .context("cannot start cargo")?;
-    let metadata: serde_json::Value = serde_json::from_slice(&found.stdout).context("no cargo metadata")?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("no target directory")?;
-    Ok(PathBuf::from(target))
 }
 
 /// Copies a file in one step: a program that runs cannot be overwritten, but its name can be given away.

@@ -6,10 +6,10 @@
 use super::case::Opposite;
 use super::gids::gid_index;
 use crate::dist::Dist;
-use crate::lab::{Guest, Lab, siw};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Duration;
+use testbed::lab::{Guest, Lab, siw};
 use testbed::process::last_lines;
 
 /// What is measured: program, options, the column of perftest's table, and whether more is better.

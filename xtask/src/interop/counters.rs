@@ -1,11 +1,11 @@
 //! The counters of both NICs.
 
 use super::case::{Opposite, Wire};
-use crate::lab::Guest;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use testbed::lab::Guest;
 
 /// Lines in the guest's kernel log about a wrong ICRC: rxe has no counter for it.
 const BAD_ICRC: &str = "bad_icrc_in_log";

@@ -8,10 +8,10 @@ use super::comparison::{WAIT_FOR_SERVER, median, number, take_along};
 use super::gids::gid_index;
 use super::pair::disturb;
 use crate::dist::Dist;
-use crate::lab::{Guest, Lab};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::time::Duration;
+use testbed::lab::{Guest, Lab};
 use testbed::process::last_lines;
 
 /// Round trips that netem adds, in milliseconds, and losses in per cent, each way.

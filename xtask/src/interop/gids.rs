@@ -1,8 +1,8 @@
 //! GID indexes, as `ibv_devinfo` prints them.
 
 use crate::dist::Dist;
-use crate::lab::Guest;
 use anyhow::{Context, Result};
+use testbed::lab::Guest;
 use testbed::process::last_lines;
 
 /// GID indexes of both devices, by IP version.

@@ -1,6 +1,6 @@
 //! nonic and Linux's rxe, or siw, on one wire: the same programs on both sides, each way round.
 //!
-//! nonic runs here, rxe or siw in a guest of the [`crate::lab`]; a tap device and a bridge are between them. What passes
+//! nonic runs here, rxe or siw in a guest of the [`testbed::lab`]; a tap device and a bridge are between them. What passes
 //! is written in `docs/interop.md`, with rxe's counters before and after.
 //!
 //! It has a case and a runner of its own, unlike [`crate::tools`] and [`crate::programs`], which share [`testbed::case`]. A row here is
@@ -25,7 +25,6 @@ mod siw_cases;
 mod table;
 
 use crate::dist::{self, Dist};
-use crate::lab::{self, Lab, siw};
 use anyhow::{Context, Result, ensure};
 use case::{Case, Opposite, Wire};
 use counters::Tally;
@@ -34,6 +33,7 @@ use pair::Bench;
 use row::{Row, mtus};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use testbed::lab::{self, Lab, siw};
 use testbed::packages::install;
 use testbed::sysctl::Sysctl;
 

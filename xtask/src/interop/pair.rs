@@ -4,10 +4,10 @@ use super::case::{Case, Direction, Family, Opposite};
 use super::commands::{self, Readiness, Side, Terms};
 use super::gids::Gids;
 use crate::dist::Dist;
-use crate::lab::{Guest, Lab, fault_commands, siw};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use testbed::lab::{Guest, Lab, fault_commands, siw};
 use testbed::logged::{Finished, LoggedProcess, POLL_INTERVAL};
 use testbed::process::last_lines;
 

@@ -8,10 +8,10 @@ use super::counters::{Counters, Seen, Tally};
 use super::pair::{Bench, Outcome};
 use super::row::{COLUMNS, Cell, Row};
 use super::table;
-use crate::lab::Breakdown;
 use anyhow::{Result, ensure};
 use std::io::Write;
 use std::time::Instant;
+use testbed::lab::Breakdown;
 
 /// A guest that breaks down more often than that in one run is not worth another.
 const MOST_BREAKDOWNS: u32 = 4;

@@ -1,9 +1,9 @@
 //! The two sides: a guest that is the NVMe host, and a process of ours that is the target.
 
-use crate::lab::{Breakdown, Guest, Lab};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use testbed::lab::{Breakdown, Guest, Lab};
 use testbed::logged::{Finished, LoggedProcess, POLL_INTERVAL};
 use testbed::process::last_lines;
 

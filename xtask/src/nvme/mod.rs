@@ -11,11 +11,11 @@ mod host;
 mod stages;
 
 use crate::dist::{self, Dist};
-use crate::lab::{self, Breakdown, Lab};
 use anyhow::{Result, bail, ensure};
 use host::Host;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use testbed::lab::{self, Breakdown, Lab};
 use testbed::packages::install;
 
 /// Packets of 4 KiB fit.

@@ -2,9 +2,9 @@
 
 use super::fio::{Job, Report};
 use super::host::{ADDRESS, Host, NQN};
-use crate::lab::fault_commands;
 use anyhow::{Result, ensure};
 use std::time::Duration;
+use testbed::lab::fault_commands;
 
 /// Does something with both sides; what is worth telling.
 type Action = Box<dyn Fn(&mut Host) -> Result<String>>;

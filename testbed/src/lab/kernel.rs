@@ -4,7 +4,7 @@
 //! the time a guest takes to boot.
 
 use super::initramfs;
-use crate::dist::target_directory;
+use crate::workspace::target_directory;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Faults of the wire, made in a guest.
 
 /// Commands for a guest: disturb what it sends and, through an intermediate device, what it receives, as netem says; or stop that.
-pub(crate) fn fault_commands(fault: Option<&str>, mtu: u32) -> String {
+pub fn fault_commands(fault: Option<&str>, mtu: u32) -> String {
     match fault {
         Some(fault) => format!(
             "tc qdisc add dev eth0 root netem {fault} limit 10000 && ip link set ifb0 mtu {mtu} up && \

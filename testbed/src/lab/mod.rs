@@ -13,43 +13,19 @@ mod guest;
 mod health;
 mod initramfs;
 mod kernel;
-pub(crate) mod siw;
+pub mod siw;
 
-pub(crate) use faults::fault_commands;
-pub(crate) use guest::{Guest, Task};
-pub(crate) use health::Breakdown;
+pub use console::Complaint;
+pub use faults::fault_commands;
+pub use guest::{Guest, Task};
+pub use health::Breakdown;
 
+use crate::packages::{install, is_root};
 use anyhow::{Context, Result, bail, ensure};
 use kernel::Kernel;
-use std::io::BufRead;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
-use testbed::packages::{install, is_root};
-
-/// What to boot and what to run there.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
-    /// How many guests; each runs the command, with its number in $LAB
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
-    guests: u8,
-    /// MTU of the wire; 4200 carries RDMA's largest packets
-    #[arg(long, default_value_t = 1500)]
-    mtu: u32,
-    /// Memory of a guest, in MiB
-    #[arg(long, default_value_t = 512)]
-    memory_mib: u32,
-    /// Processors of a guest
-    #[arg(long, default_value_t = 1)]
-    processors: u8,
-    /// Give up after so many seconds
-    #[arg(long, default_value_t = 600)]
-    patience_s: u64,
-    /// What to run, by bash [default: each line of the standard input]
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
-}
 
 /// Name of a lab's folder, with the process that made it.
 const FOLDER: &str = "nonic-lab-";
@@ -60,50 +36,8 @@ const QUEUE: u32 = 20_000;
 /// Set in the environment of the half that runs in the namespace.
 const INSIDE: &str = "NONIC_TEST_LAB_INSIDE";
 
-/// Boots the guests and runs the commands in each.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    if !is_inside() {
-        prepare()?;
-        return Err(enter());
-    }
-    let lab = Lab::new(options.mtu)?;
-    let mut guests = Vec::new();
-    for number in 1..=options.guests {
-        guests.push(lab.boot(number, options.memory_mib, options.processors)?);
-    }
-    let patience = Duration::from_secs(options.patience_s);
-    if !options.command.is_empty() {
-        return everywhere(&mut guests, &options.command.join(" "), patience);
-    }
-    for line in std::io::stdin().lock().lines() {
-        everywhere(&mut guests, &line?, patience)?;
-    }
-    Ok(())
-}
-
-/// Runs a command in all guests at once, and prints what each said. The first exit status that is not zero is ours.
-fn everywhere(guests: &mut [Guest], command: &str, patience: Duration) -> Result<()> {
-    let tasks: Result<Vec<Task>> = guests.iter_mut().map(|guest| guest.start(command)).collect();
-    let many = guests.len() > 1;
-    let mut status = 0;
-    for (guest, task) in guests.iter_mut().zip(tasks?) {
-        let finished = guest.wait(&task, patience)?;
-        for line in finished.output.lines() {
-            match many {
-                true => println!("{}: {line}", guest.number()),
-                false => println!("{line}"),
-            }
-        }
-        if status == 0 {
-            status = finished.status;
-        }
-    }
-    ensure!(status == 0, "exit status {status}");
-    Ok(())
-}
-
 /// The wire, and a folder that goes with it.
-pub(crate) struct Lab {
+pub struct Lab {
     kernel: Kernel,
     folder: PathBuf,
     mtu: u32,
@@ -111,7 +45,7 @@ pub(crate) struct Lab {
 
 impl Lab {
     /// Our own address on the wire is `10.77.0.254` and `fd77::254`, on the interface `br0`; guest N has `.N` and `::N`.
-    pub(crate) fn new(mtu: u32) -> Result<Self> {
+    pub fn new(mtu: u32) -> Result<Self> {
         ensure!(
             is_inside(),
             "a lab is only built in a network namespace of its own"
@@ -133,7 +67,7 @@ impl Lab {
     }
 
     /// Boots guest `number`, and waits until it takes commands.
-    pub(crate) fn boot(&self, number: u8, memory_mib: u32, processors: u8) -> Result<Guest> {
+    pub fn boot(&self, number: u8, memory_mib: u32, processors: u8) -> Result<Guest> {
         call(&format!("ip tuntap add tap{number} mode tap"))?;
         let mtu = self.mtu;
         // A tap drops what its reader has not fetched when the queue is full; an emulated reader is slow.
@@ -150,7 +84,7 @@ impl Lab {
     }
 
     /// Boots a new guest in the place of one that is of no use any more. What was done in there must be done again.
-    pub(crate) fn replace(&self, guest: &mut Guest) -> Result<()> {
+    pub fn replace(&self, guest: &mut Guest) -> Result<()> {
         let number = guest.number();
         let folder = (2..)
             .map(|boot| self.folder.join(format!("{number}-{boot}")))
@@ -160,7 +94,7 @@ impl Lab {
     }
 
     /// Changes the MTU of the wire; the guests must be told too.
-    pub(crate) fn set_mtu(&mut self, mtu: u32, guests: &[u8]) -> Result<()> {
+    pub fn set_mtu(&mut self, mtu: u32, guests: &[u8]) -> Result<()> {
         for number in guests {
             call(&format!("ip link set tap{number} mtu {mtu}"))?;
         }
@@ -169,7 +103,7 @@ impl Lab {
     }
 
     /// For what does not outlive the lab.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 }
@@ -197,12 +131,12 @@ fn remove_leftovers() {
 }
 
 /// Whether this is the half in the namespace.
-pub(crate) fn is_inside() -> bool {
+pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
 /// Fetches what the lab needs, or says what is missing.
-pub(crate) fn prepare() -> Result<()> {
+pub fn prepare() -> Result<()> {
     ensure!(
         is_root(),
         "the lab makes network namespaces and tap devices, which only root may"
@@ -230,7 +164,7 @@ pub(crate) fn prepare() -> Result<()> {
 }
 
 /// Starts over in a network namespace of our own; answers only if that fails.
-pub(crate) fn enter() -> anyhow::Error {
+pub fn enter() -> anyhow::Error {
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => return error.into(),
@@ -245,7 +179,7 @@ pub(crate) fn enter() -> anyhow::Error {
 }
 
 /// Runs a command line without quotes in it, and expects success.
-pub(crate) fn call(line: &str) -> Result<()> {
+fn call(line: &str) -> Result<()> {
     let mut words = line.split_whitespace();
     let program = words.next().context("an empty command line")?;
     let output = Command::new(program)

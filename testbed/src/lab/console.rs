@@ -30,7 +30,7 @@ const NAMED: usize = 8;
 
 /// What the kernel said of itself, from the first line that complains to the last of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Complaint {
+pub struct Complaint {
     lines: Vec<String>,
 }
 
@@ -54,12 +54,12 @@ impl Complaint {
     }
 
     /// Every line.
-    pub(crate) fn lines(&self) -> &[String] {
+    pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
     /// The first line, and the functions that were being executed, innermost first.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let mut functions: Vec<&str> = Vec::new();
         for name in self.lines.iter().filter_map(|line| function(line)) {
             if !functions.contains(&name) {

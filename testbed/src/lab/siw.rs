@@ -4,10 +4,10 @@
 //! that one guest shows every variant. Nothing else of it is changed.
 
 use super::{Guest, kernel};
+use crate::packages::install;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use testbed::packages::install;
 
 /// Constants that become parameters, each with its type.
 const PARAMETERS: [(&str, &str); 4] = [
@@ -21,7 +21,7 @@ const PARAMETERS: [(&str, &str); 4] = [
 const SOURCE: &str = "drivers/infiniband/sw/siw";
 
 /// Loads the module into a guest, unless that was done: Debian's kernels have none.
-pub(crate) fn load(guest: &mut Guest) -> Result<()> {
+pub fn load(guest: &mut Guest) -> Result<()> {
     std::fs::copy(module()?, guest.folder().join("siw.ko")).context("siw was not built")?;
     guest.run("[ -e /sys/module/siw ] || busybox insmod /run/lab/siw.ko")?;
     Ok(())
@@ -33,7 +33,7 @@ fn module() -> Result<PathBuf> {
 }
 
 /// Builds the module, unless that was done.
-pub(crate) fn build() -> Result<()> {
+pub fn build() -> Result<()> {
     let module = module()?;
     if module.exists() {
         return Ok(());

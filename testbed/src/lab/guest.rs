@@ -5,13 +5,13 @@
 
 use super::health::{Breakdown, Health};
 use super::kernel::Kernel;
+use crate::logged::{Finished, LoggedProcess, POLL_INTERVAL};
+use crate::process::last_lines;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use testbed::logged::{Finished, LoggedProcess, POLL_INTERVAL};
-use testbed::process::last_lines;
 
 /// A guest takes 5 s to boot on a quiet machine, and minutes on one with ten times as much to do as processors.
 const BOOT_PATIENCE: Duration = Duration::from_secs(300);
@@ -33,7 +33,7 @@ const SHORT: Duration = Duration::from_secs(60);
 const UNKILLABLE: Duration = Duration::from_secs(40);
 
 /// A running guest; ends with its value.
-pub(crate) struct Guest {
+pub struct Guest {
     hardware: Hardware,
     emulator: LoggedProcess,
     folder: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) struct Guest {
 
 /// A command that was started in a guest.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
+pub struct Task {
     number: u32,
 }
 
@@ -96,18 +96,18 @@ impl Guest {
     }
 
     /// Its number: N of `10.77.0.N` and `fd77::N`.
-    pub(crate) fn number(&self) -> u8 {
+    pub fn number(&self) -> u8 {
         self.hardware.number
     }
 
     /// Whether it is still of use. Cheap: may be asked all the time.
-    pub(crate) fn check(&mut self) -> Result<(), Breakdown> {
+    pub fn check(&mut self) -> Result<(), Breakdown> {
         self.health.check(&mut self.emulator, &mut self.control)
     }
 
     /// Whether it still does what it is told, and what was killed is gone. Takes a moment; a kernel that cannot end a process gets
     /// the time to say so itself.
-    pub(crate) fn prove(&mut self) -> Result<(), Breakdown> {
+    pub fn prove(&mut self) -> Result<(), Breakdown> {
         let Some(task) = self.killed.take() else {
             return self
                 .run("true")
@@ -125,12 +125,12 @@ impl Guest {
     }
 
     /// This folder of ours is `/run/lab` there.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Starts a command (bash).
-    pub(crate) fn start(&mut self, command: &str) -> Result<Task> {
+    pub fn start(&mut self, command: &str) -> Result<Task> {
         self.check()?;
         self.commands += 1;
         let number = self.commands;
@@ -143,7 +143,7 @@ impl Guest {
     }
 
     /// Starts a server, and answers when `listens` (bash) is true, or when the server has ended.
-    pub(crate) fn serve(&mut self, command: &str, listens: &str, patience: Duration) -> Result<Task> {
+    pub fn serve(&mut self, command: &str, listens: &str, patience: Duration) -> Result<Task> {
         let sign = format!("{}.listens", self.commands + 1);
         // Reading from a pipe without a writer is a sleep that starts no process: processes are slow in here.
         let task = self.start(&format!(
@@ -172,7 +172,7 @@ impl Guest {
     }
 
     /// Waits for a command's end.
-    pub(crate) fn wait(&mut self, task: &Task, patience: Duration) -> Result<Finished> {
+    pub fn wait(&mut self, task: &Task, patience: Duration) -> Result<Finished> {
         let deadline = Instant::now() + patience;
         loop {
             if let Ok(status) = std::fs::read_to_string(self.path(task, "status")) {
@@ -194,19 +194,19 @@ impl Guest {
     }
 
     /// What a command has printed so far.
-    pub(crate) fn output(&self, task: &Task) -> String {
+    pub fn output(&self, task: &Task) -> String {
         let bytes = std::fs::read(self.path(task, "output")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Ends a command and all it started, without a chance to say goodbye.
-    pub(crate) fn kill(&mut self, task: &Task) -> Result<()> {
+    pub fn kill(&mut self, task: &Task) -> Result<()> {
         self.killed = Some(task.clone());
         writeln!(self.control, "kill {}", task.number).context("the guest does not listen")
     }
 
     /// Runs a command to its end, which must be a good one; answers what it printed.
-    pub(crate) fn run(&mut self, command: &str) -> Result<String> {
+    pub fn run(&mut self, command: &str) -> Result<String> {
         let task = self.start(command)?;
         let finished = self.wait(&task, SHORT)?;
         ensure!(

@@ -3,13 +3,13 @@
 //! Read first: [`Breakdown`] (why it is not), then [`Health`].
 
 use super::console::Complaint;
+use crate::logged::{LoggedProcess, POLL_INTERVAL};
+use crate::process::last_lines;
 use std::fmt;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use testbed::logged::{LoggedProcess, POLL_INTERVAL};
-use testbed::process::last_lines;
 
 /// How often a guest is asked whether it is there.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const LONGEST_TRACE: Duration = Duration::from_secs(10);
 
 /// Why a guest is of no use any more.
 #[derive(Clone, Debug)]
-pub(crate) enum Breakdown {
+pub enum Breakdown {
     /// Its kernel complains about itself.
     Complaint(Complaint),
     /// The emulator ended; these were its last words.
@@ -38,7 +38,7 @@ pub(crate) enum Breakdown {
 
 impl Breakdown {
     /// All that the kernel said of it.
-    pub(crate) fn lines(&self) -> &[String] {
+    pub fn lines(&self) -> &[String] {
         match self {
             Self::Complaint(complaint) => complaint.lines(),
             Self::Ended(_) | Self::Silent | Self::Unkillable => &[],
