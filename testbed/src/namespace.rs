@@ -223,3 +223,48 @@ fn ip(arguments: &[&str]) -> Result<String> {
     ensure!(output.status.success(), "ip {}: {complaint}", arguments.join(" "));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_as::RunAs;
+
+    #[test]
+    fn a_machine_has_processes_and_a_name_of_its_own() {
+        if let Some(reason) = unavailable() {
+            println!("skipped: {reason}");
+            return;
+        }
+        let mut host = Namespace::new().expect("root can make a namespace");
+        host.become_machine().expect("root can make a machine");
+        let ask = |words: &[&str]| output(&mut host.command(words)).expect("it runs there");
+        assert_eq!(ask(&["hostname"]).trim(), host.name);
+        assert_eq!(ask(&["cat", "/proc/1/comm"]).trim(), "sleep");
+        let nobody = RunAs {
+            namespace: Some(&host),
+            as_nobody: true,
+            ..RunAs::default()
+        };
+        let user = output(nobody.command("id".as_ref()).arg("-u"));
+        assert_eq!(user.expect("it runs there").trim(), "65534");
+    }
+
+    #[test]
+    fn a_cable_has_the_addresses_that_were_asked_for() {
+        if let Some(reason) = unavailable() {
+            println!("skipped: {reason}");
+            return;
+        }
+        let addresses = |pair: &VethPair| {
+            let told = pair.right.ip(&["-br", "addr", "show", "veth"]);
+            told.expect("our own namespace")
+        };
+        let both = addresses(&VethPair::with_mtu(1500).expect("root can join namespaces"));
+        assert!(
+            both.contains("10.77.0.2/24") && both.contains("fd77::2/64"),
+            "{both}"
+        );
+        let ipv6 = addresses(&VethPair::ipv6_only().expect("root can join namespaces"));
+        assert!(!ipv6.contains("10.77") && ipv6.contains("fe80::2/64"), "{ipv6}");
+    }
+}
