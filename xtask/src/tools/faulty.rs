@@ -67,26 +67,26 @@ pub(super) fn run(veth_pairs: &[VethPair], nonic: &Path) -> Vec<String> {
 
 enum Program {
     /// One of perftest, or one that uses the connection manager.
-    Case(Case),
+    Case(Box<Case>),
     /// `nonic perf`, with both ends on one host: for loopback alone.
     Perf(&'static [&'static str]),
 }
 
 fn programs() -> Vec<Program> {
     let perftest = |program, options: &[&'static str]| {
-        Program::Case(Case {
+        Program::Case(Box::new(Case {
             service: "RC",
             // A busy machine spoils how perftest calibrates its clock; without this it then gives up its report.
             ..Case::pair(program, options, &["-F"])
-        })
+        }))
     };
     vec![
         perftest("ib_write_bw", &["-n", "500"]),
         perftest("ib_read_bw", &["-n", "300"]),
         perftest("ib_send_bw", &["-n", "500"]),
         perftest("ib_atomic_bw", &["-n", "3000"]),
-        Program::Case(cm_cases::rping_verified("-v -C 300 -S 10000")),
-        Program::Case(cm_cases::stream("rstream", "-T v -S 100000 -C 20 -I 5")),
+        Program::Case(Box::new(cm_cases::rping_verified("-v -C 300 -S 10000"))),
+        Program::Case(Box::new(cm_cases::stream("rstream", "-T v -S 100000 -C 20 -I 5"))),
         Program::Perf(&["--verify", "-n", "500", "-s", "65536"]),
         Program::Perf(&["--verify", "-n", "2000", "-o", "send", "-s", "4096"]),
     ]
