@@ -56,7 +56,7 @@ const ONE_BY_ONE: &str = "--test-threads=1";
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
     let mut cases = sideway();
-    cases.push(case(&IBVERBS, "cargo run --example loopback", 80, loopback));
+    cases.push(case(&IBVERBS, "cargo run --example loopback", 44, loopback));
     cases.push(
         case(
             &MUMMY,

@@ -302,7 +302,7 @@ impl Nic {
             }
             Some(Transport::Iwarp(qp)) => {
                 self.forget_completions(&qp.common);
-                self.streams.forget(qpn, &qp.signals);
+                self.streams.forget(slot, qpn, &qp);
             }
             None => {}
         }

@@ -23,14 +23,18 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct StreamEvents {
     pub(super) events: VecDeque<StreamEvent>,
-    /// Slots of queue pairs that wait, or have waited, for a receive.
+    /// Slots of queue pairs that wait, or have waited, for a receive of a shared queue.
     waiting: Vec<usize>,
 }
 
 impl StreamEvents {
     /// A queue pair was destroyed. That its connection is over has to be known all the same: the program may wait for that, and its
     /// stream is open.
-    pub(super) fn forget(&mut self, qpn: Qpn, left: &Signals) {
+    pub(super) fn forget(&mut self, slot: usize, qpn: Qpn, qp: &IwarpQueuePair) {
+        let left = &qp.signals;
+        if qp.waits {
+            self.waiting.retain(|waiting| *waiting != slot);
+        }
         self.events.retain(|event| {
             event.qpn() != qpn || matches!(event, StreamEvent::Disconnected(..) | StreamEvent::Close(_))
         });
@@ -182,10 +186,7 @@ impl Nic {
     /// posted to a queue pair's own queue are noticed without this call.
     pub fn wake_blocked_streams(&mut self) {
         for slot in std::mem::take(&mut self.streams.waiting) {
-            // The slot may be another queue pair's by now.
-            let Some(qp) = self.qps.iwarp_at(slot).filter(|qp| qp.waits) else {
-                continue;
-            };
+            let qp = self.qps.iwarp_mut(slot);
             qp.waits = false;
             qp.wake_blocked();
             self.collect_signals(slot);
@@ -197,7 +198,7 @@ impl Nic {
         !self.streams.events.is_empty()
     }
 
-    /// Whether a stream waits for a receive: a caller that posts to a shared queue then calls
+    /// Whether a stream waits for a receive of a shared queue: a caller that posts to a shared queue then calls
     /// [`Nic::wake_blocked_streams`].
     pub fn has_blocked_streams(&self) -> bool {
         !self.streams.waiting.is_empty()
@@ -248,7 +249,8 @@ impl Nic {
         let Transport::Iwarp(qp) = &mut self.qps[slot].transport else {
             return;
         };
-        if !qp.waits && qp.reading() == StreamReading::Blocked {
+        let shares = qp.common.rq.srq_id().is_some();
+        if shares && !qp.waits && qp.reading() == StreamReading::Blocked {
             qp.waits = true;
             self.streams.waiting.push(slot);
         }
