@@ -3,6 +3,8 @@
 //! The core draws no randomness of its own: keys, QPNs and starting PSNs come from an [`Entropy`] that the caller
 //! supplies. The engine supplies the kernel's generator; the simulator a seeded one, so that a run can be repeated.
 
+use nonic_netem::mix;
+
 /// A source of numbers that peers must not be able to guess.
 pub trait Entropy: Send {
     /// The next 32 bits.
@@ -23,9 +25,6 @@ impl SeededEntropy {
 impl Entropy for SeededEntropy {
     fn next_u32(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 32) as u32
+        (mix(self.0) >> 32) as u32
     }
 }

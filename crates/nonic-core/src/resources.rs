@@ -2,11 +2,11 @@
 
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
-use crate::link::Shortage;
 use crate::record::{FailedRequest, QpEvent, Recorder};
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
 use crate::roce::xrc::XrcTable;
+use crate::shortage::Shortage;
 use crate::time::Time;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::event::Event;

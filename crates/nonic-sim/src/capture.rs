@@ -2,7 +2,7 @@
 //!
 //! Virtual time zero is the capture's epoch. Wireshark opens the result.
 
-use nonic_core::link::Train;
+use nonic_netem::Train;
 use nonic_wire::pcapng::PcapngWriter;
 use nonic_wire::{Flow, ROCE_PORT};
 use std::io::{self, Write};

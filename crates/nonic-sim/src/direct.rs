@@ -7,10 +7,10 @@
 //!
 //! A NIC that breaks the contract of [`DirectAccess`] or [`KeyPublisher`] makes it panic, and so fails the run.
 
-use nonic_core::link::Prng;
 use nonic_core::{
     Direct, DirectAccess, DirectRequest, Key, KeyPublisher, Nic, Progress, Psn, PublishedKey, Qpn, Target,
 };
+use nonic_netem::Prng;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! Records the flight of every packet of a fabric: when it left, and when it arrived, if it did. Used to draw a run.
 
-use nonic_core::link::Train;
 use nonic_ladder::{Description, describe};
+use nonic_netem::Train;
 use nonic_wire::{Headers, Packet};
 
 /// A packet on its way from one NIC to another.

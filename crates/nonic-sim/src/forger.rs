@@ -5,7 +5,7 @@
 //! are left out: the core's tests of `forgery` count how few do harm.
 
 use nonic_core::Psn;
-use nonic_core::link::{Prng, Train};
+use nonic_netem::{Prng, Train};
 use nonic_wire::{Flow, NakCode, Operation, Packet, ROCE_PORT, Service, Syndrome, icrc};
 
 /// No guess is closer than this: what any connection may have under way, and more.

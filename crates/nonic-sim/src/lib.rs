@@ -43,7 +43,6 @@ mod program;
 mod reliable;
 mod report;
 mod run;
-mod schedule;
 mod shares;
 mod streams;
 mod world;
@@ -52,8 +51,8 @@ pub use capture::Capture;
 pub use direct::{DirectProfile, SharedHost};
 pub use fabric::{Batching, Fabric, FabricConfig, Step};
 pub use link::{Link, LinkProfile};
-pub use nonic_core::link::{FaultCounts, FaultInjector, Faults, Prng, Train};
 pub use nonic_ladder::Ladder;
+pub use nonic_netem::{FaultCounts, FaultInjector, Faults, Prng, Train};
 pub use report::Report;
 pub use run::{
     Failure, Options, Summary, Workload, record_seed, run_many, run_many_of, run_seed, story_of_failure,

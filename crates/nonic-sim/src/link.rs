@@ -1,11 +1,10 @@
 //! A link: delays packets, and drops those that do not fit its queue.
 //!
 //! Packets leave in the order they came and never overtake each other. All other faults are injected by
-//! [`FaultInjector`](nonic_core::link::FaultInjector), which wraps a link. The queue stands for a socket's receive
+//! [`FaultInjector`](nonic_netem::FaultInjector), which wraps a link. The queue stands for a socket's receive
 //! buffer, which is what overflows first in practice.
 
-use nonic_core::link::Prng;
-use nonic_core::link::Train;
+use nonic_netem::{Bottleneck, BottleneckSettings, Prng, Rate, Train};
 
 /// What a link is like.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -37,11 +36,12 @@ impl Default for LinkProfile {
 impl LinkProfile {
     /// The longest a packet may take that is not dropped.
     pub fn worst_delay_ns(&self) -> u64 {
-        self.latency_ns + self.jitter_ns + self.occupied_ns(self.queue_bytes)
+        let queue_bytes = self.queue_bytes as u64;
+        self.latency_ns + self.jitter_ns + self.rate().occupied_ns(queue_bytes)
     }
 
-    fn occupied_ns(&self, bytes: usize) -> u64 {
-        bytes as u64 * self.byte_time_ps / 1000
+    fn rate(&self) -> Rate {
+        Rate::of_byte_time_ps(self.byte_time_ps)
     }
 }
 
@@ -49,8 +49,7 @@ impl LinkProfile {
 #[derive(Clone, Debug)]
 pub struct Link {
     profile: LinkProfile,
-    /// When everything accepted so far has been put on the wire.
-    free_at_ns: u64,
+    bottleneck: Bottleneck,
     last_arrival_ns: u64,
     dropped_packets: u64,
 }
@@ -60,7 +59,12 @@ impl Link {
     pub fn new(profile: LinkProfile) -> Self {
         Link {
             profile,
-            free_at_ns: 0,
+            bottleneck: Bottleneck::new(BottleneckSettings {
+                rate: profile.rate(),
+                queue_bytes: profile.queue_bytes as u64,
+                red: None,
+                red_drops: false,
+            }),
             last_arrival_ns: 0,
             dropped_packets: 0,
         }
@@ -81,26 +85,20 @@ impl Link {
     pub fn offer(&mut self, now_ns: u64, train: &mut Train, prng: &mut Prng) -> Option<u64> {
         let profile = self.profile;
         let packets = train.len();
-        let backlog_ns = self.free_at_ns.saturating_sub(now_ns);
-        let backlog = (backlog_ns * 1000).checked_div(profile.byte_time_ps).unwrap_or(0) as usize;
-        let room = profile.queue_bytes.saturating_sub(backlog);
+        let room = self.bottleneck.room(now_ns) as usize;
         if train.stride.min(train.bytes.len()) > profile.max_packet {
             train.bytes.clear();
         } else if train.bytes.len() > room {
             // An empty queue takes one packet, however small it is.
-            let whole = if backlog == 0 {
-                (room / train.stride).max(1)
-            } else {
-                room / train.stride
-            };
+            let least = usize::from(self.bottleneck.backlog(now_ns) == 0);
+            let whole = (room / train.stride).max(least);
             train.bytes.truncate(whole * train.stride);
         }
         self.dropped_packets += (packets - train.len()) as u64;
         if train.is_empty() {
             return None;
         }
-        let done = self.free_at_ns.max(now_ns) + profile.occupied_ns(train.bytes.len());
-        self.free_at_ns = done;
+        let done = self.bottleneck.send(now_ns, train.bytes.len() as u64);
         let jitter = if profile.jitter_ns > 0 {
             prng.below(profile.jitter_ns + 1)
         } else {

@@ -1,6 +1,6 @@
 //! The report of a run.
 
-use nonic_core::link::FaultCounts;
+use nonic_netem::FaultCounts;
 
 /// What a run did. Two runs of one seed give equal reports.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

@@ -12,12 +12,12 @@ use crate::capture::Capture;
 use crate::fabric::{Batching, Fabric, FabricConfig, Step};
 use crate::link::LinkProfile;
 use crate::reliable;
-use nonic_core::link::Prng;
 use nonic_core::{
     Access, AckTimeout, CompletionQueue, CqId, Data, Endpoint, HeapRegion, KeySpec, KeyTable, Nic, NicConfig,
     PathMtu, QpInit, Qpn, RemoteAddress, SeededEntropy, SendFlags, SendOp, SendRequest, Sge, Status, Time,
     WindowConfig,
 };
+use nonic_netem::Prng;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -259,7 +259,7 @@ impl Hosts {
                     latency_ns: plan.latency_ns,
                     ..LinkProfile::default()
                 };
-                fabric.set_link(0, station, slow, nonic_core::link::Faults::default());
+                fabric.set_link(0, station, slow, nonic_netem::Faults::default());
             }
         }
         Hosts {

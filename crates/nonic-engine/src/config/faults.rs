@@ -1,16 +1,16 @@
 //! The fault plan of `NONIC_FAULTS`, as text: what is to be done to packets, and what the NIC is to lack.
 //!
-//! Rules are separated by semicolons, their parts by commas. docs/faults.md has the list, with what each teaches.
+//! Rules are separated by semicolons, their parts by commas. What is done to packets, and to which, is read by
+//! [`nonic_netem::grammar`]; here are the parts that only a NIC has. docs/faults.md has the list, with what each teaches.
 
-use nonic_core::Qpn;
-use nonic_core::link::{FaultInjector, FaultRule, Faults, Filter, Frequency, Prng, Shortage};
+use nonic_core::{Frequency, Shortage};
+use nonic_netem::grammar::{PartError, duration_ns, positive, share};
+use nonic_netem::{FaultInjector, FaultRule, Prng};
 use nonic_settings::{self as settings, SettingError};
 use std::str::FromStr;
 
 const EXPECTED: &str = "parts such as loss=1%, dup=0.1%, reorder=5%, hold=2ms, corrupt=10ppm, delay=200us, kind=ack, every=10, \
                         seed=7, joined by commas, and semicolons between rules; docs/faults.md has them all";
-/// For how long a packet that is reordered is held back if the plan does not say.
-const USUAL_HOLD_NS: u64 = 1_000_000;
 /// What draws numbers beside the links, whose numbers are small.
 const RECEIVES: u64 = 1 << 40;
 const REGISTRATIONS: u64 = 2 << 40;
@@ -62,20 +62,21 @@ impl FaultPlan {
     fn parse(text: &str) -> Option<Self> {
         let mut plan = FaultPlan::default();
         for rule in text.split(';') {
-            let mut planned = PlannedRule::default();
-            planned.rule.faults.hold_ns = USUAL_HOLD_NS;
+            let mut planned = PlannedRule {
+                rule: FaultRule::new(),
+                direction: Direction::default(),
+            };
             for part in rule.split(',') {
                 let (name, value) = part.trim().split_once('=')?;
-                let known = read_fault(&mut planned.rule.faults, name, value)
-                    || read_filter(&mut planned, name, value)
-                    || plan.read_shortage(name, value);
-                if !known {
-                    return None;
+                match planned.read(name, value) {
+                    Err(PartError::Unknown) if plan.read_shortage(name, value) => {}
+                    read => read.ok()?,
                 }
             }
-            if !planned.rule.faults.is_none() {
+            let PlannedRule { rule, direction } = planned;
+            if !rule.faults.is_none() {
                 plan.rules.push(planned);
-            } else if planned != PlannedRule::holding_for(planned.rule.faults.hold_ns) {
+            } else if rule.is_pointless() || direction != Direction::default() {
                 // A filter for nothing is a mistake.
                 return None;
             }
@@ -150,70 +151,18 @@ impl FromStr for FaultPlan {
 }
 
 impl PlannedRule {
-    /// One that does nothing, so far.
-    fn holding_for(hold_ns: u64) -> Self {
-        let mut planned = PlannedRule::default();
-        planned.rule.faults.hold_ns = hold_ns;
-        planned
-    }
-}
-
-/// Reads a part that says what is done. Whether it is one, and well formed.
-fn read_fault(faults: &mut Faults, name: &str, value: &str) -> bool {
-    match name {
-        "loss" => assign(&mut faults.loss_ppm, rate(value)),
-        "dup" => assign(&mut faults.duplicate_ppm, rate(value)),
-        "reorder" => assign(&mut faults.reorder_ppm, rate(value)),
-        "corrupt" => assign(&mut faults.corrupt_ppm, rate(value)),
-        "garble" => assign(&mut faults.garble_ppm, rate(value)),
-        "hold" => assign(&mut faults.hold_ns, duration_ns(value)),
-        "delay" => assign(&mut faults.delay_ns, duration_ns(value)),
-        "burst" => read_burst(faults, value).is_some(),
-        _ => false,
-    }
-}
-
-/// `0.1%x20`: so often a burst begins, in which so many packets are lost on the average.
-fn read_burst(faults: &mut Faults, value: &str) -> Option<()> {
-    let (begin, length) = value.split_once('x')?;
-    faults.burst_begin_ppm = rate(begin)?;
-    faults.burst_end_ppm = (1_000_000 / positive(length)?).max(1) as u32;
-    Some(())
-}
-
-/// Reads a part that says to which packets. Whether it is one, and well formed.
-fn read_filter(planned: &mut PlannedRule, name: &str, value: &str) -> bool {
-    let PlannedRule { rule, direction } = planned;
-    let Filter {
-        qpn,
-        peer,
-        kind,
-        from_ns,
-        until_ns,
-        period_ns,
-        skip,
-        every,
-    } = &mut rule.filter;
-    match name {
-        "direction" => assign(
-            direction,
-            match value {
-                "in" => Some(Direction::In),
-                "out" => Some(Direction::Out),
-                "both" => Some(Direction::Both),
-                _ => None,
-            },
-        ),
-        "qp" => assign(qpn, queue_pair(value).map(Some)),
-        "peer" => assign(peer, value.parse().ok().map(Some)),
-        "kind" => assign(kind, value.parse().ok().map(Some)),
-        "from" => assign(from_ns, duration_ns(value)),
-        "until" => assign(until_ns, duration_ns(value).map(Some)),
-        "period" => assign(period_ns, duration_ns(value).filter(|ns| *ns > 0).map(Some)),
-        "skip" => assign(skip, value.parse().ok()),
-        "every" => assign(every, positive(value)),
-        "limit" => assign(&mut rule.limit, positive(value).map(Some)),
-        _ => false,
+    /// Reads a part that is about packets.
+    fn read(&mut self, name: &str, value: &str) -> Result<(), PartError> {
+        if name != "direction" {
+            return self.rule.read(name, value);
+        }
+        self.direction = match value {
+            "in" => Direction::In,
+            "out" => Direction::Out,
+            "both" => Direction::Both,
+            _ => return Err(PartError::Malformed("in, out or both")),
+        };
+        Ok(())
     }
 }
 
@@ -227,58 +176,24 @@ fn assign<T>(place: &mut T, value: Option<T>) -> bool {
     }
 }
 
-fn positive(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|number| *number > 0)
-}
-
-/// A number of a queue pair, as programs show it: `0x1a2b` or decimal.
-fn queue_pair(text: &str) -> Option<Qpn> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok()?,
-        None => text.parse().ok()?,
-    };
-    (number < 1 << 24).then(|| Qpn::new(number))
-}
-
 /// How often: a share, or `1/10` for each tenth.
 fn frequency(text: &str) -> Option<Frequency> {
     match text.strip_prefix("1/") {
         Some(every) => positive(every).map(Frequency::Every),
-        None => rate(text).map(Frequency::Ppm),
+        None => share(text).map(Frequency::Ppm),
     }
-}
-
-/// A share of all packets, in millionths: `1%`, `0.01%` or `100ppm`.
-fn rate(text: &str) -> Option<u32> {
-    let (number, millionths) = match text.strip_suffix("ppm") {
-        Some(number) => (number, 1.0),
-        None => (text.strip_suffix('%')?, 10_000.0),
-    };
-    let ppm = number.parse::<f64>().ok()? * millionths;
-    // A rate that is not zero but smaller than anything we can do would silently be none.
-    let fits = ppm == 0.0 || (1.0..=1_000_000.0).contains(&ppm);
-    fits.then_some(ppm.round() as u32)
-}
-
-/// A time: `200us`, `1.5ms`, `2s` or `500ns`.
-fn duration_ns(text: &str) -> Option<u64> {
-    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
-    const LONGEST_NS: f64 = 1e10;
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|number| (number, unit)))?;
-    let ns = number.parse::<f64>().ok()? * unit;
-    (0.0..=LONGEST_NS).contains(&ns).then_some(ns.round() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nonic_core::link::PacketKind;
+    use nonic_core::Qpn;
+    use nonic_netem::{Faults, Filter, PacketKind};
 
     #[test]
     fn every_part_is_read() {
-        let text = "loss=1%,dup=0.1%, reorder=2.5%,corrupt=10ppm,garble=2ppm,hold=3ms,delay=200us,burst=0.1%x20,seed=7";
+        let text = "loss=1%,dup=0.1%, reorder=2.5%,corrupt=10ppm,garble=2ppm,hold=3ms,delay=200us,burst=0.1%x20,\
+                    early=3%,jitter=10us,seed=7";
         let plan = FaultPlan::parse(text).expect("well formed");
         let expected = Faults {
             loss_ppm: 10_000,
@@ -290,6 +205,8 @@ mod tests {
             delay_ns: 200_000,
             burst_begin_ppm: 1_000,
             burst_end_ppm: 50_000,
+            early_ppm: 30_000,
+            jitter_ns: 10_000,
         };
         let [planned] = plan.rules[..] else {
             panic!("{plan:?}");

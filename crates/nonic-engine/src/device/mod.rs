@@ -39,7 +39,7 @@ use crate::inspect::queues::CompletionQueues;
 use crate::netdev::{GidEntry, NetDevice};
 use crate::notify::{Doorbell, Notify};
 use crate::shard::Common;
-use nonic_core::link::Shortage;
+use nonic_core::Shortage;
 use nonic_core::{CqId, KeyTable, NicConfig, PdId, Qpn};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize};

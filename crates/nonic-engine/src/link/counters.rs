@@ -37,7 +37,7 @@ nonic_core::counters! {
         faults_lost,
         /// Packets that `NONIC_FAULTS` had come twice.
         faults_duplicated,
-        /// Packets that `NONIC_FAULTS` had others overtake.
+        /// Packets that `NONIC_FAULTS` had others overtake, or overtake others.
         faults_reordered,
         /// Packets that `NONIC_FAULTS` damaged.
         faults_corrupted,

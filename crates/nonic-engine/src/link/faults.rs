@@ -10,9 +10,8 @@
 
 use super::{Datagrams, Deliver, Link, LinkCounters, Presence, Sources};
 use crate::os::clock::Clock;
-use nonic_core::link::{Delivered, FaultInjector, Train};
 use nonic_core::{Time, Transmit};
-use std::collections::BTreeMap;
+use nonic_netem::{Delivered, FaultInjector, Schedule, Train};
 use std::io;
 use std::time::Duration;
 
@@ -28,8 +27,8 @@ pub(crate) struct Faults {
     clock: Option<Clock>,
     /// When it began; known with the first packet.
     began: Option<Time>,
-    /// Packets that are to be delivered or sent later; the number keeps those of one moment in order.
-    held: BTreeMap<(Time, u64), Held>,
+    /// Packets that are to be delivered or sent later.
+    held: Schedule<Held>,
     held_bytes: usize,
     holds: u64,
     overflow: u64,
@@ -74,7 +73,7 @@ impl Faults {
             outgoing,
             clock,
             began: None,
-            held: BTreeMap::new(),
+            held: Schedule::new(),
             held_bytes: 0,
             holds: 0,
             overflow: 0,
@@ -84,11 +83,7 @@ impl Faults {
     /// Delivers and sends what has been held back for long enough. How many bytes were delivered.
     fn release_due(&mut self, now: Time, deliver: &mut Deliver<'_>) -> usize {
         let mut delivered = 0;
-        while let Some(first) = self.held.first_entry() {
-            if first.key().0 > now {
-                break;
-            }
-            let held = first.remove();
+        while let Some(held) = self.held.pop_due(now.as_ns()) {
             self.held_bytes -= held.len();
             match held {
                 Held::Incoming { piece, ecn } => {
@@ -114,7 +109,7 @@ impl Faults {
         }
         self.held_bytes += held.len();
         self.holds += packets;
-        self.held.insert((at, self.holds), held);
+        self.held.push(at.as_ns(), held);
     }
 }
 
@@ -151,7 +146,7 @@ impl Link for Faults {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        let held = self.held.keys().next().map(|(at, _)| *at);
+        let held = self.held.next_at().map(Time::from_ns);
         [held, self.inner.next_timeout()].into_iter().flatten().min()
     }
 
@@ -243,11 +238,11 @@ fn datagrams(piece: &Delivered, ecn: u8) -> Datagrams<'_> {
 mod tests {
     use super::*;
     use crate::link::memory::MemoryLink;
-    use nonic_core::link::Prng;
+    use nonic_netem::Prng;
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    fn disturbed(faults: nonic_core::link::Faults) -> (Faults, MemoryLink) {
+    fn disturbed(faults: nonic_netem::Faults) -> (Faults, MemoryLink) {
         let link = MemoryLink::new("127.0.0.1".parse().expect("an address"));
         let injector = FaultInjector::new(faults, Prng::new(1));
         (Faults::new(Box::new(link.clone()), injector, None, None), link)
@@ -263,9 +258,9 @@ mod tests {
 
     #[test]
     fn a_delayed_packet_comes_when_it_is_due_and_says_when() {
-        let (mut link, wire) = disturbed(nonic_core::link::Faults {
+        let (mut link, wire) = disturbed(nonic_netem::Faults {
             delay_ns: 1_000_000,
-            ..nonic_core::link::Faults::default()
+            ..nonic_netem::Faults::default()
         });
         let start = Time::from_ns(5);
         wire.arrive(&[1, 2, 3]);
@@ -285,9 +280,9 @@ mod tests {
 
     #[test]
     fn what_it_did_is_counted() {
-        let (mut link, wire) = disturbed(nonic_core::link::Faults {
+        let (mut link, wire) = disturbed(nonic_netem::Faults {
             loss_ppm: 500_000,
-            ..nonic_core::link::Faults::default()
+            ..nonic_netem::Faults::default()
         });
         let mut came = 0;
         for _ in 0..1000 {
@@ -300,9 +295,9 @@ mod tests {
 
     #[test]
     fn what_it_holds_is_bounded() {
-        let (mut link, wire) = disturbed(nonic_core::link::Faults {
+        let (mut link, wire) = disturbed(nonic_netem::Faults {
             delay_ns: 1_000_000_000,
-            ..nonic_core::link::Faults::default()
+            ..nonic_netem::Faults::default()
         });
         const LENGTH: usize = 1 << 20;
         for _ in 0..2 * MAX_HELD_BYTES / LENGTH {

@@ -3,8 +3,8 @@
 use crate::fabric::{Batching, FabricConfig};
 use crate::link::LinkProfile;
 use nonic_core::cm::CmConfig;
-use nonic_core::link::Faults;
-use nonic_core::link::Prng;
+use nonic_netem::Faults;
+use nonic_netem::Prng;
 use std::time::Duration;
 
 /// When the network stops misbehaving.

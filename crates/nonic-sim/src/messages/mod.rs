@@ -13,8 +13,8 @@ mod connection;
 
 use crate::report::Report;
 use connection::{Completion, End, Payload, Request, execute};
-use nonic_core::link::{Prng, mix};
 use nonic_message::protocol::{Action, Frame, Greeting, Machine, Role, Taken};
+use nonic_netem::{Prng, mix};
 use std::collections::VecDeque;
 
 type Check = Result<(), String>;

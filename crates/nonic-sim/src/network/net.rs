@@ -7,8 +7,7 @@ use super::flow::{Flow, FlowSpec};
 use super::packet::{ANSWER, HEADERS, Packet, What};
 use super::port::{Node, Port, SharedBuffer, Verdict};
 use super::topology::{Spread, Topology};
-use crate::schedule::Schedule;
-use nonic_core::link::{Prng, mix};
+use nonic_netem::{Prng, Schedule, mix};
 use std::collections::VecDeque;
 
 /// A host's socket takes so many bytes before the cable has taken them; then its flows take turns.

@@ -1,7 +1,7 @@
 //! Ports: the queue in front of a cable, and the memory that the queues of a switch share.
 
-use super::topology::{Cable, Marking};
-use nonic_core::link::Prng;
+use super::topology::Cable;
+use nonic_netem::{Marking, Prng};
 use std::collections::VecDeque;
 
 /// The owner of a port.
@@ -73,7 +73,7 @@ impl Port {
     pub(super) fn next_takes_ns(&self) -> Option<u64> {
         self.queue
             .front()
-            .map(|(_, bytes)| self.cable.occupied_ns(*bytes))
+            .map(|(_, bytes)| self.cable.rate.occupied_ns(u64::from(*bytes)))
     }
 
     /// The cable was cut: where the packets are kept that waited for it.

@@ -75,7 +75,7 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nonic_core::link::Prng;
+    use nonic_netem::Prng;
 
     #[test]
     fn it_agrees_with_a_plain_set() {

@@ -2,35 +2,7 @@
 //!
 //! One leaf is a single switch; two leaves and one spine are two groups of hosts with a bottleneck between them.
 
-/// When a switch marks packets: never below `low` bytes in a queue, always above `high`, and between them with a
-/// probability that rises to `most` of a thousand.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Marking {
-    pub(super) low: u64,
-    pub(super) high: u64,
-    pub(super) most: u64,
-}
-
-impl Marking {
-    /// What Alibaba's public simulator has for 25 Gbit/s, and many switches by default.
-    pub(super) const USUAL: Marking = Marking {
-        low: 100_000,
-        high: 400_000,
-        most: 200,
-    };
-
-    /// Of a million packets, how many are marked at this length of the queue.
-    pub(super) fn ppm(&self, queued: u64) -> u32 {
-        if queued <= self.low {
-            0
-        } else if queued >= self.high {
-            1_000_000
-        } else {
-            let part = (queued - self.low) * 1_000_000 / (self.high - self.low);
-            (part * self.most / 1000) as u32
-        }
-    }
-}
+use nonic_netem::{Marking, Rate};
 
 /// How packets are spread over the spines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -44,27 +16,21 @@ pub(super) enum Spread {
 /// A link in one direction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cable {
-    /// Bits in a second.
-    pub(super) rate: u64,
+    pub(super) rate: Rate,
     pub(super) delay_ns: u64,
 }
 
 impl Cable {
     pub(super) fn gigabits(rate: u64, delay_ns: u64) -> Cable {
         Cable {
-            rate: rate * 1_000_000_000,
+            rate: Rate::bits_per_second(rate * 1_000_000_000),
             delay_ns,
         }
     }
 
-    /// How long a packet occupies it.
-    pub(super) fn occupied_ns(&self, bytes: u32) -> u64 {
-        u64::from(bytes) * 8_000_000_000 / self.rate
-    }
-
     /// Bytes it carries in so long.
     pub(super) fn carries(&self, ns: u64) -> u64 {
-        (u128::from(self.rate) * u128::from(ns) / 8_000_000_000) as u64
+        self.rate.bytes_in(ns)
     }
 }
 

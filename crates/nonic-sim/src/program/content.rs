@@ -4,8 +4,8 @@
 //! so expected bytes are never stored, only compared; source buffers are the pool itself, registered
 //! read-only.
 
-use nonic_core::link::Prng;
 use nonic_core::{Access, Fault, HeapRegion, KeySpec, PdId, Region, Sge};
+use nonic_netem::Prng;
 use std::sync::{Arc, OnceLock};
 
 /// Length of the pool. Arenas and messages must be shorter.

@@ -4,7 +4,7 @@
 //! writer is refused now and then. A direction may stall, end, break off or have one bit of it flipped. Loss and
 //! reordering do not exist here: TCP hides them.
 
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use std::collections::VecDeque;
 
 /// Habits of a direction.

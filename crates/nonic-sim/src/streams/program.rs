@@ -4,7 +4,7 @@ use super::Streams;
 use crate::program::content::{POOL_COVERED, Pieces, draw_content};
 use crate::program::model::{Export, Word};
 use crate::program::request::{Bad, Change, Expect, Kind, Op, Source, Writing};
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use nonic_core::{SendFlags, Status};
 
 /// The most gather or scatter elements a request has.

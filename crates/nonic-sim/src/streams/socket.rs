@@ -4,8 +4,8 @@ use super::model::{Cause, Mark, Phase, Trouble};
 use super::pipe::{PipeFault, Read};
 use super::{Check, Streams};
 use nonic_core::iwarp::{StreamClosed, StreamEvent, StreamGather, StreamReading};
-use nonic_core::link::mix;
 use nonic_core::{Nic, Region};
+use nonic_netem::mix;
 use std::sync::Arc;
 
 impl Streams {

@@ -5,7 +5,7 @@ use super::plan::Plan;
 use crate::program::content::{Pieces, draw_content};
 use crate::program::model::Receive;
 use crate::program::request::{Bad, Expect, Kind, Op, Source, Target};
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use nonic_core::{SendFlags, Status};
 
 /// Plans datagrams between `members`.

@@ -7,7 +7,7 @@ use super::direct_terms::DirectTerms;
 use super::model::Mark;
 use super::plan::Plan;
 use crate::program::request::{Bad, Expect, Kind};
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use nonic_core::{Access, Service, Status};
 
 impl Plan {

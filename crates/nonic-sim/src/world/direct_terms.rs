@@ -1,7 +1,7 @@
 //! How the NICs of a run reach each other's memory, drawn from its seed.
 
 use crate::direct::DirectProfile;
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 
 /// How the NICs of a run reach each other's memory.
 #[derive(Copy, Clone, Debug)]

@@ -5,7 +5,7 @@ use super::plan::Plan;
 use super::scenario::Scenario;
 use super::{datagrams, ops};
 use crate::program::model::Receive;
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use nonic_core::{PathMtu, SendFlags, Service};
 
 impl Plan {

@@ -34,7 +34,7 @@ use crate::forger::Forger;
 use crate::program::Check;
 use crate::program::model::Model;
 use model::{Cq, Host, Life, Mark, Qp};
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use nonic_core::{QpAttributes, QpState};
 use plan::Plan;
 use recorder::Recorder;

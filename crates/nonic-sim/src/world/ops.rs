@@ -5,7 +5,7 @@ use super::plan::Plan;
 use crate::program::content::{Pieces, draw_content};
 use crate::program::model::{Export, Receive};
 use crate::program::request::{Change, Expect, Kind, Op, Source, Writing};
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use nonic_core::{SendFlags, Service};
 
 /// The most gather or scatter elements a request has.

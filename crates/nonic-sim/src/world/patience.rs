@@ -6,8 +6,8 @@
 use super::model::{Life, Mark};
 use super::plan::Plan;
 use super::{Check, World};
-use nonic_core::link::{Faults, Prng};
 use nonic_core::{Service, WindowConfig};
+use nonic_netem::{Faults, Prng};
 
 /// Which seeds: two of so many.
 const ONE_IN: u64 = 5;

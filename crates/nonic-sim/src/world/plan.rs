@@ -4,7 +4,7 @@ use super::model::{Cq, Host, Life, Mark, Qp, Terms};
 use super::scenario::Scenario;
 use crate::program::content::Arena;
 use crate::program::model::{Model, Program, Promise, Srq, Word};
-use nonic_core::link::Prng;
+use nonic_netem::Prng;
 use nonic_core::{Access, Arm, PathMtu, Psn, RnrTimer, Service};
 
 /// A plan, as it grows.

@@ -4,8 +4,8 @@ use super::direct_terms::DirectTerms;
 use crate::fabric::{Batching, FabricConfig};
 use crate::link::LinkProfile;
 use nonic_core::WindowConfig;
-use nonic_core::link::Faults;
-use nonic_core::link::Prng;
+use nonic_netem::Faults;
+use nonic_netem::Prng;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The network of a run.

@@ -1,8 +1,8 @@
 //! The congestion law on a path with one bottleneck: packets, a queue, and nothing else.
 
 use super::Congestion;
-use crate::link::Prng;
 use crate::time::Time;
+use nonic_netem::Prng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

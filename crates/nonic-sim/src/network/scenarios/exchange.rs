@@ -5,6 +5,7 @@ use crate::network::flow::{Ends, FlowSpec};
 use crate::network::packet::HEADERS;
 use crate::network::statistics::jain;
 use crate::network::topology::{Cable, Topology};
+use nonic_netem::Rate;
 
 pub(super) const ALL_TO_ALL: Scenario = Scenario {
     name: "all-to-all",
@@ -77,7 +78,7 @@ fn stragglers(quick: bool, outcome: &mut Outcome) {
     for (name, ends) in laws(quick, 10_000_000_000, 64 << 10) {
         let mut topology = Topology::star(SENDERS + 2, Cable::gigabits(10, 2_000));
         let slow = Cable {
-            rate: topology.host.rate / 20,
+            rate: Rate::bits_per_second(500_000_000),
             ..topology.host
         };
         topology.other = vec![(SLOW, slow)];

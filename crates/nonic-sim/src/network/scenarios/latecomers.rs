@@ -2,7 +2,8 @@
 
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario};
 use crate::network::flow::{Ends, FlowSpec};
-use crate::network::topology::{Cable, Marking, Topology};
+use crate::network::topology::{Cable, Topology};
+use nonic_netem::Marking;
 
 pub(super) const LATECOMERS: Scenario = Scenario {
     name: "latecomers",

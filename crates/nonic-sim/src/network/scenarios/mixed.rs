@@ -4,8 +4,9 @@ use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, SECOND, Scenario};
 use crate::network::device::{Devices, Transfer};
 use crate::network::flow::{Ends, FlowSpec};
 use crate::network::statistics::jain;
-use crate::network::topology::{Cable, Marking, Topology};
+use crate::network::topology::{Cable, Topology};
 use nonic_core::PathMtu;
+use nonic_netem::Marking;
 
 pub(super) const MIXED: Scenario = Scenario {
     name: "mixed",

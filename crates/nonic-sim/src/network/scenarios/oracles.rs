@@ -3,7 +3,8 @@
 use super::{ENDLESS, MS, Outcome, Plan, SAMPLES, Scenario};
 use crate::network::flow::{Ends, FlowSpec};
 use crate::network::metrics::Metrics;
-use crate::network::topology::{Cable, Marking, Topology};
+use crate::network::topology::{Cable, Topology};
+use nonic_netem::{Beyond, Marking};
 
 /// No flow of an oracle is kept from sending by a window.
 const NO_WINDOW: u64 = 1 << 40;
@@ -35,7 +36,8 @@ fn dcqcn(quick: bool, outcome: &mut Outcome) {
         topology.marking = Some(Marking {
             low: 5_000,
             high: 200_000,
-            most: 10,
+            most_ppm: 10_000,
+            beyond: Beyond::All,
         });
         let flows = (0..senders).map(|from| FlowSpec {
             from,

@@ -1,7 +1,7 @@
 //! A deterministic random number generator: xoshiro256++, seeded through SplitMix64.
 //!
 //! It is written here and must never change: a seed must name the same run of the simulator, or the same faults of a
-//! link. It is not cryptographic: keys and starting PSNs come from an [`Entropy`](crate::Entropy).
+//! link. It is not cryptographic: keys and starting PSNs come from the core's `Entropy`.
 
 /// A seeded generator.
 #[derive(Clone, Debug)]
@@ -114,5 +114,21 @@ mod tests {
         }
         assert!(!prng.ppm(0));
         assert!(prng.ppm(1_000_000));
+    }
+
+    #[test]
+    fn what_is_to_happen_once_in_ten_does() {
+        let mut prng = Prng::new(7);
+        let count = (0..100_000).filter(|_| prng.ppm(100_000)).count();
+        assert!((9_700..10_300).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn a_seed_decides_and_forks_differ() {
+        let words = |mut prng: Prng| [prng.next_u64(), prng.next_u64(), prng.next_u64()];
+        assert_eq!(words(Prng::new(1)), words(Prng::new(1)));
+        assert_ne!(words(Prng::new(1)), words(Prng::new(2)));
+        let mut parent = Prng::new(1);
+        assert_ne!(words(parent.fork()), words(parent.fork()));
     }
 }

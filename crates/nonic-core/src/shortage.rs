@@ -1,6 +1,6 @@
 //! Faults of the NIC itself rather than of the network: resources that it lacks now and then.
 
-use super::Prng;
+use nonic_netem::Prng;
 
 /// Denies some of what it is asked for: at random, or every n-th time.
 #[derive(Clone, Debug)]

@@ -1,85 +1,14 @@
 //! Fault injection: a decorator around a link that drops, duplicates, delays and corrupts packets.
 //!
-//! [`FaultInjector::apply`] turns one train into the trains that really reach the link, each with the extra time it
-//! takes. It decides per packet, by rules: what is done how often ([`Faults`]), to which packets ([`Filter`]). Each
-//! rule judges a packet in turn until one disturbs it. The injector counts what it did, so that a checker can tell a
-//! failure that was injected from one that was not. Partitions are not here: in the simulator they are the fabric's,
-//! because they concern pairs of NICs, not packets.
+//! [`FaultInjector::judge`] says what becomes of one packet; [`FaultInjector::apply`] turns one train into the trains that
+//! really reach the link, each with the extra time it takes. Rules decide per packet: what is done how often
+//! ([`Faults`]), to which packets ([`Filter`](crate::Filter)). Each rule judges a packet in turn until one disturbs it.
+//! The injector counts what it did, so that a checker can tell a failure that was injected from one that was not.
+//! Partitions are not here: in the simulator they are the fabric's, because they concern pairs of NICs, not packets.
 
-mod filter;
-mod resources;
-
-pub use filter::{Filter, PacketKind, UnknownPacketKind};
-pub use resources::{Frequency, Shortage};
-
-use super::{Prng, Train};
+use crate::{FaultCounts, FaultRule, Faults, Prng, Train};
 use nonic_wire::Packet;
 use std::net::IpAddr;
-
-/// The rates of each kind of fault, in packets per million.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Faults {
-    /// Packets lost one by one.
-    pub loss_ppm: u32,
-    /// How often a burst of losses begins…
-    pub burst_begin_ppm: u32,
-    /// …and how often, once in it, a packet ends it. All packets of a burst are lost.
-    pub burst_end_ppm: u32,
-    /// Packets that arrive twice.
-    pub duplicate_ppm: u32,
-    /// Packets that are held up, so that others overtake them.
-    pub reorder_ppm: u32,
-    /// For up to how long duplicates and reordered packets are held up.
-    pub hold_ns: u64,
-    /// Packets with one to three bits flipped.
-    pub corrupt_ppm: u32,
-    /// Packets whose payload is changed so that no checksum shows it. Only where they arrive.
-    pub garble_ppm: u32,
-    /// How much longer every packet takes, in order.
-    pub delay_ns: u64,
-}
-
-impl Faults {
-    /// Whether there are any.
-    pub fn is_none(&self) -> bool {
-        self.loss_ppm == 0
-            && self.burst_begin_ppm == 0
-            && self.duplicate_ppm == 0
-            && self.reorder_ppm == 0
-            && self.corrupt_ppm == 0
-            && self.garble_ppm == 0
-            && self.delay_ns == 0
-    }
-}
-
-/// What an injector did so far, in packets.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct FaultCounts {
-    pub lost: u64,
-    pub duplicated: u64,
-    pub reordered: u64,
-    pub corrupted: u64,
-    pub garbled: u64,
-}
-
-impl FaultCounts {
-    /// Packets that did not arrive as they were sent.
-    pub fn disturbed(&self) -> u64 {
-        self.lost + self.reordered + self.corrupted + self.garbled
-    }
-}
-
-/// What is done, and to which packets.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct FaultRule {
-    /// To which.
-    pub filter: Filter,
-    /// What, and how often.
-    pub faults: Faults,
-    /// At most so many packets are disturbed.
-    pub limit: Option<u64>,
-}
 
 /// A piece of a train as it is delivered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,6 +25,8 @@ pub struct Delivered {
 #[derive(Clone, Debug)]
 pub struct FaultInjector {
     rules: Vec<Judge>,
+    /// Where rules get their generators from.
+    prng: Prng,
     counts: FaultCounts,
 }
 
@@ -112,20 +43,37 @@ struct Judge {
 }
 
 /// What becomes of one packet.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Fate {
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It arrives.
     Pass,
+    /// It does not.
     Lose,
-    Duplicate,
-    Reorder,
+    /// It arrives, and a copy arrives later by so much.
+    Duplicate {
+        /// By so much.
+        hold_ns: u64,
+    },
+    /// It arrives later by so much.
+    Reorder {
+        /// By so much.
+        hold_ns: u64,
+    },
+    /// It arrives without any delay.
+    Early,
+    /// It arrives damaged, so that a checksum shows it.
     Corrupt,
+    /// It arrives damaged, so that none does.
     Garble,
 }
 
-/// The same, with the time it takes, and which rule said so.
-struct Sentence {
-    fate: Fate,
-    delay_ns: u64,
+/// What becomes of a packet, the time it takes whatever its fate, and which rule said so.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// What becomes of it.
+    pub fate: Fate,
+    /// How much longer it takes.
+    pub delay_ns: u64,
     rule: usize,
 }
 
@@ -141,13 +89,9 @@ impl FaultInjector {
 
     /// An injector with several rules. Each draws numbers of its own, so that what one of them does changes nothing for the others.
     pub fn with_rules(rules: &[FaultRule], mut prng: Prng) -> Self {
-        let mut judges: Vec<Judge> = Vec::with_capacity(rules.len());
-        for (index, rule) in rules.iter().enumerate() {
-            let own = if index == 0 { prng.clone() } else { prng.fork() };
-            judges.push(Judge::new(*rule, own));
-        }
         FaultInjector {
-            rules: judges,
+            rules: judges(rules, &mut prng),
+            prng,
             counts: FaultCounts::default(),
         }
     }
@@ -155,6 +99,17 @@ impl FaultInjector {
     /// What it did so far.
     pub fn counts(&self) -> FaultCounts {
         self.counts
+    }
+
+    /// What it did since it began or was asked last.
+    pub fn take_counts(&mut self) -> FaultCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Has other rules from now on, which draw new numbers.
+    pub fn set_rules(&mut self, rules: &[FaultRule]) {
+        let mut prng = self.prng.fork();
+        self.rules = judges(rules, &mut prng);
     }
 
     /// Changes what its first rule does from now on.
@@ -187,25 +142,27 @@ impl FaultInjector {
         // Packets that pass and take the same time stay together: `start` is the first one not yet passed on.
         let (mut start, mut time_ns) = (0, 0);
         for (index, packet) in train.packets().enumerate() {
-            let Sentence { fate, delay_ns, rule } = self.judge(now_ns, peer, packet);
+            let Verdict { fate, delay_ns, rule } = self.judge(now_ns, peer, packet);
             if delay_ns != time_ns {
                 if start < index {
                     deliver(time_ns, train.slice(start, index - start), false);
                 }
                 (start, time_ns) = (index, delay_ns);
             }
-            if fate == Fate::Pass {
+            if matches!(fate, Fate::Pass | Fate::Early) {
                 continue;
             }
-            let kept = if fate == Fate::Duplicate { index + 1 } else { index };
+            let kept = match fate {
+                Fate::Duplicate { .. } => index + 1,
+                _ => index,
+            };
             if start < kept {
                 deliver(time_ns, train.slice(start, kept - start), false);
             }
             start = index + 1;
             let judge = &mut self.rules[rule];
-            let hold_ns = judge.prng.below(judge.rule.faults.hold_ns.saturating_add(1));
             match fate {
-                Fate::Duplicate | Fate::Reorder => {
+                Fate::Duplicate { hold_ns } | Fate::Reorder { hold_ns } => {
                     deliver(time_ns.saturating_add(hold_ns), train.slice(index, 1), false);
                 }
                 Fate::Corrupt => {
@@ -218,7 +175,7 @@ impl FaultInjector {
                     let garbled = judge.garble(&mut damaged.bytes);
                     deliver(time_ns, damaged, garbled);
                 }
-                Fate::Pass | Fate::Lose => {}
+                Fate::Pass | Fate::Early | Fate::Lose => {}
             }
         }
         if start == 0 {
@@ -228,8 +185,9 @@ impl FaultInjector {
         }
     }
 
-    fn judge(&mut self, now_ns: u64, peer: IpAddr, packet: &[u8]) -> Sentence {
-        let mut sentence = Sentence {
+    /// Decides what becomes of a packet from or to a peer. `packet` is empty if it is not RoCE.
+    pub fn judge(&mut self, now_ns: u64, peer: IpAddr, packet: &[u8]) -> Verdict {
+        let mut verdict = Verdict {
             fate: Fate::Pass,
             delay_ns: 0,
             rule: 0,
@@ -238,14 +196,34 @@ impl FaultInjector {
             if !judge.is_about(now_ns, peer, packet) {
                 continue;
             }
-            sentence.delay_ns = sentence.delay_ns.saturating_add(judge.rule.faults.delay_ns);
-            (sentence.fate, sentence.rule) = (judge.fate(&mut self.counts), index);
-            if sentence.fate != Fate::Pass {
+            verdict.delay_ns = verdict.delay_ns.saturating_add(judge.delay_ns());
+            (verdict.fate, verdict.rule) = (judge.fate(&mut self.counts), index);
+            if verdict.fate == Fate::Early {
+                verdict.delay_ns = 0;
+            }
+            if verdict.fate != Fate::Pass {
                 break;
             }
         }
-        sentence
+        verdict
     }
+
+    /// A number of the rule that decided, for a caller that damages the packet itself.
+    pub fn draw(&mut self, verdict: &Verdict) -> u64 {
+        match self.rules.get_mut(verdict.rule) {
+            Some(judge) => judge.prng.next_u64(),
+            None => 0,
+        }
+    }
+}
+
+/// Rules, each with a generator of its own.
+fn judges(rules: &[FaultRule], prng: &mut Prng) -> Vec<Judge> {
+    let own = |(index, rule): (usize, &FaultRule)| {
+        let own = if index == 0 { prng.clone() } else { prng.fork() };
+        Judge::new(*rule, own)
+    };
+    rules.iter().enumerate().map(own).collect()
 }
 
 impl Judge {
@@ -269,6 +247,19 @@ impl Judge {
         filter.counts(number)
     }
 
+    /// How much longer a packet takes.
+    fn delay_ns(&mut self) -> u64 {
+        let Faults {
+            delay_ns, jitter_ns, ..
+        } = self.rule.faults;
+        if jitter_ns == 0 {
+            return delay_ns;
+        }
+        let shift_ns = self.prng.range(0, 2 * jitter_ns);
+        (delay_ns + shift_ns).saturating_sub(jitter_ns)
+    }
+
+    /// The order of the draws must not change: a seed would name other runs of the simulator.
     fn fate(&mut self, counts: &mut FaultCounts) -> Fate {
         let faults = self.rule.faults;
         if self.in_burst {
@@ -276,22 +267,24 @@ impl Judge {
         } else {
             self.in_burst = self.prng.ppm(faults.burst_begin_ppm);
         }
-        let (fate, count) = if self.in_burst || self.prng.ppm(faults.loss_ppm) {
-            (Fate::Lose, &mut counts.lost)
+        let (fate, count): (fn(u64) -> Fate, _) = if self.in_burst || self.prng.ppm(faults.loss_ppm) {
+            (|_| Fate::Lose, &mut counts.lost)
         } else if self.prng.ppm(faults.duplicate_ppm) {
-            (Fate::Duplicate, &mut counts.duplicated)
+            (|hold_ns| Fate::Duplicate { hold_ns }, &mut counts.duplicated)
         } else if self.prng.ppm(faults.reorder_ppm) {
-            (Fate::Reorder, &mut counts.reordered)
+            (|hold_ns| Fate::Reorder { hold_ns }, &mut counts.reordered)
         } else if self.prng.ppm(faults.corrupt_ppm) {
-            (Fate::Corrupt, &mut counts.corrupted)
-        } else if faults.garble_ppm > 0 && self.prng.ppm(faults.garble_ppm) {
-            (Fate::Garble, &mut counts.garbled)
+            (|_| Fate::Corrupt, &mut counts.corrupted)
+        } else if self.prng.ppm(faults.garble_ppm) {
+            (|_| Fate::Garble, &mut counts.garbled)
+        } else if self.prng.ppm(faults.early_ppm) {
+            (|_| Fate::Early, &mut counts.reordered)
         } else {
             return Fate::Pass;
         };
         *count += 1;
         self.disturbed += 1;
-        fate
+        fate(self.prng.below(faults.hold_ns.saturating_add(1)))
     }
 
     /// Flips one to three different bits: few enough for the ICRC to notice without fail, at any length a
@@ -324,8 +317,8 @@ impl Judge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Qpn;
-    use nonic_wire::{Bth, Headers, Opcode, Psn, Syndrome};
+    use crate::{Filter, PacketKind};
+    use nonic_wire::{Bth, Headers, Opcode, Psn, Qpn, Syndrome};
 
     /// A train whose packets are 8 bytes of their own number.
     fn train(packets: u8) -> Train {
@@ -424,15 +417,51 @@ mod tests {
         assert_eq!(counts, FaultCounts::default());
     }
 
+    #[test]
+    fn jitter_is_as_much_longer_as_shorter() {
+        let unsteady = Faults {
+            delay_ns: 500,
+            jitter_ns: 500,
+            ..Faults::default()
+        };
+        let mut injector = FaultInjector::new(unsteady, Prng::new(1));
+        let peer = "10.0.0.1".parse().unwrap();
+        let delays: Vec<u64> = (0..10_000)
+            .map(|_| injector.judge(0, peer, &[]).delay_ns)
+            .collect();
+        assert!(delays.iter().all(|delay| *delay <= 1000));
+        let mean = delays.iter().sum::<u64>() / 10_000;
+        assert!((490..510).contains(&mean), "{mean}");
+        assert_eq!(injector.counts(), FaultCounts::default());
+    }
+
+    #[test]
+    fn a_packet_that_is_early_is_not_delayed() {
+        let early = Faults {
+            delay_ns: 500,
+            early_ppm: 300_000,
+            ..Faults::default()
+        };
+        let (mut out, counts) = through(early, 1, 40);
+        let hurried: u64 = (out.iter().filter(|(delay, _, _)| *delay == 0))
+            .map(|(_, _, numbers)| numbers.len() as u64)
+            .sum();
+        assert!(counts.reordered > 5 && hurried == counts.reordered);
+        assert!(out.iter().all(|(delay, _, _)| [0, 500].contains(delay)));
+        out.sort_by_key(|(_, first_id, _)| *first_id);
+        assert!(numbers(&out).into_iter().eq(0..40), "all arrive, and once");
+    }
+
     /// Of a hundred thousand packets, each kind of fault strikes the share that was asked for, and the same ones for a seed.
     #[test]
     fn each_kind_happens_as_often_as_asked() {
         type Rate = fn(&mut Faults) -> &mut u32;
         type Count = fn(&FaultCounts) -> u64;
-        let kinds: [(Rate, Count); 5] = [
+        let kinds: [(Rate, Count); 6] = [
             (|faults| &mut faults.loss_ppm, |counts| counts.lost),
             (|faults| &mut faults.duplicate_ppm, |counts| counts.duplicated),
             (|faults| &mut faults.reorder_ppm, |counts| counts.reordered),
+            (|faults| &mut faults.early_ppm, |counts| counts.reordered),
             (|faults| &mut faults.corrupt_ppm, |counts| counts.corrupted),
             (|faults| &mut faults.garble_ppm, |counts| counts.garbled),
         ];

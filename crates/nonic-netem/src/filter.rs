@@ -1,7 +1,6 @@
 //! Selects the packets that a fault applies to: by kind and peer, by their number, and by when they come.
 
-use crate::Qpn;
-use nonic_wire::{AethKind, Operation, Packet};
+use nonic_wire::{AethKind, Operation, Packet, Qpn};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -29,7 +28,7 @@ pub struct Filter {
 
 impl Filter {
     /// Whether it selects a packet at this moment, apart from its number.
-    pub(super) fn matches(&self, now_ns: u64, peer: IpAddr, packet: &[u8]) -> bool {
+    pub(crate) fn matches(&self, now_ns: u64, peer: IpAddr, packet: &[u8]) -> bool {
         self.is_time(now_ns)
             && self.peer.is_none_or(|wanted| wanted == peer)
             && (self.qpn.is_none() && self.kind.is_none() || self.matches_headers(packet))
@@ -52,7 +51,7 @@ impl Filter {
     }
 
     /// Whether it selects the `number`-th of the packets that match, counted from 0.
-    pub(super) fn counts(&self, number: u64) -> bool {
+    pub(crate) fn counts(&self, number: u64) -> bool {
         match number.checked_sub(self.skip) {
             Some(number) => (number + 1) % self.every.max(1) == 0,
             None => false,
