@@ -9,8 +9,8 @@ use crate::bench::commit;
 use crate::bench::machine::Machine;
 use crate::dist;
 use crate::net::network::{Network, Plan};
-use crate::net::settings::Settings;
 use anyhow::{Context, Result, ensure};
+use nonic_netem::LinkSettings;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -134,7 +134,7 @@ impl Between {
                 between(&pair.left, &pair.right, "10.77.0.2", bench, arguments)
             }
             Between::Delay => {
-                let mut settings = Settings::default();
+                let mut settings = LinkSettings::default();
                 settings.change("delay=500us")?;
                 let network = Network::new(&Plan {
                     left: 1,

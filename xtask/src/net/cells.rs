@@ -1,9 +1,9 @@
 //! The cells of the table: the wires, and what must show on them.
 
 use super::network::Plan;
-use super::settings::Settings;
 use super::subject::Subject;
 use anyhow::Result;
+use nonic_netem::LinkSettings;
 
 /// One wire, on which every subject is measured in turn.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Group {
 
 /// Round trips and losses of the first table.
 pub(super) const TRIPS: [(&str, &str); 5] = [
-    ("~0", "0"),
+    ("~0", "0s"),
     ("1 ms", "500us"),
     ("10 ms", "5ms"),
     ("20 ms", "10ms"),
@@ -63,12 +63,12 @@ const FAULTS: [(&str, &str, Option<f64>); 11] = [
     ("loss 20 %", "loss=20%", None),
     (
         "bursts of 8, 1 % in all, round trip 10 ms",
-        "bursts=1%:8,delay=5ms",
+        "burst=1263ppmx8,delay=5ms",
         None,
     ),
     ("delay 25 ms, loss 1 %", "delay=25ms,loss=1%", Some(0.7)),
-    ("duplicates 5 %", "duplicates=5%", Some(0.7)),
-    ("corruption 1 %", "corruption=1%", Some(0.7)),
+    ("duplicates 5 %", "dup=5%,hold=0s", Some(0.7)),
+    ("corruption 1 %", "corrupt=1%", Some(0.7)),
     (
         "10 Mbit/s, queue of 150 kB",
         "rate=10mbit,queue=150000",
@@ -115,7 +115,7 @@ pub(super) fn all() -> Vec<Cell> {
             cells.push(Cell {
                 group: Group::Loss,
                 name: format!("{trip}, {loss}"),
-                there: format!("delay={delay},loss={loss}"),
+                there: format!("delay={delay},loss={}%", loss.trim_end_matches('%')),
                 back: format!("delay={delay}"),
                 ours: Subject::Roce,
                 rivals: RIVALS.to_vec(),
@@ -142,7 +142,7 @@ impl Cell {
     /// The wire of one round.
     pub(super) fn plan(&self, seed: u64) -> Plan {
         let read = |text: &str| {
-            let mut settings = Settings::default();
+            let mut settings = LinkSettings::default();
             settings.change(text).expect("a test reads all of them");
             settings
         };
@@ -158,7 +158,7 @@ impl Cell {
 
     /// Gives both directions more settings.
     pub(super) fn add(&mut self, settings: &str) -> Result<()> {
-        Settings::default().change(settings)?;
+        LinkSettings::default().change(settings)?;
         for direction in [&mut self.there, &mut self.back] {
             *direction = format!("{direction},{settings}");
         }

@@ -2,13 +2,13 @@
 //! TCP in the same run.
 
 use super::network::{Network, Plan};
-use super::settings::Settings;
 use super::subject::{Meter, Subject, topology};
 use super::trial::describe;
 use super::{Built, wire::Side};
 use crate::dist;
 use crate::tools::pair::fresh_port;
 use anyhow::{Context, Result, bail, ensure};
+use nonic_netem::{LinkCounters, LinkSettings};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use testbed::packages::is_root;
@@ -30,14 +30,14 @@ struct Verified {
     /// Of `nonic perf`.
     arguments: &'static str,
     /// Which of the wire's counters must not be zero: a run in which nothing happened proves nothing.
-    happened: fn(&super::direction::Counters) -> u64,
+    happened: fn(&LinkCounters) -> u64,
 }
 
 const VERIFIED: [Verified; 6] = [
     Verified {
         settings: "delay=2ms,loss=20%",
         arguments: "--op write --size 65536 --iterations 32",
-        happened: |counters| counters.lost,
+        happened: |counters| counters.faults.lost,
     },
     Verified {
         settings: "delay=2ms,jitter=2ms",
@@ -45,19 +45,19 @@ const VERIFIED: [Verified; 6] = [
         happened: |counters| counters.packets,
     },
     Verified {
-        settings: "delay=1ms,corruption=2%,duplicates=5%",
+        settings: "delay=1ms,corrupt=2%,dup=5%",
         arguments: "--op write --size 65536 --iterations 300",
-        happened: |counters| counters.corrupted.min(counters.duplicated),
+        happened: |counters| counters.faults.corrupted.min(counters.faults.duplicated),
     },
     Verified {
-        settings: "delay=1ms,bursts=2%:10",
+        settings: "delay=1ms,burst=0.2%x10",
         arguments: "--op read --size 65536 --iterations 300",
-        happened: |counters| counters.lost,
+        happened: |counters| counters.faults.lost,
     },
     Verified {
         settings: "delay=1ms,early=1%",
         arguments: "--op write --size 65536 --iterations 1000",
-        happened: |counters| counters.early,
+        happened: |counters| counters.faults.reordered,
     },
     Verified {
         settings: "delay=2ms,rate=50mbit,queue=100000,red=15000:45000:10%",
@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn network(settings: &str) -> Result<Network> {
-    let mut both = Settings::default();
+    let mut both = LinkSettings::default();
     both.change(settings)?;
     Network::new(&Plan {
         left: 1,
@@ -142,7 +142,7 @@ fn verify(built: &Built, case: &Verified) -> Result<String> {
     let network = network(case.settings)?;
     finish(start(built, &network, case.arguments)?)?;
     let [there, back] = network.wire.counters();
-    let happened = (case.happened)(&there) + (case.happened)(&back);
+    let happened = (case.happened)(&there.link) + (case.happened)(&back.link);
     ensure!(
         happened > 0,
         "nothing happened on this wire: {}",
@@ -158,14 +158,18 @@ fn change_while_used(built: &Built) -> Result<String> {
     for settings in ["delay=3ms,rate=20mbit,loss=5%", "delay=1ms,rate=100mbit"] {
         // Some time on each: 160 messages are 84 Mbit.
         std::thread::sleep(Duration::from_millis(400));
-        let mut changed = Settings::default();
+        let mut changed = LinkSettings::default();
         changed.change(settings)?;
         network.wire.change(Side::Left, changed.clone());
         network.wire.change(Side::Right, changed);
     }
     finish(both)?;
     let [there, _] = network.wire.counters();
-    ensure!(there.lost > 0, "nothing got lost: {}", describe(&there));
+    ensure!(
+        there.link.faults.lost > 0,
+        "nothing got lost: {}",
+        describe(&there)
+    );
     Ok(describe(&there))
 }
 
@@ -193,7 +197,7 @@ mod tests {
     fn all_wires_are_readable() {
         let verified = VERIFIED.iter().map(|case| case.settings);
         for settings in verified.chain(COMPARED.map(|(settings, _)| settings)) {
-            assert!(Settings::default().change(settings).is_ok(), "{settings}");
+            assert!(LinkSettings::default().change(settings).is_ok(), "{settings}");
         }
     }
 }

@@ -21,6 +21,8 @@ const GSO_ECN: u8 = 0x80;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const UDP_HEADER: usize = 8;
+const ROCE_PORT: [u8; 2] = 4791_u16.to_be_bytes();
 const FIN_AND_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
@@ -70,7 +72,7 @@ impl Frame {
             GSO_TCP4 if protocol == TCP && transport.len() >= 20 => {
                 (usize::from(transport[12] >> 4) * 4, segment(virtio))
             }
-            GSO_UDP if protocol == UDP => (8, segment(virtio)),
+            GSO_UDP if protocol == UDP => (UDP_HEADER, segment(virtio)),
             _ => return None,
         };
         let least = if virtio[1] & !GSO_ECN == GSO_TCP4 { 20 } else { 0 };
@@ -100,6 +102,20 @@ impl Frame {
 
     fn payload_of(&self, packets: Range<usize>) -> Range<usize> {
         (packets.start * self.step).min(self.payload)..(packets.end * self.step).min(self.payload)
+    }
+
+    /// The RoCE packet in one of its packets; empty if it is another one. `bytes` is what the frame was read from.
+    pub(super) fn roce<'a>(&self, bytes: &'a [u8], index: usize) -> &'a [u8] {
+        let transport = VIRTIO + self.ip_header;
+        let port = bytes.get(transport + 2..transport + 4);
+        if self.protocol != UDP || port != Some(&ROCE_PORT) {
+            return &[];
+        }
+        let headers = VIRTIO + self.headers;
+        let Range { start, end } = self.payload_of(index..index + 1);
+        // The header of UDP is counted as payload if there is one packet only.
+        let start = (headers + start).max(transport + UDP_HEADER);
+        bytes.get(start..headers + end).unwrap_or_default()
     }
 
     /// Some of its packets in one piece, marked or not. `bytes` is what the frame was read from.

@@ -1,5 +1,5 @@
-use super::super::random::Random;
 use super::*;
+use nonic_netem::Prng;
 
 /// A frame as the kernel gives it: ECT(0), a partial checksum, payload that counts up.
 fn frame(protocol: u8, payload: usize, step: usize) -> Vec<u8> {
@@ -130,14 +130,14 @@ fn a_mark_is_congestion_experienced_and_nothing_else() {
 
 #[test]
 fn a_wrong_bit_shows_in_the_checksum() {
-    let mut random = Random::new(1, 0);
+    let mut prng = Prng::new(1);
     let mut damaged = Vec::new();
     for protocol in [TCP, UDP] {
         let bytes = frame(protocol, 5_000, 1448);
         let found = Frame::parse(&bytes).expect("it is a frame");
         for _ in 0..500 {
-            let index = (random.word() % 4) as usize;
-            found.corrupt(&bytes, index, false, random.word(), &mut damaged);
+            let index = (prng.next_u64() % 4) as usize;
+            found.corrupt(&bytes, index, false, prng.next_u64(), &mut damaged);
             assert!(!is_valid(&damaged));
             assert_eq!(damaged[..VIRTIO], [0; VIRTIO], "it is looked at");
         }
@@ -146,20 +146,37 @@ fn a_wrong_bit_shows_in_the_checksum() {
 
 #[test]
 fn whatever_comes_nothing_panics() {
-    let mut random = Random::new(1, 0);
+    let mut prng = Prng::new(1);
     let mut into = Vec::new();
     for turn in 0..20_000 {
         let mut bytes = frame(if turn % 2 == 0 { TCP } else { UDP }, 2_000, 700);
-        for _ in 0..random.word() % 8 {
-            let at = (random.word() % 60) as usize;
-            bytes[at] = random.word() as u8;
+        for _ in 0..prng.next_u64() % 8 {
+            let at = (prng.next_u64() % 60) as usize;
+            bytes[at] = prng.next_u64() as u8;
         }
-        bytes.truncate((random.word() % 2_100) as usize);
+        bytes.truncate((prng.next_u64() % 2_100) as usize);
         if let Some(found) = Frame::parse(&bytes) {
             let all = found.packets();
             found.part(&bytes, 0..all, true);
             found.part(&bytes, all - 1..all, false);
-            found.corrupt(&bytes, 0, false, random.word(), &mut into);
+            found.corrupt(&bytes, 0, false, prng.next_u64(), &mut into);
         }
     }
+}
+
+#[test]
+fn a_roce_packet_is_found_behind_its_headers_whether_it_is_alone_or_not() {
+    for payload in [100, 250] {
+        let mut bytes = frame(UDP, payload, 100);
+        let found = Frame::parse(&bytes).expect("it is a frame");
+        assert!(found.roce(&bytes, 0).is_empty(), "another port");
+        bytes[VIRTIO + 22..VIRTIO + 24].copy_from_slice(&ROCE_PORT);
+        let all: Vec<u8> = (0..found.packets())
+            .flat_map(|index| found.roce(&bytes, index).to_vec())
+            .collect();
+        assert_eq!(all, bytes[VIRTIO + 28..]);
+        assert_eq!(found.roce(&bytes, 0).len(), 100);
+    }
+    let bytes = frame(TCP, 100, 100);
+    assert!(Frame::parse(&bytes).is_some_and(|found| found.roce(&bytes, 0).is_empty()));
 }

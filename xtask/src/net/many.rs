@@ -1,10 +1,10 @@
 //! Many processes that send through one bottleneck: whether they fill it, share it, and keep its queue short.
 
-use super::direction::Counters;
 use super::network::{Network, Plan};
-use super::settings::Settings;
 use super::subject::{Meter, Server, Subject};
+use super::wire::Counters;
 use anyhow::{Context, Result};
+use nonic_netem::LinkSettings;
 use std::time::Duration;
 
 /// Of the bottleneck.
@@ -55,7 +55,7 @@ pub(super) struct Found {
 impl Found {
     /// The part of the link that was used, headers and repetitions included.
     pub(super) fn use_of_link(&self) -> f64 {
-        let counters = &self.steady;
+        let counters = &self.steady.link;
         // What was dropped before the link did not use it: those packets are taken to be of mean size.
         let dropped = counters.overflowed + counters.dropped_early;
         let passed = 1.0 - dropped as f64 / counters.packets.max(1) as f64;
@@ -81,7 +81,8 @@ impl Found {
     /// The mean of the queues that packets found, in milliseconds, and the longest.
     pub(super) fn queue_ms(&self) -> (f64, f64) {
         let ms = |bytes: f64| bytes * 8.0 / (RATE_MBIT * 1e3);
-        (ms(self.steady.mean_queue()), ms(self.steady.longest_queue as f64))
+        let link = &self.steady.link;
+        (ms(link.mean_queue()), ms(link.longest_queue as f64))
     }
 }
 
@@ -97,9 +98,9 @@ pub(super) fn jain(rates: &[f64]) -> f64 {
 
 /// Runs all senders at once.
 pub(super) fn measure(meter: &Meter<'_>, mix: Mix, seed: u64) -> Result<Found> {
-    let mut there = Settings::default();
+    let mut there = LinkSettings::default();
     there.change(LINK)?;
-    let mut back = Settings::default();
+    let mut back = LinkSettings::default();
     back.change("delay=5ms")?;
     let network = Network::new(&Plan {
         left: SENDERS as u8,
@@ -145,6 +146,7 @@ pub(super) fn measure(meter: &Meter<'_>, mix: Mix, seed: u64) -> Result<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nonic_netem::LinkCounters;
 
     #[test]
     fn the_index_is_one_for_equals_and_one_in_n_for_a_tyrant() {
@@ -161,11 +163,14 @@ mod tests {
                 .map(|index| if index % 2 == 0 { 2.0 } else { 4.0 })
                 .collect(),
             steady: Counters {
-                packets: 10_000,
-                bytes: 12_500_000,
-                queue_sum: 10_000.0 * 125_000.0,
-                longest_queue: 250_000,
-                ..Counters::default()
+                link: LinkCounters {
+                    packets: 10_000,
+                    bytes: 12_500_000,
+                    queue_sum: 10_000.0 * 125_000.0,
+                    longest_queue: 250_000,
+                    ..LinkCounters::default()
+                },
+                unwritten: 0,
             },
             steady_time: Duration::from_secs(1),
         };

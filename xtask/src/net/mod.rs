@@ -4,21 +4,18 @@
 //! `run` gives a developer two hosts to try programs on, `table` measures nonic beside TCP on it, `check` is for every change.
 //! It needs root, for namespaces, and `/dev/net/tun`; the kernel needs no netem.
 //!
-//! Read first: [`settings`] (what a link can do), [`direction`] (the fate of a packet), [`wire`] (how packets get there).
+//! What a link can do, and the fate of a packet, are [`nonic_netem`]'s. Here is how packets get there and back.
+//!
+//! Read first: [`wire`], then [`nonic_netem::EmulatedLink`].
 
 mod cells;
 mod check;
-mod direction;
 mod frame;
 mod many;
 pub(crate) mod network;
 mod pool;
-mod random;
-mod red;
 mod report;
 mod row;
-mod schedule;
-pub(crate) mod settings;
 mod subject;
 mod table;
 mod trial;

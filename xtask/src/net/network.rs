@@ -1,9 +1,9 @@
 //! Hosts, each a network namespace with an interface, and the wire between them.
 
-use super::settings::Settings;
 use super::tun::{INTERFACE, Tun};
 use super::wire::{Port, Side, Wire};
 use anyhow::{Context, Result, ensure};
+use nonic_netem::LinkSettings;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use testbed::namespace::Namespace;
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) right: u8,
     pub(crate) mtu: u32,
     /// From left to right, and from right to left.
-    pub(crate) settings: [Settings; 2],
+    pub(crate) settings: [LinkSettings; 2],
     pub(crate) seed: u64,
     /// Let the kernel leave packets in one piece.
     pub(crate) offload: bool,

@@ -195,7 +195,7 @@ fn crowd_table(crowds: &[Found]) -> String {
         let part = |count: u64| {
             format!(
                 "{:.1} %",
-                100.0 * count as f64 / found.steady.packets.max(1) as f64
+                100.0 * count as f64 / found.steady.link.packets.max(1) as f64
             )
         };
         table.add([
@@ -204,8 +204,8 @@ fn crowd_table(crowds: &[Found]) -> String {
             format!("{:.3}", found.goodput()),
             format!("{:.3}{}", many::jain(&found.rates), shares(found)),
             format!("{mean:.1} ms ({longest:.1} ms)"),
-            part(found.steady.marked),
-            part(found.steady.dropped_early + found.steady.overflowed),
+            part(found.steady.link.marked),
+            part(found.steady.link.dropped_early + found.steady.link.overflowed),
         ]);
     }
     table.markdown()

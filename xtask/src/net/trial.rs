@@ -1,10 +1,9 @@
 //! `net run`: two sides of a faulty wire to try programs on, changed while they run by `net set`.
 
-use super::direction::Counters;
 use super::network::{Host, Network, Plan};
-use super::settings::{self, Settings};
-use super::wire::Side;
+use super::wire::{Counters, Side};
 use anyhow::{Context, Result, ensure};
+use nonic_netem::{LINK_PARTS, LinkSettings};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -19,37 +18,14 @@ const CONTROL: &str = "NET_CONTROL";
 /// A link, as options: both directions have what is said, but for what is said of one.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct LinkOptions {
-    /// How long a packet takes, one way, such as 10ms
-    #[arg(long, value_name = "TIME")]
-    delay: Option<String>,
-    /// As much longer or shorter; packets overtake each other
-    #[arg(long, value_name = "TIME")]
-    jitter: Option<String>,
-    /// The part of packets that get lost, such as 1%
-    #[arg(long, value_name = "PART")]
-    loss: Option<String>,
-    /// The part that gets lost in bursts, and their mean length, such as 1%:8
-    #[arg(long, value_name = "PART:LENGTH")]
-    bursts: Option<String>,
-    /// The part of packets that overtake all others on their way
-    #[arg(long, value_name = "PART")]
-    early: Option<String>,
-    /// The part of packets that come twice
-    #[arg(long, value_name = "PART")]
-    duplicates: Option<String>,
-    /// The part of packets with a wrong bit
-    #[arg(long, value_name = "PART")]
-    corruption: Option<String>,
-    /// Bits per second, such as 100mbit
-    #[arg(long, value_name = "BITS")]
-    rate: Option<String>,
-    /// Bytes that wait for the link at most, such as 64k
-    #[arg(long, value_name = "BYTES")]
-    queue: Option<String>,
-    /// Random early detection: the average queue from where on, to where, and which part is marked there, such as
-    /// 20k:60k:10%; with `:drop` at the end packets are dropped instead of marked
-    #[arg(long, value_name = "LEAST:MOST:PART")]
-    red: Option<String>,
+    #[arg(
+        long,
+        value_name = "SETTINGS",
+        default_value = "",
+        help = "Settings of both directions, such as delay=5ms,loss=1%,rate=1gbit",
+        long_help = LINK_PARTS
+    )]
+    link: String,
     /// Other settings from left to right, such as loss=5%,in-order
     #[arg(long, value_name = "SETTINGS", default_value = "")]
     there: String,
@@ -60,24 +36,9 @@ pub(super) struct LinkOptions {
 
 impl LinkOptions {
     /// From left to right, and from right to left.
-    fn settings(&self) -> Result<[Settings; 2]> {
-        let named = [
-            ("delay", &self.delay),
-            ("jitter", &self.jitter),
-            ("loss", &self.loss),
-            ("bursts", &self.bursts),
-            ("early", &self.early),
-            ("duplicates", &self.duplicates),
-            ("corruption", &self.corruption),
-            ("rate", &self.rate),
-            ("queue", &self.queue),
-            ("red", &self.red),
-        ];
-        let words = named
-            .iter()
-            .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={value}")));
-        let mut both = Settings::default();
-        both.change(&words.collect::<Vec<_>>().join(","))?;
+    fn settings(&self) -> Result<[LinkSettings; 2]> {
+        let mut both = LinkSettings::default();
+        both.change(&self.link).context("--link")?;
         let mut settings = [both.clone(), both];
         settings[0].change(&self.there).context("--there")?;
         settings[1].change(&self.back).context("--back")?;
@@ -116,7 +77,7 @@ pub(crate) struct Options {
 /// How to change it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SetOptions {
-    #[arg(help = "Such as loss=5%,delay=1ms", long_help = settings::NAMES)]
+    #[arg(help = "Such as loss=5%,delay=1ms", long_help = LINK_PARTS)]
     settings: String,
     /// From left to right only
     #[arg(long, conflicts_with = "back")]
@@ -200,22 +161,24 @@ fn environment(network: &Network, control: &Path) -> Vec<(&'static str, String)>
 
 /// What happened, in one line.
 pub(super) fn describe(counters: &Counters) -> String {
-    let mut text = format!("{} packets, {} bytes", counters.packets, counters.bytes);
+    let Counters { link, unwritten } = counters;
+    let faults = &link.faults;
+    let mut text = format!("{} packets, {} bytes", link.packets, link.bytes);
     let named = [
-        (counters.lost, "lost"),
-        (counters.overflowed, "dropped as the queue was full"),
-        (counters.dropped_early, "dropped by RED"),
-        (counters.marked, "marked"),
-        (counters.duplicated, "twice"),
-        (counters.corrupted, "damaged"),
-        (counters.early, "early"),
-        (counters.unwritten, "not taken by a host"),
+        (faults.lost, "lost"),
+        (link.overflowed, "dropped as the queue was full"),
+        (link.dropped_early, "dropped by RED"),
+        (link.marked, "marked"),
+        (faults.duplicated, "twice"),
+        (faults.corrupted, "damaged"),
+        (faults.reordered, "reordered"),
+        (*unwritten, "not taken by a host"),
     ];
     for (count, name) in named.iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!(", {count} {name}"));
     }
-    if counters.longest_queue > 0 {
-        let (mean, longest) = (counters.mean_queue(), counters.longest_queue);
+    if link.longest_queue > 0 {
+        let (mean, longest) = (link.mean_queue(), link.longest_queue);
         text.push_str(&format!(", queue {mean:.0} bytes in the mean, {longest} at most"));
     }
     text
@@ -227,7 +190,7 @@ struct Control {
 }
 
 impl Control {
-    fn start(network: Arc<Network>, settings: [Settings; 2]) -> Result<Self> {
+    fn start(network: Arc<Network>, settings: [LinkSettings; 2]) -> Result<Self> {
         let path = std::env::temp_dir().join(format!("nonic-net-{}", std::process::id()));
         let listener =
             UnixListener::bind(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -255,7 +218,7 @@ impl Drop for Control {
 }
 
 /// Reads a line (`there`, `back` or `both`, then settings) and does it.
-fn obey(stream: &UnixStream, network: &Network, settings: &Mutex<[Settings; 2]>) -> Result<()> {
+fn obey(stream: &UnixStream, network: &Network, settings: &Mutex<[LinkSettings; 2]>) -> Result<()> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let (which, text) = line.trim().split_once(' ').context("which, and what?")?;

@@ -1,18 +1,16 @@
-//! The wire itself: a thread that reads what hosts send, asks each packet's [`Direction`] for its fate, and writes it
-//! when it is due.
+//! The wire itself: a thread that reads what hosts send, asks the [`EmulatedLink`] of its direction for each packet's fate, and
+//! writes it when it is due.
 //!
 //! Hosts are on two sides. What goes from one side to the other shares that direction with everything else that does, so several
 //! hosts are behind one bottleneck; what stays on a side is passed on at once.
 
-use super::direction::{Arrival, Counters, Direction, Packet};
 use super::frame::{Frame, VIRTIO};
 use super::pool::Pool;
-use super::schedule::Schedule;
-use super::settings::Settings;
 use super::tun::Tun;
 use anyhow::{Context, Result};
+use nonic_netem::{Arrival, EmulatedLink, LinkCounters, LinkSettings, PacketInfo, Schedule};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -22,6 +20,8 @@ use std::time::Instant;
 const BATCH: usize = 32;
 /// As much as the kernel leaves in one piece, and virtio's header.
 const MOST_FRAME: usize = VIRTIO + (1 << 16);
+/// Pieces on their way before the schedule of a direction takes memory from the system again.
+const SCHEDULED: usize = 4096;
 
 /// Where packets come from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,14 @@ pub(super) struct Port {
     pub(super) address: Ipv4Addr,
 }
 
+/// What happened in a direction.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Counters {
+    pub(crate) link: LinkCounters,
+    /// Frames that a host did not take, or that there was no memory for; both directions together, told with the first.
+    pub(crate) unwritten: u64,
+}
+
 /// A wire that runs until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -48,14 +56,14 @@ pub(crate) struct Wire {
 
 enum Request {
     /// What comes from a side has this from now on.
-    Change(Side, Settings),
+    Change(Side, LinkSettings),
     /// What happened so far, from left and from right; then counting starts over.
     Tell(Sender<[Counters; 2]>),
     Stop,
 }
 
 impl Wire {
-    pub(super) fn start(ports: Vec<Port>, settings: [Settings; 2], seed: u64) -> Result<Self> {
+    pub(super) fn start(ports: Vec<Port>, settings: [LinkSettings; 2], seed: u64) -> Result<Self> {
         // SAFETY: no pointer is passed.
         let descriptor = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         if descriptor < 0 {
@@ -68,8 +76,11 @@ impl Wire {
         let mut loop_ = Loop {
             began: Instant::now(),
             ports,
-            directions: [Direction::new(there, seed), Direction::new(back, seed ^ 0xbac4)],
-            schedules: [Schedule::new(), Schedule::new()],
+            directions: [
+                EmulatedLink::new(there, seed),
+                EmulatedLink::new(back, seed ^ 0xbac4),
+            ],
+            schedules: [0; 2].map(|_| Schedule::with_capacity(SCHEDULED)),
             pool: Pool::new(),
             fates: Vec::with_capacity(1024),
             scratch: Vec::with_capacity(MOST_FRAME),
@@ -88,7 +99,7 @@ impl Wire {
     }
 
     /// What comes from a side has this from now on.
-    pub(crate) fn change(&self, from: Side, settings: Settings) {
+    pub(crate) fn change(&self, from: Side, settings: LinkSettings) {
         self.ask(Request::Change(from, settings));
     }
 
@@ -147,7 +158,7 @@ impl Piece {
 struct Loop {
     began: Instant,
     ports: Vec<Port>,
-    directions: [Direction; 2],
+    directions: [EmulatedLink; 2],
     schedules: [Schedule<Piece>; 2],
     pool: Pool,
     /// Of the frame that was just read; kept for its memory.
@@ -196,7 +207,7 @@ impl Loop {
 
     /// Until something is there to read, or due.
     fn wait(&self, polled: &mut [libc::pollfd]) {
-        let due = self.schedules.iter().filter_map(Schedule::next_due_ns).min();
+        let due = self.schedules.iter().filter_map(Schedule::next_at).min();
         let timeout = due.map(|due| {
             let wait = due.saturating_sub(self.now_ns());
             libc::timespec {
@@ -224,11 +235,13 @@ impl Loop {
         while let Ok(request) = self.inbox.try_recv() {
             match request {
                 Request::Stop => return false,
-                Request::Change(side, settings) => self.directions[side as usize].change(settings),
+                Request::Change(side, settings) => self.directions[side as usize].change(&settings),
                 Request::Tell(answer) => {
-                    let mut told = self.directions.each_ref().map(|direction| *direction.counters());
+                    let mut told = self.directions.each_mut().map(|direction| Counters {
+                        link: direction.take_counters(),
+                        unwritten: 0,
+                    });
                     told[0].unwritten = std::mem::take(&mut self.unwritten);
-                    self.directions.iter_mut().for_each(Direction::reset_counters);
                     let _ = answer.send(told);
                 }
             }
@@ -264,17 +277,19 @@ impl Loop {
         let now_ns = self.now_ns();
         self.fates.clear();
         for index in 0..frame.packets() {
-            let packet = Packet {
+            let packet = PacketInfo {
                 length: frame.length(index),
                 can_be_marked: frame.can_be_marked,
+                peer: IpAddr::V4(frame.destination),
+                roce: frame.roce(bytes, index),
             };
-            let arrivals = self.directions[direction].accept(now_ns, packet);
+            let arrivals = self.directions[direction].accept(now_ns, &packet);
             for arrival in arrivals.into_iter().flatten() {
                 self.add_fate(to, index, arrival);
             }
         }
         let schedule = &mut self.schedules[direction];
-        let at_once = schedule.next_due_ns().is_none() && self.fates.iter().all(|(due, _)| *due <= now_ns);
+        let at_once = schedule.next_at().is_none() && self.fates.iter().all(|(due, _)| *due <= now_ns);
         if at_once {
             for (_, piece) in &self.fates {
                 let written = write(&self.ports[to].tun, bytes, frame, piece, &mut self.scratch);
