@@ -30,11 +30,11 @@ mod strike;
 
 use crate::program::Check;
 use crate::program::model::Model;
-use nonic_netem::Schedule;
 use model::{Connection, Host, Mark, Phase, Side};
 use nonic_core::Time;
 use nonic_core::iwarp::IwarpConfig;
 use nonic_netem::Prng;
+use nonic_netem::Schedule;
 use observer::Observer;
 use pipe::Pipe;
 use std::collections::BTreeMap;

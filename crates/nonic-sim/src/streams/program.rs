@@ -4,8 +4,8 @@ use super::Streams;
 use crate::program::content::{POOL_COVERED, Pieces, draw_content};
 use crate::program::model::{Export, Word};
 use crate::program::request::{Bad, Change, Expect, Kind, Op, Source, Writing};
-use nonic_netem::Prng;
 use nonic_core::{SendFlags, Status};
+use nonic_netem::Prng;
 
 /// The most gather or scatter elements a request has.
 pub(super) const MAX_SGE: u32 = 8;

@@ -5,8 +5,8 @@ use super::plan::Plan;
 use crate::program::content::{Pieces, draw_content};
 use crate::program::model::Receive;
 use crate::program::request::{Bad, Expect, Kind, Op, Source, Target};
-use nonic_netem::Prng;
 use nonic_core::{SendFlags, Status};
+use nonic_netem::Prng;
 
 /// Plans datagrams between `members`.
 pub(super) fn plan_datagrams(plan: &mut Plan, members: &[usize], prng: &mut Prng) {

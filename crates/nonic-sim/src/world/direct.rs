@@ -7,8 +7,8 @@ use super::direct_terms::DirectTerms;
 use super::model::Mark;
 use super::plan::Plan;
 use crate::program::request::{Bad, Expect, Kind};
-use nonic_netem::Prng;
 use nonic_core::{Access, Service, Status};
+use nonic_netem::Prng;
 
 impl Plan {
     /// Adds direct access to the plan of a seed, if it has any.

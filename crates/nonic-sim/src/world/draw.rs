@@ -5,8 +5,8 @@ use super::plan::Plan;
 use super::scenario::Scenario;
 use super::{datagrams, ops};
 use crate::program::model::Receive;
-use nonic_netem::Prng;
 use nonic_core::{PathMtu, SendFlags, Service};
+use nonic_netem::Prng;
 
 impl Plan {
     pub(crate) fn draw(prng: &mut Prng) -> Self {

@@ -5,8 +5,8 @@ use super::plan::Plan;
 use crate::program::content::{Pieces, draw_content};
 use crate::program::model::{Export, Receive};
 use crate::program::request::{Change, Expect, Kind, Op, Source, Writing};
-use nonic_netem::Prng;
 use nonic_core::{SendFlags, Service};
+use nonic_netem::Prng;
 
 /// The most gather or scatter elements a request has.
 pub(crate) const MAX_SGE: u32 = 32;

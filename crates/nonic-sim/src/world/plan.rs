@@ -4,8 +4,8 @@ use super::model::{Cq, Host, Life, Mark, Qp, Terms};
 use super::scenario::Scenario;
 use crate::program::content::Arena;
 use crate::program::model::{Model, Program, Promise, Srq, Word};
-use nonic_netem::Prng;
 use nonic_core::{Access, Arm, PathMtu, Psn, RnrTimer, Service};
+use nonic_netem::Prng;
 
 /// A plan, as it grows.
 pub(crate) struct Plan {
