@@ -153,16 +153,6 @@ impl QueuePairs {
     }
 }
 
-impl QueuePairs {
-    /// The iWARP queue pair in a slot, if there is one.
-    pub(super) fn iwarp_at(&mut self, slot: usize) -> Option<&mut IwarpQueuePair> {
-        match &mut self.slab.get_mut(slot)?.transport {
-            Transport::Iwarp(qp) => Some(qp),
-            Transport::Roce(_) => None,
-        }
-    }
-}
-
 impl std::ops::Index<usize> for QueuePairs {
     type Output = QueuePair;
 
