@@ -1,7 +1,7 @@
 //! Background tasks: what the library has to do later, when no thread of the program may be waiting for it.
 //!
 //! One thread runs them for the whole process. It starts with the first task or time, and ends when none is left. It
-//! probes idle connections ([`crate::keepalive`]), sends the last bytes of dropped streams (nonic-stream), and wakes
+//! probes idle connections (`keepalive.rs`), sends the last bytes of dropped streams (nonic-stream), and wakes
 //! tasks of any runtime at a time ([`wake_at`]).
 //!
 //! It is not a runtime for programs: tasks must not block, since all of them share the thread.
