@@ -60,12 +60,18 @@ impl Launcher {
     }
 
     /// How it is told which hosts there are, and what to use for `ssh`.
+    ///
+    /// Open MPI binds ranks to processors. Here both hosts are one machine, so a rank of each would be bound to the same
+    /// processor. With sessions scheduled as groups, Linux then let one of two such ranks wait for up to ten seconds, in
+    /// which none of its threads could answer the peer.
     fn hosts(self, hosts: [&str; 2], each: usize, ssh: &str) -> String {
         let [first, second] = hosts;
         match self {
-            Launcher::OpenMpi4 => format!("--host {first}:{each},{second}:{each} --mca plm_rsh_agent {ssh}"),
+            Launcher::OpenMpi4 => {
+                format!("--bind-to none --host {first}:{each},{second}:{each} --mca plm_rsh_agent {ssh}")
+            }
             Launcher::OpenMpi5 => {
-                format!("--host {first}:{each},{second}:{each} --prtemca plm_ssh_agent {ssh}")
+                format!("--bind-to none --host {first}:{each},{second}:{each} --prtemca plm_ssh_agent {ssh}")
             }
             Launcher::Mpich => format!("-hosts {first},{second} -ppn {each} -launcher-exec {ssh}"),
         }
