@@ -4,6 +4,7 @@ use nonic::background::{before, sleep_until, spawn, wake_at};
 use std::fs;
 use std::future::{pending, ready};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -37,13 +38,22 @@ fn wait_for_no_thread() {
 
 #[test]
 fn one_thread_runs_all_tasks_and_ends_with_the_last() {
-    let soon = Instant::now() + Duration::from_millis(50);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let last = run(async move {
+        while !stopped.load(Ordering::Relaxed) {
+            sleep_until(Instant::now() + Duration::from_millis(1)).await;
+        }
+    });
+    let soon = Instant::now() + Duration::from_millis(20);
     let answers: Vec<_> = (0..100).map(|_| run(sleep_until(soon))).collect();
-    assert_eq!(threads(), 1);
     for answer in answers {
         answer.recv_timeout(PATIENCE).expect("the task ends");
     }
     assert!(Instant::now() >= soon);
+    assert_eq!(threads(), 1);
+    stop.store(true, Ordering::Relaxed);
+    last.recv_timeout(PATIENCE).expect("the last task ends");
     wait_for_no_thread();
     // And comes back for the next.
     run(ready(())).recv_timeout(PATIENCE).expect("the task ends");
