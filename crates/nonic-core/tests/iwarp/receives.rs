@@ -63,7 +63,7 @@ fn a_stream_that_waits_is_told_of_a_receive_once() {
 }
 
 #[test]
-fn a_stream_waits_for_a_shared_receive_until_it_is_told_or_destroyed() {
+fn a_stream_waits_for_a_shared_receive_until_it_is_destroyed() {
     let (mut end, mut peer) = solo(&shared());
     let mut stream = peer.frame(send(1, 0, true), &[1; 10]);
     stream.extend(peer.frame(send(2, 0, true), &[1; 10]));
@@ -71,7 +71,6 @@ fn a_stream_waits_for_a_shared_receive_until_it_is_told_or_destroyed() {
     assert!(end.nic.has_blocked_streams());
     end.recv(1, 0, 64);
     end.nic.wake_blocked_streams();
-    assert!(!end.nic.has_blocked_streams());
     end.receive(&[]);
     assert!(end.nic.has_blocked_streams(), "the second message waits");
     assert!(end.nic.destroy_qp(end.now, end.qpn));
