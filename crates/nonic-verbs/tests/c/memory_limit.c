@@ -1,12 +1,15 @@
 /* Creates one kind of object until there is no memory for more: that must be ENOMEM and no end of the process. Then destroys a
  * part of them, and goes on. Prints how many there were. */
 #include <infiniband/verbs.h>
+#include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "need.h"
 
@@ -75,6 +78,34 @@ static unsigned long taken(void)
 	return pages * 4096;
 }
 
+/* Waits until every other thread of the process sleeps. A thread that begins allocates, and glibc gives each its own arena:
+ * 64 MiB of address space, as much as this test leaves. So no thread may begin after the limit is set. */
+static void others_sleep(void)
+{
+	int awake = 1;
+	for (long looks = 0; awake; looks++) {
+		NEED(looks < 1000000);
+		DIR *tasks = opendir("/proc/self/task");
+		NEED(tasks);
+		awake = 0;
+		for (struct dirent *task; (task = readdir(tasks)); ) {
+			char path[300], state = 'S';
+			int id = atoi(task->d_name);
+			if (id == 0 || id == getpid())
+				continue;
+			snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
+			FILE *file = fopen(path, "r");
+			if (!file)
+				continue;
+			NEED(fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
+			fclose(file);
+			awake |= state != 'S';
+		}
+		closedir(tasks);
+		sched_yield();
+	}
+}
+
 int main(int argc, char **argv)
 {
 	NEED(argc == 2);
@@ -85,6 +116,7 @@ int main(int argc, char **argv)
 	pd = ibv_alloc_pd(context);
 	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
 	NEED(pd && cq);
+	others_sleep();
 	struct rlimit limit = { taken() + MORE, RLIM_INFINITY };
 	NEED(!setrlimit(RLIMIT_AS, &limit));
 
