@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The static libraries of these packages. They are built with the features that all tests of the workspace are built with: CI,
-/// which builds all of them, then has them already.
+/// which builds all of them, then has them already. Features that only tests ask for are among them, and cargo unites those with
+/// the others if it builds a test or an example: so it builds the smallest example too.
 #[allow(dead_code, reason = "each test uses what it needs")]
 pub(crate) fn archives(packages: &[&str]) -> Vec<PathBuf> {
-    let messages = build(&["--workspace", "--all-features", "--lib"]);
+    let messages = build(&["--workspace", "--all-features", "--lib", "--example", "connect"]);
     let archive = |package: &&str| artifact(&messages, &format!("lib{}.a", package.replace('-', "_")));
     packages.iter().map(archive).collect()
 }
