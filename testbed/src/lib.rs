@@ -1,7 +1,7 @@
 //! What tests and chores try nonic on: hosts, the processes that run there, and the pages that tell what was found.
 //!
 //! A host is a network namespace ([`namespace`]); a guest is a host with a kernel of its own ([`lab`]). A process runs on a host, as a
-//! user, and has a time limit ([`run_as`], [`process`], [`logged`]). A [`topology`] is where the two programs of a case are. Cases run
+//! user, and has a time limit ([`run_as`], [`process`], [`logged`], [`stopwatch`]). A [`topology`] is where the two programs of a case are. Cases run
 //! side by side ([`side_by_side`]), each is judged by what is known of it ([`case`]), and the results become tables ([`table`]) and
 //! parts of pages ([`page`]).
 //!
@@ -22,6 +22,7 @@ pub mod page;
 pub mod process;
 pub mod run_as;
 pub mod side_by_side;
+pub mod stopwatch;
 pub mod sysctl;
 pub mod table;
 pub mod temporary;

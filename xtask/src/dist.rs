@@ -37,18 +37,7 @@ impl Dist {
     /// Builds it in a folder. With a C compiler for the last step, that decides on which C library all of it needs.
     pub(crate) fn build_in(root: PathBuf, options: &Options, compiler: Option<&Path>) -> Result<Self> {
         let profile = if options.debug { "debug" } else { "release" };
-        cargo_build(options, &STATIC, compiler.is_none())?;
-        if let Some(compiler) = compiler {
-            // Only the last step of these differs, so nothing else is built again.
-            let linked = [
-                ("nonic-cli", "--bins"),
-                ("nonic-rspreload", "--lib"),
-                ("nonic-files", "--lib"),
-            ];
-            for (package, target) in linked {
-                cargo_link(options, package, target, compiler)?;
-            }
-        }
+        cargo_build(options, compiler)?;
 
         let (bin, lib) = (root.join("bin"), root.join("lib"));
         // Apart from the others, as rdma-core has it: no program loads it by accident.
@@ -90,54 +79,40 @@ impl Dist {
 /// What valgrind is told of the libraries; `nonic run` names it to valgrind.
 const SUPPRESSIONS: &str = "nonic.supp";
 
-/// The packages whose output needs no linking, or is linked by us.
-const STATIC: [&str; 2] = ["nonic-verbs", "nonic-rdmacm"];
+/// What is built: two libraries that are archives and are linked by us, and what rustc links. They are built by one command:
+/// cargo unites the features of what it builds at once, so what they share is built once.
+const PACKAGES: [&str; 5] = [
+    "nonic-verbs",
+    "nonic-rdmacm",
+    "nonic-cli",
+    "nonic-rspreload",
+    "nonic-files",
+];
 
-/// Those that rustc links.
-const LINKED: [&str; 3] = ["nonic-cli", "nonic-rspreload", "nonic-files"];
-
-/// Builds the packages, and those that rustc links too if it should link them as always.
-fn cargo_build(options: &Options, packages: &[&str], and_linked: bool) -> Result<()> {
+/// Builds the packages, and links them with this C compiler if one is given.
+fn cargo_build(options: &Options, compiler: Option<&Path>) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.arg("build");
     // It takes minutes the first time: a person who looks on sees how far it is.
     if !std::io::stderr().is_terminal() {
         cargo.arg("--quiet");
     }
-    let linked = if and_linked { &LINKED[..] } else { &[] };
-    for package in packages.iter().chain(linked) {
+    for package in PACKAGES {
         cargo.args(["--package", package]);
     }
     if !options.debug {
         cargo.arg("--release");
+    }
+    if let Some(compiler) = compiler {
+        // As a flag, not as a setting: cargo then knows that what was linked otherwise is another file.
+        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        cargo.env("RUSTFLAGS", format!("{flags} -C linker={}", compiler.display()));
     }
     let status = cargo
         .current_dir(workspace())
         .status()
         .context("cannot start cargo")?;
     ensure!(status.success(), "it does not build");
-    Ok(())
-}
-
-/// Builds one target of a package with another linker.
-fn cargo_link(options: &Options, package: &str, target: &str, linker: &Path) -> Result<()> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["rustc", "--quiet", "--package", package, target]);
-    if !options.debug {
-        cargo.arg("--release");
-    }
-    let status = cargo
-        .arg("--")
-        .arg("-C")
-        .arg(format!("linker={}", linker.display()))
-        .current_dir(workspace())
-        .status()
-        .context("cannot start cargo")?;
-    ensure!(
-        status.success(),
-        "{package} does not build with {}",
-        linker.display()
-    );
     Ok(())
 }
 

@@ -23,6 +23,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", "target/loom")
             .env("LOOM_MAX_PREEMPTIONS", "3")
+            // Optimising across crates takes longer to build than the models then run shorter.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
             .status()
             .context("cannot start cargo")?;
         ensure!(status.success(), "a model of {name} failed");

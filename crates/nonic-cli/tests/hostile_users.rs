@@ -15,6 +15,7 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use testbed::namespace::Namespace;
+use testbed::stopwatch::Stopwatch;
 
 /// Says to this program which attack it is to run, and with which arguments.
 const ATTACK: &str = "NONIC_TEST_ATTACK";
@@ -474,7 +475,7 @@ fn hundreds_of_silent_names_keep_nobody_waiting() {
     let mut fakes = Fakes::start("silent", 300);
     let place = fakes.place();
     let server = Server::start(&place, "ping", "127.0.0.1:0", &[]);
-    let began = Instant::now();
+    let began = Stopwatch::new();
     let listed = run(&place, &["ps", "--json"]).json();
     let took = began.elapsed();
     assert_eq!(listed["devices"][0]["pid"], server.process.pid(), "{listed}");
@@ -494,7 +495,7 @@ fn descriptors_in_what_other_users_say_keep_nobody_waiting() {
         return;
     }
     let mut fakes = Fakes::start("pass", 4);
-    let began = Instant::now();
+    let began = Stopwatch::new();
     assert!(run(&fakes.place(), &["ps"]).success);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     fakes.were_asked();

@@ -7,6 +7,7 @@ use crate::support::hosts::{new_namespace, unavailable, veth_pair};
 use crate::support::matrix::number;
 use crate::support::{Client, Place, Server, missing};
 use std::time::Duration;
+use testbed::stopwatch::Stopwatch;
 
 /// How long a transfer goes on before the other process dies, and how long at least after.
 const UNDISTURBED: Duration = Duration::from_millis(400);
@@ -106,7 +107,7 @@ fn a_stopped_process_is_in_nobodys_way() {
                 "--iterations",
                 "2000",
             ];
-            let begun = std::time::Instant::now();
+            let begun = Stopwatch::new();
             let found = support::run(&left, &arguments).json();
             assert_eq!(found["runs"][0]["messages"], 2000, "{found}");
             assert!(

@@ -13,6 +13,7 @@ use crate::support::hosts::{new_namespace, unavailable};
 use crate::support::{AS_NOBODY, missing, readable_copy_of};
 use std::time::{Duration, Instant};
 use testbed::namespace::Namespace;
+use testbed::stopwatch::Stopwatch;
 
 /// Lengths around everything that matters: words, cache lines, packets, batches, the window, direct access.
 const LENGTHS: [usize; 14] = [
@@ -286,7 +287,7 @@ fn attack(namespace: &Namespace, name: &str) -> String {
 
     let stranger = attacker.ask("prepare qp");
     attacker.tell(&format!("attack {name} {ours} {stranger}"));
-    let begun = Instant::now();
+    let begun = Stopwatch::new();
     let mut seed = 0;
     while seed < 30 || !attacker.has_said("attack") {
         seed += 1;
@@ -386,7 +387,7 @@ fn the_end_of_a_queue_pair_whose_peer_does_not_end_an_access_holds_nobody_up() {
     victim.tell("drop held");
     let (mut count, mut longest) = (0, Duration::ZERO);
     while !victim.has_said("drop") {
-        let asked = Instant::now();
+        let asked = Stopwatch::new();
         // The victim's processor serves it.
         assert_eq!(
             friend.ask(&format!("add friend {shelf} 1")),

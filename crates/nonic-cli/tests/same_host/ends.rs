@@ -6,8 +6,9 @@
 
 use super::{Dice, REGION, SOON, has_no_more_than, namespace};
 use crate::party::{Party, connect};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testbed::namespace::Namespace;
+use testbed::stopwatch::Stopwatch;
 
 /// A moment from the first step of something on.
 fn moment(dice: &mut Dice) -> Duration {
@@ -52,7 +53,7 @@ fn kill_in_the_middle(namespace: &Namespace, survivor: &mut Party, dice: &mut Di
     }
     std::thread::sleep(moment(dice));
     victim.process.kill();
-    let begun = Instant::now();
+    let begun = Stopwatch::new();
     if connects {
         assert_eq!(survivor.says("connect"), "done");
     }
@@ -130,7 +131,7 @@ fn who_sends_to_a_queue_pair_that_was_destroyed_is_told_at_once() {
 
 /// Two processes that have nothing to do with it exchange messages and WRITEs.
 fn serve_friend(survivor: &mut Party, friend: &mut Party, friendly: &str) {
-    let begun = Instant::now();
+    let begun = Stopwatch::new();
     for seed in 0..10 {
         friend.ask("recv friend 5000");
         assert_eq!(survivor.ask(&format!("send friend 5000 {seed}")), "ok");
@@ -173,7 +174,7 @@ fn stop_in_the_middle(
     // A message to a peer that does not answer is one to a peer that is not there.
     assert_eq!(survivor.ask("send messages 5000 1"), "RetryExceeded");
     // Where it was stopped in the middle of an access, this takes as long as it may.
-    let begun = Instant::now();
+    let begun = Stopwatch::new();
     let revoked = survivor.ask("revoke shelf 0");
     assert!(revoked.starts_with("clean"), "{revoked}");
     let took = begun.elapsed();
