@@ -36,7 +36,7 @@ struct Line {
 pub(super) fn all() -> Vec<Plot> {
     let perftest = |program| Subject::Perftest {
         program,
-        events: false,
+        arguments: &[],
     };
     let ucx = |transport, test| Subject::Ucx { transport, test };
     let (shm, tcp) = (Transport::Shm, Transport::Tcp);

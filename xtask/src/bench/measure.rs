@@ -66,7 +66,7 @@ impl Bench<'_> {
     fn raw(&self, probe: &Probe, topology: &Topology<'_>) -> Result<Raw> {
         match probe.subject {
             Subject::Bare(which) => self.bare(which, probe, topology),
-            Subject::Perftest { program, events } => self.perftest(program, events, probe, topology),
+            Subject::Perftest { program, arguments } => self.perftest(program, arguments, probe, topology),
             Subject::NonicPerf { test, op } => {
                 self.nonic_perf(test, op, &[], Ready::Service, probe, topology)
             }
@@ -83,16 +83,25 @@ impl Bench<'_> {
     fn bare(&self, which: bare::Loop, probe: &Probe, topology: &Topology<'_>) -> Result<Raw> {
         let duration = Duration::from_millis(250).mul_f64(self.scale);
         let (server, client) = (&topology.server, &topology.client);
-        let value = bare::measure(which, probe.size, duration, server, client, topology.address)?;
+        let figure = bare::measure(which, probe.size, duration, server, client, topology.address)?;
         Ok(match which {
             bare::Loop::UdpBandwidth | bare::Loop::TcpBandwidth | bare::Loop::RingBandwidth => {
-                Raw::BytesPerSecond(value)
+                Raw::BytesPerSecond(figure.typical)
             }
-            _ => Raw::time(value),
+            _ => Raw::Time(parse::Latency {
+                typical_us: figure.typical,
+                p99_us: figure.p99,
+            }),
         })
     }
 
-    fn perftest(&self, program: &str, events: bool, probe: &Probe, topology: &Topology<'_>) -> Result<Raw> {
+    fn perftest(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        probe: &Probe,
+        topology: &Topology<'_>,
+    ) -> Result<Raw> {
         let is_latency = program.ends_with("_lat");
         let port = fresh_port();
         let side = |run_as: &RunAs<'_>| {
@@ -102,15 +111,13 @@ impl Bench<'_> {
             let turns = if is_latency {
                 self.trips(probe.size)
             } else {
-                self.messages(probe.size)
+                per_queue_pair(self.messages(probe.size), arguments)
             };
             command.args(["-n", &turns.to_string()]);
             if !program.contains("atomic") {
                 command.args(["-s", &probe.size.to_string()]);
             }
-            if events {
-                command.arg("-e");
-            }
+            command.args(arguments);
             command
         };
         let mut client = side(&topology.client);
@@ -168,11 +175,14 @@ impl Bench<'_> {
             (Transport::Shm, _) => ("posix,cma,self", None),
             (Transport::Tcp, Place::OneHost) => ("tcp", Some("lo")),
             (Transport::Tcp, Place::TwoHosts) => ("tcp", Some("veth")),
+            (Transport::Verbs, Place::OneHost) => ("rc,self", Some("roce_lo:1")),
+            (Transport::Verbs, Place::TwoHosts) => ("rc,self", None),
         };
         let is_latency = test.ends_with("_lat");
         let port = fresh_port();
         let side = |run_as: &RunAs<'_>| {
             let mut command = match probe.place {
+                _ if transport == Transport::Verbs => on_nonic(run_as, &self.nonic, "ucx_perftest"),
                 Place::OneHost => run_as.command(Path::new("ucx_perftest")),
                 // It looks for interfaces in /sys, which shows those of the namespace it was mounted in.
                 Place::TwoHosts => {
@@ -229,6 +239,7 @@ impl Bench<'_> {
     ) -> Result<Vec<(usize, f64)>> {
         let (provider, kind, interface) = match (transport, topology.device) {
             (Transport::Shm, _) => ("shm", "rdm", None),
+            (Transport::Verbs, _) => bail!("fi_pingpong is not measured over verbs"),
             (Transport::Tcp, "roce_lo") => ("tcp", "msg", Some("lo")),
             (Transport::Tcp, _) => ("tcp", "msg", Some("veth")),
         };
@@ -284,6 +295,15 @@ impl Bench<'_> {
     fn scaled(&self, count: usize) -> usize {
         (count as f64 * self.scale) as usize
     }
+}
+
+/// How many messages perftest sends on each of its queue pairs. It asks for as many as its queues are deep at least, and for whole
+/// lists.
+fn per_queue_pair(messages: usize, arguments: &[&str]) -> usize {
+    const DEPTH: usize = 128;
+    let after = |option: &str| arguments.iter().skip_while(|one| **one != option).nth(1);
+    let queue_pairs = after("-q").and_then(|count| count.parse().ok()).unwrap_or(1);
+    (messages / queue_pairs / DEPTH).max(1) * DEPTH
 }
 
 /// What a subject tells, before it is turned into what is asked for.

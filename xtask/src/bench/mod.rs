@@ -54,7 +54,7 @@ pub(crate) struct Options {
     /// One short round, to see that it works
     #[arg(long)]
     quick: bool,
-    /// Only rows whose title or rival contains this
+    /// Only rows whose title or rival contains this, or those of a place: `onehost`, `twohosts`
     #[arg(long, default_value = "", value_name = "PATTERN")]
     only: String,
     /// Print JSON, for scripts

@@ -22,6 +22,16 @@ pub(crate) enum Quantity {
     Rate,
 }
 
+impl Place {
+    /// A word to choose rows by.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Place::OneHost => "onehost",
+            Place::TwoHosts => "twohosts",
+        }
+    }
+}
+
 impl Quantity {
     /// What a figure counts.
     pub(crate) fn unit(self) -> &'static str {
@@ -58,6 +68,8 @@ pub(crate) fn significant(value: f64) -> String {
 pub(crate) enum Transport {
     Tcp,
     Shm,
+    /// nonic's libibverbs: reliable connections.
+    Verbs,
 }
 
 /// The subject of a measurement.
@@ -66,7 +78,11 @@ pub(crate) enum Subject {
     /// None: the machine itself.
     Bare(Loop),
     /// nonic through C: perftest, unmodified.
-    Perftest { program: &'static str, events: bool },
+    Perftest {
+        program: &'static str,
+        /// Beside device, size and number of messages.
+        arguments: &'static [&'static str],
+    },
     /// nonic through Rust: its own command.
     NonicPerf { test: &'static str, op: &'static str },
     /// The same over TCP.
@@ -102,15 +118,14 @@ impl Subject {
                 Loop::UdpLatency | Loop::UdpBandwidth => "bare UDP".to_owned(),
                 Loop::TcpLatency | Loop::TcpBandwidth => "bare TCP".to_owned(),
                 Loop::RingLatency | Loop::RingBandwidth => "bare ring".to_owned(),
+                Loop::RingTail => "bare ring, each message timed".to_owned(),
                 Loop::VmWrite => "bare process_vm_writev".to_owned(),
                 Loop::VmRead => "bare process_vm_readv".to_owned(),
                 Loop::FutexThere => "bare futex, target sleeps, there and back".to_owned(),
                 Loop::FutexBoth => "bare futex, both sleep".to_owned(),
                 Loop::Eventfd => "bare eventfd, both sleep".to_owned(),
             },
-            Subject::Perftest { program, events } => {
-                format!("{program}{}", if events { " -e" } else { "" })
-            }
+            Subject::Perftest { program, arguments } => [&[program], arguments].concat().join(" "),
             Subject::NonicPerf { test, op } => format!("nonic perf --test {test} --op {op}"),
             Subject::Iwarp { test, op, crc } => {
                 let crc = if crc { "with CRC" } else { "without CRC" };
@@ -120,11 +135,13 @@ impl Subject {
                 let transport = match transport {
                     Transport::Tcp => "tcp",
                     Transport::Shm => "shm+cma",
+                    Transport::Verbs => "rc over nonic",
                 };
                 format!("UCX {transport} {test}")
             }
             Subject::Libfabric(Transport::Tcp) => "libfabric tcp".to_owned(),
             Subject::Libfabric(Transport::Shm) => "libfabric shm".to_owned(),
+            Subject::Libfabric(Transport::Verbs) => "libfabric verbs over nonic".to_owned(),
         }
     }
 }

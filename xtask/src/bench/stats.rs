@@ -12,6 +12,14 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The value that so large a part of them does not exceed.
+pub(crate) fn quantile(values: &[f64], part: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
 /// The summary of many values.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
@@ -49,6 +57,15 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), Some(3.0));
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!(quantile(&values, 0.99), Some(198.0));
+        assert_eq!(quantile(&values, 0.5), Some(100.0));
+        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
+        assert_eq!(quantile(&[], 0.99), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const PROBES: [Probe; 2] = [
     Probe {
         subject: Subject::Perftest {
             program: "ib_write_bw",
-            events: false,
+            arguments: &[],
         },
         size: 65536,
         quantity: Quantity::Bandwidth,
@@ -32,7 +32,7 @@ const PROBES: [Probe; 2] = [
     Probe {
         subject: Subject::Perftest {
             program: "ib_send_lat",
-            events: false,
+            arguments: &[],
         },
         size: 64,
         quantity: Quantity::Time,

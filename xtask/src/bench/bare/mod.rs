@@ -43,6 +43,8 @@ pub(crate) enum Loop {
     TcpBandwidth,
     /// Half a round trip through a ring in shared memory, copied in and out, both sides polling.
     RingLatency,
+    /// The same, each round trip timed on its own: a clock is read each time, so it takes longer, but the slowest are seen.
+    RingTail,
     /// One direction through the ring, copied in and out.
     RingBandwidth,
     /// One call of `process_vm_writev`.
@@ -89,7 +91,11 @@ pub(crate) struct Side {
 pub(crate) fn run(side: &Side) -> Result<()> {
     match &side.server {
         Some(server) => {
-            println!("{}", side.measure(server)?);
+            let figure = side.measure(server)?;
+            match figure.p99 {
+                Some(p99) => println!("{} {p99}", figure.typical),
+                None => println!("{}", figure.typical),
+            }
             Ok(())
         }
         None => side.serve(),
@@ -104,7 +110,7 @@ impl Side {
             Loop::UdpBandwidth => udp::serve_sink(address),
             Loop::TcpLatency => tcp::serve_echo(address, self.size),
             Loop::TcpBandwidth => tcp::serve_sink(address),
-            Loop::RingLatency => ring::serve_echo(self.size),
+            Loop::RingLatency | Loop::RingTail => ring::serve_echo(self.size),
             Loop::RingBandwidth => ring::serve_sink(self.size),
             Loop::VmWrite | Loop::VmRead => vm::serve(self.size),
             Loop::FutexThere | Loop::FutexBoth => wake::serve_futex(),
@@ -112,9 +118,10 @@ impl Side {
         }
     }
 
-    fn measure(&self, server: &str) -> Result<f64> {
+    fn measure(&self, server: &str) -> Result<Figure> {
         let duration = Duration::try_from_secs_f64(self.seconds).context("the duration is not a time")?;
-        match self.which {
+        let typical = match self.which {
+            Loop::RingTail => return ring::tail(server, self.size, duration),
             Loop::UdpLatency => udp::latency(server, self.size, duration),
             Loop::UdpBandwidth => udp::bandwidth(server, duration),
             Loop::TcpLatency => tcp::latency(server, self.size, duration),
@@ -126,7 +133,30 @@ impl Side {
             Loop::FutexThere => wake::futex_there(server, duration),
             Loop::FutexBoth => wake::futex_both(server, duration),
             Loop::Eventfd => wake::eventfd(server, duration),
-        }
+        };
+        Ok(Figure {
+            typical: typical?,
+            p99: None,
+        })
+    }
+}
+
+/// What a loop found.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) typical: f64,
+    /// The slowest in a hundred, from the loops that time each message.
+    pub(crate) p99: Option<f64>,
+}
+
+impl Figure {
+    /// As [`run`] prints it.
+    fn parse(printed: &str) -> Result<Self> {
+        let mut numbers = printed.split_whitespace().map(str::parse::<f64>);
+        let typical = numbers.next().context("a bare loop printed nothing")?;
+        let typical = typical.with_context(|| format!("a bare loop printed no number: {printed}"))?;
+        let p99 = numbers.next().transpose()?;
+        Ok(Self { typical, p99 })
     }
 }
 
@@ -138,7 +168,7 @@ pub(crate) fn measure(
     server: &RunAs<'_>,
     client: &RunAs<'_>,
     address: &str,
-) -> Result<f64> {
+) -> Result<Figure> {
     let program = std::env::current_exe().context("this program has no name")?;
     let side = |run_as: &RunAs<'_>| {
         let mut command = run_as.command(&program);
@@ -151,10 +181,7 @@ pub(crate) fn measure(
     let printed = client
         .finish_within(duration + 3 * PATIENCE)
         .context("a bare loop")?;
-    printed
-        .trim()
-        .parse()
-        .with_context(|| format!("a bare loop printed no number: {printed}"))
+    Figure::parse(&printed)
 }
 
 /// The serving process, and what it printed first.

@@ -5,8 +5,9 @@
 //! cache. It knows neither sleeping nor misbehaving peers: nothing can be faster and do the same work.
 
 use super::shared::Shared;
-use super::{BATCH, spin, typical_us};
-use anyhow::Result;
+use super::{BATCH, Figure, spin, typical_us};
+use crate::bench::stats::quantile;
+use anyhow::{Context, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,31 @@ pub(super) fn latency(server: &str, size: usize, duration: Duration) -> Result<f
         back.receive(&mut message)
     })?;
     Ok(round_trip / 2.0)
+}
+
+/// Half a round trip, each one timed.
+pub(super) fn tail(server: &str, size: usize, duration: Duration) -> Result<Figure> {
+    let layout = Layout::new(size);
+    let memory = Shared::open(server, layout.bytes())?;
+    let mut out = End::new(&memory, layout, 0);
+    let mut back = End::new(&memory, layout, 1);
+    let mut message = vec![0x5a; size];
+    let mut half_trips = Vec::new();
+    let start = Instant::now();
+    let mut last = start;
+    while last - start < duration {
+        out.send(&message)?;
+        back.receive(&mut message)?;
+        let now = Instant::now();
+        half_trips.push((now - last).as_secs_f64() * 1e6 / 2.0);
+        last = now;
+    }
+    // The first tenth warms up.
+    let timed = half_trips.split_off(half_trips.len() / 10);
+    Ok(Figure {
+        typical: quantile(&timed, 0.5).context("no time to measure in")?,
+        p99: quantile(&timed, 0.99),
+    })
 }
 
 /// One direction: bytes per second.
