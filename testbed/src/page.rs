@@ -1,7 +1,7 @@
 //! Pages of the documentation of which a chore writes a part. What people wrote around that part stays.
 
 use crate::workspace::workspace;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::path::Path;
 
 /// A part of a page, between two lines that people do not touch.
@@ -50,16 +50,10 @@ impl Part {
 
     /// What is before the part, with the line that begins it; the part; and the rest.
     fn split<'a>(&self, page: &'a str) -> Result<[&'a str; 3]> {
-        let marks = page.find(&self.begin).zip(page.find(&self.end));
-        let (begin, end) =
-            marks.with_context(|| format!("docs/{} has lost its marks: {}", self.page, self.begin))?;
-        ensure!(
-            begin < end,
-            "docs/{} has its marks the wrong way round: {}",
-            self.page,
-            self.begin
-        );
-        let begin = begin + self.begin.len();
+        let lost = || format!("docs/{} has lost its marks: {}", self.page, self.begin);
+        let begin = page.find(&self.begin).with_context(lost)? + self.begin.len();
+        // A page may have several parts, each with its own end.
+        let end = begin + page[begin..].find(&self.end).with_context(lost)?;
         Ok([&page[..begin], &page[begin..end], &page[end..]])
     }
 }

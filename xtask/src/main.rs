@@ -4,6 +4,7 @@
 
 mod bench;
 mod book;
+mod c_program;
 #[cfg(test)]
 mod circles;
 mod conformance;
@@ -11,6 +12,7 @@ mod debian;
 mod debug_symbols;
 mod dist;
 mod growth;
+mod instructions;
 mod interop;
 mod lab;
 mod link;
@@ -52,6 +54,8 @@ enum Chore {
     Growth(growth::Options),
     /// Install it from this checkout: the command, the libraries, manual pages and completions.
     Install(package::InstallOptions),
+    /// Count the instructions of posting and polling on one host, and compare them with those written down.
+    Instructions(instructions::Options),
     /// Run programs between nonic and Linux's own soft-RDMA driver.
     Interop(interop::Options),
     /// Boot guests that run Linux's own soft-RDMA driver, and run a command there.
@@ -93,6 +97,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Dist(options) => dist::run(&options),
         Chore::Growth(options) => growth::run(&options),
         Chore::Install(options) => package::install(&options),
+        Chore::Instructions(options) => instructions::run(&options),
         Chore::Interop(options) => interop::run(&options),
         Chore::Lab(options) => lab::run(&options),
         Chore::Loom => loom::run(),

@@ -7,7 +7,8 @@
 //! It uses what was built before (`cargo xtask dist`). The C libraries are measured by `growth.c`, the Rust API by `nonic perf
 //! --connections`.
 
-use crate::dist::{self, Dist, target_directory};
+use crate::c_program;
+use crate::dist::{self, Dist};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         dist.nonic().exists(),
         "nothing is built; run `cargo xtask dist` first"
     );
-    let program = compile()?;
+    let program = c_program::compile("growth", SOURCE, &["-lrdmacm", "-libverbs"])?;
     let rounds = options.rounds.max(1);
     println!(
         "processor time for one, the best of {rounds} rounds; the rate beside many is at least {LEAST_RATIO} of that beside few, \
@@ -193,21 +194,4 @@ fn in_c(dist: &Dist, program: &Path, subject: &str, counts: Counts, rounds: u32)
         anyhow::bail!("{subject}: {printed}");
     };
     Ok([[made_few, made_many], [gone_few, gone_many]])
-}
-
-fn compile() -> Result<PathBuf> {
-    let folder = target_directory()?.join("growth");
-    std::fs::create_dir_all(&folder)?;
-    let (source, program) = (folder.join("growth.c"), folder.join("growth"));
-    std::fs::write(&source, SOURCE)?;
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let mut command = Command::new(compiler);
-    command.args(["-O2", "-o"]).args([&program, &source]);
-    let output = command
-        .args(["-lrdmacm", "-libverbs"])
-        .output()
-        .context("cannot start the C compiler")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "growth.c does not compile: {complaint}");
-    Ok(program)
 }
