@@ -2,7 +2,7 @@
 
 use crate::support::{Fate, Pair, Setup, Side, Solo, Wire, ms, pattern, us};
 use crate::{completed, post, received, recv, sent};
-use nonic_core::{Nic, QpState, ReorderConfig, SendOp, Status};
+use nonic_core::{Nic, PathMtu, QpState, ReorderConfig, SendOp, Status};
 use nonic_wire::{Aeth, Bth, Headers, HeldRange, NakCode, Opcode, Psn, SelectiveAck, Syndrome};
 
 /// What the path takes one way in these tests.
@@ -585,4 +585,29 @@ fn an_old_report_of_what_a_peer_held_does_no_lasting_harm() {
         [(1, Status::Success), (2, Status::Success), (3, Status::Success)]
     );
     assert_eq!(pair.a.nic.counters().timeouts, 0);
+}
+
+#[test]
+fn many_missing_packets_do_not_make_an_atomic_one_too_many() {
+    // Each packet of a WRITE comes behind the one after it, so the responder, which keeps none, reports each of them before it can send
+    // anything. The peer has asked for one atomic only.
+    let mut pair = Pair::new(&Setup {
+        max_dest_rd_atomic: 1,
+        max_rd_atomic: 1,
+        mtu: PathMtu::Mtu256,
+        reorder: ReorderConfig::NONE,
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 10 * 256);
+    let remote = pair.b.remote(64 << 10);
+    post!(pair.a, 2, SendOp::FetchAdd { remote, add: 1 }, 200 << 10, 8);
+    let requests = pair.a.transmit();
+    for two in requests.windows(2) {
+        pair.b.receive_all([&two[1], &two[0]]);
+    }
+    pair.b.receive_all(requests.last());
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.b.word(64 << 10), 1);
 }

@@ -24,6 +24,8 @@ pub(crate) struct Replies {
     queue: VecDeque<Reply>,
     /// READs in the queue that were asked for the first time.
     reads: u32,
+    /// Answers in the queue that a request asked for: all but acknowledgements and refusals.
+    fetched: usize,
     refusals: Refusals,
 }
 
@@ -208,10 +210,12 @@ impl Replies {
     }
 
     pub(crate) fn atomic(&mut self, psn: Psn, msn: u32, original: u64) {
+        self.fetched += 1;
         self.queue.push_back(Reply::Atomic { psn, msn, original });
     }
 
     pub(crate) fn done(&mut self, psn: Psn, msn: u32) {
+        self.fetched += 1;
         self.queue.push_back(Reply::Done { psn, msn });
     }
 
@@ -222,6 +226,7 @@ impl Replies {
 
     pub(crate) fn read(&mut self, reply: ReadReply) {
         self.reads += u32::from(!reply.repeated);
+        self.fetched += 1;
         self.queue.push_back(Reply::Read(reply));
     }
 
@@ -234,9 +239,10 @@ impl Replies {
         })
     }
 
-    /// Whether the queue is as long as a well-behaved peer can make it.
+    /// Whether as many READs, atomics and the like are to be answered as a well-behaved peer can ask for. What else is queued does not
+    /// count: a network that loses much makes us report many missing packets at once, and the peer cannot help it.
     pub(crate) fn is_full(&self, roce: &RoceContext) -> bool {
-        self.queue.len() >= 2 * usize::from(roce.common.max_dest_rd_atomic) + 4
+        self.fetched >= 2 * usize::from(roce.common.max_dest_rd_atomic) + 4
     }
 
     /// Writes the next packet, if there is one and it fits the batch. Acknowledgements say what is `held`.
@@ -254,7 +260,7 @@ impl Replies {
             }
             // A repeated READ whose key was revoked since: no fresh violation (the requester may have long
             // had its answer, and have asked for the revocation itself), so it is dropped, not refused.
-            self.queue.pop_front();
+            self.pop_front();
         }
     }
 
@@ -327,20 +333,31 @@ impl Replies {
             },
         };
         if finished {
-            if let Some(Reply::Read(read)) = self.queue.pop_front() {
-                self.reads -= u32::from(!read.repeated);
-            }
+            self.pop_front();
         }
         Some(Emit::Packet(length))
     }
 
+    /// Takes the first reply, and what counts it.
+    fn pop_front(&mut self) -> Option<Reply> {
+        let reply = self.queue.pop_front();
+        match &reply {
+            None | Some(Reply::Aeth { .. }) => {}
+            Some(Reply::Atomic { .. } | Reply::Done { .. }) => self.fetched -= 1,
+            Some(Reply::Read(read)) => {
+                self.fetched -= 1;
+                self.reads -= u32::from(!read.repeated);
+            }
+        }
+        reply
+    }
+
     /// The memory being read was revoked under way: refuse the rest and fail.
     fn abandon_read(&mut self) -> Emit {
-        let Some(Reply::Read(read)) = self.queue.pop_front() else {
+        let Some(Reply::Read(read)) = self.pop_front() else {
             return Emit::Idle;
         };
-        self.queue.clear();
-        self.reads = 0;
+        self.clear();
         let syndrome = Syndrome::nak(NakCode::RemoteAccessError);
         self.refuse(read.psn, read.msn, syndrome);
         Emit::Failed
