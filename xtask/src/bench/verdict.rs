@@ -221,7 +221,10 @@ mod tests {
 
     #[test]
     fn a_promise_is_judged_by_the_median_of_the_rounds_ratios() {
-        let row = row("ib_write_lat");
+        let row = Row {
+            must: Must::AtMostTimes(2.0),
+            ..row("ib_write_lat")
+        };
         let against = row.against.expect("it is compared");
         let mut found = Found::default();
         for (ours, bare) in [(1.0, 0.5), (9.0, 1.0), (1.2, 0.8)] {
@@ -238,10 +241,15 @@ mod tests {
 
     #[test]
     fn a_tail_is_compared_with_the_median_of_its_own_round() {
-        let row = row("P99");
+        let row = Row {
+            must: Must::TailAtMostTimes(3.0),
+            ..row("P99")
+        };
         let mut found = Found::default();
         found.add(row.ours, figure(1.0, Some(2.5)));
         assert_eq!(Verdict::of(&row, &found).met, Some(true));
+        found.add(row.ours, figure(1.0, Some(5.0)));
+        assert_eq!(Verdict::of(&row, &found).met, Some(false));
     }
 
     #[test]
