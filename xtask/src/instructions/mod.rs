@@ -60,7 +60,12 @@ const fn call(title: &'static str, operation: &'static str, part: &'static str, 
 
 const COUNTED: [Call; 6] = [
     call("64 B SEND: `ibv_post_send`", "send", "post", 64),
-    call("64 B SEND: `ibv_poll_cq` that finds the answer", "send", "poll", 64),
+    call(
+        "64 B SEND: `ibv_poll_cq` that finds the answer",
+        "send",
+        "poll",
+        64,
+    ),
     call("64 B WRITE: `ibv_post_send`", "write", "post", 64),
     call("64 B WRITE: `ibv_poll_cq`", "write", "poll", 64),
     call("64 KiB WRITE: `ibv_post_send`", "write", "post", 65536),

@@ -410,8 +410,10 @@ fn deadline(
                 Some(connection.repetition.next(now, connection.patience, config))
             } else if input == Input::Unserved {
                 connection.unserved_until = Some(connection.unserved_until(now));
-                connection.repetition.again(now);
-                Some(now + config.unserved_pause)
+                connection.retries_left = connection.max_retries;
+                let at = now + config.unserved_pause;
+                connection.repetition.again(at);
+                Some(at)
             } else if changed {
                 connection.retries_left = connection.max_retries;
                 Some(connection.repetition.first(now, connection.patience, config))

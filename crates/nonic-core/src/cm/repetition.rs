@@ -50,10 +50,10 @@ impl Repetition {
         }
     }
 
-    /// The peer answered that it has no listener. Asking it again is not for want of an answer, so the count begins
-    /// anew.
-    pub(super) fn again(&mut self, now: Time) {
-        *self = Repetition::new(now);
+    /// The peer answered that it has no listener, and is asked again at this time. That is not for want of an answer, so the count
+    /// begins anew, and the peer has as long to answer as before.
+    pub(super) fn again(&mut self, at: Time) {
+        *self = Repetition::new(at);
         self.free = true;
     }
 }

@@ -124,6 +124,24 @@ fn one_who_begins_to_listen_in_a_moment_is_asked_again() {
 }
 
 #[test]
+fn one_who_is_asked_again_has_as_long_to_answer_as_before() {
+    // Most of the wait is over by then if it is counted from the refusal on.
+    let pause = PATIENCE / 4 * 3;
+    let config = nonic_core::cm::CmConfig {
+        unserved_grace: 2 * pause,
+        unserved_pause: pause,
+        ..config()
+    };
+    let mut client = Side::with(CLIENT, 1, config);
+    let mut server = Side::new(SERVER, 2);
+    client.connect(SERVER);
+    ask_in_vain(&mut client, &mut server);
+    client.pass(pause);
+    client.sent_one();
+    assert_eq!(client.cm.poll_timeout(), Some(client.now + PATIENCE));
+}
+
+#[test]
 fn one_who_never_listens_is_asked_for_as_long_as_configured() {
     let (mut client, pause) = patient();
     let mut server = Side::new(SERVER, 2);
