@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MEMORY: u64 = 1 << 20;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 7;
 /// Processor time of a round.
 const ROUND: Duration = Duration::from_millis(100);
 /// Small writes under way at once on each queue pair.
@@ -210,35 +210,27 @@ impl Bench {
         done
     }
 
-    /// All of the living together, and the one of them that gets least, keep four fifths of their rate.
+    /// All of the living together, and the one of them that gets least, keep four fifths of their rate. A round is compared with the
+    /// one before it: on a shared machine the rate itself changes within a second.
     fn the_living_keep_their_rate(&self) {
         self.measure();
-        let (mut alone, mut beside) = (Vec::new(), Vec::new());
+        let (mut together, mut least) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            alone.push(self.measure());
-            beside.push(self.measure_beside_gone());
+            let alone: usize = self.measure().iter().sum();
+            let beside = self.measure_beside_gone();
+            let fair = alone as f64 / self.living.len() as f64;
+            together.push(beside.iter().sum::<usize>() as f64 / alone as f64);
+            least.push(*beside.iter().min().expect("some live") as f64 / fair);
         }
-        let all = |done: &Vec<usize>| done.iter().sum::<usize>();
-        let least = |done: &Vec<usize>| *done.iter().min().expect("some live");
-        let (before, after) = (median(&alone, all), median(&beside, all));
-        let fair = before / self.living.len();
-        let worst = median(&beside, least);
-        println!("{after} writes in a round, {before} alone; {worst} of {fair} for the one that gets least");
-        assert!(
-            10 * after >= 8 * before,
-            "{after} writes in a round, {before} alone"
-        );
-        assert!(
-            10 * worst >= 8 * fair,
-            "{worst} writes in a round, {fair} is fair"
-        );
+        println!("of the rate alone: {together:.2?} together, {least:.2?} for the one that gets least");
+        assert!(median(&mut together) >= 0.8, "{together:.2?} of the rate alone");
+        assert!(median(&mut least) >= 0.8, "{least:.2?} of the fair rate");
     }
 }
 
-fn median(rounds: &[Vec<usize>], count: impl Fn(&Vec<usize>) -> usize) -> usize {
-    let mut counts: Vec<usize> = rounds.iter().map(count).collect();
-    counts.sort_unstable();
-    counts[counts.len() / 2]
+fn median(ratios: &mut [f64]) -> f64 {
+    ratios.sort_by(f64::total_cmp);
+    ratios[ratios.len() / 2]
 }
 
 /// Of this thread.

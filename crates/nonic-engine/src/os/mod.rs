@@ -14,3 +14,4 @@ pub(crate) mod poller;
 pub(crate) mod scheduling;
 pub(crate) mod shared_memory;
 pub(crate) mod signals;
+pub(crate) mod socket_option;

@@ -9,7 +9,10 @@ use std::process::Command;
 /// the others if it builds a test or an example: so it builds the smallest example too.
 #[allow(dead_code, reason = "each test uses what it needs")]
 pub(crate) fn archives(packages: &[&str]) -> Vec<PathBuf> {
-    let messages = build(&["--workspace", "--all-features", "--lib", "--example", "connect"]);
+    let mut what = vec!["--workspace", "--all-features", "--lib", "--example", "connect"];
+    // Those that `file_of` builds: each would replace the other's file, and be built again every time.
+    what.extend(["--exclude", "nonic-files", "--exclude", "nonic-rspreload"]);
+    let messages = build(&what);
     let archive = |package: &&str| artifact(&messages, &format!("lib{}.a", package.replace('-', "_")));
     packages.iter().map(archive).collect()
 }

@@ -1,5 +1,6 @@
 //! Socket options that neither `quinn-udp` nor the safe wrappers cover.
 
+use crate::os::socket_option::set;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -104,25 +105,6 @@ pub(super) fn report_errors(socket: &impl AsFd, local_address: SocketAddr) -> io
 
 fn switch_off(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
     set(socket, level, option, 0)
-}
-
-fn set(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: the descriptor is open for the length of the borrow, and the pointer and length describe
-    // `value`, which outlives the call; the kernel only reads it.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 #[cfg(test)]
