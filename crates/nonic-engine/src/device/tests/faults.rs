@@ -1,6 +1,6 @@
 //! Faults that were asked for (`NONIC_FAULTS`), on real sockets.
 
-use super::{LONG, MEMORY, PATIENCE, Program};
+use super::{LONG, PATIENCE, Program};
 use crate::config::Config;
 use crate::memory::Pages;
 use crate::testing::exposed;
