@@ -21,6 +21,53 @@ pub(crate) struct Options {
     debug: bool,
 }
 
+/// Which installation a chore uses.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[group(id = "chosen-dist")]
+pub(crate) struct Chosen {
+    #[command(flatten)]
+    build: Options,
+    /// Do not build; use this folder, as made by `dist`
+    #[arg(long = "dist", value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+impl Chosen {
+    /// One that is there.
+    pub(crate) fn folder(dist: &Dist) -> Self {
+        Self {
+            build: Options::default(),
+            folder: Some(dist.root.clone()),
+        }
+    }
+
+    /// Builds it, unless a folder was named.
+    pub(crate) fn get(&self) -> Result<Dist> {
+        match self.named()? {
+            Some(dist) => Ok(dist),
+            None => Dist::build(&self.build),
+        }
+    }
+
+    /// The same where nothing can be built: without a folder's name, the one that was built before.
+    pub(crate) fn existing(&self) -> Result<Dist> {
+        match self.named()? {
+            Some(dist) => Ok(dist),
+            None => Dist::built(&self.build),
+        }
+    }
+
+    /// Whether it is built from the sources as they are.
+    pub(crate) fn is_current(&self) -> bool {
+        self.folder.is_none()
+    }
+
+    fn named(&self) -> Result<Option<Dist>> {
+        let root = self.folder.as_ref().map(std::path::absolute).transpose()?;
+        Ok(root.map(|root| Dist { root }))
+    }
+}
+
 /// A folder that can be copied anywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Dist {

@@ -23,10 +23,7 @@ use testbed::packages::is_root;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
-    /// Do not build; use this folder, as made by `dist`.
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
+    dist: dist::Chosen,
     /// Only this suite: `bookworm`, `trixie` or `forky`.
     #[arg(long)]
     suite: Option<String>,
@@ -52,10 +49,7 @@ const PERFTEST: [&str; 2] = ["ib_write_bw", "ib_send_lat"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(is_root(), "root folders of other systems need root");
-    let dist = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::build(&options.build)?,
-    };
+    let dist = options.dist.get()?;
     let _huge_pages = conformance::huge_pages();
     let wanted = |suite: &&Suite| options.suite.as_ref().is_none_or(|wanted| wanted == suite.name);
     let mut differences = Vec::new();

@@ -23,7 +23,7 @@ mod table;
 mod verdict;
 mod watched;
 
-use crate::dist::{self, Dist};
+use crate::dist;
 use anyhow::{Context, Result, ensure};
 use machine::Machine;
 use measure::{Absence, Bench};
@@ -44,7 +44,7 @@ const CURVE_ROUNDS: u32 = 3;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
+    dist: dist::Chosen,
     /// Rounds; each measures every subject once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -69,9 +69,6 @@ pub(crate) struct Options {
     /// Also beside Linux's rxe, in a guest: minutes more
     #[arg(long)]
     guest: bool,
-    /// Do not build; use this folder, as made by `dist`
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
 }
 
 /// Measures and tells.
@@ -79,12 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let began = Instant::now();
     let comparisons = chosen(&options.only);
     ensure!(!comparisons.is_empty(), "no row mentions that");
-    let dist = match &options.folder {
-        Some(root) => Dist {
-            root: std::path::absolute(root)?,
-        },
-        None => Dist::build(&options.build)?,
-    };
+    let dist = options.dist.get()?;
     let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);
     let veth_pair = if is_root() { Some(VethPair::new()?) } else { None };
     let topologies = veth_pair.as_ref().map(as_ourselves);
@@ -97,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.watched {
         return watched::run(bench, if options.quick { 1 } else { options.rounds });
     }
-    let machine = Machine::with_dist(&dist.root, options.folder.is_none().then(commit).flatten());
+    let machine = Machine::with_dist(&dist.root, options.dist.is_current().then(commit).flatten());
     let whole = Duration::try_from_secs_f64(options.minutes * 60.0).context("not a number of minutes")?;
     // Plots take longer for a round, and less depends on them.
     let for_tables = if options.report.is_some() {

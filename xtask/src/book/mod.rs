@@ -26,13 +26,10 @@ const PATIENCE: &str = "60";
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
+    dist: dist::Chosen,
     /// Only pages whose file name contains this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Do not build; use this folder, as made by `dist`.
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
     /// Build the book into `target/book/html` and follow its links, and run nothing of it.
     #[arg(long = "build")]
     is_build_only: bool,
@@ -66,10 +63,7 @@ fn check_links() -> Result<()> {
 }
 
 fn run_chapters(options: &Options) -> Result<()> {
-    let dist = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::build(&options.build)?,
-    };
+    let dist = options.dist.get()?;
     let docs = &dist::workspace().join("docs");
     let mut failed = Vec::new();
     let book = chapters(&docs.join("book/src"))?.into_iter();

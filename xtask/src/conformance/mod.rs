@@ -24,7 +24,7 @@ use testbed::sysctl::Sysctl;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
+    dist: dist::Chosen,
     /// Run everything this often; every run must give the same.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
@@ -37,9 +37,6 @@ pub(crate) struct Options {
     /// Where rdma-core's tests are.
     #[arg(long, default_value = TESTS)]
     tests: PathBuf,
-    /// Do not build; use this folder, as made by `dist`.
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
     /// For scripts.
     #[arg(long)]
     json: bool,
@@ -49,12 +46,11 @@ impl Options {
     /// All of it once, on what is built.
     pub(crate) fn on(dist: &Dist) -> Self {
         Self {
-            build: dist::Options::default(),
+            dist: dist::Chosen::folder(dist),
             repeat: 1,
             only: String::new(),
             place: None,
             tests: PathBuf::from(TESTS),
-            folder: Some(dist.root.clone()),
             json: false,
         }
     }
@@ -96,10 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
         (TESTS, "rdma-core"),
     ])?;
-    let dist = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::build(&options.build)?,
-    };
+    let dist = options.dist.get()?;
     let scratch = dist.root.join("conformance");
     unpack(&options.tests, &scratch.join("tests"))?;
     let _huge_pages = huge_pages();

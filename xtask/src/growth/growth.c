@@ -5,28 +5,19 @@
  * the least nanoseconds that making one took beside few and beside many, and the same for taking one away.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <limits.h>
 #include <malloc.h>
 #include <rdma/rdma_cma.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
+#include "need.h"
+
 /* Requests to connect or disconnect that are under way at a time. */
 #define UNDER_WAY 64
 #define PIECE 64
-
-#define need(condition)                                                                                      \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, strerror(errno));                     \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *first;

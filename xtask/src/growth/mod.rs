@@ -4,13 +4,13 @@
 //! time, not time: both sides of a connection, the library's threads among them, so that a machine that is busy otherwise does not
 //! change it much. Few and many take turns, and the best of several rounds counts.
 //!
-//! It uses what was built before (`cargo xtask dist`). The C libraries are measured by `growth.c`, the Rust API by `nonic perf
+//! The C libraries are measured by `growth.c`, the Rust API by `nonic perf
 //! --connections`.
 
 use crate::c_program;
 use crate::dist::{self, Dist};
 use anyhow::{Context, Result, ensure};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use testbed::process::Process;
 
@@ -30,9 +30,8 @@ pub(crate) struct Options {
     /// Rounds of which the best counts
     #[arg(long, default_value_t = 4)]
     rounds: u32,
-    /// Use this folder, as made by `dist`.
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
+    #[command(flatten)]
+    dist: dist::Chosen,
 }
 
 /// How many of something there are, few and many.
@@ -46,14 +45,7 @@ const LISTENERS: Counts = [200, 2_000];
 type Cost = [f64; 2];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let dist = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::built(&dist::Options::default())?,
-    };
-    ensure!(
-        dist.nonic().exists(),
-        "nothing is built; run `cargo xtask dist` first"
-    );
+    let dist = options.dist.get()?;
     let program = c_program::compile("growth", SOURCE, &["-lrdmacm", "-libverbs"])?;
     let rounds = options.rounds.max(1);
     println!(

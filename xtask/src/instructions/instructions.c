@@ -7,29 +7,20 @@
  * callgrind does not follow, and talks to it by two pipes until their queue pairs are connected. Prints how many operations were counted.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 #include <valgrind/callgrind.h>
 
+#include "need.h"
+
 /* Longer than the other process takes for anything. */
 #define PATIENCE_S 20
 #define ROOM (1 << 20)
 #define DEPTH 64
-
-#define need(condition)                                                                                      \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, strerror(errno));                     \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
 
 struct end {
     union ibv_gid gid;

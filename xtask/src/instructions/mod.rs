@@ -36,9 +36,8 @@ pub(crate) struct Options {
     /// Print JSON, for scripts
     #[arg(long)]
     json: bool,
-    /// Use this folder, as made by `dist`
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
+    #[command(flatten)]
+    dist: dist::Chosen,
 }
 
 /// One call of one operation.
@@ -73,14 +72,7 @@ const COUNTED: [Call; 6] = [
 ];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let dist = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::built(&dist::Options::default())?,
-    };
-    ensure!(
-        dist.nonic().exists(),
-        "nothing is built; run `cargo xtask dist` first"
-    );
+    let dist = options.dist.get()?;
     packages::install(&[("/usr/bin/valgrind", "valgrind")])?;
     let program = c_program::compile("instructions", SOURCE, &["-libverbs"])?;
     let mut counts = Vec::new();

@@ -47,7 +47,7 @@ const CORE_LIMIT: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
+    dist: dist::Chosen,
     /// iWARP, with siw, instead of RoCE with rxe
     #[arg(long)]
     iwarp: bool,
@@ -81,9 +81,6 @@ pub(crate) struct Options {
     /// Compare the goodput of nonic with rxe and of rxe with rxe instead, between two guests, on wires that delay and lose
     #[arg(long, conflicts_with_all = ["iwarp", "beside"])]
     disturbed: bool,
-    /// Do not build; use this folder, as made by `dist`
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
 }
 
 impl Options {
@@ -131,15 +128,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if options.beside && !options.json {
             install(&[("/usr/bin/perf", "linux-perf")])?;
         }
-        if options.folder.is_none() {
-            Dist::build(&options.build)?;
-        }
+        options.dist.get()?;
         return Err(lab::enter());
     }
-    let dist = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::built(&options.build)?,
-    };
+    let dist = options.dist.existing()?;
     if options.beside {
         return comparison::run(&dist, options.opposite(), &options.only, options.json);
     }

@@ -9,7 +9,6 @@ use crate::dist;
 use crate::tools::pair::fresh_port;
 use anyhow::{Context, Result, bail, ensure};
 use nonic_netem::{LinkCounters, LinkSettings};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use testbed::packages::is_root;
 use testbed::process::{Process, Ready};
@@ -18,10 +17,7 @@ use testbed::process::{Process, Ready};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
-    /// Do not build; use this folder, as made by `dist`
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
+    dist: dist::Chosen,
 }
 
 /// A verified run on a wire with these settings in both directions.
@@ -75,7 +71,7 @@ const COMPARED: [(&str, f64); 3] = [
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(is_root(), "only root can make network namespaces");
-    let built = Built::new(options.folder.as_deref(), &options.build)?;
+    let built = Built::new(&options.dist)?;
     let mut complaints = Vec::new();
     let mut tell = |name: String, began: Instant, outcome: Result<String>| {
         let seconds = began.elapsed().as_secs_f32();

@@ -22,9 +22,9 @@ mod trial;
 mod tun;
 mod wire;
 
-use crate::dist::{self, Dist};
+use crate::dist;
 use anyhow::Result;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use testbed::packages::install;
 use testbed::sysctl::Sysctl;
 
@@ -64,15 +64,9 @@ struct Built {
 }
 
 impl Built {
-    /// Builds it, if there is no folder.
-    fn new(folder: Option<&Path>, options: &dist::Options) -> Result<Self> {
+    fn new(chosen: &dist::Chosen) -> Result<Self> {
         install(&[("/usr/bin/iperf3", "iperf3")])?;
-        let dist = match folder {
-            Some(root) => Dist {
-                root: std::path::absolute(root)?,
-            },
-            None => Dist::build(options)?,
-        };
+        let dist = chosen.get()?;
         Ok(Self {
             nonic: dist.nonic(),
             root: dist.root,

@@ -18,7 +18,7 @@ use testbed::packages::is_root;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
+    dist: dist::Chosen,
     /// Rounds; each measures everybody once
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -40,15 +40,12 @@ pub(crate) struct Options {
     /// Write docs/networks.md
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "docs", conflicts_with_all = ["only", "also"])]
     report: Option<PathBuf>,
-    /// Do not build; use this folder, as made by `dist`
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(is_root(), "only root can make network namespaces");
     let began = Instant::now();
-    let built = Built::new(options.folder.as_deref(), &options.build)?;
+    let built = Built::new(&options.dist)?;
     let seconds = if options.quick { 1.0 } else { options.seconds };
     let meter = Meter {
         nonic: &built.nonic,

@@ -26,14 +26,14 @@ mod table;
 mod ucx;
 mod wheels;
 
-use crate::dist::{self, Dist};
+use crate::dist;
 use crate::tools::Readable;
 use crate::tools::document::Part;
 use anyhow::{Result, ensure};
 use bench::Bench;
 use case::Case;
 use place::Hosts;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use testbed::case::{Ended, Judge};
 use testbed::confined::Confinement;
 use testbed::packages::{install, is_root};
@@ -44,7 +44,7 @@ use wheels::Wheels;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
+    dist: dist::Chosen,
     /// Only cases whose program or command line contains this; the documentation is then left alone.
     #[arg(long, default_value = "")]
     only: String,
@@ -63,9 +63,6 @@ pub(crate) struct Options {
     /// Print which cases there are, and run none.
     #[arg(long)]
     list: bool,
-    /// Do not build; use this folder, as made by `dist`.
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
 }
 
 /// Every case of every program.
@@ -103,10 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         is_root(),
         "only root can make network namespaces and become another user"
     );
-    let built = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::build(&options.build)?,
-    };
+    let built = options.dist.get()?;
     let readable = Readable::copy(&built)?;
     // Unreliable datagrams have no flow control: what the peer does not read in time must fit its socket buffer.
     let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);

@@ -37,7 +37,7 @@ use testbed::topology;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    build: dist::Options,
+    dist: dist::Chosen,
     /// Only cases whose command line contains this; the documentation is then left alone.
     #[arg(long, default_value = "")]
     only: String,
@@ -56,9 +56,6 @@ pub(crate) struct Options {
     /// Write docs/programs.md instead of comparing with it.
     #[arg(long)]
     write: bool,
-    /// Do not build; use this folder, as made by `dist`.
-    #[arg(long = "dist", value_name = "DIR")]
-    folder: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -73,10 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("/usr/bin/rping", "rdmacm-utils"),
         ("/usr/bin/fio", "fio"),
     ])?;
-    let built = match &options.folder {
-        Some(root) => Dist { root: root.clone() },
-        None => Dist::build(&options.build)?,
-    };
+    let built = options.dist.get()?;
     let readable = Readable::copy(&built)?;
     // UC and UD have no flow control: what the peer does not read in time must fit its socket buffer.
     let _buffers = Sysctl::at_least("/proc/sys/net/core/rmem_max", 4 << 20);

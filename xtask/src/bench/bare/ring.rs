@@ -50,41 +50,47 @@ impl Layout {
 
 /// Half a round trip.
 pub(super) fn latency(server: &str, size: usize, duration: Duration) -> Result<f64> {
-    let layout = Layout::new(size);
-    let memory = Shared::open(server, layout.bytes())?;
-    let mut out = End::new(&memory, layout, 0);
-    let mut back = End::new(&memory, layout, 1);
-    let mut message = vec![0x5a; size];
     let batch = if size <= LONGEST_PIECE { BATCH } else { 1 };
-    let round_trip = typical_us(duration, batch, || {
-        out.send(&message)?;
-        back.receive(&mut message)
-    })?;
-    Ok(round_trip / 2.0)
+    with_round_trips(server, size, |round_trip| {
+        Ok(typical_us(duration, batch, round_trip)? / 2.0)
+    })
 }
 
 /// Half a round trip, each one timed.
 pub(super) fn tail(server: &str, size: usize, duration: Duration) -> Result<Figure> {
+    with_round_trips(server, size, |round_trip| {
+        let mut half_trips = Vec::new();
+        let start = Instant::now();
+        let mut last = start;
+        while last - start < duration {
+            round_trip()?;
+            let now = Instant::now();
+            half_trips.push((now - last).as_secs_f64() * 1e6 / 2.0);
+            last = now;
+        }
+        // The first tenth warms up.
+        let timed = half_trips.split_off(half_trips.len() / 10);
+        Ok(Figure {
+            typical: quantile(&timed, 0.5).context("no time to measure in")?,
+            p99: quantile(&timed, 0.99),
+        })
+    })
+}
+
+/// Measures with round trips to the server.
+fn with_round_trips<T>(
+    server: &str,
+    size: usize,
+    measure: impl FnOnce(&mut dyn FnMut() -> Result<()>) -> Result<T>,
+) -> Result<T> {
     let layout = Layout::new(size);
     let memory = Shared::open(server, layout.bytes())?;
     let mut out = End::new(&memory, layout, 0);
     let mut back = End::new(&memory, layout, 1);
     let mut message = vec![0x5a; size];
-    let mut half_trips = Vec::new();
-    let start = Instant::now();
-    let mut last = start;
-    while last - start < duration {
+    measure(&mut || {
         out.send(&message)?;
-        back.receive(&mut message)?;
-        let now = Instant::now();
-        half_trips.push((now - last).as_secs_f64() * 1e6 / 2.0);
-        last = now;
-    }
-    // The first tenth warms up.
-    let timed = half_trips.split_off(half_trips.len() / 10);
-    Ok(Figure {
-        typical: quantile(&timed, 0.5).context("no time to measure in")?,
-        p99: quantile(&timed, 0.99),
+        back.receive(&mut message)
     })
 }
 
