@@ -12,7 +12,8 @@
 //! the checks of what a peer may do to memory (`placement`). The RoCE services are in `roce`, and a queue pair
 //! (`queue_pair`) holds the state machine of its service; iWARP is in [`iwarp`]. The [`Nic`] has all of them.
 //!
-//! A peer on the same host may be reached without packets: [`DirectAccess`] says how, `roce::rc::direct` when.
+//! A peer on the same host may be reached without packets: [`Lanes`] and [`DirectAccess`] say how, `roce::local` and
+//! `roce::rc::direct` when.
 //!
 //! Beside the NIC stands [`cm::Cm`], the connection manager, which connects the queue pairs of two programs. For iWARP
 //! that is [`iwarp::startup`].
@@ -27,6 +28,7 @@ mod counters;
 mod direct;
 mod entropy;
 pub mod iwarp;
+mod lanes;
 mod nic;
 mod placement;
 mod queue_pair;
@@ -46,6 +48,7 @@ pub use direct::{
     Target,
 };
 pub use entropy::{Entropy, SeededEntropy};
+pub use lanes::{Answered, LaneId, Lanes, RecordAnswer, RecordTag};
 pub use nic::{
     Arrival, CreateError, MAX_BATCH_LEN, MAX_BATCH_PACKETS, ManagementError, Nic, NicConfig, Outlet, QpInit,
     Room, Transmit, Usage,

@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::direct::DirectAccess;
+use crate::lanes::Lanes;
 use crate::record::{FailedRequest, QpEvent, Recorder};
 use crate::roce::rc::ReorderMemory;
 use crate::roce::window::PeerTable;
@@ -34,7 +35,11 @@ pub(crate) struct NicResources<'a> {
     pub(crate) recorder: &'a mut Recorder,
     /// The way into the memory of peers on this host, if there is one.
     pub(crate) direct: Option<&'a mut (dyn DirectAccess + 'static)>,
-    /// The most bytes moved that way at once.
+    /// The lanes to processes of this host, if there are any.
+    pub(crate) lanes: Option<&'a mut (dyn Lanes + 'static)>,
+    /// Bytes of payload in a record.
+    pub(crate) record_piece: u32,
+    /// The most bytes that direct access moves at once.
     pub(crate) direct_piece: u32,
     /// A request of so many bytes is worth waiting for that.
     pub(crate) direct_worth: u32,

@@ -9,6 +9,7 @@
 use crate::capture::Capture;
 use crate::flight::{Departure, Flight};
 use crate::forger::Forger;
+use crate::lanes::LaneHost;
 use crate::link::{Link, LinkProfile};
 use nonic_core::{Arrival, Event, MAX_BATCH_LEN, MAX_BATCH_PACKETS, Nic, Qpn, Time, Transmit};
 use nonic_ladder::describe;
@@ -92,6 +93,8 @@ pub struct Fabric<T> {
     flights: Option<Vec<Flight>>,
     /// An attacker that sends packets in the name of other NICs.
     forger: Option<Forger>,
+    /// The lanes between NICs, and how long a NIC takes to look at its own, at most.
+    lanes: Option<(LaneHost, u64)>,
 }
 
 enum Happening<T> {
@@ -146,6 +149,7 @@ impl<T> Fabric<T> {
             narrating: false,
             flights: None,
             forger: None,
+            lanes: None,
         }
     }
 
@@ -157,6 +161,16 @@ impl<T> Fabric<T> {
     /// Lets an attacker send packets in the name of other NICs from now on.
     pub(crate) fn set_forger(&mut self, forger: Forger) {
         self.forger = Some(forger);
+    }
+
+    /// Gives NICs lanes, if they are attached to them. They look at them within this time.
+    pub fn set_lanes(&mut self, lanes: LaneHost, look_ns: u64) {
+        self.lanes = Some((lanes, look_ns));
+    }
+
+    /// The lanes, for NICs to be attached to.
+    pub fn lanes(&self) -> Option<&LaneHost> {
+        self.lanes.as_ref().map(|(lanes, _)| lanes)
     }
 
     /// Notes what becomes of every packet from now on.
@@ -189,6 +203,10 @@ impl<T> Fabric<T> {
     /// A NIC dies and another takes its place and addresses. Packets it has sent are still on their way;
     /// what waited in its socket is gone with it.
     pub fn replace(&mut self, station: usize, nic: Nic) -> Nic {
+        if let Some((_, look_ns)) = self.lanes {
+            // The kernel tells those who had a lane to it.
+            (0..self.stations.len()).for_each(|other| self.drive_within(other, look_ns));
+        }
         let station = &mut self.stations[station];
         station.inbox.clear();
         station.events.clear();
@@ -352,11 +370,13 @@ impl<T> Fabric<T> {
     pub fn drive(&mut self, station: usize) {
         let now = self.now();
         self.handle_inbox(station, now);
+        self.look_at_lanes(station, now);
         self.transmit_all(station, now);
         let place = &mut self.stations[station];
         place.nic.publish();
         place.events.extend(std::iter::from_fn(|| place.nic.poll_event()));
         self.schedule_wake(station);
+        self.call_readers();
         if !self.stations[station].inbox.is_empty() {
             self.drive_in(station, 0);
         } else if self.stations[station].nic.ready_queue_pairs() > 0 {
@@ -388,6 +408,42 @@ impl<T> Fabric<T> {
                 let stride = forged.len();
                 nic.handle_datagram(now, &Arrival { stride, ..arrival }, &forged);
             }
+        }
+    }
+
+    /// Executes records that have come, and takes answers. The writers of those records are driven soon.
+    fn look_at_lanes(&mut self, station: usize, now: Time) {
+        let Some((lanes, look_ns)) = self.lanes.clone() else {
+            return;
+        };
+        let nic = &mut self.stations[station].nic;
+        let Some(ip) = nic.endpoints().first().map(|endpoint| endpoint.ip) else {
+            return;
+        };
+        let others = lanes.look(ip, nic, now, self.config.handle_budget.max(1));
+        self.drive_all_within(&others, look_ns);
+    }
+
+    /// Has everybody driven soon whom records wait for.
+    fn call_readers(&mut self) {
+        if let Some((lanes, look_ns)) = &self.lanes {
+            let (awaited, look_ns) = (lanes.awaited(), *look_ns);
+            self.drive_all_within(&awaited, look_ns);
+        }
+    }
+
+    fn drive_all_within(&mut self, addresses: &[IpAddr], most_ns: u64) {
+        for ip in addresses {
+            if let Some(station) = self.by_ip.get(ip).copied() {
+                self.drive_within(station, most_ns);
+            }
+        }
+    }
+
+    fn drive_within(&mut self, station: usize, most_ns: u64) {
+        if self.stations[station].drive_at_ns.is_none() {
+            let delay_ns = 1 + self.prng.below(most_ns + 1);
+            self.drive_in(station, delay_ns);
         }
     }
 

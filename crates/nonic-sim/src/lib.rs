@@ -3,7 +3,7 @@
 //! Two layers:
 //! - [`Fabric`] moves packets between any number of [`nonic_core::Nic`]s over [`Link`]s with [`Faults`], and
 //!   drives each as the real engine does. It is a library for tests of anything that runs on the core. With a
-//!   [`SharedHost`], NICs also reach each other's memory without packets.
+//!   [`SharedHost`], NICs also reach each other's memory without packets; with a [`LaneHost`], they talk in records.
 //! - [`run_seed`] draws a whole workload from a number, runs it and checks every completion and every byte
 //!   against a model; or, with [`Workload::Connections`], has hosts connect and disconnect; or, with
 //!   [`Workload::Shares`], measures what many processes at one address get; or, with [`Workload::Streams`], has
@@ -36,6 +36,7 @@ mod direct;
 mod fabric;
 mod flight;
 mod forger;
+mod lanes;
 mod link;
 mod messages;
 pub mod network;
@@ -50,6 +51,7 @@ mod world;
 pub use capture::Capture;
 pub use direct::{DirectProfile, SharedHost};
 pub use fabric::{Batching, Fabric, FabricConfig, Step};
+pub use lanes::{LaneHost, LaneProfile};
 pub use link::{Link, LinkProfile};
 pub use nonic_ladder::Ladder;
 pub use nonic_netem::{FaultCounts, FaultInjector, Faults, Prng, Train};

@@ -25,6 +25,8 @@ pub struct Report {
     pub retries_exceeded: u64,
     /// Requests executed in the memory of a peer, without packets.
     pub direct: u64,
+    /// Records executed that came through lanes.
+    pub records: u64,
     /// What the links did to packets.
     pub faults: FaultCounts,
 }

@@ -4,6 +4,7 @@ use crate::capture::Capture;
 use crate::connections::Connections;
 use crate::direct::SharedHost;
 use crate::fabric::Fabric;
+use crate::lanes::LaneHost;
 use crate::messages::Messages;
 use crate::report::Report;
 use crate::shares::Shares;
@@ -201,6 +202,7 @@ impl Simulation for World {
             failures: self.model.failures,
             retries_exceeded: self.retries_exceeded,
             direct: self.shared_host.as_ref().map_or(0, SharedHost::requests),
+            records: self.fabric.lanes().map_or(0, LaneHost::records),
             ..fabric_report(seed, self.steps, &self.fabric)
         }
     }
@@ -423,6 +425,7 @@ impl Report {
         self.failures += other.failures;
         self.retries_exceeded += other.retries_exceeded;
         self.direct += other.direct;
+        self.records += other.records;
         self.faults.lost += other.faults.lost;
         self.faults.duplicated += other.faults.duplicated;
         self.faults.reordered += other.faults.reordered;

@@ -116,7 +116,8 @@ pub enum NakCode {
 }
 
 impl NakCode {
-    const fn value(self) -> u8 {
+    /// Its five bits.
+    pub const fn value(self) -> u8 {
         match self {
             NakCode::PsnSequenceError => 0,
             NakCode::InvalidRequest => 1,
@@ -127,7 +128,8 @@ impl NakCode {
         }
     }
 
-    const fn from_value(value: u8) -> Self {
+    /// What five bits stand for.
+    pub const fn from_value(value: u8) -> Self {
         match value {
             0 => NakCode::PsnSequenceError,
             1 => NakCode::InvalidRequest,

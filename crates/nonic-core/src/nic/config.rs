@@ -39,6 +39,8 @@ pub struct NicConfig {
     /// memory of a peer on this host: the gain over packets is larger than the wait for an answer. A peer that delays
     /// acknowledgements until its program's next call may take a millisecond, so it is not worth it for small requests.
     pub direct_worth: u32,
+    /// Bytes of payload in a record to a peer on this host, at most. A longer message takes several.
+    pub record_piece: u32,
     /// Habits of iWARP queue pairs.
     pub iwarp: IwarpConfig,
 }
@@ -56,6 +58,7 @@ impl Default for NicConfig {
             max_rd_atomic: 128,
             direct_piece: 1 << 20,
             direct_worth: 1 << 20,
+            record_piece: 16 << 10,
             iwarp: IwarpConfig::default(),
         }
     }

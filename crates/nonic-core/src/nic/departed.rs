@@ -38,6 +38,13 @@ impl Departed {
         }
     }
 
+    /// Whether this queue pair was destroyed lately, and its peer is where `src` is.
+    pub(super) fn is_peer(&self, qpn: Qpn, (src, dst): (IpAddr, IpAddr)) -> bool {
+        self.known
+            .get(&qpn.value())
+            .is_some_and(|left| left.hop.flow.dst == src && left.hop.flow.src == dst)
+    }
+
     /// The number rests no more, or a queue pair has it.
     pub(super) fn forget(&mut self, qpn: Qpn) {
         self.known.remove(&qpn.value());

@@ -15,6 +15,8 @@
 //! - [`Nic::poll_event`] yields events until `None`, [`Nic::poll_management`] what arrived at queue pair 1.
 //! - [`Nic::poll_timeout`] says when to call [`Nic::handle_timeout`] next. It may be early, never late.
 //!
+//! Reliable connections to processes of this host may have lanes in place of packets: [`Nic::set_lanes`] and the calls beside it.
+//!
 //! iWARP queue pairs have streams instead of packets: [`Nic::create_iwarp_qp`], [`Nic::stream_attach`] and the calls
 //! beside them.
 //!
@@ -29,6 +31,7 @@ mod qp1;
 mod queue_pairs;
 mod receive;
 mod recorded;
+mod records;
 mod streams;
 mod transmit;
 mod turns;
@@ -44,6 +47,7 @@ use crate::counters::Counters;
 use crate::direct::DirectAccess;
 use crate::entropy::Entropy;
 use crate::iwarp::StreamEvent;
+use crate::lanes::Lanes;
 use crate::queue_pair::{PostError, QpAttributes, QpContext, QpState};
 use crate::record::{QpEvent, Recorder};
 use crate::resources::{Endpoint, Pending};
@@ -98,6 +102,8 @@ pub struct Nic {
     streams: StreamEvents,
     /// The way into the memory of peers on this host.
     direct: Option<Box<dyn DirectAccess>>,
+    /// The lanes to processes of this host.
+    lanes: Option<Box<dyn Lanes>>,
     /// A fault on request: some receives are treated as missing although they are posted.
     missing_receives: Option<Shortage>,
     /// Its link is gone.
@@ -130,6 +136,8 @@ macro_rules! resources {
             xrc: &$nic.xrc,
             recorder: &mut $nic.recorder,
             direct: $nic.direct.as_deref_mut(),
+            lanes: $nic.lanes.as_deref_mut(),
+            record_piece: $nic.config.record_piece,
             direct_piece: $nic.config.direct_piece,
             direct_worth: $nic.config.direct_worth,
             missing_receives: $nic.missing_receives.as_mut(),
@@ -164,6 +172,7 @@ impl Nic {
             recorder: Recorder::default(),
             streams: StreamEvents::default(),
             direct: None,
+            lanes: None,
             missing_receives: None,
             failed: false,
         }
@@ -376,6 +385,7 @@ impl Nic {
         let mut resources = resources!(nic, now);
         nic.qps[slot].post_send(&mut resources, request)?;
         self.make_ready(slot);
+        self.set_wanted_timer(slot);
         Ok(())
     }
 

@@ -40,7 +40,7 @@ impl Nic {
             if let Some(rate) = set.rate_limit {
                 qp.set_rate(now, rate);
             }
-            qp.start(to);
+            qp.start(&mut resources, to);
             if to != from {
                 resources.record(qpn, QpEvent::Moved(to));
             }

@@ -120,6 +120,14 @@ impl Nic {
     /// sent before one returns `None`.
     fn next_batch(&mut self, now: Time, max_segments: usize, outlet: &mut dyn Outlet) -> Option<Transmit> {
         while let Some(sender) = self.ready.pop_front() {
+            if let ReadySender::QueuePair(slot) = sender {
+                let qp = self.qps.roce(slot);
+                // Packets that it owes its peer go first, and it comes again.
+                if qp.writes_records() && !qp.has_packets() {
+                    self.write_records(now, slot);
+                    continue;
+                }
+            }
             let to = match sender {
                 ReadySender::QueuePair(slot) => self.qps.roce(slot).roce.connected_hop(),
                 ReadySender::Qp1 | ReadySender::Departed => None,
@@ -168,9 +176,11 @@ impl Nic {
         if ends_turn {
             self.end_turn(slot);
         }
+        let qp = self.qps.roce(slot);
         let line = match after {
             After::More => Some(&mut self.ready),
             After::Worked => Some(&mut self.worked),
+            After::Quiet if qp.writes_records() && qp.has_to_send() => Some(&mut self.worked),
             After::Quiet | After::Failed => None,
         };
         let qp = self.qps.roce_mut(slot);
@@ -295,7 +305,7 @@ fn rest(qp: &mut RoceQueuePair, nic: &mut NicResources<'_>, slot: usize, bytes: 
 }
 
 /// What a queue pair may do without packets before it is another's turn: about as much as fills a large batch.
-struct DirectTurn {
+pub(super) struct DirectTurn {
     requests: u32,
     bytes: u32,
     over: bool,
@@ -303,7 +313,7 @@ struct DirectTurn {
 
 /// How much of it is left.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Spent {
+pub(super) enum Spent {
     /// There is more.
     Some,
     /// It has just ended.
@@ -316,7 +326,7 @@ impl DirectTurn {
     /// Short requests that are executed in one turn, at most.
     const REQUESTS: u32 = 64;
 
-    fn new(bytes: u32) -> Self {
+    pub(super) fn new(bytes: u32) -> Self {
         DirectTurn {
             requests: Self::REQUESTS,
             bytes,
@@ -324,7 +334,7 @@ impl DirectTurn {
         }
     }
 
-    fn spend(&mut self, bytes: u32) -> Spent {
+    pub(super) fn spend(&mut self, bytes: u32) -> Spent {
         self.requests = self.requests.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
         if self.requests > 0 && self.bytes > 0 {
@@ -339,7 +349,7 @@ impl DirectTurn {
 
 /// How a queue pair stands after it was asked for packets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum After {
+pub(super) enum After {
     /// It may have more.
     More,
     /// It has done its part without a packet, and may have more.

@@ -72,6 +72,7 @@ fn a_queue_pair_that_waits_to_be_heard_from_is_published_after_that() {
     let mut pair = Pair {
         a: crate::support::Node::new(1, &setup),
         b: crate::support::Node::new(2, &setup),
+        lanes: None,
     };
     let host = SharedHost::default();
     host.join(&mut pair.a);

@@ -75,6 +75,7 @@ fn pair() -> Pair {
     let mut pair = Pair {
         a: Node::new(1, &setup),
         b: Node::new(2, &setup),
+        lanes: None,
     };
     pair.b.destroy_qp(pair.b.qpn);
     pair.b.qpn = target(&mut pair.b, DOMAIN);

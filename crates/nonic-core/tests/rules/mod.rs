@@ -28,6 +28,7 @@ mod posting;
 mod rates;
 mod rc_operations;
 mod receiver_not_ready;
+mod records;
 mod refusals;
 mod reordering;
 mod sequence_numbers;

@@ -32,10 +32,15 @@ const ALL_MTUS: [PathMtu; 5] = [
     PathMtu::Mtu4096,
 ];
 
-/// Runs `check` on a fresh pair for each path MTU and each border size.
+/// Runs `check` on a fresh pair for each path MTU and each border size, in packets and in records of the same length.
 fn for_all_sizes(check: impl Fn(&mut Pair, u32)) {
-    for mtu in ALL_MTUS {
-        let mut pair = Pair::new(&Setup { mtu, ..Setup::rc() });
+    for (mtu, lanes) in ALL_MTUS.into_iter().flat_map(|mtu| [(mtu, false), (mtu, true)]) {
+        let mut pair = Pair::new(&Setup {
+            mtu,
+            lanes,
+            record_piece: mtu.bytes(),
+            ..Setup::rc()
+        });
         for size in border_sizes(mtu.bytes()) {
             check(&mut pair, size);
             assert_eq!(pair.a.nic.usage().in_flight_bytes, 0, "{mtu:?} {size}");

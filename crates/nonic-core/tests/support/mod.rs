@@ -5,6 +5,7 @@
 //! - [`Pair`] is two connected nodes. [`Pair::exchange`] carries everything faithfully,
 //!   [`Pair::exchange_with`] asks the test about each packet.
 //! - [`SharedHost`] lets nodes reach each other's memory without packets.
+//! - [`LaneHost`] lets them talk in records, through lanes.
 //! - [`Solo`] is one node whose peer is the test itself, which writes packets by hand.
 //!
 //! Nothing here sleeps or reads a clock. A loop that does not end is a failure, not a hang.
@@ -17,6 +18,7 @@
 
 mod bench;
 mod bytes;
+mod lane_host;
 mod node;
 mod pair;
 mod setup;
@@ -26,6 +28,7 @@ mod wire;
 
 pub use bench::{Bench, IOVA, Parts};
 pub use bytes::Bytes;
+pub use lane_host::LaneHost;
 pub use node::{Node, Remote};
 pub use pair::{Fate, Pair, Side};
 pub use setup::Setup;

@@ -1,13 +1,15 @@
 //! Two connected nodes and the link between them.
 
 use super::node::Remote;
-use super::{MANY, Node, Setup, Wire};
+use super::{LaneHost, MANY, Node, Setup, Wire};
 use nonic_core::{Destination, Psn, Qpn};
 use std::time::Duration;
 
 pub struct Pair {
     pub a: Node,
     pub b: Node,
+    /// The lanes between the two, if there are any.
+    pub lanes: Option<LaneHost>,
 }
 
 /// The sender of a packet.
@@ -30,7 +32,12 @@ impl Pair {
         let mut pair = Pair {
             a: Node::new(1, setup),
             b: Node::new(2, setup),
+            lanes: setup.lanes.then(LaneHost::default),
         };
+        if let Some(host) = pair.lanes.clone() {
+            host.join(&mut pair.a);
+            host.join(&mut pair.b);
+        }
         let (a, b) = (pair.a.qpn, pair.b.qpn);
         pair.connect(a, b);
         pair
@@ -38,6 +45,16 @@ impl Pair {
 
     pub fn rc() -> Pair {
         Pair::new(&Setup::rc())
+    }
+
+    /// Two processes of one host.
+    pub fn local() -> Pair {
+        Pair::new(&Setup::local())
+    }
+
+    /// The lanes between the two.
+    pub fn host(&self) -> LaneHost {
+        self.lanes.clone().expect("the two have lanes")
     }
 
     pub fn uc() -> Pair {
@@ -95,11 +112,12 @@ impl Pair {
         let mut carried = 0;
         loop {
             let (from_a, from_b) = (self.a.transmit(), self.b.transmit());
-            let working = self.a.nic.ready_queue_pairs() + self.b.nic.ready_queue_pairs();
+            let working =
+                self.exchange_records() + self.a.nic.ready_queue_pairs() + self.b.nic.ready_queue_pairs();
             if from_a.is_empty() && from_b.is_empty() && working == 0 {
                 return carried;
             }
-            carried += from_a.len() + from_b.len();
+            carried += from_a.len() + from_b.len() + working;
             assert!(carried < MANY, "the two never stop talking");
             for wire in &from_a {
                 deliver(&mut self.b, wire, fate(Side::A, wire));
@@ -108,6 +126,16 @@ impl Pair {
                 deliver(&mut self.a, wire, fate(Side::B, wire));
             }
         }
+    }
+
+    /// Executes all records that wait and returns their answers. How many answers there were.
+    pub fn exchange_records(&mut self) -> usize {
+        let Some(host) = self.lanes.clone() else {
+            return 0;
+        };
+        let (a, b) = (&mut self.a, &mut self.b);
+        while host.deliver(a, b).is_some() || host.deliver(b, a).is_some() {}
+        host.answer(a) + host.answer(b)
     }
 
     /// Lets time pass for both.

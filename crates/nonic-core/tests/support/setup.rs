@@ -38,6 +38,9 @@ pub struct Setup {
     pub direct_piece: u32,
     /// From so many bytes on, a request waits until they can.
     pub direct_worth: u32,
+    /// Whether lanes lead from each node to the other, and the bytes of payload that a record has.
+    pub lanes: bool,
+    pub record_piece: u32,
 }
 
 impl Default for Setup {
@@ -73,6 +76,8 @@ impl Default for Setup {
             srq: false,
             direct_piece: 1 << 20,
             direct_worth: 1 << 20,
+            lanes: false,
+            record_piece: 1024,
         }
     }
 }
@@ -80,6 +85,14 @@ impl Default for Setup {
 impl Setup {
     pub fn rc() -> Self {
         Setup::default()
+    }
+
+    /// Reliable connections between processes of one host.
+    pub fn local() -> Self {
+        Setup {
+            lanes: true,
+            ..Setup::default()
+        }
     }
 
     pub fn uc() -> Self {
@@ -103,6 +116,7 @@ impl Setup {
             lenient_icrc: self.lenient_icrc,
             direct_piece: self.direct_piece,
             direct_worth: self.direct_worth,
+            record_piece: self.record_piece,
             ..NicConfig::default()
         }
     }

@@ -17,6 +17,7 @@ mod direct_terms;
 mod draw;
 mod events;
 mod finish;
+mod lane_terms;
 mod model;
 mod ops;
 mod patience;
@@ -31,6 +32,7 @@ use crate::capture::Capture;
 use crate::direct::SharedHost;
 use crate::fabric::{Fabric, Step};
 use crate::forger::Forger;
+use crate::lanes::LaneHost;
 use crate::program::Check;
 use crate::program::model::Model;
 use model::{Cq, Host, Life, Mark, Qp};
@@ -76,6 +78,7 @@ impl World {
         let mut prng = Prng::new(seed);
         let mut plan = Plan::draw(&mut prng);
         plan.plan_direct(seed);
+        plan.plan_lanes(seed);
         plan.plan_patience(seed);
         let mut world = World::new(plan, prng);
         let mut forging = Prng::new(seed ^ 0x66_6f72_6765_7200);
@@ -91,7 +94,11 @@ impl World {
         if let Some(direct) = direct {
             config.direct_pause_ns = direct.pause_ns;
         }
-        let fabric = Fabric::new(config, prng.next_u64());
+        let mut fabric = Fabric::new(config, prng.next_u64());
+        if let Some(lanes) = plan.scenario.lanes {
+            let host = LaneHost::new(lanes.profile, Prng::new(lanes.seed));
+            fabric.set_lanes(host, lanes.look_ns);
+        }
         let mut world = World {
             fabric,
             shared_host: direct.map(|direct| SharedHost::new(direct.profile, Prng::new(direct.seed))),

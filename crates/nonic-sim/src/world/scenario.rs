@@ -1,6 +1,7 @@
 //! Draws a network from a seed: how many NICs, which links, which faults.
 
 use super::direct_terms::DirectTerms;
+use super::lane_terms::LaneTerms;
 use crate::fabric::{Batching, FabricConfig};
 use crate::link::LinkProfile;
 use nonic_core::WindowConfig;
@@ -22,6 +23,8 @@ pub(crate) struct Scenario {
     pub(crate) patient: bool,
     /// How NICs reach each other's memory, if they do.
     pub(crate) direct: Option<DirectTerms>,
+    /// The lanes between NICs, if there are any.
+    pub(crate) lanes: Option<LaneTerms>,
 }
 
 impl Scenario {
@@ -66,6 +69,7 @@ impl Scenario {
             calm: faults.is_none(),
             patient: false,
             direct: None,
+            lanes: None,
         }
     }
 
@@ -95,6 +99,9 @@ impl Scenario {
         }
         if self.direct.is_some() {
             sentence += ", memory of peers within reach";
+        }
+        if self.lanes.is_some() {
+            sentence += ", lanes between them";
         }
         sentence
     }

@@ -45,6 +45,9 @@ impl World {
         if let Some(direct) = &self.scenario.direct {
             (config.direct_piece, config.direct_worth) = (direct.piece, direct.worth);
         }
+        if let Some(lanes) = &self.scenario.lanes {
+            config.record_piece = lanes.piece;
+        }
         let keys = Arc::new(KeyTable::new());
         let mut nic = Nic::new(config, keys, Box::new(SeededEntropy::new(host.seed)));
         nic.add_endpoint(Endpoint {
@@ -53,6 +56,9 @@ impl World {
         });
         if let Some(shared_host) = &self.shared_host {
             shared_host.attach(&mut nic);
+        }
+        if let Some(lanes) = self.fabric.lanes() {
+            lanes.attach(&mut nic);
         }
         nic
     }

@@ -18,7 +18,11 @@ impl RoceQueuePair {
         if self.published.is_some() {
             // With nothing permitted, the sequence stands still, and what was executed before is known for certain.
             self.withdraw(nic);
-            if let ServiceMachine::Rc { responder, .. } = &mut self.machine {
+            let responder = match &mut self.machine {
+                ServiceMachine::Rc { responder, .. } => responder.as_packets(),
+                _ => None,
+            };
+            if let Some(responder) = responder {
                 if let Err(Fatal) = responder.catch_up(&self.roce, nic) {
                     self.enter_error(nic);
                     return;
@@ -69,7 +73,7 @@ impl RoceQueuePair {
             peer: roce.dest_qpn,
             pd: common.pd,
             access,
-            expected: responder.expected(),
+            expected: responder.expected_directly(roce),
         })
     }
 

@@ -2,6 +2,8 @@
 
 mod direct;
 mod post;
+mod records;
+mod reliable;
 mod view;
 
 use crate::direct::Target;
@@ -13,7 +15,6 @@ use crate::roce::departure::Departure;
 use crate::roce::emit::{Batch, Emit, Fatal, Hop};
 use crate::roce::notification::Notification;
 use crate::roce::pacer::Pacer;
-use crate::roce::rc::{Requester, Responder};
 use crate::roce::sender::UnreliableSender;
 use crate::roce::uc::UcReceiver;
 use crate::roce::ud::UdReceiver;
@@ -23,6 +24,7 @@ use crate::timer::Timer;
 use crate::verbs::event::Event;
 use crate::verbs::work::Status;
 use nonic_wire::{Flow, Operation, Packet, Service};
+use reliable::{RcRequester, RcResponder};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -53,8 +55,8 @@ pub(crate) struct RoceQueuePair {
 )]
 enum ServiceMachine {
     Rc {
-        requester: Requester,
-        responder: Responder,
+        requester: RcRequester,
+        responder: RcResponder,
     },
     Uc {
         sender: UnreliableSender,
@@ -78,8 +80,8 @@ impl RoceQueuePair {
                 receiver: UdReceiver,
             },
             _ => ServiceMachine::Rc {
-                requester: Requester::default(),
-                responder: Responder::new(),
+                requester: RcRequester::new(),
+                responder: RcResponder::new(),
             },
         };
         RoceQueuePair {
@@ -105,13 +107,9 @@ impl RoceQueuePair {
         let ServiceMachine::Rc { requester, responder } = &self.machine else {
             return None;
         };
-        let timers = requester.timers();
         match timer {
-            Timer::Retransmit => timers.retransmit_at,
-            Timer::ReceiverNotReady => timers.quiet_until,
-            Timer::Recovery => timers.recover_at(),
             Timer::Gap => responder.deadline(),
-            Timer::Pace | Timer::Window | Timer::Stream => None,
+            timer => requester.deadline(timer),
         }
     }
 
@@ -142,7 +140,7 @@ impl RoceQueuePair {
     /// What it has in the peer's window; `None` if its service does not count.
     pub(crate) fn share(&mut self) -> Option<&mut Share> {
         match &mut self.machine {
-            ServiceMachine::Rc { requester, .. } => Some(requester.share()),
+            ServiceMachine::Rc { requester, .. } => requester.share(),
             _ => None,
         }
     }
@@ -173,12 +171,7 @@ impl RoceQueuePair {
             self.handle_notification(nic);
             return;
         }
-        let first = self.roce.common.state == QpState::Rtr && !self.roce.heard;
-        if first {
-            self.roce.heard = true;
-            nic.events
-                .push_back(Event::CommunicationEstablished(self.roce.common.qpn));
-        }
+        let first = self.note_heard(nic);
         let roce = &self.roce;
         let result = match &mut self.machine {
             ServiceMachine::Rc { requester, responder } => {
@@ -191,10 +184,8 @@ impl RoceQueuePair {
                 } else if roce.is_initiator() {
                     nic.counters.rx_unclaimed += 1;
                     Ok(())
-                } else if self.published.is_some() {
-                    responder.handle_published(roce, nic, packet)
                 } else {
-                    responder.handle(roce, nic, packet)
+                    responder.handle(roce, nic, packet, self.published.is_some())
                 }
             }
             ServiceMachine::Uc { receiver, .. } => receiver.handle(roce, nic, packet),
@@ -206,6 +197,18 @@ impl RoceQueuePair {
             self.publish(nic);
         }
         self.report_drained(nic);
+    }
+
+    /// Something came from the peer. Returns whether it is the first, to a queue pair that does not send yet: its program waits for
+    /// that.
+    fn note_heard(&mut self, nic: &mut NicResources<'_>) -> bool {
+        let first = self.roce.common.state == QpState::Rtr && !self.roce.heard;
+        if first {
+            self.roce.heard = true;
+            nic.events
+                .push_back(Event::CommunicationEstablished(self.roce.common.qpn));
+        }
+        first
     }
 
     /// Runs what is due.
@@ -345,14 +348,21 @@ impl RoceQueuePair {
         let ServiceMachine::Rc { responder, .. } = &mut self.machine else {
             return None;
         };
-        responder.settle(&self.roce, nic);
+        let (expected, msn, kin) = match responder {
+            RcResponder::Packets(responder) => {
+                responder.settle(&self.roce, nic);
+                (responder.expected(), responder.msn(), responder.has_kin())
+            }
+            // It sends no packets: its records are answered.
+            RcResponder::Records(responder) => (responder.expected(), 0, false),
+        };
         let serves = !self.roce.is_initiator();
         serves.then(|| Departure {
             hop,
             service: self.roce.common.service,
-            bth: self.roce.bth(Operation::Acknowledge, responder.expected()),
-            msn: responder.msn(),
-            kin: responder.has_kin(),
+            bth: self.roce.bth(Operation::Acknowledge, expected),
+            msn,
+            kin,
             answered_at: None,
         })
     }
@@ -385,7 +395,7 @@ impl RoceQueuePair {
     }
 
     /// The attributes are in place: start the halves the new state brings to life.
-    pub(crate) fn start(&mut self, to: QpState) {
+    pub(crate) fn start(&mut self, nic: &mut NicResources<'_>, to: QpState) {
         if to != self.roce.common.state {
             self.drain_reported = false;
         }
@@ -394,7 +404,7 @@ impl RoceQueuePair {
             (ServiceMachine::Rc { responder, .. }, QpState::Rtr) => responder.start(roce),
             (ServiceMachine::Uc { receiver, .. }, QpState::Rtr) => receiver.start(roce),
             (ServiceMachine::Rc { requester, .. }, QpState::Rts) if roce.common.state == QpState::Rtr => {
-                requester.start(roce);
+                requester.start(roce, nic);
             }
             (ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. }, QpState::Rts)
                 if roce.common.state == QpState::Rtr =>

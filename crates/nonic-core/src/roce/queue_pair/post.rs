@@ -1,5 +1,6 @@
 //! Posting to the send queue: refuses a work request at once, or queues it.
 
+use super::reliable::RcRequester;
 use super::{RoceQueuePair, ServiceMachine};
 use crate::placement::MAX_MESSAGE;
 use crate::queue_pair::{PostError, QpState, gather_payload};
@@ -37,12 +38,20 @@ impl RoceQueuePair {
             return Ok(());
         }
         match &mut self.machine {
-            ServiceMachine::Rc { requester, .. } => {
-                requester.post(&self.roce, wqe);
-                if let Err(Fatal) = requester.execute_posted(&self.roce, nic) {
-                    self.enter_error(nic);
+            ServiceMachine::Rc { requester, .. } => match requester {
+                RcRequester::Records(requester) => {
+                    requester.post(wqe);
+                    if requester.has_one_unwritten() {
+                        self.write_posted(nic);
+                    }
                 }
-            }
+                RcRequester::Packets(requester) => {
+                    requester.post(&self.roce, wqe);
+                    if let Err(Fatal) = requester.execute_posted(&self.roce, nic) {
+                        self.enter_error(nic);
+                    }
+                }
+            },
             ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.post(wqe),
         }
         Ok(())

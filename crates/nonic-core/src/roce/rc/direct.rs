@@ -25,17 +25,17 @@
 //!
 //! A peer that lies about what it executed breaks its own connection, and nothing else.
 
+use super::direct_state::Moved;
 use super::requester::{RcRequest, Requester};
 use super::responder::Responder;
-use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
 use crate::queue_pair::QpState;
 use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::{Emit, Fatal};
 use crate::roce::extended_psn::ExtendedPsn;
-use crate::verbs::work::{RemoteAddress, SendOp, Status};
-use nonic_wire::{NakCode, Packet, Service, Syndrome};
+use crate::verbs::work::{SendOp, Status};
+use nonic_wire::{NakCode, Packet, Syndrome};
 
 impl Requester {
     /// Executes a request that was just posted, if nothing is before it and it is short: it need not wait for its turn
@@ -64,96 +64,24 @@ impl Requester {
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
     ) -> Option<Emit> {
-        let direct = nic.direct.as_deref_mut()?;
-        if self.direct.front.is_refused() || !self.is_quiescent(roce) {
+        if !self.is_quiescent(roce) {
             return None;
         }
         let request = self.queue.front()?;
-        let (operation, remote) = operation_of(request.wqe.op)?;
-        let left = request.wqe.length.checked_sub(self.direct.front.done())?;
-        if left == 0 || roce.common.service != Service::Rc {
-            return None;
-        }
-        let atomic = operation.is_atomic();
-        let piece = match atomic {
-            true => left,
-            false => left.min(nic.direct_piece.max(1)),
-        };
-        let last = piece == left;
-        // As with packets: nothing is moved if a part of the request cannot be. The pieces check what they move, but what an
-        // atomic fetches is placed when it has been executed.
-        let whole = (last && !atomic) || self.direct.front.is_begun();
-        let permitted = whole || request.wqe.payload.check(operation.needs_here()).is_ok();
-        let outcome = match permitted {
-            false => Direct::Refused,
-            true => direct.execute(&DirectRequest {
-                own: roce.common.qpn,
-                local: roce.flow.src,
-                target: roce.dest_qpn,
-                remote: roce.flow.dst,
-                psn: request.first.psn(),
-                next: last.then(|| request.end().psn()),
-                operation,
-                va: remote.va.wrapping_add(u64::from(self.direct.front.done())),
-                left,
-                rkey: remote.rkey,
-                bytes: LocalBytes {
-                    payload: &request.wqe.payload,
-                    offset: u64::from(self.direct.front.done()),
-                    length: piece,
-                },
-            }),
-        };
-        self.conclude(roce, nic, operation, (piece, last), outcome)
-    }
-
-    /// A piece of the front request was executed, or refused.
-    fn conclude(
-        &mut self,
-        roce: &RoceContext,
-        nic: &mut NicResources<'_>,
-        operation: DirectOperation,
-        (piece, last): (u32, bool),
-        outcome: Direct,
-    ) -> Option<Emit> {
-        let atomic = operation.is_atomic();
-        let refused = outcome == Direct::Refused;
-        // Memory that can be reached for WRITEs cannot always be reached for atomics.
-        if !(atomic && refused) {
-            self.direct.works = !refused;
-        }
-        if refused {
-            self.direct.front.refuse();
-            return None;
-        }
-        if !atomic {
-            nic.counters.direct_bytes += u64::from(piece);
-            self.direct.bytes += u64::from(piece);
-        }
-        if !last {
-            self.direct.front.add(piece);
-            return Some(Emit::Direct(piece));
-        }
-        match operation {
-            DirectOperation::Write => nic.counters.direct_writes += 1,
-            DirectOperation::Read => nic.counters.direct_reads += 1,
-            DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => {
-                nic.counters.direct_atomics += 1;
+        let place = (request.first.psn(), Some(request.end().psn()));
+        match self.direct.execute(roce, nic, &request.wqe, place)? {
+            Moved::Piece(bytes) => Some(Emit::Direct(bytes)),
+            Moved::All(bytes) => {
+                self.count_executed(roce);
+                self.finish_front(roce, nic);
+                Some(Emit::Direct(bytes))
+            }
+            Moved::Lost(status) => {
+                self.count_executed(roce);
+                self.fail_front(roce, nic, status);
+                Some(Emit::Failed)
             }
         }
-        let placed = match (outcome, self.queue.front()) {
-            (Direct::Fetched(original), Some(request)) => {
-                request.wqe.payload.scatter(0, &original.to_ne_bytes())
-            }
-            _ => Ok(()),
-        };
-        self.count_executed(roce);
-        if let Err(fault) = placed {
-            self.fail_front(roce, nic, fault.into());
-            return Some(Emit::Failed);
-        }
-        self.finish_front(roce, nic);
-        Some(Emit::Direct(piece))
     }
 
     /// Whether a request that could go as packets now is better executed directly when what is under way has been answered.
@@ -186,21 +114,6 @@ impl Requester {
     }
 }
 
-/// The direct operation of a request, and where; `None` if it always goes as packets.
-fn operation_of(op: SendOp) -> Option<(DirectOperation, RemoteAddress)> {
-    match op {
-        SendOp::Write(remote) => Some((DirectOperation::Write, remote)),
-        SendOp::Read(remote) => Some((DirectOperation::Read, remote)),
-        SendOp::FetchAdd { remote, add } => Some((DirectOperation::FetchAdd(add), remote)),
-        SendOp::CompareSwap {
-            remote,
-            compare,
-            swap,
-        } => Some((DirectOperation::CompareSwap { compare, swap }, remote)),
-        _ => None,
-    }
-}
-
 impl Responder {
     /// Takes a packet from a requester that may also execute requests by itself.
     pub(crate) fn handle_published(
@@ -213,7 +126,7 @@ impl Responder {
         let before = self.expected;
         self.handle(roce, nic, packet)?;
         if self.expected != before {
-            if let (true, Some(direct)) = (self.inbound.is_none(), nic.direct.as_deref_mut()) {
+            if let (true, Some(direct)) = (self.execution.is_between_messages(), nic.direct.as_deref_mut()) {
                 direct.expect(roce.common.qpn, self.expected.psn());
             }
         }
@@ -222,7 +135,7 @@ impl Responder {
 
     /// The same when nothing more will be executed. A peer that has sent half of a message has executed nothing by itself.
     pub(crate) fn settle(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
-        if self.inbound.is_none() {
+        if self.execution.is_between_messages() {
             let settled = self.catch_up(roce, nic);
             debug_assert!(settled.is_ok(), "only half of a message is a fault");
         }
@@ -234,14 +147,15 @@ impl Responder {
         let Some(progress) = direct.and_then(|direct| direct.executed(roce.common.qpn)) else {
             return Ok(());
         };
-        if !self.inbound.is_none() {
+        if !self.execution.is_between_messages() {
             // A nonic peer would send the rest of its message, so this is another.
             let code = NakCode::InvalidRequest;
             self.replies
                 .refuse(self.expected.psn(), self.msn, Syndrome::nak(code));
             let dropped = QpEvent::Dropped(RequestKind::Other, RefusalReason::Sequence);
             nic.record(roce.common.qpn, dropped);
-            self.report_refusal(roce, nic, code, Status::LocalQpOperation);
+            self.execution
+                .report_refusal(roce, nic, code, Status::LocalQpOperation);
             return Err(Fatal);
         }
         // Whoever executes by itself has nothing else under way: what came early was never sent, or long ago.

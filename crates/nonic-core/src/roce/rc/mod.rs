@@ -8,8 +8,9 @@
 mod allowance;
 mod answers;
 mod direct;
-mod direct_progress;
+mod direct_state;
 mod early;
+mod execution;
 mod gap;
 mod loss_state;
 mod overtaking;
@@ -26,7 +27,10 @@ mod scoreboard;
 mod sequence;
 mod view;
 
+pub(crate) use direct_state::{DirectProgress, DirectState, Moved};
+pub(crate) use execution::{Execution, Outcome};
 pub use reorder::ReorderConfig;
 pub(crate) use reorder::ReorderMemory;
-pub(crate) use requester::Requester;
+pub(crate) use replies::Refusals;
+pub(crate) use requester::{Requester, RequesterTroubles};
 pub(crate) use responder::Responder;

@@ -13,7 +13,7 @@
 //! - While nothing is under way, a WRITE or READ may be executed in the memory of a peer on this host, without packets
 //!   (`direct`).
 
-use super::direct_progress::{DirectProgress, DirectState};
+use super::direct_state::{DirectProgress, DirectState};
 use super::loss_state::LossRecovery;
 use super::retry::{RequesterTimers, RetryPolicy};
 use super::sequence::SequenceCursor;

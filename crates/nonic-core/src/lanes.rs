@@ -1,0 +1,105 @@
+//! Lanes: how a reliable connection to a process of this host is carried, in place of packets.
+//!
+//! A lane leads from one NIC to another, through memory that both have. It holds *records*. A record is a request as it stands in a
+//! packet, headers and payload, of any length and without a checksum. The reader executes the records of a lane one after the other,
+//! writes into each how it went ([`RecordAnswer`]), and gives it back. So a record arrives exactly once and in order, and nothing is
+//! acknowledged: what was given back was executed, or says why not.
+//!
+//! An embedder that has such memory (`nonic-engine`, or a simulator) implements [`Lanes`] and gives it to the NIC. It passes on what it
+//! finds: records that came ([`Nic::handle_record`](crate::Nic::handle_record)), answers ([`Nic::handle_answers`](crate::Nic::handle_answers))
+//! and the end of a lane ([`Nic::lane_ended`](crate::Nic::lane_ended)).
+//!
+//! The process at the other end is trusted as much as the network is. What it writes is parsed and checked as a packet would be.
+//!
+//! Nothing here moves a byte. When a record is written, and what its answer leads to, is in `roce::local`.
+
+use nonic_wire::{NakCode, Qpn};
+use std::net::IpAddr;
+
+/// A lane that a NIC writes to. A number is not used again for another.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LaneId(pub u32);
+
+/// The lanes that a NIC writes to.
+pub trait Lanes: Send {
+    /// The lane to the process that has a queue pair, if there is one.
+    fn find(&mut self, remote: IpAddr, qpn: Qpn) -> Option<LaneId>;
+
+    /// Room for one more record of this length; `None` if there is none now.
+    fn room(&mut self, lane: LaneId, bytes: usize) -> Option<&mut [u8]>;
+
+    /// Shows the reader the record that was written to the room asked for last. The request takes its first `request` bytes; the rest is
+    /// for the answer. `tag` comes back with the answer, from memory that the reader cannot change.
+    fn publish(&mut self, lane: LaneId, request: usize, tag: RecordTag);
+
+    /// The oldest record that the reader has given back, which is forgotten with the next call.
+    fn take_answer(&mut self, lane: LaneId) -> Option<Answered<'_>>;
+}
+
+/// Whose record it is, and of which attempt of its queue pair.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RecordTag {
+    /// The queue pair that wrote it.
+    pub qpn: Qpn,
+    /// Counts how often that queue pair went back.
+    pub attempt: u32,
+}
+
+/// A record that its reader has given back.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Answered<'a> {
+    /// What was passed when it was published.
+    pub tag: RecordTag,
+    /// How it went.
+    pub answer: RecordAnswer,
+    /// What stands behind the request.
+    pub bytes: &'a [u8],
+}
+
+/// What became of a record.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum RecordAnswer {
+    /// It was executed. What a READ asked for stands in the record.
+    Executed,
+    /// An atomic was executed; what the word was before.
+    Fetched(u64),
+    /// No receive was posted for it, and nothing happened. Come again after this time: a 5-bit code.
+    NotReady(u8),
+    /// It was refused for good.
+    Refused(NakCode),
+    /// Nothing happened: the queue pair does not receive yet, or expects another record.
+    Ignored,
+    /// Nothing happened: the queue pair was destroyed.
+    Gone,
+}
+
+impl RecordAnswer {
+    /// Two words that stand for it, in memory that processes share. Zeros stand for [`RecordAnswer::Executed`].
+    pub fn to_words(self) -> (u32, u64) {
+        match self {
+            RecordAnswer::Executed => (0, 0),
+            RecordAnswer::Fetched(word) => (1, word),
+            RecordAnswer::NotReady(timer) => (2, u64::from(timer)),
+            RecordAnswer::Refused(code) => (3, u64::from(code.value())),
+            RecordAnswer::Ignored => (4, 0),
+            RecordAnswer::Gone => (5, 0),
+        }
+    }
+
+    /// What two words stand for. Whatever else a process writes there is taken for a refusal: it harms its own connection.
+    pub fn from_words((kind, word): (u32, u64)) -> Self {
+        match kind {
+            0 => RecordAnswer::Executed,
+            1 => RecordAnswer::Fetched(word),
+            2 => RecordAnswer::NotReady(word as u8 & 0x1f),
+            4 => RecordAnswer::Ignored,
+            5 => RecordAnswer::Gone,
+            _ => RecordAnswer::Refused(NakCode::from_value(word as u8 & 0x1f)),
+        }
+    }
+
+    /// Whether the record was executed.
+    pub(crate) fn is_executed(self) -> bool {
+        matches!(self, RecordAnswer::Executed | RecordAnswer::Fetched(_))
+    }
+}

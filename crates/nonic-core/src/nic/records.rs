@@ -1,0 +1,162 @@
+//! Records: what queue pairs write to lanes, what comes through them, and what becomes of it.
+
+use super::queue_pairs::Transport;
+use super::transmit::{After, DirectTurn, Spent};
+use super::{Nic, ReadySender, resources};
+use crate::lanes::{Answered, LaneId, Lanes, RecordAnswer};
+use crate::roce::local::Written;
+use crate::roce::queue_pair::RoceQueuePair;
+use crate::time::Time;
+use nonic_wire::{NakCode, Packet};
+use std::net::IpAddr;
+
+impl Nic {
+    /// Gives the NIC lanes to processes of this host. Queue pairs that go to RTS from now on write records where a lane leads to
+    /// their peer.
+    pub fn set_lanes(&mut self, lanes: Box<dyn Lanes>) {
+        self.lanes = Some(lanes);
+    }
+
+    /// Executes a record that came through a lane, from a process at `src` to one of our addresses, and returns its answer. What a READ
+    /// asks for is written to `room`, which is what the record has behind the request.
+    pub fn handle_record(
+        &mut self,
+        now: Time,
+        (src, dst): (IpAddr, IpAddr),
+        request: &[u8],
+        room: &mut [u8],
+    ) -> RecordAnswer {
+        self.counters.rx_packets += 1;
+        self.counters.rx_bytes += request.len() as u64;
+        let Ok(packet) = Packet::parse(request) else {
+            self.counters.rx_malformed += 1;
+            return RecordAnswer::Refused(NakCode::InvalidRequest);
+        };
+        let dest = packet.headers.bth.dest_qp;
+        let slot = self.qps.slot(dest).filter(|slot| {
+            self.qps[*slot]
+                .as_roce()
+                .is_some_and(|qp| takes(qp, &packet, (src, dst)))
+        });
+        let Some(slot) = slot else {
+            self.counters.rx_unclaimed += 1;
+            return match self.departed.is_peer(dest, (src, dst)) {
+                true => RecordAnswer::Gone,
+                false => RecordAnswer::Ignored,
+            };
+        };
+        let nic = &mut *self;
+        let qp = nic.qps.roce_mut(slot);
+        qp.roce.common.traffic.received(1, request.len());
+        let answer = qp.handle_record(&mut resources!(nic, now), &packet, room);
+        if !answer.is_executed() {
+            self.touch(slot);
+        }
+        answer
+    }
+
+    /// Takes the answers that have come through a lane of ours; how many. Ordinary ones need no clock, and `recent` may be old.
+    pub fn handle_answers(&mut self, lane: LaneId, recent: Time, clock: &dyn Fn() -> Time) -> usize {
+        // Queue pairs write nothing while they take answers.
+        let Some(mut lanes) = self.lanes.take() else {
+            return 0;
+        };
+        let mut count = 0;
+        while let Some(answered) = lanes.take_answer(lane) {
+            let now = match answered.answer.is_executed() {
+                true => recent,
+                false => clock(),
+            };
+            self.handle_answer(now, &answered);
+            count += 1;
+        }
+        self.lanes = Some(lanes);
+        count
+    }
+
+    fn handle_answer(&mut self, now: Time, answered: &Answered<'_>) {
+        let &Answered { tag, answer, bytes } = answered;
+        let Some(slot) = self.qps.slot(tag.qpn) else {
+            return;
+        };
+        let nic = &mut *self;
+        let Transport::Roce(qp) = &mut nic.qps[slot].transport else {
+            return;
+        };
+        qp.handle_answer(&mut resources!(nic, now), tag.attempt, answer, bytes);
+        match answer.is_executed() {
+            true => self.make_ready(slot),
+            false => self.touch(slot),
+        }
+    }
+
+    /// A lane of ours has ended: the process that it led to is gone.
+    pub fn lane_ended(&mut self, now: Time, lane: LaneId) {
+        let nic = &mut *self;
+        let mut resources = resources!(nic, now);
+        let mut lost = Vec::new();
+        for (slot, qp) in nic.qps.iter_mut() {
+            let Transport::Roce(qp) = &mut qp.transport else {
+                continue;
+            };
+            if qp.lane() == Some(lane) {
+                qp.lose_peer(&mut resources);
+                lost.push(slot);
+            }
+        }
+        lost.into_iter().for_each(|slot| self.touch(slot));
+    }
+
+    /// Lets a queue pair write what it has, for a turn. Whether it has more to do.
+    pub(super) fn write_records(&mut self, now: Time, slot: usize) {
+        let nic = &mut *self;
+        let mut resources = resources!(nic, now);
+        let qp = nic.qps.roce_mut(slot);
+        qp.ready = false;
+        let mut turn = DirectTurn::new(nic.config.direct_piece);
+        let after = loop {
+            let bytes = match qp.write_record(&mut resources) {
+                Written::Record(bytes) => bytes as u32,
+                Written::Direct(bytes) => bytes,
+                Written::Full => break After::Worked,
+                Written::Idle => break After::Quiet,
+                Written::Failed => break After::Failed,
+            };
+            if turn.spend(bytes) != Spent::Some {
+                break match qp.has_to_send() {
+                    true => After::Worked,
+                    false => After::Quiet,
+                };
+            }
+        };
+        qp.takes_timer();
+        if after == After::Worked {
+            qp.ready = true;
+            self.worked.push_back(ReadySender::QueuePair(slot));
+        }
+        self.schedule_timers(slot);
+        if after == After::Failed {
+            self.touch(slot);
+        }
+    }
+
+    /// Sets the timer that a request needs which was written while it was posted.
+    #[inline]
+    pub(super) fn set_wanted_timer(&mut self, slot: usize) {
+        if let Transport::Roce(qp) = &mut self.qps[slot].transport {
+            if qp.takes_timer() {
+                self.schedule_timers(slot);
+            }
+        }
+    }
+}
+
+/// Whether a record is for the queue pair, and from its peer.
+fn takes(qp: &RoceQueuePair, packet: &Packet<'_>, (src, dst): (IpAddr, IpAddr)) -> bool {
+    let bth = &packet.headers.bth;
+    let roce = &qp.roce;
+    bth.opcode.service() == roce.common.service
+        && roce.flow.dst == src
+        && roce.flow.src == dst
+        && bth.is_default_partition()
+}

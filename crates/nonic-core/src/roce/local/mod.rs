@@ -1,0 +1,19 @@
+//! A reliable connection to a process of this host: records in a lane ([`crate::Lanes`]) in place of packets.
+//!
+//! A lane loses nothing and keeps order, so there is no window, no acknowledgement and no retransmission of what was lost.
+//! [`RecordRequester`] writes a request as one record or several, and takes their answers. [`RecordResponder`] executes each record
+//! when it comes. Both follow the rules of RC that programs see: order, fences, RNR, retries, errors at both ends.
+//!
+//! Each direction of a connection decides for itself. The requester chooses when it goes to RTS: if a lane leads to its peer, it
+//! writes records for as long as it is connected. The responder takes what comes first, packets or records, and nothing else from then on.
+//!
+//! Records are numbered as packets are, one number each, from the PSN that both sides agreed on. So a record of an earlier
+//! connection is not taken for one of this. A record is executed only if it has the number that is expected. One that is not executed
+//! says so in its answer; then the requester goes back to it, and what it wrote behind it is ignored.
+
+mod patience;
+mod requester;
+mod responder;
+
+pub(crate) use requester::{RecordRequester, Written};
+pub(crate) use responder::RecordResponder;

@@ -1,0 +1,517 @@
+//! The requester half: turns posted work into records, and their answers into completions.
+//!
+//! Read before touching:
+//! - A request is one record, or several if it is long ([`NicConfig::record_piece`](crate::NicConfig)). They are written in order, as
+//!   far as the lane has room. `next` is the number of the next one, `una` that of the oldest which is not answered.
+//! - Answers come in the order of the records. So the one that comes next is about `una`, a record of the request at the front of the
+//!   queue. Work completes strictly in order, from there.
+//! - A record that was not executed takes `next` back to `una`. What was written behind it is ignored by the peer, and its answers
+//!   belong to an attempt that is over.
+//! - While nothing is under way, a WRITE, READ or atomic may be executed in the memory of the peer, without a record
+//!   ([`DirectState`]). It takes no number: the peer need not know of it.
+
+use super::patience::{Due, Patience};
+use crate::lanes::{LaneId, RecordAnswer, RecordTag};
+use crate::queue_pair::{QpState, QueuePairView, Queued, RnrTimer, SendQueue};
+use crate::record::QpEvent;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::roce::emit::Fatal;
+use crate::roce::rc::{DirectProgress, DirectState, Moved, RequesterTroubles};
+use crate::roce::request_packet::{RequestPacket, packets_of};
+use crate::time::Time;
+use crate::verbs::memory::Access;
+use crate::verbs::work::{SendFlags, SendOp, Status};
+use crate::verbs::wqe::SendWqe;
+use nonic_wire::{NakCode, Psn};
+
+/// The requester half.
+#[derive(Debug)]
+pub(crate) struct RecordRequester {
+    lane: LaneId,
+    /// Bytes of payload that a record has, unless it is the last of its request.
+    piece: u32,
+    queue: SendQueue<RecordRequest>,
+    /// Number of the next record, and of the oldest that is not answered.
+    next: Psn,
+    una: Psn,
+    /// How far it had written before it went back.
+    reached: Psn,
+    /// Records of the request at the cursor that are written.
+    written: u32,
+    /// Records of the request at the front that were executed.
+    executed: u32,
+    /// How often it went back, from a number that an earlier connection did not begin with.
+    attempt: u32,
+    /// Requests under way that are answered each on its own: READs, atomics, ATOMIC_WRITEs and FLUSHes.
+    fetches: u32,
+    /// Records that were answered, ever.
+    answers: u64,
+    direct: DirectState,
+    patience: Patience,
+    /// A watch has begun, and its timer is to be set.
+    pub(crate) wants_timer: bool,
+    troubles: RequesterTroubles,
+}
+
+/// A request with the records it takes.
+#[derive(Debug)]
+struct RecordRequest {
+    wqe: SendWqe,
+    /// Zero for local operations.
+    records: u32,
+}
+
+impl Queued for RecordRequest {
+    fn wqe(&self) -> &SendWqe {
+        &self.wqe
+    }
+}
+
+/// What came of asking for one record.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Written {
+    /// One of so many bytes was written.
+    Record(usize),
+    /// So many bytes were moved into or out of the peer's memory without one. There may be more to do.
+    Direct(u32),
+    /// There is one, and the lane is full.
+    Full,
+    /// Nothing to write until something happens.
+    Idle,
+    /// The queue pair failed: flush it.
+    Failed,
+}
+
+impl RecordRequester {
+    /// For a connection to a peer that this lane leads to.
+    pub(crate) fn new(roce: &RoceContext, lane: LaneId, piece: u32) -> Self {
+        RecordRequester {
+            lane,
+            piece: piece.max(1),
+            queue: SendQueue::default(),
+            next: roce.sq_psn,
+            una: roce.sq_psn,
+            reached: roce.sq_psn,
+            written: 0,
+            executed: 0,
+            attempt: roce.sq_psn.value(),
+            fetches: 0,
+            answers: 0,
+            direct: DirectState::default(),
+            patience: Patience::new(roce),
+            wants_timer: false,
+            troubles: RequesterTroubles::default(),
+        }
+    }
+
+    pub(crate) fn lane(&self) -> LaneId {
+        self.lane
+    }
+
+    /// How many requests are queued.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether a request has not been written yet, or must be written again.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.queue.has_unsent()
+    }
+
+    /// Whether records are under way.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.next != self.una
+    }
+
+    /// Whether nothing is under way and no request is half done.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.next == self.una && !self.is_repeating() && self.executed == 0 && !self.direct.front.is_begun()
+    }
+
+    /// Whether the next record was written before.
+    fn is_repeating(&self) -> bool {
+        self.next != self.reached
+    }
+
+    /// When it wants to be woken: because of the program's timeout, and at the end of a pause.
+    pub(crate) fn due_at(&self) -> Option<Time> {
+        self.patience.due_at()
+    }
+
+    /// See [`RecordRequester::due_at`].
+    pub(crate) fn quiet_until(&self) -> Option<Time> {
+        self.patience.quiet_until()
+    }
+
+    /// Queues a request.
+    pub(crate) fn post(&mut self, wqe: SendWqe) {
+        let records = packets_of(&wqe, self.piece);
+        self.queue.push(RecordRequest { wqe, records });
+    }
+
+    /// Whether everything is written but the request that was posted last.
+    #[inline]
+    pub(crate) fn has_one_unwritten(&self) -> bool {
+        self.queue.cursor() + 1 == self.queue.len() && self.written == 0
+    }
+
+    /// Writes the next record, or executes a piece of the next request in the memory of the peer.
+    pub(crate) fn write(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+        if self.patience.is_quiet() || !roce.common.state.requests() {
+            return Written::Idle;
+        }
+        loop {
+            let Some(request) = self.queue.current() else {
+                return Written::Idle;
+            };
+            if request.records == 0 {
+                match self.run_local(roce, nic) {
+                    None => continue,
+                    Some(instead) => return instead,
+                }
+            }
+            if self.written == 0 && !self.may_start(roce, request) {
+                return Written::Idle;
+            }
+            if self.patience.is_gone() {
+                self.patience.wait_for_the_last(roce, nic.now);
+                self.wants_timer = true;
+                return Written::Idle;
+            }
+            if self.written == 0 {
+                if self.waits_for_quiescence(nic, request) {
+                    return Written::Idle;
+                }
+                if let Some(executed) = self.execute_directly(roce, nic) {
+                    return executed;
+                }
+            }
+            return self.write_record(roce, nic);
+        }
+    }
+
+    fn may_start(&self, roce: &RoceContext, request: &RecordRequest) -> bool {
+        let RecordRequest { wqe, .. } = request;
+        let fenced = wqe.flags.contains(SendFlags::FENCE) && self.fetches > 0;
+        let full = wqe.op.is_answered() && self.fetches >= u32::from(roce.common.max_rd_atomic);
+        let begun = self.is_repeating() || (self.queue.cursor() == 0 && self.direct.front.is_begun());
+        let draining = roce.common.state == QpState::Sqd && !begun;
+        !fenced && !full && !draining
+    }
+
+    /// Runs the local operation at the cursor, once everything before it is complete. `None` if it is done.
+    fn run_local(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<Written> {
+        if roce.common.state == QpState::Sqd {
+            return Some(Written::Idle);
+        }
+        match self.queue.run_local(&roce.common, nic) {
+            None => Some(Written::Idle),
+            Some(Ok(())) => None,
+            Some(Err(status)) => Some(self.fail(roce, nic, status)),
+        }
+    }
+
+    /// While that works, a long request waits until it can be executed in the memory of the peer: it is faster afterwards by more
+    /// than waiting takes.
+    fn waits_for_quiescence(&self, nic: &NicResources<'_>, request: &RecordRequest) -> bool {
+        self.direct.works
+            && self.queue.cursor() > 0
+            && !self.is_repeating()
+            && request.wqe.length >= nic.direct_worth
+            && matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_))
+    }
+
+    fn execute_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<Written> {
+        let quiescent = self.queue.cursor() == 0 && self.next == self.una && !self.is_repeating();
+        let request = self.queue.front().filter(|_| quiescent)?;
+        // The target of records expects its first one, as far as direct access is concerned.
+        match self
+            .direct
+            .execute(roce, nic, &request.wqe, (roce.sq_psn, None))?
+        {
+            Moved::Piece(bytes) => Some(Written::Direct(bytes)),
+            Moved::All(bytes) => {
+                self.patience.progressed(roce);
+                self.finish_front(roce, nic);
+                Some(Written::Direct(bytes))
+            }
+            Moved::Lost(status) => Some(self.fail(roce, nic, status)),
+        }
+    }
+
+    fn write_record(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+        let Some(RecordRequest { wqe, .. }) = self.queue.current() else {
+            return Written::Idle;
+        };
+        let reads = matches!(wqe.op, SendOp::Read(_));
+        let (record, answer) = match reads {
+            true => {
+                let record = RequestPacket::of_read(wqe, self.written, 1, self.piece);
+                (record, record.segment.length as usize)
+            }
+            false => (RequestPacket::of_message(wqe, self.written, self.piece), 0),
+        };
+        let needed = match wqe.op.fetches() {
+            true => Access::LOCAL_WRITE,
+            false => Access::empty(),
+        };
+        if self.written == 0 && wqe.payload.check(needed).is_err() {
+            return self.local_fault(roce, nic);
+        }
+        let length = record.wire_len(roce);
+        let Some(lanes) = nic.lanes.as_deref_mut() else {
+            return Written::Idle;
+        };
+        let Some(room) = lanes.room(self.lane, length + answer) else {
+            return Written::Full;
+        };
+        if record.write(roce, wqe, self.next, false, room).is_err() {
+            return self.local_fault(roce, nic);
+        }
+        let tag = RecordTag {
+            qpn: roce.common.qpn,
+            attempt: self.attempt,
+        };
+        lanes.publish(self.lane, length, tag);
+        self.advance(roce, nic);
+        Written::Record(length)
+    }
+
+    /// A record was written.
+    fn advance(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        let Some(request) = self.queue.current() else {
+            return;
+        };
+        self.fetches += u32::from(self.written == 0 && request.wqe.op.is_answered());
+        self.written += 1;
+        if self.written == request.records {
+            self.written = 0;
+            self.queue.advance();
+        }
+        match self.is_repeating() {
+            true => {
+                nic.counters.retransmitted_packets += 1;
+                self.troubles.retransmitted_packets = self.troubles.retransmitted_packets.wrapping_add(1);
+            }
+            false => self.reached = self.reached.next(),
+        }
+        self.next = self.next.next();
+        self.wants_timer |= self.patience.written(roce, nic.now);
+    }
+
+    /// A local key does not permit the access. Requests before this one end first.
+    #[cold]
+    fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
+        match self.queue.cursor() {
+            0 => self.fail(roce, nic, Status::LocalProtection),
+            _ => Written::Idle,
+        }
+    }
+
+    /// Takes the answer to the oldest record of an attempt.
+    pub(crate) fn handle_answer(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        attempt: u32,
+        answer: RecordAnswer,
+        bytes: &[u8],
+    ) -> Result<(), Fatal> {
+        if attempt != self.attempt || self.next == self.una {
+            return Ok(());
+        }
+        match answer {
+            RecordAnswer::Executed | RecordAnswer::Fetched(_) => self.executed(roce, nic, answer, bytes),
+            RecordAnswer::NotReady(timer) => self.receiver_not_ready(roce, nic, timer),
+            RecordAnswer::Refused(code) => self.refused(roce, nic, code),
+            RecordAnswer::Ignored => {
+                self.go_back();
+                self.patience.ignored(roce, nic.now);
+                Ok(())
+            }
+            RecordAnswer::Gone => {
+                self.lose_peer(roce, nic);
+                Ok(())
+            }
+        }
+    }
+
+    /// The oldest record was executed.
+    fn executed(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        answer: RecordAnswer,
+        bytes: &[u8],
+    ) -> Result<(), Fatal> {
+        self.una = self.una.next();
+        self.answers += 1;
+        self.patience.progressed(roce);
+        let Some(RecordRequest { wqe, records }) = self.queue.front() else {
+            return Ok(());
+        };
+        let placed = match (wqe.op, answer) {
+            (SendOp::Read(_), RecordAnswer::Executed) => {
+                let offset = u64::from(self.executed) * u64::from(self.piece);
+                let length = (u64::from(wqe.length) - offset).min(u64::from(self.piece)) as usize;
+                match bytes.get(..length) {
+                    Some(data) => wqe.payload.scatter(offset, data).map_err(Status::from),
+                    None => Err(Status::BadResponse),
+                }
+            }
+            (op, RecordAnswer::Fetched(word)) if op.is_atomic() => {
+                wqe.payload.scatter(0, &word.to_ne_bytes()).map_err(Status::from)
+            }
+            (op, RecordAnswer::Executed) if !op.is_atomic() => Ok(()),
+            _ => Err(Status::BadResponse),
+        };
+        self.executed += 1;
+        let (complete, answered) = (self.executed == *records, wqe.op.is_answered());
+        if let Err(status) = placed {
+            self.fail(roce, nic, status);
+            return Err(Fatal);
+        }
+        if complete {
+            self.executed = 0;
+            self.fetches -= u32::from(answered);
+            self.finish_front(roce, nic);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn receiver_not_ready(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        timer: u8,
+    ) -> Result<(), Fatal> {
+        nic.counters.rnr_naks_received += 1;
+        self.troubles.rnr_naks_received = self.troubles.rnr_naks_received.wrapping_add(1);
+        let retries_left = self.patience.rnr_retries(roce);
+        nic.record(roce.common.qpn, QpEvent::PeerNotReady { retries_left });
+        let timer = RnrTimer::from_code(timer & 0x1f).expect("masked to five bits");
+        if !self.patience.not_ready(roce, nic.now, timer) {
+            self.fail(roce, nic, Status::RnrRetryExceeded);
+            return Err(Fatal);
+        }
+        self.go_back();
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        code: NakCode,
+    ) -> Result<(), Fatal> {
+        nic.counters.naks_received += 1;
+        self.troubles.naks_received = self.troubles.naks_received.wrapping_add(1);
+        nic.record(roce.common.qpn, QpEvent::PeerRefused(code));
+        let status = match code {
+            NakCode::RemoteAccessError => Status::RemoteAccess,
+            NakCode::RemoteOperationalError => Status::RemoteOperation,
+            _ => Status::RemoteInvalidRequest,
+        };
+        self.fail(roce, nic, status);
+        Err(Fatal)
+    }
+
+    /// The oldest record was not executed, and so none behind it was: they are written again.
+    #[cold]
+    fn go_back(&mut self) {
+        self.attempt = self.attempt.wrapping_add(1);
+        self.next = self.una;
+        self.queue.go_back_to(0);
+        self.written = self.executed;
+        let half_fetched = |request: &RecordRequest| self.executed > 0 && request.wqe.op.is_answered();
+        self.fetches = u32::from(self.queue.front().is_some_and(half_fetched));
+    }
+
+    /// The peer's queue pair was destroyed, or its process has ended. What it has not executed, it never will.
+    #[cold]
+    pub(crate) fn lose_peer(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        if self.patience.is_gone() {
+            return;
+        }
+        nic.record(roce.common.qpn, QpEvent::PeerGone);
+        self.go_back();
+        self.patience.stop();
+        self.patience.lose_peer(roce, nic.now);
+    }
+
+    /// Runs what is due.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+    ) -> Result<(), Fatal> {
+        let under_way = self.awaits_answer();
+        let due = self
+            .patience
+            .handle_timeout(roce, nic.now, self.answers, under_way);
+        if due == Due::Nothing {
+            return Ok(());
+        }
+        if self.queue.is_empty() {
+            // A peer that is gone owes nothing.
+            self.patience.stop();
+            return Ok(());
+        }
+        nic.counters.timeouts += 1;
+        self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
+        let retries_left = self.patience.retries_left();
+        let answered = self.answers > 0;
+        nic.record(
+            roce.common.qpn,
+            QpEvent::TimedOut {
+                retries_left,
+                answered,
+            },
+        );
+        if due == Due::GivenUp {
+            self.fail(roce, nic, Status::RetryExceeded);
+            return Err(Fatal);
+        }
+        Ok(())
+    }
+
+    fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        if self.queue.complete_front(&roce.common, nic, Status::Success) {
+            self.direct.front = DirectProgress::default();
+        }
+    }
+
+    /// Ends the request at the front with an error; the caller flushes the rest.
+    fn fail(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>, status: Status) -> Written {
+        self.queue.complete_front(&roce.common, nic, status);
+        Written::Failed
+    }
+
+    /// Ends every queued request as flushed.
+    pub(crate) fn flush(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        self.queue.flush(&roce.common, nic);
+        self.attempt = self.attempt.wrapping_add(1);
+        (self.next, self.reached) = (self.una, self.una);
+        (self.written, self.executed, self.fetches) = (0, 0, 0);
+        self.direct.front = DirectProgress::default();
+        self.patience.stop();
+    }
+
+    /// Adds what it is at; sequence numbers mean something once it `sends`.
+    pub(crate) fn show(&self, view: &mut QueuePairView, sends: bool) {
+        view.sequence.next = sends.then_some(self.next);
+        view.sequence.unacknowledged = sends.then_some(self.una);
+        view.window_bytes = None;
+        view.retries_left = self.patience.retries_left();
+        view.rnr_retries_left = self.patience.rnr_retries_left();
+        view.direct = self.direct.works;
+        view.traffic.direct_bytes = self.direct.bytes;
+        view.troubles.timeouts = self.troubles.timeouts;
+        view.troubles.retransmitted_packets = self.troubles.retransmitted_packets;
+        view.troubles.naks_received = self.troubles.naks_received;
+        view.troubles.rnr_naks_received = self.troubles.rnr_naks_received;
+    }
+}

@@ -1,0 +1,179 @@
+//! A request that the requester executes itself, in the memory of a peer on this host, and how far it has come.
+//!
+//! When that may be done is the requester's to know.
+
+use crate::direct::{Direct, DirectOperation, DirectRequest, LocalBytes};
+use crate::placement::MAX_MESSAGE;
+use crate::resources::NicResources;
+use crate::roce::context::RoceContext;
+use crate::verbs::work::{RemoteAddress, SendOp, Status};
+use crate::verbs::wqe::SendWqe;
+use nonic_wire::{Psn, Service};
+
+/// How far the request at the front of the send queue was executed without packets. Small, because every queue pair has one:
+/// the bytes done, and a bit above them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DirectProgress(u32);
+
+impl DirectProgress {
+    /// A message has at most so many bytes, and the last of them end it.
+    const REFUSED: u32 = MAX_MESSAGE;
+
+    /// So many bytes have been moved.
+    pub(crate) fn done(self) -> u32 {
+        self.0 & !Self::REFUSED
+    }
+
+    pub(crate) fn add(&mut self, bytes: u32) {
+        self.0 += bytes;
+    }
+
+    /// Whether the peer's memory, or ours, may show a part of it.
+    pub(crate) fn is_begun(self) -> bool {
+        self.done() > 0
+    }
+
+    /// Whether it goes to the peer as others do, from its beginning.
+    pub(crate) fn is_refused(self) -> bool {
+        self.0 & Self::REFUSED != 0
+    }
+
+    pub(crate) fn refuse(&mut self) {
+        self.0 |= Self::REFUSED;
+    }
+}
+
+/// What a requester knows of executing requests without packets.
+#[derive(Debug, Default)]
+pub(crate) struct DirectState {
+    /// How far the front request was executed.
+    pub(crate) front: DirectProgress,
+    /// Whether the latest attempt went well.
+    pub(crate) works: bool,
+    /// Bytes that were moved, ever.
+    pub(crate) bytes: u64,
+}
+
+/// What was done of a request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Moved {
+    /// So many bytes were moved, and there are more.
+    Piece(u32),
+    /// So many were moved, and there are no more: the peer has executed it.
+    All(u32),
+    /// The peer has executed it, and our memory does not take what it fetched.
+    Lost(Status),
+}
+
+impl DirectState {
+    /// Executes the next piece of the front request, which is the only one under way. `None` if it has to go to the peer as others do.
+    ///
+    /// `place` is the packet that the target must expect next, and the one that it expects afterwards, if that is another.
+    pub(crate) fn execute(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        wqe: &SendWqe,
+        (psn, next): (Psn, Option<Psn>),
+    ) -> Option<Moved> {
+        let direct = nic.direct.as_deref_mut()?;
+        if self.front.is_refused() {
+            return None;
+        }
+        let (operation, remote) = operation_of(wqe.op)?;
+        let left = wqe.length.checked_sub(self.front.done())?;
+        if left == 0 || roce.common.service != Service::Rc {
+            return None;
+        }
+        let atomic = operation.is_atomic();
+        let piece = match atomic {
+            true => left,
+            false => left.min(nic.direct_piece.max(1)),
+        };
+        let last = piece == left;
+        // As with packets: nothing is moved if a part of the request cannot be. The pieces check what they move, but what an
+        // atomic fetches is placed when it has been executed.
+        let whole = (last && !atomic) || self.front.is_begun();
+        let permitted = whole || wqe.payload.check(operation.needs_here()).is_ok();
+        let outcome = match permitted {
+            false => Direct::Refused,
+            true => direct.execute(&DirectRequest {
+                own: roce.common.qpn,
+                local: roce.flow.src,
+                target: roce.dest_qpn,
+                remote: roce.flow.dst,
+                psn,
+                next: next.filter(|_| last),
+                operation,
+                va: remote.va.wrapping_add(u64::from(self.front.done())),
+                left,
+                rkey: remote.rkey,
+                bytes: LocalBytes {
+                    payload: &wqe.payload,
+                    offset: u64::from(self.front.done()),
+                    length: piece,
+                },
+            }),
+        };
+        self.conclude(nic, wqe, operation, (piece, last), outcome)
+    }
+
+    /// A piece of the front request was executed, or refused.
+    fn conclude(
+        &mut self,
+        nic: &mut NicResources<'_>,
+        wqe: &SendWqe,
+        operation: DirectOperation,
+        (piece, last): (u32, bool),
+        outcome: Direct,
+    ) -> Option<Moved> {
+        let atomic = operation.is_atomic();
+        let refused = outcome == Direct::Refused;
+        // Memory that can be reached for WRITEs cannot always be reached for atomics.
+        if !(atomic && refused) {
+            self.works = !refused;
+        }
+        if refused {
+            self.front.refuse();
+            return None;
+        }
+        if !atomic {
+            nic.counters.direct_bytes += u64::from(piece);
+            self.bytes += u64::from(piece);
+        }
+        if !last {
+            self.front.add(piece);
+            return Some(Moved::Piece(piece));
+        }
+        match operation {
+            DirectOperation::Write => nic.counters.direct_writes += 1,
+            DirectOperation::Read => nic.counters.direct_reads += 1,
+            DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => {
+                nic.counters.direct_atomics += 1;
+            }
+        }
+        let placed = match outcome {
+            Direct::Fetched(original) => wqe.payload.scatter(0, &original.to_ne_bytes()),
+            _ => Ok(()),
+        };
+        Some(match placed {
+            Ok(()) => Moved::All(piece),
+            Err(fault) => Moved::Lost(fault.into()),
+        })
+    }
+}
+
+/// The direct operation of a request, and where; `None` if the peer always executes it.
+fn operation_of(op: SendOp) -> Option<(DirectOperation, RemoteAddress)> {
+    match op {
+        SendOp::Write(remote) => Some((DirectOperation::Write, remote)),
+        SendOp::Read(remote) => Some((DirectOperation::Read, remote)),
+        SendOp::FetchAdd { remote, add } => Some((DirectOperation::FetchAdd(add), remote)),
+        SendOp::CompareSwap {
+            remote,
+            compare,
+            swap,
+        } => Some((DirectOperation::CompareSwap { compare, swap }, remote)),
+        _ => None,
+    }
+}
