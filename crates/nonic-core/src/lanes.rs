@@ -32,8 +32,11 @@ pub trait Lanes: Send {
     /// for the answer. `tag` comes back with the answer, from memory that the reader cannot change.
     fn publish(&mut self, lane: LaneId, request: usize, tag: RecordTag);
 
-    /// The oldest record that the reader has given back, which is forgotten with the next call.
-    fn take_answer(&mut self, lane: LaneId) -> Option<Answered<'_>>;
+    /// The oldest record of a lane that its reader has given back, of whichever lane has one. It is forgotten with the next call.
+    fn take_answer(&mut self) -> Option<Answered<'_>>;
+
+    /// A lane has ended: nothing is written to it any more.
+    fn close(&mut self, lane: LaneId);
 }
 
 /// Whose record it is, and of which attempt of its queue pair.

@@ -102,9 +102,12 @@ impl LaneHost {
     pub(crate) fn look(&self, ip: IpAddr, nic: &mut Nic, now: Time, most: usize) -> Vec<IpAddr> {
         let count = self.lock().lanes.len();
         let mut others = Vec::new();
+        // A process that writes to itself finds the answers the next time, when its program has seen what came.
+        nic.handle_answers(now, &|| now);
         for lane in 0..count {
-            // A process that writes to itself finds the answers the next time, when its program has seen what came.
-            self.hear(lane, ip, nic, now);
+            if self.takes_end(lane, ip) {
+                nic.lane_ended(now, LaneId(lane as u32));
+            }
             for _ in 0..most {
                 let Some(writer) = self.execute(lane, ip, nic, now) else {
                     break;
@@ -156,20 +159,14 @@ impl LaneHost {
         place.to.ip == ip && board.lives(place.to) && place.answered < place.records.len()
     }
 
-    /// Gives a NIC the answers in its lane, and tells it of the end.
-    fn hear(&self, lane: usize, ip: IpAddr, nic: &mut Nic, now: Time) {
+    /// Whether a lane of this address has ended. It says so once.
+    fn takes_end(&self, lane: usize, ip: IpAddr) -> bool {
         let mut board = self.lock();
         let place = &board.lanes[lane];
-        if place.from.ip != ip || !board.lives(place.from) {
-            return;
-        }
-        let ends = !board.lives(place.to) && !place.ended;
+        let own = place.from.ip == ip && board.lives(place.from);
+        let ends = own && !board.lives(place.to) && !place.ended;
         board.lanes[lane].ended |= ends;
-        drop(board);
-        nic.handle_answers(LaneId(lane as u32), now, &|| now);
-        if ends {
-            nic.lane_ended(now, LaneId(lane as u32));
-        }
+        ends
     }
 
     fn lock(&self) -> MutexGuard<'_, Board> {
@@ -258,15 +255,22 @@ impl Lanes for Attached {
         });
     }
 
-    fn take_answer(&mut self, lane: LaneId) -> Option<Answered<'_>> {
+    fn take_answer(&mut self) -> Option<Answered<'_>> {
         let mut board = self.host.lock();
-        let place = &mut board.lanes[lane.0 as usize];
-        place.answered = place.answered.checked_sub(1)?;
-        let record = self.taken.insert(place.records.pop_front()?);
+        let mut own = board.lanes.iter_mut().filter(|lane| lane.from == self.end);
+        let lane = own.find(|lane| lane.answered > 0)?;
+        lane.answered -= 1;
+        let record = self.taken.insert(lane.records.pop_front()?);
         Some(Answered {
             tag: record.tag,
             answer: record.answer,
             bytes: &record.bytes[record.request..],
         })
+    }
+
+    fn close(&mut self, lane: LaneId) {
+        let board = self.host.lock();
+        let ended = board.lanes[lane.0 as usize].ended;
+        assert!(ended, "only a lane that has ended is closed");
     }
 }

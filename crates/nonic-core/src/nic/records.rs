@@ -55,14 +55,14 @@ impl Nic {
         answer
     }
 
-    /// Takes the answers that have come through a lane of ours; how many. Ordinary ones need no clock, and `recent` may be old.
-    pub fn handle_answers(&mut self, lane: LaneId, recent: Time, clock: &dyn Fn() -> Time) -> usize {
+    /// Takes the answers that have come through lanes of ours; how many. Ordinary ones need no clock, and `recent` may be old.
+    pub fn handle_answers(&mut self, recent: Time, clock: &dyn Fn() -> Time) -> usize {
         // Queue pairs write nothing while they take answers.
         let Some(mut lanes) = self.lanes.take() else {
             return 0;
         };
         let mut count = 0;
-        while let Some(answered) = lanes.take_answer(lane) {
+        while let Some(answered) = lanes.take_answer() {
             let now = match answered.answer.is_executed() {
                 true => recent,
                 false => clock(),
@@ -105,6 +105,9 @@ impl Nic {
             }
         }
         lost.into_iter().for_each(|slot| self.touch(slot));
+        if let Some(lanes) = &mut self.lanes {
+            lanes.close(lane);
+        }
     }
 
     /// Lets a queue pair write what it has, for a turn. Whether it has more to do.

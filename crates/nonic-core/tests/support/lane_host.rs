@@ -83,16 +83,8 @@ impl LaneHost {
 
     /// Gives a node the answers to its records. How many.
     pub fn answer(&self, node: &mut Node) -> usize {
-        let lanes: Vec<u32> = {
-            let state = self.state();
-            let own = |(at, lane): (usize, &Lane)| (lane.from == node.ip).then_some(at as u32);
-            state.lanes.iter().enumerate().filter_map(own).collect()
-        };
         let now = node.now;
-        lanes
-            .into_iter()
-            .map(|lane| node.nic.handle_answers(LaneId(lane), now, &|| now))
-            .sum()
+        node.nic.handle_answers(now, &|| now)
     }
 
     /// The process that a node's lanes lead to has ended.
@@ -156,15 +148,18 @@ impl Lanes for Ways {
             });
     }
 
-    fn take_answer(&mut self, lane: LaneId) -> Option<Answered<'_>> {
+    fn take_answer(&mut self) -> Option<Answered<'_>> {
         let mut state = self.host.state();
-        let records = &mut state.lanes[lane.0 as usize].records;
-        records.front()?.answer?;
-        let record = self.taken.insert(records.pop_front()?);
+        let mut own = state.lanes.iter_mut().filter(|lane| lane.from == self.ip);
+        let answered = |record: &Record| record.answer.is_some();
+        let lane = own.find(|lane| lane.records.front().is_some_and(answered))?;
+        let record = self.taken.insert(lane.records.pop_front()?);
         Some(Answered {
             tag: record.tag,
             answer: record.answer?,
             bytes: &record.bytes[record.request..],
         })
     }
+
+    fn close(&mut self, _: LaneId) {}
 }

@@ -10,6 +10,7 @@ use crate::host::{Block, ClaimError, PortState, RetryReason};
 use crate::inspect::queues::CompletionQueues;
 use crate::inspect::{Inspected, Inspection};
 use crate::link::faults::Faults;
+use crate::link::lane::{OpenedLanes, RecordLanes};
 use crate::link::pcap::Pcap;
 use crate::link::udp::{UdpLink, UdpOptions};
 use crate::link::{Link, Presence};
@@ -246,6 +247,8 @@ struct Undriven {
     shard: Shard,
     /// What watches its links.
     poller: Arc<Poller>,
+    /// Where its links leave lanes for the NIC, if there are to be any.
+    lanes: Option<Arc<OpenedLanes>>,
     /// What its links tell of lanes.
     direct: Option<DirectLinks>,
 }
@@ -367,6 +370,10 @@ impl<'a> Opening<'a> {
         if let Some(direct) = &direct {
             nic.set_direct(Box::new(ShardAccess::new(direct)));
         }
+        let lanes = lanes(self.netdev, self.settings).then(Arc::<OpenedLanes>::default);
+        if let Some(lanes) = &lanes {
+            nic.set_lanes(Box::new(RecordLanes::new(lanes)));
+        }
         let faults = self.settings.faults.as_ref();
         if let Some(some) = faults.and_then(|plan| plan.missing_receives(index as u64)) {
             nic.hide_receives(some);
@@ -383,6 +390,7 @@ impl<'a> Opening<'a> {
         Ok(Undriven {
             shard,
             poller: Arc::new(Poller::new()?),
+            lanes,
             direct,
         })
     }
@@ -454,7 +462,12 @@ impl<'a> Opening<'a> {
         entry: &GidEntry,
         bare: &Undriven,
     ) -> io::Result<Box<dyn Link>> {
-        let Undriven { poller, direct, .. } = bare;
+        let Undriven {
+            poller,
+            lanes,
+            direct,
+            ..
+        } = bare;
         let sending_is_disturbed = self
             .settings
             .faults
@@ -464,7 +477,7 @@ impl<'a> Opening<'a> {
             interface_index: self.netdev.index,
             single_packets: self.settings.single_packets || sending_is_disturbed,
             shortcut: !self.settings.no_shortcut,
-            lanes: lanes(self.netdev, self.settings),
+            lanes: lanes.clone(),
             direct: direct.clone(),
         };
         let now = self.clock.now();

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::link::datagrams::Datagrams;
 use crate::netdev::LocalAddress;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const HANDOVER: u8 = 1;
 const WHERE_ARE_YOU: u8 = 2;
 const I_AM: u8 = 3;
@@ -39,7 +39,7 @@ pub enum Message<'a> {
         udp_port: u16,
     },
     /// Packets from this address and port to your block will come through memory, if you like
-    /// (a lane). With it comes the descriptor of the memory.
+    /// (a lane). With it come the descriptors of the memory, and of a bell that wakes me.
     OfferLane {
         /// Where they would come from otherwise.
         from: SocketAddr,

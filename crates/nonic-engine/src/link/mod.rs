@@ -25,11 +25,14 @@ pub use counters::LinkCounters;
 pub use datagrams::Datagrams;
 pub(crate) use datagrams::Deliver;
 
+/// Executes a record that came from one address to another; what a READ asks for is written to the room behind it.
+pub(crate) type ExecuteRecord<'a> = dyn FnMut((IpAddr, IpAddr), &[u8], &mut [u8]) -> RecordAnswer + 'a;
+
 use crate::host::{Block, ClaimError, PortState};
 use crate::netdev::LocalAddress;
 use lane::LaneRoom;
 use nonic_core::cm::ListenerId;
-use nonic_core::{Hop, Time, Transmit};
+use nonic_core::{Hop, LaneId, RecordAnswer, Time, Transmit};
 use std::io;
 use std::net::IpAddr;
 
@@ -73,6 +76,11 @@ pub(crate) trait Link: Send {
 
     /// Receives what came through lanes: packets without checksums.
     fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) {}
+
+    /// Executes records that came through lanes. How many.
+    fn receive_records(&mut self, _: &mut ExecuteRecord<'_>) -> u64 {
+        0
+    }
 
     /// A thread is about to sleep: a peer that sends on a lane must wake it. Whether packets wait already.
     fn fall_asleep(&mut self) -> bool {
@@ -181,6 +189,8 @@ pub(crate) trait Presence {
 pub(crate) enum Notice {
     /// No process has the RoCE port there. That host's kernel says so, or a sender that forges its messages.
     Refused(IpAddr),
+    /// A lane that the NIC writes records to has ended.
+    LaneEnded(LaneId),
     /// The process that had this block of numbers at an address of this host has ended.
     ProcessEnded {
         /// The address.

@@ -20,6 +20,15 @@ const CLOCK_INTERVAL: u32 = 8;
 const LANE_CLOCK_INTERVAL: u32 = 64;
 
 impl Shard {
+    /// Shows what records have led to. Whatever else there is to do waits for the next look that reads the clock, unless records led to it.
+    fn follow_up_records(&mut self, clock: &impl Fn() -> Time) -> bool {
+        match self.nic.ready_queue_pairs() {
+            0 => self.publish(self.clock_read),
+            _ => drop(self.flush(clock())),
+        }
+        true
+    }
+
     /// Looks for work where it is likely, and does it. Whether there was any.
     pub(crate) fn glance(&mut self, clock: impl Fn() -> Time, effort: Effort) -> bool {
         let interval = match self.schedule.is_on_lanes() {
@@ -38,6 +47,9 @@ impl Shard {
                 }
                 None => false,
             };
+        }
+        if self.exchange_records(&clock) {
+            return self.follow_up_records(&clock);
         }
         if let Some(now) = self.receive_from_lanes(&clock) {
             self.clock_read = now;

@@ -268,7 +268,8 @@ impl Shard {
     pub(crate) fn drive(&mut self, now: Time, effort: Effort) -> bool {
         self.schedule.count();
         self.clock_read = now;
-        let mut worked = self.receive_from_lanes(|| now).is_some();
+        let mut worked = self.exchange_records(&|| now);
+        worked |= self.receive_from_lanes(|| now).is_some();
         if self.schedule.take_socket_turn(now, effort == Effort::Full) {
             worked |= self.receive(now, self.schedule.hot());
         }
@@ -334,7 +335,8 @@ impl Shard {
             return;
         }
         if self.nic.ready_queue_pairs() == 0 && self.carriers.stalled.is_none() && !self.must_fail() {
-            // It was executed in the peer's memory: there is nothing to send.
+            // It was executed in the peer's memory, or written as a record: there is nothing to send.
+            self.deliver_to_itself(self.clock_read);
             self.publish(self.clock_read);
             self.direct_posts = self.direct_posts.wrapping_add(1);
             if SourceSchedule::is_quiet_turn(self.direct_posts) {

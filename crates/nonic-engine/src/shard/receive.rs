@@ -45,6 +45,26 @@ impl Shard {
         Some(now)
     }
 
+    /// Executes records that came through lanes, and takes the answers to those of ours. Whether there were any. Neither needs a clock,
+    /// but for what is out of the ordinary.
+    #[inline]
+    pub(super) fn exchange_records(&mut self, clock: &dyn Fn() -> Time) -> bool {
+        let recent = self.clock_read;
+        let Shard { nic, carriers, .. } = self;
+        let mut executed = 0;
+        for link in &mut carriers.links {
+            executed += link.receive_records(&mut |addresses, request, room| {
+                nic.handle_record(recent, addresses, request, room)
+            });
+        }
+        let answered = nic.handle_answers(recent, clock);
+        let worked = executed > 0 || answered > 0;
+        if worked {
+            self.schedule.used_lane();
+        }
+        worked
+    }
+
     /// Takes what one source has.
     pub(super) fn receive(&mut self, now: Time, (index, source): (usize, usize)) -> bool {
         let Shard { nic, carriers, .. } = self;
@@ -79,12 +99,14 @@ impl Shard {
     pub(super) fn hear_notices(&mut self, now: Time) {
         for link in &mut self.carriers.links {
             while let Some(notice) = link.presence_mut().poll_notice() {
-                self.common.connections.with(|cm| match notice {
-                    Notice::Refused(host) => cm.unreachable(now, host),
-                    Notice::ProcessEnded { ip, block } => {
+                let connections = &self.common.connections;
+                match notice {
+                    Notice::Refused(host) => connections.with(|cm| cm.unreachable(now, host)),
+                    Notice::LaneEnded(lane) => self.nic.lane_ended(now, lane),
+                    Notice::ProcessEnded { ip, block } => connections.with(|cm| {
                         cm.peer_gone(now, ip, |id| demultiplex::block_of(id) == Some(block));
-                    }
-                });
+                    }),
+                }
             }
         }
     }

@@ -63,6 +63,7 @@ impl Shard {
             if !self.carriers.has_packets_for_itself() {
                 return;
             }
+            self.exchange_records(&|| now);
             self.receive_from_lanes(|| now);
             self.transmit(now);
         }

@@ -64,6 +64,8 @@ impl RoceQueuePair {
         match written {
             Written::Record(bytes) => {
                 self.roce.common.traffic.sent(1, bytes);
+                nic.counters.tx_packets += 1;
+                nic.counters.tx_bytes += bytes as u64;
                 self.pacer.on_sent(nic.now, bytes);
             }
             Written::Direct(bytes) => self.pacer.on_sent(nic.now, bytes as usize),

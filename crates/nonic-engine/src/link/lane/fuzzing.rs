@@ -7,6 +7,7 @@ use crate::link::Datagrams;
 use crate::os::hostile_memory::HostileMemory;
 use crate::os::poller::Poller;
 use crate::os::shared_memory::{Others, SharedMemory};
+use nonic_core::RecordAnswer;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Where what is in the memory of a lane.
@@ -27,6 +28,10 @@ pub mod layout {
     pub const RING: usize = ring::RING as usize;
     /// What batches begin at multiples of.
     pub const ALIGN: usize = ring::ALIGN;
+    /// The records, and how many bytes of them there are room for.
+    pub const RECORDS: usize = ring::RECORDS;
+    /// See there.
+    pub const RECORD_RING: usize = super::super::record_ring::RECORD_RING as usize;
     /// All of it.
     pub const LEN: usize = ring::LEN;
 }
@@ -53,8 +58,9 @@ impl ReaderVictim {
         };
         let mut lanes = IncomingLanes::new(US, true);
         let poller = Poller::new().expect("there are descriptors");
+        let sender = lanes.ringer(&poller).expect("there are descriptors");
         lanes
-            .take(line, SocketAddr::new(US, 9), vec![fd], &poller)
+            .take(line, SocketAddr::new(US, 9), vec![fd, sender], &poller)
             .expect("it is a lane");
         (ReaderVictim { lanes, line }, memory)
     }
@@ -62,6 +68,12 @@ impl ReaderVictim {
     /// Reads what there is, as a poll does. How many batches.
     pub fn receive(&mut self, deliver: &mut dyn FnMut(&Datagrams<'_>)) -> u64 {
         self.lanes.receive(deliver)
+    }
+
+    /// Executes records, as a poll does. How many.
+    pub fn receive_records(&mut self, execute: &mut dyn FnMut(&[u8], &mut [u8]) -> RecordAnswer) -> u64 {
+        self.lanes
+            .receive_records(&mut |_, request, room| execute(request, room))
     }
 
     /// Whether it would not sleep because something waits.

@@ -1,10 +1,11 @@
 //! Incoming lanes: the reader's side, for all lanes that end at one address.
 
 use super::MOST;
+use super::record_ring::RecordReader;
 use super::ring::{Batch, Broken, MOST_BATCHES, RingMemory, RingReader};
 use crate::host::Block;
-use crate::link::{Datagrams, Deliver};
-use crate::os::bell::Bell;
+use crate::link::{Datagrams, Deliver, ExecuteRecord};
+use crate::os::bell::{Bell, BellRinger};
 use crate::os::poller::Poller;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -30,10 +31,15 @@ pub(crate) struct IncomingLanes {
 #[derive(Debug)]
 struct IncomingLane {
     ring: RingReader,
+    records: RecordReader,
+    /// What wakes the sender when its records are answered.
+    sender: BellRinger,
     /// The sender's address, as the sender states it.
     from: SocketAddr,
     /// The inbox and the line that the lane was offered on: the lane ends with the line.
     line: LaneLine,
+    /// It has, and the lane is closed when the records that were left are executed.
+    ended: bool,
 }
 
 /// The line that a lane was offered on.
@@ -64,7 +70,8 @@ impl IncomingLanes {
         fds: Vec<OwnedFd>,
         poller: &Poller,
     ) -> io::Result<(Arc<RingMemory>, OwnedFd)> {
-        let [memory] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
+        let [memory, sender] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
+        let sender = BellRinger::of_another(sender).ok_or(io::ErrorKind::InvalidData)?;
         let known = self.lanes.iter().any(|lane| lane.line == line);
         let families_agree = from.is_ipv4() == self.local.is_ipv4();
         if !self.enabled || known || !families_agree || self.lanes.len() >= MOST {
@@ -73,8 +80,21 @@ impl IncomingLanes {
         let ringer = self.bell(poller)?.ringer()?;
         let ring = RingReader::open(memory)?;
         let memory = Arc::clone(ring.memory());
-        self.lanes.push(IncomingLane { ring, from, line });
+        let records = RecordReader::new(&memory);
+        self.lanes.push(IncomingLane {
+            ring,
+            records,
+            sender,
+            from,
+            line,
+            ended: false,
+        });
         Ok((memory, ringer))
+    }
+
+    /// A descriptor by which another process wakes us.
+    pub(crate) fn ringer(&mut self, poller: &Poller) -> io::Result<OwnedFd> {
+        self.bell(poller)?.ringer()
     }
 
     fn bell(&mut self, poller: &Poller) -> io::Result<&Bell> {
@@ -89,23 +109,47 @@ impl IncomingLanes {
         Ok(self.bell.insert(bell))
     }
 
-    /// The descriptor that must stay ours.
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.bell.as_ref().map(AsFd::as_fd)
+    /// The descriptors that must stay ours.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let senders = self.lanes.iter().map(|lane| lane.sender.as_fd());
+        self.bell.iter().map(AsFd::as_fd).chain(senders)
+    }
+
+    /// Executes records that have come, and gives them back. How many.
+    #[inline]
+    pub(crate) fn receive_records(&mut self, execute: &mut ExecuteRecord<'_>) -> u64 {
+        let (mut count, mut ended) = (0, false);
+        for lane in &mut self.lanes {
+            count += lane.execute(self.local, BATCHES_PER_CALL, execute);
+            ended |= lane.ended;
+        }
+        if ended {
+            self.close_ended();
+        }
+        count
     }
 
     /// A line has ended: what is left in its lane is delivered, and the lane closed. Its memory.
     pub(crate) fn ended(&mut self, line: LaneLine, deliver: &mut Deliver<'_>) -> Option<Arc<RingMemory>> {
         let at = self.lanes.iter().position(|lane| lane.line == line)?;
-        let mut lane = self.lanes.swap_remove(at);
         let local = self.local;
+        let lane = &mut self.lanes[at];
+        lane.ended = true;
         // As much as there can be. A sender may hang up and still go on writing.
         for _ in 0..MOST_BATCHES {
             let Ok(Some(())) = lane.read(local, deliver) else {
                 break;
             };
         }
-        Some(Arc::clone(lane.ring.memory()))
+        let memory = Arc::clone(lane.ring.memory());
+        self.close_ended();
+        Some(memory)
+    }
+
+    /// Closes lanes that have ended and have no records left.
+    #[cold]
+    fn close_ended(&mut self) {
+        self.lanes.retain(|lane| !lane.ended || lane.records.is_waiting());
     }
 
     /// Delivers what has come. How many batches.
@@ -127,9 +171,9 @@ impl IncomingLanes {
     /// We are about to sleep: a sender that writes must wake us. Whether packets wait already.
     pub(crate) fn fall_asleep(&self) -> bool {
         // All of them, though the first has something: waking up asks no questions.
-        self.lanes
-            .iter()
-            .fold(false, |waiting, lane| lane.ring.fall_asleep() | waiting)
+        self.lanes.iter().fold(false, |waiting, lane| {
+            lane.ring.fall_asleep() | lane.records.is_waiting() | waiting
+        })
     }
 
     /// A thread that slept is awake and will look; others may still sleep, and must be woken by what comes later.
@@ -151,6 +195,27 @@ impl IncomingLanes {
 }
 
 impl IncomingLane {
+    /// Executes at most so many records. How many there were.
+    #[inline]
+    fn execute(&mut self, local: IpAddr, most: usize, execute: &mut ExecuteRecord<'_>) -> u64 {
+        let addresses = (self.from.ip(), local);
+        let mut count = 0;
+        while count < most {
+            let executed = self
+                .records
+                .read(&mut |request, room| execute(addresses, request, room));
+            match executed {
+                Ok(true) => count += 1,
+                // A broken one keeps its place until its line ends: its sender gets no other.
+                Ok(false) | Err(Broken) => break,
+            }
+        }
+        if count > 0 && self.records.give_back() {
+            self.sender.ring();
+        }
+        count as u64
+    }
+
     /// Delivers one batch, if there is one.
     #[inline]
     fn read(&mut self, local: IpAddr, deliver: &mut Deliver<'_>) -> Result<Option<()>, Broken> {

@@ -5,7 +5,8 @@
 //! the lane answers with a bell to be woken by ([`crate::os::bell`]), and reads the ring until the line ends. All packets
 //! to that block use the lane from then on; a queue pair never switches path unless the lane breaks.
 //!
-//! A lane carries RoCE packets without checksums. The other process is trusted as much as the network is: what it writes is
+//! Reliable connections do not send packets on a lane: their requests are records, which the reader executes in place and answers
+//! there ([`record_ring`], [`nonic_core::Lanes`]). For everything else a lane carries RoCE packets without checksums. The other process is trusted as much as the network is: what it writes is
 //! parsed and checked as if it had come from there. A reader that does not read is like a network that loses packets: after
 //! [`PATIENCE`] with a full ring, the sender drops packets until the reader reads again, so no sender waits for it for
 //! long.
@@ -17,11 +18,14 @@
 pub(crate) mod fuzzing;
 mod incoming;
 mod outgoing;
+mod record_lanes;
+mod record_ring;
 pub(crate) mod ring;
 mod sleep;
 
 pub(crate) use incoming::{IncomingLanes, LaneLine};
 pub(crate) use outgoing::{LaneRoom, LaneSource, OutgoingLanes};
+pub(crate) use record_lanes::{OpenedLanes, RecordLanes};
 
 use std::time::Duration;
 

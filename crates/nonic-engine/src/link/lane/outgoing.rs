@@ -1,10 +1,12 @@
 //! Outgoing lanes: the sender's side, for all lanes that start at one address.
 
+use super::record_lanes::{OpenedLanes, Reader};
+use super::record_ring::WriterSleep;
 use super::ring::{Broken, RingMemory, RingWriter};
 use super::{CONSIDERATION, MOST, PATIENCE};
 use crate::host::{BlockName, Delivery, Message, Outbox};
 use crate::os::bell::BellRinger;
-use nonic_core::Time;
+use nonic_core::{LaneId, Time};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,8 +20,10 @@ pub(crate) struct OutgoingLanes {
     latest: usize,
     /// Something was sent on a lane that leads to ourselves, and may wait there.
     sent_to_ourselves: bool,
-    /// Whether lanes are wanted at all.
-    enabled: bool,
+    /// The records of lanes that lead to ourselves.
+    own_records: Vec<Arc<WriterSleep>>,
+    /// Where the NIC finds lanes to write records to; none if lanes are not wanted at all.
+    opened: Option<Arc<OpenedLanes>>,
 }
 
 /// The sender that offers a lane.
@@ -38,7 +42,9 @@ struct OutgoingLane {
     to: BlockName,
     ring: RingWriter,
     /// What wakes the reader; it comes with its answer.
-    bell: Option<BellRinger>,
+    bell: Option<Arc<BellRinger>>,
+    /// As the NIC knows it, once it is open.
+    records: Option<(LaneId, Arc<WriterSleep>)>,
     state: State,
     /// We read it ourselves: both queue pairs are ours.
     ourselves: bool,
@@ -85,22 +91,30 @@ impl LaneRoom<'_> {
 }
 
 impl OutgoingLanes {
-    pub(crate) fn new(enabled: bool) -> Self {
+    pub(crate) fn new(opened: Option<Arc<OpenedLanes>>) -> Self {
         OutgoingLanes {
             lanes: Vec::new(),
             latest: 0,
             sent_to_ourselves: false,
-            enabled,
+            own_records: Vec::new(),
+            opened,
         }
     }
 
-    /// Offers a lane to the owner of a block, unless that was done.
-    pub(crate) fn offer(&mut self, now: Time, to: BlockName, from: LaneSource, outbox: &mut Outbox) {
-        if !self.enabled || self.lanes.len() >= MOST || self.find(to).is_some() {
+    /// Offers a lane to the owner of a block, unless that was done. `ringer` makes what wakes us.
+    pub(crate) fn offer(
+        &mut self,
+        now: Time,
+        to: BlockName,
+        from: LaneSource,
+        outbox: &mut Outbox,
+        ringer: impl FnOnce() -> io::Result<OwnedFd>,
+    ) {
+        if self.opened.is_none() || self.lanes.len() >= MOST || self.find(to).is_some() {
             return;
         }
         // Without memory or descriptors, packets go the way they went before.
-        let _ = self.try_offer(now, to, from, outbox);
+        let _ = ringer().and_then(|ringer| self.try_offer(now, to, from, outbox, &ringer));
     }
 
     fn try_offer(
@@ -109,6 +123,7 @@ impl OutgoingLanes {
         to: BlockName,
         source: LaneSource,
         outbox: &mut Outbox,
+        ringer: &OwnedFd,
     ) -> io::Result<()> {
         if !outbox.is_of_our_user(to) {
             return Ok(());
@@ -118,11 +133,12 @@ impl OutgoingLanes {
             from: source.address,
             block: source.block,
         };
-        if outbox.post_with(to, &offer, &[memory.as_fd()])? == Delivery::Sent {
+        if outbox.post_with(to, &offer, &[memory.as_fd(), ringer.as_fd()])? == Delivery::Sent {
             self.lanes.push(OutgoingLane {
                 to,
                 ring,
                 bell: None,
+                records: None,
                 state: State::Offered(now),
                 ourselves: source.ourselves,
                 full: None,
@@ -138,18 +154,50 @@ impl OutgoingLanes {
         if !matches!(lane.state, State::Offered(_)) {
             return None;
         }
-        lane.bell = bell.and_then(BellRinger::of_another);
-        let taken = lane.bell.is_some();
-        lane.state = if taken { State::Open } else { State::Closed };
-        taken.then(|| lane.ring.memory())
+        lane.bell = bell.and_then(BellRinger::of_another).map(Arc::new);
+        let (Some(bell), Some(opened)) = (&lane.bell, &self.opened) else {
+            lane.state = State::Closed;
+            return None;
+        };
+        lane.state = State::Open;
+        let place = (lane.to.address.ip, lane.to.block.number());
+        let reader = match lane.ourselves {
+            true => Reader::Itself,
+            false => Reader::Other(Arc::clone(bell)),
+        };
+        let (id, records) = opened.open(place, lane.ring.memory(), reader);
+        if lane.ourselves {
+            self.own_records.push(Arc::clone(&records));
+        }
+        lane.records = Some((id, records));
+        Some(lane.ring.memory())
     }
 
-    /// The lane to a block has ended, with its reader or without. Whether there was one.
-    pub(crate) fn ended(&mut self, to: BlockName) -> bool {
-        let before = self.lanes.len();
-        self.lanes.retain(|lane| lane.to != to);
+    /// The lane to a block has ended, with its reader or without. Returns how the NIC knows it, if it does.
+    pub(crate) fn ended(&mut self, to: BlockName) -> Option<LaneId> {
+        let at = self.find(to)?;
+        let lane = self.lanes.remove(at);
         self.latest = 0;
-        self.lanes.len() < before
+        let (id, records) = lane.records?;
+        self.own_records.retain(|own| !Arc::ptr_eq(own, &records));
+        Some(id)
+    }
+
+    /// A thread is about to sleep: readers must wake it with answers. Whether one has come already.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        let waits = self.lanes.iter().filter_map(|lane| lane.records.as_ref());
+        waits.fold(false, |waiting, (_, records)| records.fall_asleep() | waiting)
+    }
+
+    /// A thread that slept is awake and will look; others may still sleep, and must be woken by what comes later.
+    pub(crate) fn wake(&self, others_sleep: bool) {
+        for (_, records) in self.lanes.iter().filter_map(|lane| lane.records.as_ref()) {
+            match others_sleep {
+                // What is there already, this thread finds.
+                true => drop(records.fall_asleep()),
+                false => records.wake(),
+            }
+        }
     }
 
     /// Whether an offer was answered, or will not be.
@@ -216,6 +264,9 @@ impl OutgoingLanes {
     /// Whether what we sent to ourselves waits for us to read it.
     #[inline]
     pub(crate) fn has_unread_of_our_own(&mut self) -> bool {
+        if self.own_records.iter().any(|records| records.awaits_answer()) {
+            return true;
+        }
         if self.sent_to_ourselves {
             let mut ours = self.lanes.iter().filter(|lane| lane.ourselves);
             self.sent_to_ourselves = ours.any(|lane| !lane.ring.is_read());
@@ -227,7 +278,7 @@ impl OutgoingLanes {
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.lanes
             .iter()
-            .filter_map(|lane| lane.bell.as_ref().map(AsFd::as_fd))
+            .filter_map(|lane| lane.bell.as_deref().map(AsFd::as_fd))
     }
 }
 
@@ -268,7 +319,7 @@ mod tests {
     /// An open lane, and its reader.
     fn lane() -> (OutgoingLanes, RingReader) {
         let (ring, memory) = RingWriter::create().expect("memory");
-        let mut lanes = OutgoingLanes::new(true);
+        let mut lanes = OutgoingLanes::new(Some(Arc::default()));
         lanes.lanes.push(OutgoingLane {
             to: BlockName {
                 address: LocalAddress { ip: IP, scope_id: 0 },
@@ -276,6 +327,7 @@ mod tests {
             },
             ring,
             bell: None,
+            records: None,
             state: State::Open,
             ourselves: false,
             full: None,

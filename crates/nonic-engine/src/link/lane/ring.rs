@@ -12,6 +12,7 @@
 //! | 192 | both | the reader sleeps and wants to be woken: set by the reader, cleared by the first side to act |
 //! | 256 | writer | the access to the reader's memory that is under way ([`crate::direct`]) |
 //! | 4096 | writer | how far each of the reader's queue pairs has been served by direct access |
+//! | 320, 384, [`RECORDS`] | both | records ([`super::record_ring`]) |
 //! | [`DATA`] | writer | the batches |
 //!
 //! A batch is its length and the length of its packets, then the packets, end to end. It lies in one piece: where one does
@@ -19,16 +20,18 @@
 //!
 //! The ring promises no order beyond its own, and neither side waits here.
 
+use super::record_ring::RECORD_RING;
 use super::sleep;
 use crate::os::shared_memory::{Others, SharedMemory};
 use nonic_core::MAX_BATCH_LEN;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// "nonic" and a version.
-pub(super) const MAGIC: u64 = 0x6e6f_6e69_6300_0001;
+pub(super) const MAGIC: u64 = 0x6e6f_6e69_6300_0002;
 pub(super) const WRITTEN: usize = 64;
 pub(super) const READ: usize = 128;
 pub(super) const ASLEEP: usize = 192;
@@ -40,7 +43,11 @@ pub(crate) const NOTE_COUNT: usize = 1 << 14;
 pub(super) const DATA: usize = NOTES + 8 * NOTE_COUNT;
 /// Bytes of batches. More than the window to a peer, so that reliable connections do not fill it.
 pub(super) const RING: u64 = 1 << 20;
-pub(super) const LEN: usize = DATA + RING as usize;
+/// Where the records are.
+pub(super) const RECORDS: usize = DATA + RING as usize;
+const RECORDS_READ: usize = 320;
+const WRITER_ASLEEP: usize = 384;
+pub(super) const LEN: usize = RECORDS + RECORD_RING as usize;
 /// Length and packet length of a batch.
 const HEADER: usize = 8;
 /// Batches begin at multiples of this: two of them do not share a cache line.
@@ -64,6 +71,36 @@ impl RingMemory {
     /// The direct access that is under way, as its requester says.
     pub(crate) fn hazard(&self) -> &AtomicU64 {
         self.0.word(HAZARD)
+    }
+
+    /// How far the reader has executed records.
+    #[inline]
+    pub(super) fn records_read(&self) -> &AtomicU64 {
+        self.0.word(RECORDS_READ)
+    }
+
+    /// Whether the reader sleeps.
+    #[inline]
+    pub(super) fn asleep(&self) -> &AtomicU32 {
+        self.0.half_word(ASLEEP)
+    }
+
+    /// Whether the writer sleeps and waits for answers.
+    #[inline]
+    pub(super) fn writer_asleep(&self) -> &AtomicU32 {
+        self.0.half_word(WRITER_ASLEEP)
+    }
+
+    /// A word among the records.
+    #[inline]
+    pub(super) fn record_word(&self, offset: usize) -> &AtomicU64 {
+        self.0.word(RECORDS + offset)
+    }
+
+    /// The address of bytes among the records.
+    #[inline]
+    pub(super) fn record_bytes(&self, offset: usize, length: usize) -> NonNull<u8> {
+        self.0.bytes(RECORDS + offset, length)
     }
 
     /// How far a queue pair of the reader's has been served directly.

@@ -13,8 +13,8 @@ mod names;
 mod neighbours;
 pub mod socket;
 
-use super::lane::{IncomingLanes, LaneRoom, OutgoingLanes};
-use super::{Datagrams, Deliver, Link, LinkCounters, Notice, Presence, Sources};
+use super::lane::{IncomingLanes, LaneRoom, OpenedLanes, OutgoingLanes};
+use super::{Datagrams, Deliver, ExecuteRecord, Link, LinkCounters, Notice, Presence, Sources};
 use crate::direct::{DirectLinks, Reached};
 use crate::host::demultiplex::{self, Owner};
 use crate::host::holder;
@@ -91,8 +91,8 @@ pub(crate) struct UdpOptions {
     pub(crate) single_packets: bool,
     /// Whether processes of this host are sent to directly.
     pub(crate) shortcut: bool,
-    /// Whether packets to and from them may go through memory.
-    pub(crate) lanes: bool,
+    /// Where lanes through memory to and from them are left for the NIC, if there are to be any.
+    pub(crate) lanes: Option<Arc<OpenedLanes>>,
     /// Whether requests may be executed in their memory, and theirs in ours.
     pub(crate) direct: Option<DirectLinks>,
 }
@@ -120,8 +120,8 @@ impl UdpLink {
             groups: Vec::new(),
             outbox: Outbox::new()?,
             routes: Routes::new(options.shortcut),
-            outgoing: OutgoingLanes::new(options.lanes),
-            incoming: IncomingLanes::new(address.ip, options.lanes),
+            outgoing: OutgoingLanes::new(options.lanes.clone()),
+            incoming: IncomingLanes::new(address.ip, options.lanes.is_some()),
             direct: options.direct.clone(),
             forbidden_later: Arc::default(),
             reached: Vec::new(),
@@ -149,7 +149,7 @@ impl UdpLink {
             .chain(self.names.fds())
             .chain(groups)
             .chain(self.outgoing.fds())
-            .chain(self.incoming.fd())
+            .chain(self.incoming.fds())
     }
 
     /// Reads a socket once. How many bytes came.
@@ -376,12 +376,20 @@ impl Link for UdpLink {
         self.counters.lane_receives += self.incoming.receive(deliver);
     }
 
+    #[inline]
+    fn receive_records(&mut self, execute: &mut ExecuteRecord<'_>) -> u64 {
+        let count = self.incoming.receive_records(execute);
+        self.counters.lane_receives += count;
+        count
+    }
+
     fn fall_asleep(&mut self) -> bool {
-        self.incoming.fall_asleep()
+        self.incoming.fall_asleep() | self.outgoing.fall_asleep()
     }
 
     fn wake(&mut self, others_sleep: bool) {
         self.incoming.wake(others_sleep);
+        self.outgoing.wake(others_sleep);
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -511,7 +519,7 @@ impl Presence for UdpLink {
     }
 
     fn lane_descriptors(&self) -> usize {
-        self.outgoing.fds().count() + self.incoming.fd().iter().count()
+        self.outgoing.fds().count() + self.incoming.fds().count()
     }
 
     fn has_lost_descriptor(&self) -> bool {

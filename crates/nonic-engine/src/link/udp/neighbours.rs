@@ -80,7 +80,8 @@ impl UdpLink {
                         block: self.names.blocks().next().map_or(0, Block::number),
                         ourselves: who.address == self.address && self.names.has_block(who.block),
                     };
-                    self.outgoing.offer(now, who, from, &mut self.outbox);
+                    let ringer = || self.incoming.ringer(&self.poller);
+                    self.outgoing.offer(now, who, from, &mut self.outbox, ringer);
                 }
                 Heard::Lane {
                     who: InboxName::Block(who),
@@ -153,7 +154,9 @@ impl UdpLink {
 
     /// The reader of our lane to a block has left.
     fn lane_ended(&mut self, to: BlockName) {
-        self.outgoing.ended(to);
+        if let Some(lane) = self.outgoing.ended(to) {
+            self.notices.push_back(Notice::LaneEnded(lane));
+        }
         self.reached.retain(|(block, _)| *block != to);
         if let Some(direct) = &self.direct {
             direct.peers.remove(to.address.ip, to.block.number());
@@ -184,7 +187,7 @@ struct LaneOffer {
     from: SocketAddr,
     /// The block it sends from.
     sender: u16,
-    /// The memory of its ring, and nothing else.
+    /// The memory of its ring, and what wakes it.
     fds: Vec<OwnedFd>,
 }
 

@@ -1,0 +1,133 @@
+//! The lanes of a shard as its NIC writes records to them.
+//!
+//! Links open lanes and learn of their end; the NIC writes to them. So that neither has to ask the other, a link leaves what it opened
+//! in [`OpenedLanes`], where the NIC looks when a queue pair wants to know whether a lane leads to its peer.
+
+use super::record_ring::{RecordWriter, WriterSleep};
+use super::ring::RingMemory;
+use crate::os::bell::BellRinger;
+use nonic_core::{Answered, LaneId, Lanes, Qpn, RecordTag};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Lanes that links have opened and the NIC has not taken up.
+#[derive(Debug, Default)]
+pub(crate) struct OpenedLanes {
+    next: AtomicU32,
+    opened: Mutex<Vec<RecordLane>>,
+}
+
+impl OpenedLanes {
+    /// A lane to a block at an address is open. Its number, and what a thread that is about to sleep needs to know of it.
+    pub(crate) fn open(
+        &self,
+        (ip, block): (IpAddr, u16),
+        memory: &Arc<RingMemory>,
+        reader: Reader,
+    ) -> (LaneId, Arc<WriterSleep>) {
+        let id = LaneId(self.next.fetch_add(1, Ordering::Relaxed));
+        let writer = RecordWriter::new(memory);
+        let sleep = Arc::clone(writer.sleep());
+        self.opened().push(RecordLane {
+            id,
+            ip,
+            block,
+            writer,
+            reader,
+        });
+        (id, sleep)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Vec<RecordLane>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who executes what is written.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    /// Another process, which is woken by this.
+    Other(Arc<BellRinger>),
+    /// The shard that writes. No thread is woken for it.
+    Itself,
+}
+
+/// A lane, and where it leads.
+#[derive(Debug)]
+struct RecordLane {
+    id: LaneId,
+    ip: IpAddr,
+    block: u16,
+    writer: RecordWriter,
+    reader: Reader,
+}
+
+/// The lanes that a NIC writes to.
+#[derive(Debug)]
+pub(crate) struct RecordLanes {
+    opened: Arc<OpenedLanes>,
+    lanes: Vec<RecordLane>,
+    /// The one that was written to last: most records go where the one before went.
+    latest: usize,
+}
+
+impl RecordLanes {
+    pub(crate) fn new(opened: &Arc<OpenedLanes>) -> Self {
+        RecordLanes {
+            opened: Arc::clone(opened),
+            lanes: Vec::new(),
+            latest: 0,
+        }
+    }
+
+    #[inline]
+    fn lane(&mut self, id: LaneId) -> Option<&mut RecordLane> {
+        if self.lanes.get(self.latest).is_none_or(|lane| lane.id != id) {
+            self.latest = self.lanes.iter().position(|lane| lane.id == id)?;
+        }
+        self.lanes.get_mut(self.latest)
+    }
+}
+
+impl Lanes for RecordLanes {
+    fn find(&mut self, remote: IpAddr, qpn: Qpn) -> Option<LaneId> {
+        self.lanes.append(&mut self.opened.opened());
+        let block = (qpn.value() >> 12) as u16;
+        let leads_there = |lane: &&RecordLane| lane.ip == remote && lane.block == block;
+        self.lanes.iter().rev().find(leads_there).map(|lane| lane.id)
+    }
+
+    #[inline]
+    fn room(&mut self, lane: LaneId, bytes: usize) -> Option<&mut [u8]> {
+        self.lane(lane)?.writer.room(bytes)
+    }
+
+    #[inline]
+    fn publish(&mut self, lane: LaneId, request: usize, tag: RecordTag) {
+        let Some(lane) = self.lane(lane) else {
+            return;
+        };
+        let asleep = lane.writer.publish(request, tag);
+        match &lane.reader {
+            Reader::Other(bell) if asleep => bell.ring(),
+            Reader::Other(_) | Reader::Itself => {}
+        }
+    }
+
+    #[inline]
+    fn take_answer(&mut self) -> Option<Answered<'_>> {
+        let answered = |lane: &mut RecordLane| lane.writer.has_under_way() && lane.writer.has_answer();
+        let lane = self
+            .lanes
+            .iter_mut()
+            .find_map(|lane| answered(lane).then_some(lane))?;
+        lane.writer.take_answer()
+    }
+
+    fn close(&mut self, lane: LaneId) {
+        self.lanes.append(&mut self.opened.opened());
+        self.lanes.retain(|known| known.id != lane);
+        self.latest = 0;
+    }
+}
