@@ -5,9 +5,11 @@
 //! - nothing panics, and nothing is read or written outside of the ring;
 //! - a poll, and the end of a lane, deliver no more than they should, however fast the ring is filled;
 //! - what is delivered can be walked through in packets;
-//! - a writer writes no more than the reader says it has read, and a ring.
+//! - a writer writes no more than the reader says it has read, and a ring;
+//! - a record is looked at and answered inside of its own bytes.
 
 use arbitrary::{Arbitrary, Unstructured};
+use nonic_core::RecordAnswer;
 use nonic_engine::Datagrams;
 use nonic_engine::fuzzing::{HostileMemory, ReaderVictim, WriterVictim, layout};
 use std::cell::{Cell, RefCell};
@@ -41,6 +43,12 @@ enum Step {
     Wake { others_sleep: bool },
     /// It sends.
     Send { length: u16, times: u8 },
+    /// A record, where the reader will look next or so many slots behind.
+    Record {
+        slots: u16,
+        length: Number,
+        request: Number,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -117,6 +125,16 @@ pub fn rings(bytes: &[u8]) {
                 });
                 assert_eq!(batches, inspection.batches as u64);
                 assert!(inspection.batches <= BATCHES_PER_POLL);
+                let mut records = 0;
+                let counted = reader.receive_records(&mut |request, room| {
+                    assert!(!request.is_empty() && request.len() + room.len() <= layout::RECORD_RING / 4);
+                    std::hint::black_box(request.iter().fold(0_u8, |sum, byte| sum ^ byte));
+                    room.fill(records as u8);
+                    records += 1;
+                    meanwhile();
+                    RecordAnswer::Fetched(records)
+                });
+                assert!(counted == records && records <= BATCHES_PER_POLL as u64);
             }
             Step::FallAsleep => drop(reader.fall_asleep()),
             Step::Wake { others_sleep } => reader.wake(others_sleep),
@@ -161,7 +179,11 @@ impl Hostile {
     fn can(&self, step: &Step) -> bool {
         matches!(
             step,
-            Step::Poke { .. } | Step::Header { .. } | Step::Written(_) | Step::Read { .. }
+            Step::Poke { .. }
+                | Step::Header { .. }
+                | Step::Written(_)
+                | Step::Read { .. }
+                | Step::Record { .. }
         )
     }
 
@@ -176,6 +198,17 @@ impl Hostile {
                 let at = slot.map_or(here, |slot| usize::from(slot) * layout::ALIGN) % layout::RING;
                 let header = length.value() | stride.value() << 32;
                 self.written.poke(layout::DATA + at, header);
+            }
+            Step::Record {
+                slots,
+                length,
+                request,
+            } => {
+                let next = self.written.peek(layout::RECORDS_READ);
+                let position = next.wrapping_add(u64::from(*slots) * layout::ALIGN as u64);
+                let at = layout::RECORDS + position as usize % layout::RECORD_RING;
+                self.written.poke(at + 8, length.value() | request.value() << 32);
+                self.written.poke(at, position.wrapping_add(1));
             }
             Step::Written(position) => {
                 let here = self.written.peek(layout::READ);

@@ -90,8 +90,9 @@ impl Device {
         self.recall_qp(qpn);
         let mut turn = self.inner.turn_of(qpn);
         let now = turn.now();
-        // What it still owes its peer leaves first.
+        // What it still owes its peer leaves first, and what its peer did before counts.
         turn.flush_deferred(|| now);
+        turn.finish_records(now);
         let existed = turn.nic.destroy_qp(now, qpn);
         turn.bid_farewell(now, qpn);
         turn.release_spare_blocks();
@@ -106,6 +107,9 @@ impl Device {
         let mut turn = self.inner.turn_of(qpn);
         let now = turn.now();
         turn.flush_deferred(|| now);
+        if matches!(set.state, Some(QpState::Reset | QpState::Error)) {
+            turn.finish_records(now);
+        }
         turn.nic.modify_qp(now, qpn, set)?;
         if let (Some(QpState::Rtr), Some(path), Some(peer)) = (set.state, set.path, set.dest_qpn) {
             if let Some(presence) = turn.presence_mut(path.gid_index) {

@@ -428,6 +428,7 @@ impl Shard {
         }
         // What the peer sent before it disconnected may wait in another source: its last acknowledgements above all,
         // without which requests would seem to have failed that were done.
+        self.finish_records(now);
         self.receive_from_lanes(|| now);
         self.receive(now, self.schedule.hot());
         self.receive_elsewhere(now);

@@ -10,6 +10,8 @@ use nonic_core::{Arrival, Nic, Time};
 
 /// Receives per call and source, so that a flood cannot keep a caller.
 const RECEIVES_PER_DRIVE: usize = 16;
+/// Looks at lanes before a queue pair ends, at most: a ring of short records is empty then.
+const EXCHANGES_AT_THE_END: usize = 1024;
 /// Below this many bytes, a receive is answered before polling for the next one: the peer waits for the answer. More than
 /// that is a message of some length or a batch of short ones, and what comes right behind is answered with it.
 pub(super) const SMALL_RECEIVE: usize = 1024;
@@ -63,6 +65,15 @@ impl Shard {
             self.schedule.used_lane();
         }
         worked
+    }
+
+    /// Executes records, and takes answers, as long as there are any: a queue pair is about to end, and what its peer did before counts.
+    pub(crate) fn finish_records(&mut self, now: Time) {
+        for _ in 0..EXCHANGES_AT_THE_END {
+            if !self.exchange_records(&|| now) {
+                break;
+            }
+        }
     }
 
     /// Takes what one source has.

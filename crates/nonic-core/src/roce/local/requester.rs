@@ -120,7 +120,7 @@ impl RecordRequester {
     }
 
     /// Whether records are under way.
-    pub(crate) fn awaits_answer(&self) -> bool {
+    fn awaits_answer(&self) -> bool {
         self.next != self.una
     }
 

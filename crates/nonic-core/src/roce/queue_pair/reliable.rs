@@ -81,10 +81,11 @@ impl RcRequester {
         }
     }
 
+    /// Whether the peer owes an answer, so that short requests may wait for it and travel together. Records gain nothing by that.
     pub(super) fn awaits_answer(&self) -> bool {
         match self {
             RcRequester::Packets(requester) => requester.awaits_answer(),
-            RcRequester::Records(requester) => requester.awaits_answer(),
+            RcRequester::Records(_) => false,
         }
     }
 

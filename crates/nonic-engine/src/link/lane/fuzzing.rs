@@ -28,6 +28,8 @@ pub mod layout {
     pub const RING: usize = ring::RING as usize;
     /// What batches begin at multiples of.
     pub const ALIGN: usize = ring::ALIGN;
+    /// How far records were executed.
+    pub const RECORDS_READ: usize = ring::RECORDS_READ;
     /// The records, and how many bytes of them there are room for.
     pub const RECORDS: usize = ring::RECORDS;
     /// See there.

@@ -45,7 +45,7 @@ pub(super) const DATA: usize = NOTES + 8 * NOTE_COUNT;
 pub(super) const RING: u64 = 1 << 20;
 /// Where the records are.
 pub(super) const RECORDS: usize = DATA + RING as usize;
-const RECORDS_READ: usize = 320;
+pub(super) const RECORDS_READ: usize = 320;
 const WRITER_ASLEEP: usize = 384;
 pub(super) const LEN: usize = RECORDS + RECORD_RING as usize;
 /// Length and packet length of a batch.
