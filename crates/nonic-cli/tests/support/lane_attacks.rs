@@ -11,14 +11,19 @@ use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-const MAGIC: u64 = 0x6e6f_6e69_6300_0001;
+const MAGIC: u64 = 0x6e6f_6e69_6300_0002;
 const WRITTEN: u64 = 64;
 const HAZARD: u64 = 256;
 const NOTES: u64 = 4096;
 const DATA: u64 = NOTES + 8 * (1 << 14);
 const RING: u64 = 1 << 20;
+const RECORDS_READ: u64 = 320;
+const RECORDS: u64 = DATA + RING;
+const RECORD_RING: u64 = 1 << 20;
+const LENGTH: u64 = RECORDS + RECORD_RING;
 /// How long a victim may think about an offer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -30,6 +35,8 @@ pub(crate) struct Attack {
     /// The block whose lane it is said to be.
     block: u16,
     outbox: Outbox,
+    /// What would wake us: never read, so that it is full soon.
+    bell: UnixDatagram,
     dice: u64,
 }
 
@@ -44,6 +51,7 @@ impl Attack {
             qpn: victim,
             block: block(claimed),
             outbox: Outbox::new().expect("an outbox"),
+            bell: bell(),
             dice: 7,
         }
     }
@@ -64,7 +72,9 @@ impl Attack {
         };
         // Lines that are open already are for lanes that were.
         self.outbox = Outbox::new().expect("an outbox");
-        let sent = self.outbox.post_with(self.to, &offer, &[fd.as_fd()]);
+        let sent = self
+            .outbox
+            .post_with(self.to, &offer, &[fd.as_fd(), self.bell.as_fd()]);
         assert_eq!(sent.expect("sent"), Delivery::Sent);
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -94,7 +104,7 @@ impl Attack {
 
     /// Memory that is too short, too long, not sealed; and what is no memory.
     fn offer_nonsense(&mut self) -> String {
-        let length = DATA + RING;
+        let length = LENGTH;
         let mut taken = 0;
         for (length, seals) in [
             (length - 4096, SealFlags::SHRINK | SealFlags::GROW),
@@ -135,10 +145,26 @@ impl Attack {
                     _ => (length + 8).next_multiple_of(64),
                 };
                 write(&memory, WRITTEN, position);
+                self.write_garbage_record(&memory);
                 std::thread::sleep(Duration::from_micros(self.random() % 200));
             }
         }
         format!("{taken} taken")
+    }
+
+    /// A record where the victim looks next, of random lengths and random bytes.
+    fn write_garbage_record(&mut self, memory: &File) {
+        let mut next = [0; 8];
+        memory.read_exact_at(&mut next, RECORDS_READ).expect("our own");
+        let next = u64::from_ne_bytes(next);
+        let at = RECORDS + next % RECORD_RING;
+        let length = [self.random() % 300, self.random() % (1 << 32)][self.random() as usize % 2];
+        let request = [length, self.random() % 300][self.random() as usize % 2];
+        for word in 2..8 {
+            write(memory, at + 8 * word, self.random());
+        }
+        write(memory, at + 8, length | request << 32);
+        write(memory, at, next.wrapping_add(1));
     }
 
     /// Hangs up, and goes on writing as fast as it is read.
@@ -255,8 +281,15 @@ fn memory(length: u64, seals: SealFlags) -> File {
     File::from(fd)
 }
 
+/// A socket that leads to another which nobody reads.
+fn bell() -> UnixDatagram {
+    let (bell, other) = UnixDatagram::pair().expect("sockets");
+    std::mem::forget(other);
+    bell
+}
+
 fn ring() -> File {
-    let memory = memory(DATA + RING, SealFlags::SHRINK | SealFlags::GROW);
+    let memory = memory(LENGTH, SealFlags::SHRINK | SealFlags::GROW);
     write(&memory, 0, MAGIC);
     memory
 }

@@ -9,11 +9,11 @@ nonic_core::counters! {
         send_errors,
         /// Calls that brought packets, or bytes of a stream, from the kernel.
         receives,
-        /// Batches that went through memory to another process of this host.
+        /// Records, and batches of packets, that went through memory to another process of this host.
         lane_sends,
         /// Batches through memory that were lost because nobody read them.
         lane_drops,
-        /// Batches that came through memory from another process of this host.
+        /// Records, and batches of packets, that came through memory from another process of this host.
         lane_receives,
         /// TCP connections that peers opened.
         streams_accepted,

@@ -20,6 +20,8 @@ pub(crate) struct OutgoingLanes {
     latest: usize,
     /// Something was sent on a lane that leads to ourselves, and may wait there.
     sent_to_ourselves: bool,
+    /// Records that were written to lanes which have ended.
+    past_records: u64,
     /// The records of lanes that lead to ourselves.
     own_records: Vec<Arc<WriterSleep>>,
     /// Where the NIC finds lanes to write records to; none if lanes are not wanted at all.
@@ -96,6 +98,7 @@ impl OutgoingLanes {
             lanes: Vec::new(),
             latest: 0,
             sent_to_ourselves: false,
+            past_records: 0,
             own_records: Vec::new(),
             opened,
         }
@@ -179,8 +182,15 @@ impl OutgoingLanes {
         let lane = self.lanes.remove(at);
         self.latest = 0;
         let (id, records) = lane.records?;
+        self.past_records += records.published();
         self.own_records.retain(|own| !Arc::ptr_eq(own, &records));
         Some(id)
+    }
+
+    /// How many records were written.
+    pub(crate) fn records(&self) -> u64 {
+        let open = self.lanes.iter().filter_map(|lane| lane.records.as_ref());
+        self.past_records + open.map(|(_, records)| records.published()).sum::<u64>()
     }
 
     /// A thread is about to sleep: readers must wake it with answers. Whether one has come already.

@@ -81,11 +81,18 @@ pub(crate) struct WriterSleep {
     memory: Arc<RingMemory>,
     /// When the reader has come so far, there is an answer. The largest number if none is waited for.
     awaited: AtomicU64,
+    /// Records that were published.
+    published: AtomicU64,
 }
 
 impl WriterSleep {
     fn has_answer(&self) -> bool {
         self.memory.records_read().load(Ordering::Acquire) >= self.awaited.load(Ordering::Relaxed)
+    }
+
+    /// How many records were published.
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
     }
 
     /// Whether an answer is waited for.
@@ -110,6 +117,7 @@ impl RecordWriter {
         let shared = WriterSleep {
             memory: Arc::clone(memory),
             awaited: AtomicU64::new(u64::MAX),
+            published: AtomicU64::new(0),
         };
         RecordWriter {
             shared: Arc::new(shared),
@@ -180,6 +188,10 @@ impl RecordWriter {
             length: self.room,
         });
         self.written = end;
+        // Nobody else changes it.
+        self.shared
+            .published
+            .store(self.shared.published() + 1, Ordering::Relaxed);
         sleep::must_wake(self.memory().asleep())
     }
 

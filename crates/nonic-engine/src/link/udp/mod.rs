@@ -401,6 +401,7 @@ impl Link for UdpLink {
     fn counters(&self) -> LinkCounters {
         let mut counters = self.counters;
         counters.direct_forbidden += self.forbidden_later.load(Ordering::Relaxed);
+        counters.lane_sends += self.outgoing.records();
         counters
     }
 
