@@ -18,6 +18,8 @@ pub struct LaneProfile {
     pub reach_percent: u64,
     /// How many records a lane has room for.
     pub room: usize,
+    /// How many times out of a hundred a NIC that asks for a lane is told that there is none yet.
+    pub late_percent: u64,
 }
 
 /// The lanes of a host.
@@ -208,7 +210,8 @@ impl Lanes for Attached {
             None => board.prng.percent(percent),
         };
         board.reach.insert(between, reaches);
-        if !reaches {
+        let late_percent = board.profile.late_percent;
+        if !reaches || board.prng.percent(late_percent) {
             return None;
         }
         let to = End { process, ip: remote };

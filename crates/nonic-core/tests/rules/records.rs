@@ -437,6 +437,44 @@ fn each_direction_has_its_own_way() {
 }
 
 #[test]
+fn a_lane_that_is_there_before_anything_was_sent_is_used() {
+    let setup = Setup::local();
+    let host = LaneHost::default();
+    let mut pair = Pair {
+        a: Node::new(1, &setup),
+        b: Node::new(2, &setup),
+        lanes: Some(host.clone()),
+    };
+    host.join(&mut pair.a);
+    host.join(&mut pair.b);
+    let apart = [(pair.a.ip, pair.b.ip), (pair.b.ip, pair.a.ip)];
+    host.state().apart.extend(apart);
+    let (a, b) = (pair.a.qpn, pair.b.qpn);
+    pair.connect(a, b);
+    // One of them sends before there is a lane, the other one after.
+    for (wr_id, from_a) in [(1, true), (2, true), (3, false), (4, false), (5, true)] {
+        if wr_id == 2 {
+            host.state().apart.clear();
+        }
+        let (from, to) = match from_a {
+            true => (&mut pair.a, &mut pair.b),
+            false => (&mut pair.b, &mut pair.a),
+        };
+        recv!(to, 10 + wr_id, 0, 64);
+        post!(from, wr_id, SendOp::Send, 0, 8);
+        let written = host.state().lanes.iter().any(|lane| !lane.records.is_empty());
+        assert_eq!(written, !from_a, "request {wr_id}");
+        pair.exchange();
+        assert_eq!(
+            pair.a.completions().len() + pair.b.completions().len(),
+            1,
+            "request {wr_id}"
+        );
+        assert_eq!(pair.a.receptions().len() + pair.b.receptions().len(), 1);
+    }
+}
+
+#[test]
 fn who_took_packets_takes_no_records() {
     let mut pair = Pair::rc();
     recv!(pair.b, 8, 0, 64);

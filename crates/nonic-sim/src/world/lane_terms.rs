@@ -28,6 +28,7 @@ impl Plan {
             profile: LaneProfile {
                 reach_percent: prng.pick(&[100, 100, 60]),
                 room: prng.pick(&[1, 3, 16, 256]),
+                late_percent: prng.pick(&[0, 0, 50]),
             },
             piece: prng.pick(&[64, 256, 1024, 4096]),
             look_ns: prng.pick(&[0, 500, 5_000]),

@@ -4,7 +4,7 @@
 //! [`RecordRequester`] writes a request as one record or several, and takes their answers. [`RecordResponder`] executes each record
 //! when it comes. Both follow the rules of RC that programs see: order, fences, RNR, retries, errors at both ends.
 //!
-//! Each direction of a connection decides for itself. The requester chooses when it goes to RTS: if a lane leads to its peer, it
+//! Each direction of a connection decides for itself. The requester chooses before it sends anything: if a lane leads to its peer, it
 //! writes records for as long as it is connected. The responder takes what comes first, packets or records, and nothing else from then on.
 //!
 //! Records are numbered as packets are, one number each, from the PSN that both sides agreed on. So a record of an earlier

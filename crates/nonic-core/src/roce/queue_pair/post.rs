@@ -38,7 +38,7 @@ impl RoceQueuePair {
             return Ok(());
         }
         match &mut self.machine {
-            ServiceMachine::Rc { requester, .. } => match requester {
+            ServiceMachine::Rc { requester, .. } => match requester.chosen(&self.roce, nic) {
                 RcRequester::Records(requester) => {
                     requester.post(wqe);
                     if requester.has_one_unwritten() {

@@ -1,6 +1,7 @@
 //! The halves of a reliable connection, each of which speaks in packets or in records.
 //!
-//! A requester chooses when it goes to RTS and keeps to it. A responder takes packets until the first thing that comes is a record.
+//! A requester chooses when it goes to RTS. If no lane led to its peer then, it asks again with each request until it has sent a packet;
+//! from then on it keeps to its way. A responder takes packets until the first thing that comes is a record.
 
 use crate::lanes::RecordAnswer;
 use crate::queue_pair::QueuePairView;
@@ -57,6 +58,15 @@ impl RcRequester {
                 *requester = RcRequester::Packets(packets);
             }
         }
+    }
+
+    /// The requester, after it has looked once more for a lane if nothing was sent yet: a peer that is busy may have answered late.
+    #[inline]
+    pub(super) fn chosen(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> &mut Self {
+        if matches!(self, RcRequester::Packets(requester) if requester.has_sent_nothing(roce)) {
+            self.start(roce, nic);
+        }
+        self
     }
 
     /// The requester that writes records, if it does.

@@ -116,6 +116,12 @@ impl Requester {
         self.troubles = RequesterTroubles::default();
     }
 
+    /// Whether it has neither sent nor queued anything since it was started.
+    #[inline]
+    pub(crate) fn has_sent_nothing(&self, roce: &RoceContext) -> bool {
+        self.queue.is_empty() && self.sequence.next() == ExtendedPsn::starting_at(roce.sq_psn)
+    }
+
     /// How many requests are queued.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
