@@ -178,9 +178,7 @@ impl IncomingLanes {
 
     /// A thread that slept is awake and will look; others may still sleep, and must be woken by what comes later.
     pub(crate) fn wake(&self, others_sleep: bool) {
-        if self.lanes.is_empty() {
-            return;
-        }
+        // It is also rung for answers to what we wrote, whether or not there are lanes to us.
         if let Some(bell) = &self.bell {
             bell.drain();
         }

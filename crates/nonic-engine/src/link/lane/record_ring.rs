@@ -101,9 +101,10 @@ impl WriterSleep {
         self.awaited.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// A thread is about to sleep: the reader must wake it with an answer. Whether one has come already.
+    /// A thread is about to sleep: the reader must wake it with an answer, also with one to a record that another thread writes
+    /// while it sleeps. Whether one has come already.
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.awaits_answer() && sleep::fall_asleep(self.memory.writer_asleep(), || self.has_answer())
+        sleep::fall_asleep(self.memory.writer_asleep(), || self.has_answer())
     }
 
     /// All threads are awake, and look by themselves.
@@ -459,6 +460,22 @@ mod tests {
             assert!(!reader.is_waiting(), "round {round}");
             assert!(writer.take_answer().is_some());
         }
+    }
+
+    /// The thread that sleeps is not the one that posts.
+    #[test]
+    fn an_answer_wakes_who_fell_asleep_before_the_record_was_written() {
+        let (mut writer, mut reader) = ring();
+        assert!(!writer.sleep().fall_asleep());
+        assert!(write(&mut writer, &[1], 0, 0));
+        let executed = reader.read(&mut |_, _| RecordAnswer::Executed);
+        assert_eq!(executed, Ok(true));
+        assert!(reader.give_back(), "the writer is to be woken");
+        assert!(!reader.give_back(), "once");
+        assert!(writer.sleep().fall_asleep(), "there is an answer");
+        writer.sleep().wake();
+        assert!(writer.take_answer().is_some());
+        assert!(!writer.sleep().fall_asleep());
     }
 
     #[test]

@@ -130,6 +130,8 @@ impl RingWriter {
         let (memory, fd) = SharedMemory::create("nonic-lane", LEN, Others::Write)?;
         // Until the reader says otherwise: a thread of the process that accepts the lane may be asleep already.
         memory.half_word(ASLEEP).store(1, Ordering::Relaxed);
+        // The same of ours, which waits for answers to records that another thread writes.
+        memory.half_word(WRITER_ASLEEP).store(1, Ordering::Relaxed);
         memory.word(0).store(MAGIC, Ordering::Release);
         let writer = RingWriter {
             memory: Arc::new(RingMemory(memory)),
