@@ -104,6 +104,8 @@ pub struct Nic {
     direct: Option<Box<dyn DirectAccess>>,
     /// The lanes to processes of this host.
     lanes: Option<Box<dyn Lanes>>,
+    /// Queue pairs that found a lane full, by their slots. Answers make room.
+    blocked: Vec<usize>,
     /// A fault on request: some receives are treated as missing although they are posted.
     missing_receives: Option<Shortage>,
     /// Its link is gone.
@@ -173,6 +175,7 @@ impl Nic {
             streams: StreamEvents::default(),
             direct: None,
             lanes: None,
+            blocked: Vec::new(),
             missing_receives: None,
             failed: false,
         }
@@ -303,6 +306,7 @@ impl Nic {
         match self.qps.remove(qpn).map(|qp| qp.transport) {
             Some(Transport::Roce(qp)) => {
                 self.ready.retain(|ready| *ready != ReadySender::QueuePair(slot));
+                self.blocked.retain(|blocked| *blocked != slot);
                 self.leave_groups(qpn);
                 // Receives that an XRC target took belong to their SRQs and are reported all the same.
                 if qp.roce.domain.is_none() {

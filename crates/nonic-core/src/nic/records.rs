@@ -71,7 +71,19 @@ impl Nic {
             count += 1;
         }
         self.lanes = Some(lanes);
+        if count > 0 && !self.blocked.is_empty() {
+            self.unblock();
+        }
         count
+    }
+
+    /// Lanes may have room again.
+    #[cold]
+    fn unblock(&mut self) {
+        for slot in std::mem::take(&mut self.blocked) {
+            self.qps.roce_mut(slot).blocked = false;
+            self.make_ready(slot);
+        }
     }
 
     fn handle_answer(&mut self, now: Time, answered: &Answered<'_>) {
@@ -110,7 +122,7 @@ impl Nic {
         }
     }
 
-    /// Lets a queue pair write what it has, for a turn. Whether it has more to do.
+    /// Lets a queue pair write what it has, for a turn.
     pub(super) fn write_records(&mut self, now: Time, slot: usize) {
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
@@ -121,7 +133,12 @@ impl Nic {
             let bytes = match qp.write_record(&mut resources) {
                 Written::Record(bytes) => bytes as u32,
                 Written::Direct(bytes) => bytes,
-                Written::Full => break After::Worked,
+                Written::Full => {
+                    if !std::mem::replace(&mut qp.blocked, true) {
+                        nic.blocked.push(slot);
+                    }
+                    break After::Quiet;
+                }
                 Written::Idle => break After::Quiet,
                 Written::Failed => break After::Failed,
             };

@@ -345,11 +345,38 @@ fn a_full_lane_is_written_to_when_there_is_room_again() {
     }
     sent!(pair.a, []);
     assert_eq!(pair.host().waiting(&pair.a), 2);
-    assert!(pair.a.nic.ready_queue_pairs() > 0, "there is more to do");
+    assert_eq!(pair.a.nic.ready_queue_pairs(), 0, "it waits for answers");
     pair.exchange();
     let all: Vec<_> = (0..10).map(|wr_id| (wr_id, Status::Success)).collect();
     assert_eq!(crate::support::outcomes(&pair.a.completions()), all);
     assert_eq!(pair.b.receptions().len(), 10);
+}
+
+#[test]
+fn who_finds_a_lane_full_that_nobody_looks_at_gives_up_as_well() {
+    let mut pair = Pair::local();
+    let (other, _) = pair.connect_more();
+    pair.host().state().room = Some(1);
+    post!(pair.a, 1, SendOp::Send, 0, 8);
+    let first = std::mem::replace(&mut pair.a.qpn, other);
+    for wr_id in 2..5 {
+        post!(pair.a, wr_id, SendOp::Send, 0, 8);
+        sent!(pair.a, []);
+    }
+    pair.a.qpn = first;
+    let begin = pair.a.now;
+    while pair.a.nic.qp_state(first) != Some(QpState::Error)
+        || pair.a.nic.qp_state(other) != Some(QpState::Error)
+    {
+        sent!(pair.a, []);
+        pair.a.advance(ms(5));
+        assert!(pair.a.now.since(begin) < ms(5000), "one of them waits for ever");
+    }
+    let failed = pair.a.completions();
+    let exceeded = failed
+        .iter()
+        .filter(|failed| failed.status == Status::RetryExceeded);
+    assert_eq!((exceeded.count(), failed.len()), (2, 4));
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub(crate) struct RecordRequester {
     answers: u64,
     direct: DirectState,
     patience: Patience,
+    /// The lane had no room for the next record.
+    blocked: bool,
     /// A watch has begun, and its timer is to be set.
     pub(crate) wants_timer: bool,
     troubles: RequesterTroubles,
@@ -100,6 +102,7 @@ impl RecordRequester {
             answers: 0,
             direct: DirectState::default(),
             patience: Patience::new(roce),
+            blocked: false,
             wants_timer: false,
             troubles: RequesterTroubles::default(),
         }
@@ -264,8 +267,11 @@ impl RecordRequester {
             return Written::Idle;
         };
         let Some(room) = lanes.room(self.lane, length + answer) else {
+            self.blocked = true;
+            self.wants_timer |= self.patience.written(roce, nic.now);
             return Written::Full;
         };
+        self.blocked = false;
         if record.write(roce, wqe, self.next, false, room).is_err() {
             return self.local_fault(roce, nic);
         }
@@ -448,7 +454,8 @@ impl RecordRequester {
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
     ) -> Result<(), Fatal> {
-        let under_way = self.awaits_answer();
+        // Others may have filled the lane, and the peer may not look at it.
+        let under_way = self.awaits_answer() || self.blocked;
         let due = self
             .patience
             .handle_timeout(roce, nic.now, self.answers, under_way);
@@ -497,6 +504,7 @@ impl RecordRequester {
         (self.next, self.reached) = (self.una, self.una);
         (self.written, self.executed, self.fetches) = (0, 0, 0);
         self.direct.front = DirectProgress::default();
+        self.blocked = false;
         self.patience.stop();
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct RoceQueuePair {
     machine: ServiceMachine,
     /// Whether it waits in the NIC's list of queue pairs with something to send.
     pub(crate) ready: bool,
+    /// Whether it waits for room in a lane.
+    pub(crate) blocked: bool,
     /// Whether it stands in line for the window to its peer.
     pub(crate) in_line: bool,
     /// Whether it is listed among those that have their fair share of it.
@@ -88,6 +90,7 @@ impl RoceQueuePair {
             roce,
             machine,
             ready: false,
+            blocked: false,
             in_line: false,
             resting: false,
             in_turn: false,
