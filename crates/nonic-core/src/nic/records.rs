@@ -81,7 +81,7 @@ impl Nic {
     #[cold]
     fn unblock(&mut self) {
         for slot in std::mem::take(&mut self.blocked) {
-            self.qps.roce_mut(slot).blocked = false;
+            self.qps.roce_mut(slot).unblock();
             self.make_ready(slot);
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Patience {
     ignored: u8,
     /// The peer must have executed something by then, or a retry is used up.
     due_at: Option<Time>,
-    /// When to look whether records were answered; and how many had been when it last looked, if it did.
+    /// When to look whether the peer lives; and how many signs of that there had been when it last looked, if it did.
     watch_at: Option<Time>,
     watched: Option<u64>,
     /// The peer's queue pair, or its process, is gone.
@@ -160,12 +160,12 @@ impl Patience {
         }
     }
 
-    /// Takes note of what is due. `answers` is how many records were answered ever, `under_way` whether some are not.
+    /// Takes note of what is due. `signs` is how often the peer was seen to live, `under_way` whether something is waited for.
     pub(super) fn handle_timeout(
         &mut self,
         roce: &RoceContext,
         now: Time,
-        answers: u64,
+        signs: u64,
         under_way: bool,
     ) -> Due {
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
@@ -180,8 +180,8 @@ impl Patience {
             timed_out = true;
         }
         if is_due(self.watch_at) {
-            timed_out |= under_way && self.watched == Some(answers);
-            self.watched = Some(answers);
+            timed_out |= under_way && self.watched == Some(signs);
+            self.watched = Some(signs);
             self.watch_at = None;
         }
         if timed_out {

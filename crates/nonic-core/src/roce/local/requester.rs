@@ -45,8 +45,8 @@ pub(crate) struct RecordRequester {
     attempt: u32,
     /// Requests under way that are answered each on its own: READs, atomics, ATOMIC_WRITEs and FLUSHes.
     fetches: u32,
-    /// Records that were answered, ever.
-    answers: u64,
+    /// How often the peer was seen to live: records that were executed, and room that it made in the lane.
+    signs: u64,
     direct: DirectState,
     patience: Patience,
     /// The lane had no room for the next record.
@@ -99,7 +99,7 @@ impl RecordRequester {
             executed: 0,
             attempt: roce.sq_psn.value(),
             fetches: 0,
-            answers: 0,
+            signs: 0,
             direct: DirectState::default(),
             patience: Patience::new(roce),
             blocked: false,
@@ -306,6 +306,13 @@ impl RecordRequester {
         self.wants_timer |= self.patience.written(roce, nic.now);
     }
 
+    /// The peer has answered records of others: it lives, and the lane may have room again.
+    #[cold]
+    pub(crate) fn unblock(&mut self) {
+        self.blocked = false;
+        self.signs += 1;
+    }
+
     /// A local key does not permit the access. Requests before this one end first.
     #[cold]
     fn local_fault(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
@@ -352,7 +359,7 @@ impl RecordRequester {
         bytes: &[u8],
     ) -> Result<(), Fatal> {
         self.una = self.una.next();
-        self.answers += 1;
+        self.signs += 1;
         self.patience.progressed(roce);
         let Some(RecordRequest { wqe, records }) = self.queue.front() else {
             return Ok(());
@@ -456,9 +463,7 @@ impl RecordRequester {
     ) -> Result<(), Fatal> {
         // Others may have filled the lane, and the peer may not look at it.
         let under_way = self.awaits_answer() || self.blocked;
-        let due = self
-            .patience
-            .handle_timeout(roce, nic.now, self.answers, under_way);
+        let due = self.patience.handle_timeout(roce, nic.now, self.signs, under_way);
         if due == Due::Nothing {
             return Ok(());
         }
@@ -470,7 +475,7 @@ impl RecordRequester {
         nic.counters.timeouts += 1;
         self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
         let retries_left = self.patience.retries_left();
-        let answered = self.answers > 0;
+        let answered = self.signs > 0;
         nic.record(
             roce.common.qpn,
             QpEvent::TimedOut {

@@ -76,6 +76,14 @@ impl RoceQueuePair {
         written
     }
 
+    /// The lane may have room again.
+    pub(crate) fn unblock(&mut self) {
+        self.blocked = false;
+        if let Some(requester) = self.record_requester() {
+            requester.unblock();
+        }
+    }
+
     /// Executes a record of the peer. What a READ asks for is written to `room`.
     pub(crate) fn handle_record(
         &mut self,
