@@ -70,8 +70,10 @@ pub enum RecordAnswer {
     NotReady(u8),
     /// It was refused for good.
     Refused(NakCode),
-    /// Nothing happened: the queue pair does not receive yet, or expects another record.
+    /// Nothing happened: the queue pair does not receive yet.
     Ignored,
+    /// Nothing happened: the queue pair expects a record of another number. It does not say which: a forger must guess.
+    Unexpected,
     /// Nothing happened: the queue pair was destroyed.
     Gone,
 }
@@ -86,6 +88,7 @@ impl RecordAnswer {
             RecordAnswer::Refused(code) => (3, u64::from(code.value())),
             RecordAnswer::Ignored => (4, 0),
             RecordAnswer::Gone => (5, 0),
+            RecordAnswer::Unexpected => (6, 0),
         }
     }
 
@@ -97,6 +100,7 @@ impl RecordAnswer {
             2 => RecordAnswer::NotReady(word as u8 & 0x1f),
             4 => RecordAnswer::Ignored,
             5 => RecordAnswer::Gone,
+            6 => RecordAnswer::Unexpected,
             _ => RecordAnswer::Refused(NakCode::from_value(word as u8 & 0x1f)),
         }
     }

@@ -129,7 +129,7 @@ fn an_answer_that_is_none_ends_the_line() {
     };
     let impostor = impostor(name);
     let mut outbox = Outbox::new().expect("an outbox");
-    for nonsense in [&b"hello"[..], &[3, 1], &[0; 100]] {
+    for nonsense in [&b"hello"[..], &[4, 1], &[0; 100]] {
         assert_eq!(
             outbox.post(name, &Message::WhereAreYou).expect("post"),
             Delivery::Sent

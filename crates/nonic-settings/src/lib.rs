@@ -132,8 +132,8 @@ pub static NO_SHORTCUT: Setting = Setting {
 pub static LANE: Setting = Setting {
     name: "NONIC_LANE",
     form: Form::Choice(&["on", "off"]),
-    about: "`off` has processes of one host and user send packets over UDP instead of through shared memory. With \
-            `NONIC_PCAP` or `NONIC_FAULTS` they do so anyway.",
+    about: "`off` has processes of one host and user send packets over UDP, where they would otherwise write records and packets to shared \
+            memory. With `NONIC_PCAP` or `NONIC_FAULTS` they do so anyway.",
 };
 
 /// Whether requests are executed in the memory of processes of this host.

@@ -390,8 +390,17 @@ fn peer_gone() {
     drop(device);
 }
 
+/// Within a host, requests go without packets, and then the path MTU does not matter.
 #[test]
 fn different_path_mtu() {
+    if std::env::var_os("NONIC_LANE").is_none() {
+        let test = std::env::current_exe().expect("a test");
+        let mut on_the_wire = std::process::Command::new(test);
+        on_the_wire.args(["explained::different_path_mtu", "--exact"]);
+        let run = on_the_wire.env("NONIC_LANE", "off").output().expect("it runs");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        return;
+    }
     let two = Two::with(|_, near, far| {
         near.mtu = Some(PathMtu::Mtu1024);
         far.mtu = Some(PathMtu::Mtu512);

@@ -36,8 +36,8 @@ pub enum QpEvent {
     PeerMissesPacket(Psn),
     /// The peer waits for a packet that it was never sent.
     PeerExpectsOther {
-        /// What it waits for.
-        expected: Psn,
+        /// What it waits for, if it says so.
+        expected: Option<Psn>,
         /// What was to be sent first.
         first: Psn,
     },

@@ -17,10 +17,21 @@ impl fmt::Display for QpEvent {
             QpEvent::PeerMissesPacket(psn) => {
                 write!(f, "the peer misses packet {}: sent again from there", psn.value())
             }
-            QpEvent::PeerExpectsOther { expected, first } => write!(
+            QpEvent::PeerExpectsOther {
+                expected: Some(expected),
+                first,
+            } => write!(
                 f,
                 "the peer expects packet {}, the first one sent was {}",
                 expected.value(),
+                first.value()
+            ),
+            QpEvent::PeerExpectsOther {
+                expected: None,
+                first,
+            } => write!(
+                f,
+                "the peer expects another packet than {}, the first one sent",
                 first.value()
             ),
             QpEvent::Silence => f.write_str("no answer for longer than usual: sending again"),

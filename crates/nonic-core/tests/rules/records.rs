@@ -2,6 +2,7 @@
 
 use crate::support::{LaneHost, Node, Pair, Remote, Setup, SharedHost, ms, pattern, us};
 use crate::{completed, post, received, recv, sent};
+use nonic_core::record::QpEvent;
 use nonic_core::{Data, Event, Psn, QpState, RecordAnswer, RecordTag, SendFlags, SendOp, Status, Time};
 use nonic_wire::{NakCode, Qpn};
 use proptest::prelude::*;
@@ -104,7 +105,7 @@ fn without_a_receive_the_record_and_all_behind_it_are_written_again_later() {
     assert!(matches!(deliver(&mut pair), Some(RecordAnswer::NotReady(_))));
     assert_eq!(
         deliver(&mut pair),
-        Some(RecordAnswer::Ignored),
+        Some(RecordAnswer::Unexpected),
         "it is not its turn"
     );
     assert_eq!(pair.b.word(64), 5);
@@ -427,11 +428,26 @@ fn a_record_of_an_earlier_connection_is_ignored() {
     pair.connect(a, b);
     recv!(pair.b, 9, 0, 64);
     post!(pair.a, 2, SendOp::Send, 0, 8);
-    assert_eq!(deliver(&mut pair), Some(RecordAnswer::Ignored));
+    assert_eq!(deliver(&mut pair), Some(RecordAnswer::Unexpected));
     assert_eq!(deliver(&mut pair), Some(RecordAnswer::Executed));
     answer(&mut pair);
     completed!(pair.a, [(2, Status::Success)]);
     received!(pair.b, [(9, Status::Success)]);
+}
+
+#[test]
+fn a_peer_that_expects_another_first_number_says_so_but_not_which() {
+    let (mut pair, mut at_a) = half_connected();
+    at_a.psn = Psn::new(at_a.psn.value() ^ 0x40_0000);
+    let qpn = pair.b.qpn;
+    pair.b.connect(qpn, &at_a, Psn::new(pair.b.setup.second_psn));
+    post!(pair.a, 1, SendOp::Send, 0, 8);
+    assert_eq!(deliver(&mut pair), Some(RecordAnswer::Unexpected));
+    answer(&mut pair);
+    let first = Psn::new(pair.a.setup.first_psn);
+    let mut recorded = pair.a.nic.recorded(pair.a.qpn);
+    let expected = None;
+    assert!(recorded.any(|recorded| recorded.event == QpEvent::PeerExpectsOther { expected, first }));
 }
 
 #[test]
@@ -650,6 +666,7 @@ proptest! {
             RecordAnswer::Refused(NakCode::from_value(code)),
             RecordAnswer::Ignored,
             RecordAnswer::Gone,
+            RecordAnswer::Unexpected,
         ] {
             prop_assert_eq!(RecordAnswer::from_words(answer.to_words()), answer);
         }

@@ -111,12 +111,15 @@ pub(super) fn peer_gone(request: &str) -> Explanation {
 }
 
 /// The peer waits for another packet than was sent first.
-pub(super) fn other_psn(request: &str, expected: Psn, first: Psn) -> Explanation {
+pub(super) fn other_psn(request: &str, expected: Option<Psn>, first: Psn) -> Explanation {
+    let expected = match expected {
+        Some(expected) => format!("packet sequence number {}", expected.value()),
+        None => "another packet sequence number".to_owned(),
+    };
     Explanation::known(
         format!(
-            "The peer did not execute {request} within all retries (transport retries exceeded): it is there, but expects packet \
-             sequence number {} while this side began with {} (PSN mismatch).",
-            expected.value(),
+            "The peer did not execute {request} within all retries (transport retries exceeded): it is there, but expects \
+             {expected} while this side began with {} (PSN mismatch).",
             first.value()
         ),
         &[],

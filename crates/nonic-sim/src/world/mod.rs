@@ -18,6 +18,7 @@ mod draw;
 mod events;
 mod finish;
 mod lane_terms;
+mod lanes;
 mod model;
 mod ops;
 mod patience;

@@ -235,6 +235,7 @@ impl RecordRequester {
         {
             Moved::Piece(bytes) => Some(Written::Direct(bytes)),
             Moved::All(bytes) => {
+                self.signs += 1;
                 self.patience.progressed(roce);
                 self.finish_front(roce, nic);
                 Some(Written::Direct(bytes))
@@ -339,8 +340,16 @@ impl RecordRequester {
             RecordAnswer::NotReady(timer) => self.receiver_not_ready(roce, nic, timer),
             RecordAnswer::Refused(code) => self.refused(roce, nic, code),
             RecordAnswer::Ignored => {
-                self.go_back();
-                self.patience.ignored(roce, nic.now);
+                self.ignored(roce, nic);
+                Ok(())
+            }
+            RecordAnswer::Unexpected => {
+                // Of a peer that has executed nothing yet, it says that the two do not agree on the first number.
+                if self.una == roce.sq_psn {
+                    let (expected, first) = (None, roce.sq_psn);
+                    nic.record(roce.common.qpn, QpEvent::PeerExpectsOther { expected, first });
+                }
+                self.ignored(roce, nic);
                 Ok(())
             }
             RecordAnswer::Gone => {
@@ -432,6 +441,13 @@ impl RecordRequester {
         Err(Fatal)
     }
 
+    /// The peer did not execute the oldest record, and does not say how long it will not.
+    #[cold]
+    fn ignored(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
+        self.go_back();
+        self.patience.ignored(roce, nic.now);
+    }
+
     /// The oldest record was not executed, and so none behind it was: they are written again.
     #[cold]
     fn go_back(&mut self) {
@@ -445,11 +461,10 @@ impl RecordRequester {
 
     /// The peer's queue pair was destroyed, or its process has ended. What it has not executed, it never will.
     #[cold]
-    pub(crate) fn lose_peer(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+    pub(crate) fn lose_peer(&mut self, roce: &RoceContext, nic: &NicResources<'_>) {
         if self.patience.is_gone() {
             return;
         }
-        nic.record(roce.common.qpn, QpEvent::PeerGone);
         self.go_back();
         self.patience.stop();
         self.patience.lose_peer(roce, nic.now);
@@ -472,17 +487,18 @@ impl RecordRequester {
             self.patience.stop();
             return Ok(());
         }
-        nic.counters.timeouts += 1;
-        self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
-        let retries_left = self.patience.retries_left();
-        let answered = self.signs > 0;
-        nic.record(
-            roce.common.qpn,
-            QpEvent::TimedOut {
-                retries_left,
-                answered,
-            },
-        );
+        let event = match self.patience.is_gone() {
+            true => QpEvent::PeerGone,
+            false => {
+                nic.counters.timeouts += 1;
+                self.troubles.timeouts = self.troubles.timeouts.wrapping_add(1);
+                QpEvent::TimedOut {
+                    retries_left: self.patience.retries_left(),
+                    answered: self.signs > 0,
+                }
+            }
+        };
+        nic.record(roce.common.qpn, event);
         if due == Due::GivenUp {
             self.fail(roce, nic, Status::RetryExceeded);
             return Err(Fatal);

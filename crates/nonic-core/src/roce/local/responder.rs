@@ -49,7 +49,7 @@ impl RecordResponder {
         room: &mut [u8],
     ) -> (RecordAnswer, Result<(), Fatal>) {
         if packet.headers.bth.psn != self.expected {
-            return (RecordAnswer::Ignored, Ok(()));
+            return (RecordAnswer::Unexpected, Ok(()));
         }
         match self.execute(roce, nic, packet, room) {
             Ok(answer) => {

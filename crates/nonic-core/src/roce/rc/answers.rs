@@ -157,6 +157,7 @@ impl Requester {
     fn note_other_psn(&self, roce: &RoceContext, nic: &mut NicResources<'_>, expected: Psn) {
         if self.is_before_the_first_answer(roce) {
             let first = roce.sq_psn;
+            let expected = Some(expected);
             nic.record(roce.common.qpn, QpEvent::PeerExpectsOther { expected, first });
         }
     }

@@ -33,7 +33,7 @@ pub mod layout {
     /// The records, and how many bytes of them there are room for.
     pub const RECORDS: usize = ring::RECORDS;
     /// See there.
-    pub const RECORD_RING: usize = super::super::record_ring::RECORD_RING as usize;
+    pub const RECORD_RING: usize = ring::RECORD_RING as usize;
     /// All of it.
     pub const LEN: usize = ring::LEN;
 }

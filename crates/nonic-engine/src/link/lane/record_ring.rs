@@ -21,15 +21,13 @@
 //! Each side keeps its position, and the writer also what it wrote where, in private memory. What the other process publishes is
 //! checked, or harms nobody but itself.
 
-use super::ring::{Broken, RingMemory};
+use super::ring::{Broken, RECORD_RING, RingMemory};
 use super::sleep;
 use nonic_core::{Answered, RecordAnswer, RecordTag};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of records.
-pub(super) const RECORD_RING: u64 = 1 << 20;
 /// Records begin at multiples of this.
 const ALIGN: u64 = 64;
 /// What a record has before the request.

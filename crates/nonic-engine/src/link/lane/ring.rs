@@ -20,7 +20,6 @@
 //!
 //! The ring promises no order beyond its own, and neither side waits here.
 
-use super::record_ring::RECORD_RING;
 use super::sleep;
 use crate::os::shared_memory::{Others, SharedMemory};
 use nonic_core::MAX_BATCH_LEN;
@@ -43,7 +42,9 @@ pub(crate) const NOTE_COUNT: usize = 1 << 14;
 pub(super) const DATA: usize = NOTES + 8 * NOTE_COUNT;
 /// Bytes of batches. More than the window to a peer, so that reliable connections do not fill it.
 pub(super) const RING: u64 = 1 << 20;
-/// Where the records are.
+/// Bytes of records.
+pub(super) const RECORD_RING: u64 = 1 << 20;
+/// Where they are.
 pub(super) const RECORDS: usize = DATA + RING as usize;
 pub(super) const RECORDS_READ: usize = 320;
 const WRITER_ASLEEP: usize = 384;
