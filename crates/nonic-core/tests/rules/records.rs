@@ -121,6 +121,30 @@ fn without_a_receive_the_record_and_all_behind_it_are_written_again_later() {
 }
 
 #[test]
+fn a_peer_that_was_not_ready_is_tried_with_one_record() {
+    let mut pair = Pair::local();
+    for wr_id in 1..=5 {
+        post!(pair.a, wr_id, SendOp::Send, 0, 3000);
+    }
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 15);
+    while deliver(&mut pair).is_some() {}
+    answer(&mut pair);
+    pair.advance(us(650));
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 1);
+    for wr_id in 11..=15 {
+        recv!(pair.b, wr_id, 0, 4096);
+    }
+    deliver(&mut pair);
+    answer(&mut pair);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 14, "it is ready");
+    pair.exchange();
+    assert_eq!(pair.a.completions().len(), 5);
+}
+
+#[test]
 fn a_peer_that_never_has_a_receive_is_given_up() {
     let mut pair = Pair::local();
     post!(pair.a, 1, SendOp::Send, 0, 8);

@@ -49,6 +49,9 @@ pub(crate) struct RecordRequester {
     signs: u64,
     direct: DirectState,
     patience: Patience,
+    /// The peer did not execute a record: until it has executed one, there is one under way at a time. A lane is for all queue pairs, and
+    /// what is written to a peer that is not ready is written in vain.
+    cautious: bool,
     /// The lane had no room for the next record.
     blocked: bool,
     /// A watch has begun, and its timer is to be set.
@@ -102,6 +105,7 @@ impl RecordRequester {
             signs: 0,
             direct: DirectState::default(),
             patience: Patience::new(roce),
+            cautious: false,
             blocked: false,
             wants_timer: false,
             troubles: RequesterTroubles::default(),
@@ -162,6 +166,9 @@ impl RecordRequester {
     /// Writes the next record, or executes a piece of the next request in the memory of the peer.
     pub(crate) fn write(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
         if self.patience.is_quiet() || !roce.common.state.requests() {
+            return Written::Idle;
+        }
+        if self.cautious && self.awaits_answer() {
             return Written::Idle;
         }
         loop {
@@ -368,6 +375,7 @@ impl RecordRequester {
         bytes: &[u8],
     ) -> Result<(), Fatal> {
         self.una = self.una.next();
+        self.cautious = false;
         self.signs += 1;
         self.patience.progressed(roce);
         let Some(RecordRequest { wqe, records }) = self.queue.front() else {
@@ -451,6 +459,7 @@ impl RecordRequester {
     /// The oldest record was not executed, and so none behind it was: they are written again.
     #[cold]
     fn go_back(&mut self) {
+        self.cautious = true;
         self.attempt = self.attempt.wrapping_add(1);
         self.next = self.una;
         self.queue.go_back_to(0);
@@ -525,7 +534,7 @@ impl RecordRequester {
         (self.next, self.reached) = (self.una, self.una);
         (self.written, self.executed, self.fetches) = (0, 0, 0);
         self.direct.front = DirectProgress::default();
-        self.blocked = false;
+        (self.cautious, self.blocked) = (false, false);
         self.patience.stop();
     }
 
