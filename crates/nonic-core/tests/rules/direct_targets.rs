@@ -69,11 +69,7 @@ fn without_room_for_reads_and_atomics_they_are_refused_by_the_responder() {
 #[test]
 fn a_queue_pair_that_waits_to_be_heard_from_is_published_after_that() {
     let setup = Setup::rc();
-    let mut pair = Pair {
-        a: crate::support::Node::new(1, &setup),
-        b: crate::support::Node::new(2, &setup),
-        lanes: None,
-    };
+    let mut pair = Pair::unconnected(&setup);
     let host = SharedHost::default();
     host.join(&mut pair.a);
     host.join(&mut pair.b);

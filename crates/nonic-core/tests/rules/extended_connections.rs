@@ -72,11 +72,7 @@ fn pair() -> Pair {
         service: Service::Xrc,
         ..Setup::default()
     };
-    let mut pair = Pair {
-        a: Node::new(1, &setup),
-        b: Node::new(2, &setup),
-        lanes: None,
-    };
+    let mut pair = Pair::unconnected(&setup);
     pair.b.destroy_qp(pair.b.qpn);
     pair.b.qpn = target(&mut pair.b, DOMAIN);
     let (a, b) = (pair.a.qpn, pair.b.qpn);

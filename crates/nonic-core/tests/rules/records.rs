@@ -1,6 +1,6 @@
 //! A reliable connection between two processes of one host: records in a lane follow the rules that packets follow.
 
-use crate::support::{LaneHost, Node, Pair, Remote, Setup, SharedHost, ms, pattern, us};
+use crate::support::{Pair, Remote, Setup, SharedHost, ms, pattern, us};
 use crate::{completed, post, received, recv, sent};
 use nonic_core::record::QpEvent;
 use nonic_core::{Data, Event, Psn, QpState, RecordAnswer, RecordTag, SendFlags, SendOp, Status, Time};
@@ -192,14 +192,7 @@ fn a_write_with_immediate_waits_at_its_last_record() {
 /// Two nodes on one host of which only the first is connected.
 fn half_connected() -> (Pair, Remote) {
     let setup = Setup::local();
-    let host = LaneHost::default();
-    let mut pair = Pair {
-        a: Node::new(1, &setup),
-        b: Node::new(2, &setup),
-        lanes: Some(host.clone()),
-    };
-    host.join(&mut pair.a);
-    host.join(&mut pair.b);
+    let mut pair = Pair::unconnected(&setup);
     let at_b = Remote {
         ip: pair.b.ip,
         qpn: pair.b.qpn,
@@ -476,15 +469,8 @@ fn a_peer_that_expects_another_first_number_says_so_but_not_which() {
 
 #[test]
 fn each_direction_has_its_own_way() {
-    let setup = Setup::local();
-    let host = LaneHost::default();
-    let mut pair = Pair {
-        a: Node::new(1, &setup),
-        b: Node::new(2, &setup),
-        lanes: Some(host.clone()),
-    };
-    host.join(&mut pair.a);
-    host.join(&mut pair.b);
+    let mut pair = Pair::unconnected(&Setup::local());
+    let host = pair.host();
     host.state().apart.push((pair.b.ip, pair.a.ip));
     let (a, b) = (pair.a.qpn, pair.b.qpn);
     pair.connect(a, b);
@@ -505,15 +491,8 @@ fn each_direction_has_its_own_way() {
 
 #[test]
 fn a_lane_that_is_there_before_anything_was_sent_is_used() {
-    let setup = Setup::local();
-    let host = LaneHost::default();
-    let mut pair = Pair {
-        a: Node::new(1, &setup),
-        b: Node::new(2, &setup),
-        lanes: Some(host.clone()),
-    };
-    host.join(&mut pair.a);
-    host.join(&mut pair.b);
+    let mut pair = Pair::unconnected(&Setup::local());
+    let host = pair.host();
     let apart = [(pair.a.ip, pair.b.ip), (pair.b.ip, pair.a.ip)];
     host.state().apart.extend(apart);
     let (a, b) = (pair.a.qpn, pair.b.qpn);
@@ -638,15 +617,9 @@ fn an_answer_to_nothing_changes_nothing() {
 
 #[test]
 fn writes_are_executed_in_the_peers_memory_only_while_no_record_is_under_way() {
-    let (setup, shared) = (Setup::local(), SharedHost::default());
-    let lanes = LaneHost::default();
-    let mut pair = Pair {
-        a: Node::new(1, &setup),
-        b: Node::new(2, &setup),
-        lanes: Some(lanes.clone()),
-    };
+    let shared = SharedHost::default();
+    let mut pair = Pair::unconnected(&Setup::local());
     for node in [&mut pair.a, &mut pair.b] {
-        lanes.join(node);
         shared.join(node);
     }
     let (a, b) = (pair.a.qpn, pair.b.qpn);

@@ -29,6 +29,14 @@ pub enum Fate {
 
 impl Pair {
     pub fn new(setup: &Setup) -> Pair {
+        let mut pair = Pair::unconnected(setup);
+        let (a, b) = (pair.a.qpn, pair.b.qpn);
+        pair.connect(a, b);
+        pair
+    }
+
+    /// The same before their queue pairs are connected.
+    pub fn unconnected(setup: &Setup) -> Pair {
         let mut pair = Pair {
             a: Node::new(1, setup),
             b: Node::new(2, setup),
@@ -38,8 +46,6 @@ impl Pair {
             host.join(&mut pair.a);
             host.join(&mut pair.b);
         }
-        let (a, b) = (pair.a.qpn, pair.b.qpn);
-        pair.connect(a, b);
         pair
     }
 

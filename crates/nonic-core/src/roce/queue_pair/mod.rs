@@ -33,7 +33,7 @@ pub(crate) struct RoceQueuePair {
     machine: ServiceMachine,
     /// Whether it waits in the NIC's list of queue pairs with something to send.
     pub(crate) ready: bool,
-    /// Whether it waits for room in a lane.
+    /// Whether it is listed among those that wait for room in a lane.
     pub(crate) blocked: bool,
     /// Whether it stands in line for the window to its peer.
     pub(crate) in_line: bool,

@@ -1,6 +1,6 @@
 //! Outgoing lanes: the sender's side, for all lanes that start at one address.
 
-use super::record_lanes::{OpenedLanes, Reader};
+use super::record_lanes::OpenedLanes;
 use super::record_ring::WriterSleep;
 use super::ring::{Broken, RingMemory, RingWriter};
 use super::{CONSIDERATION, MOST, PATIENCE};
@@ -164,11 +164,8 @@ impl OutgoingLanes {
         };
         lane.state = State::Open;
         let place = (lane.to.address.ip, lane.to.block.number());
-        let reader = match lane.ourselves {
-            true => Reader::Itself,
-            false => Reader::Other(Arc::clone(bell)),
-        };
-        let (id, records) = opened.open(place, lane.ring.memory(), reader);
+        let bell = (!lane.ourselves).then(|| Arc::clone(bell));
+        let (id, records) = opened.open(place, lane.ring.memory(), bell);
         if lane.ourselves {
             self.own_records.push(Arc::clone(&records));
         }

@@ -19,12 +19,13 @@ pub(crate) struct OpenedLanes {
 }
 
 impl OpenedLanes {
-    /// A lane to a block at an address is open. Its number, and what a thread that is about to sleep needs to know of it.
+    /// A lane to a block at an address is open; `bell` wakes its reader, unless that is the shard itself. Returns its number, and what
+    /// a thread that is about to sleep needs to know of it.
     pub(crate) fn open(
         &self,
         (ip, block): (IpAddr, u16),
         memory: &Arc<RingMemory>,
-        reader: Reader,
+        bell: Option<Arc<BellRinger>>,
     ) -> (LaneId, Arc<WriterSleep>) {
         let id = LaneId(self.next.fetch_add(1, Ordering::Relaxed));
         let writer = RecordWriter::new(memory);
@@ -34,7 +35,7 @@ impl OpenedLanes {
             ip,
             block,
             writer,
-            reader,
+            bell,
         });
         (id, sleep)
     }
@@ -44,15 +45,6 @@ impl OpenedLanes {
     }
 }
 
-/// Who executes what is written.
-#[derive(Debug)]
-pub(crate) enum Reader {
-    /// Another process, which is woken by this.
-    Other(Arc<BellRinger>),
-    /// The shard that writes. No thread is woken for it.
-    Itself,
-}
-
 /// A lane, and where it leads.
 #[derive(Debug)]
 struct RecordLane {
@@ -60,7 +52,8 @@ struct RecordLane {
     ip: IpAddr,
     block: u16,
     writer: RecordWriter,
-    reader: Reader,
+    /// What wakes the reader. None if it is the shard that writes, for which no thread is woken.
+    bell: Option<Arc<BellRinger>>,
 }
 
 /// The lanes that a NIC writes to.
@@ -108,10 +101,8 @@ impl Lanes for RecordLanes {
         let Some(lane) = self.lane(lane) else {
             return;
         };
-        let asleep = lane.writer.publish(request, tag);
-        match &lane.reader {
-            Reader::Other(bell) if asleep => bell.ring(),
-            Reader::Other(_) | Reader::Itself => {}
+        if lane.writer.publish(request, tag) {
+            lane.bell.iter().for_each(|bell| bell.ring());
         }
     }
 
