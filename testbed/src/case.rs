@@ -141,7 +141,7 @@ impl Judge {
                 "FAILED: it runs, and is known not to".to_owned()
             }
             (Err(complaint), false) => {
-                self.unexpected.push(format!("{run} fails"));
+                self.unexpected.push(format!("{run} fails: {complaint}"));
                 format!("FAILED after {seconds:.1} s: {complaint}")
             }
         }
