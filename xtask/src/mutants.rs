@@ -48,16 +48,20 @@ fn try_all(options: &Options, root: &Path, tree: &Path) -> anyhow::Result<()> {
     let mut survivors = Vec::new();
     for (name, patch) in patches {
         apply(&patch, tree, &[])?;
-        let found = if name.starts_with(RULES) {
-            breaks_a_rule(root, tree)?
-        } else {
-            finds(&name, options.seeds, root, tree)?
+        let found = match name.starts_with(RULES) {
+            true => breaks_a_rule(root, tree),
+            false => finds(&name, options.seeds, root, tree),
         };
         apply(&patch, tree, &["--reverse"])?;
         match found {
-            Some(failure) => println!("{name}: {failure}"),
-            None => {
+            Ok(Some(failure)) => println!("{name}: {failure}"),
+            Ok(None) => {
                 println!("{name}: NOT FOUND");
+                survivors.push(name);
+            }
+            // The others are worth knowing of.
+            Err(error) => {
+                println!("{name}: {error:#}");
                 survivors.push(name);
             }
         }

@@ -234,10 +234,16 @@ impl Driver {
         work
     }
 
-    /// It is awake, and looks for packets next.
+    /// It is awake.
+    ///
+    /// What it was woken by does not wake the others that sleep. The program may have no use for this thread now, so the thread takes at
+    /// once what there is. If that is more than a look takes, the end of the turn wakes the background thread.
     pub(crate) fn watch_awake(&self) {
         let mut turn = self.turn();
-        turn.wake();
+        if turn.wake() {
+            let now = turn.now();
+            turn.drive(now, Effort::Light { backed: false });
+        }
     }
 
     /// The program polled and found completions that were there already.
@@ -345,5 +351,25 @@ impl Driver {
         let mut turn = self.turn();
         let now = turn.now();
         turn.fail(now);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::shard::tests::lone_writer;
+
+    /// Their call was drained with it, and nothing calls them a second time.
+    #[test]
+    fn a_thread_that_wakes_beside_sleepers_takes_what_they_were_not_woken_for() {
+        let side = lone_writer();
+        let link = side.link();
+        let poller = Arc::new(Poller::new().expect("a descriptor"));
+        let driver = Driver::new(side.shard, poller, Clock::new()).expect("a descriptor");
+        driver.turn().end_asleep();
+        assert!(!driver.watch_asleep(false), "nothing has come");
+        link.arrive_in_lane(3);
+        driver.watch_awake();
+        assert_eq!(link.left_in_lane(), 0);
     }
 }

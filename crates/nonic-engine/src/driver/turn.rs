@@ -379,6 +379,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_look_leaves_in_lanes_wakes_the_sleeping_thread() {
+        let side = lone_writer();
+        let link = side.link();
+        let turns = Turns::new(side.shard, Bell::default(), Clock::new());
+        let look = || {
+            assert_eq!(turns.take().end_asleep(), None);
+            let mut turn = turns.take();
+            let now = turn.now();
+            assert!(turn.drive(now, Effort::Light { backed: false }));
+            drop(turn);
+            turns.park.woke();
+            turns.park.wake.0.swap(0, Ordering::Relaxed)
+        };
+        link.arrive_in_lane(3);
+        assert_eq!(look(), 0, "there is nothing left");
+        link.arrive_in_lane(20);
+        assert_eq!(look(), 1);
+        assert_eq!(link.left_in_lane(), 4);
+    }
+
+    #[test]
     fn a_thread_sleeps_briefly_beside_packets_there_is_no_room_for() {
         let side = lone_writer();
         let (write, link) = (side.writer(), side.link());

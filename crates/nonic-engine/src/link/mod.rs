@@ -74,8 +74,10 @@ pub(crate) trait Link: Send {
         false
     }
 
-    /// Receives what came through lanes: packets without checksums.
-    fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) {}
+    /// Receives what came through lanes: packets without checksums. How many batches.
+    fn receive_from_lanes(&mut self, _: &mut Deliver<'_>) -> u64 {
+        0
+    }
 
     /// Executes records that came through lanes. How many.
     fn receive_records(&mut self, _: &mut ExecuteRecord<'_>) -> u64 {

@@ -23,6 +23,9 @@ pub(super) struct Carriers {
     pub(super) stalled: Option<Transmit>,
     /// The last call stopped sending with more to send.
     pub(super) unsent: bool,
+    /// The last look at records, and at packets, in lanes took as many as it may. There may be more, of which no descriptor tells.
+    pub(super) unread_records: bool,
+    pub(super) unread_packets: bool,
 }
 
 impl Carriers {
@@ -34,6 +37,8 @@ impl Carriers {
             out: SendBuffer::new(),
             stalled: None,
             unsent: false,
+            unread_records: false,
+            unread_packets: false,
         }
     }
 
@@ -52,7 +57,12 @@ impl Carriers {
         }
     }
 
-    /// Whether there is something to do though no descriptor says so.
+    /// Whether a look at lanes may have left something there.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread_records || self.unread_packets
+    }
+
+    /// Whether there is something to send though no descriptor says so.
     pub(super) fn is_behind(&self) -> bool {
         let streams = self.streams.as_ref();
         self.stalled.is_some() || self.unsent || streams.is_some_and(|streams| streams.is_behind())

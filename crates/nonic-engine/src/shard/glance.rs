@@ -96,6 +96,6 @@ impl Shard {
 
     /// Whether there is more to do than to look for packets.
     fn has_something_to_do(&self) -> bool {
-        self.has_deferred() || self.failure.is_in_doubt() || self.is_behind() || self.needs_flush()
+        self.has_deferred() || self.failure.is_in_doubt() || self.carriers.is_behind() || self.needs_flush()
     }
 }

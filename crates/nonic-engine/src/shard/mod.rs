@@ -119,7 +119,7 @@ impl Machine for Shard {
     }
 
     fn is_behind(&self) -> bool {
-        self.carriers.is_behind()
+        self.carriers.is_behind() || self.carriers.has_unread()
     }
 
     fn has_deferred(&self) -> bool {
@@ -454,11 +454,13 @@ impl Shard {
         }
     }
 
-    /// A thread that slept on the descriptors is awake, and looks for packets next.
-    pub(crate) fn wake(&mut self) {
+    /// A thread that slept on the descriptors is awake, and looks for packets next. Whether others still sleep: they are not woken by
+    /// what has come already, so this thread must take it, or wake them.
+    pub(crate) fn wake(&mut self) -> bool {
         self.sleepers = self.sleepers.saturating_sub(1);
         let others_sleep = self.sleepers > 0;
         self.carriers.wake(others_sleep);
+        others_sleep
     }
 
     /// Hands the connection manager what arrived for it, and the NIC what it has to say.

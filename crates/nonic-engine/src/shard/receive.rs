@@ -4,6 +4,7 @@
 
 use super::Shard;
 use crate::host::demultiplex;
+use crate::link::lane::BATCHES_PER_CALL;
 use crate::link::{Datagrams, Notice};
 use crate::os::descriptors;
 use nonic_core::{Arrival, Nic, Time};
@@ -33,12 +34,13 @@ impl Shard {
     /// Takes what came through lanes. When that was, if anything did; without, the clock is not read.
     pub(super) fn receive_from_lanes(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
         let Shard { nic, carriers, .. } = self;
-        let mut read = None;
+        let (mut read, mut batches) = (None, 0);
         for link in &mut carriers.links {
-            link.receive_from_lanes(&mut |datagrams| {
+            batches += link.receive_from_lanes(&mut |datagrams| {
                 take(nic, *read.get_or_insert_with(&clock), datagrams);
             });
         }
+        carriers.unread_packets = batches >= BATCHES_PER_CALL as u64;
         let now = read?;
         self.schedule.used_lane();
         if self.nic.has_management() {
@@ -59,6 +61,7 @@ impl Shard {
                 nic.handle_record(recent, addresses, request, room)
             });
         }
+        carriers.unread_records = executed >= BATCHES_PER_CALL as u64;
         let answered = nic.handle_answers(recent, clock);
         let worked = executed > 0 || answered > 0;
         if worked {

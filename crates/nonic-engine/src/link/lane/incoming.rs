@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Batches per lane and call, so that none of them can keep the caller.
-const BATCHES_PER_CALL: usize = 16;
+/// Batches, or records, per lane and call, so that none of them can keep the caller.
+pub(crate) const BATCHES_PER_CALL: usize = 16;
 /// Up to this length, a batch is copied before it is looked at. Longer ones are read where they are: their headers are
 /// copied when they are parsed, their payload is copied to where it belongs.
 const COPIED: usize = 512;

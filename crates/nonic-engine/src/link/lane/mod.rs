@@ -23,7 +23,7 @@ mod record_ring;
 pub(crate) mod ring;
 mod sleep;
 
-pub(crate) use incoming::{IncomingLanes, LaneLine};
+pub(crate) use incoming::{BATCHES_PER_CALL, IncomingLanes, LaneLine};
 pub(crate) use outgoing::{LaneRoom, LaneSource, OutgoingLanes};
 pub(crate) use record_lanes::{OpenedLanes, RecordLanes};
 

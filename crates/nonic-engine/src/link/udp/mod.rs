@@ -372,8 +372,10 @@ impl Link for UdpLink {
     }
 
     #[inline]
-    fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) {
-        self.counters.lane_receives += self.incoming.receive(deliver);
+    fn receive_from_lanes(&mut self, deliver: &mut Deliver<'_>) -> u64 {
+        let count = self.incoming.receive(deliver);
+        self.counters.lane_receives += count;
+        count
     }
 
     #[inline]
