@@ -18,11 +18,11 @@ use nonic_core::{
     Sge,
 };
 use smallvec::SmallVec;
+use std::mem::offset_of;
 
 /// No device offers longer lists.
 const MAX_SGE: usize = 32;
 
-pub(crate) type Sges = SmallVec<[Sge; MAX_SGE]>;
 pub(crate) type Bytes = SmallVec<[u8; 1024]>;
 
 pub(crate) unsafe extern "C" fn post_send(
@@ -121,8 +121,7 @@ unsafe fn with_request(
         }
         return post(&request(Data::Inline(&bytes)));
     }
-    let sges: Sges = list.iter().map(core_sge).collect();
-    post(&request(Data::Sges(&sges)))
+    post(&request(Data::Sges(list)))
 }
 
 /// Adds a piece of the program's memory to inline data, up to what the queue pair was created for.
@@ -142,18 +141,12 @@ pub(crate) unsafe fn append(qp: &Qp, bytes: &mut Bytes, address: u64, length: us
     Ok(())
 }
 
-pub(crate) fn core_sge(sge: &ibv_sge) -> Sge {
-    Sge {
-        addr: sge.addr,
-        length: sge.length,
-        lkey: sge.lkey,
-    }
-}
-
+/// The elements of a program's list, if it can be one.
+///
 /// # Safety
 ///
 /// The list has `count` elements.
-pub(crate) unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Errno> {
+pub(crate) unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
     let count = usize::try_from(count).map_err(|_| {
         refused(
             libc::EINVAL,
@@ -175,7 +168,23 @@ pub(crate) unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int) -> Result<
         ));
     }
     // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+    Ok(unsafe { sges(list, count) })
+}
+
+/// The elements of a program's list, where they are.
+///
+/// # Safety
+///
+/// The list has `count` elements, at least one.
+pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: usize) -> &'a [Sge] {
+    const {
+        assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
+        assert!(offset_of!(Sge, addr) == offset_of!(ibv_sge, addr));
+        assert!(offset_of!(Sge, length) == offset_of!(ibv_sge, length));
+        assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
+    }
+    // SAFETY: the caller's promise, and the two types are laid out alike.
+    unsafe { std::slice::from_raw_parts(list.cast(), count) }
 }
 
 /// What a request asks for.
@@ -300,10 +309,9 @@ unsafe fn with_receive(
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let list = unsafe { sge_list(wr.sg_list, wr.num_sge) }?;
-    let sges: Sges = list.iter().map(core_sge).collect();
     post(&RecvRequest {
         wr_id: wr.wr_id,
-        sges: &sges,
+        sges: list,
     })
 }
 

@@ -2,8 +2,8 @@
  *
  * instructions OPERATION PART COUNT SIZE
  *
- * OPERATION is send, write or read; PART is post (ibv_post_send) or poll (the call of ibv_poll_cq that finds its completion; with
- * send, that of the answer's receive). The process that callgrind runs is the client. It starts this program once more as the server, which
+ * OPERATION is send, write or read; PART is post (ibv_post_send), poll (the call of ibv_poll_cq that finds its completion; with
+ * send, that of the answer's receive) or empty (a call of ibv_poll_cq that finds nothing, after that). The process that callgrind runs is the client. It starts this program once more as the server, which
  * callgrind does not follow, and talks to it by two pipes until their queue pairs are connected. Prints how many operations were counted.
  */
 #define _GNU_SOURCE
@@ -197,7 +197,7 @@ int main(int argc, char **argv)
     }
     need(argc == 5);
     const char *operation = argv[1];
-    int posts = strcmp(argv[2], "post") == 0, sends = strcmp(operation, "send") == 0;
+    int posts = strcmp(argv[2], "post") == 0, finds = strcmp(argv[2], "poll") == 0, sends = strcmp(operation, "send") == 0;
     int count = atoi(argv[3]), size = atoi(argv[4]), in, out, warm = count / 10, counted = 0;
     start_server(argv[0], sends ? argv[3] : "0", &in, &out);
     open_device();
@@ -221,10 +221,10 @@ int main(int argc, char **argv)
             need(now_us() - begun < PATIENCE_S * 1e6);
         for (int missing = completes + sends; missing > 0;) {
             struct ibv_wc wc[16];
-            if (!posts && counts)
+            if (finds && counts)
                 CALLGRIND_TOGGLE_COLLECT;
             int found = ibv_poll_cq(cq, 16, wc);
-            if (!posts && counts)
+            if (finds && counts)
                 CALLGRIND_TOGGLE_COLLECT;
             need(found >= 0);
             for (int index = 0; index < found; index++) {
@@ -235,6 +235,13 @@ int main(int argc, char **argv)
             missing -= found;
         }
         counted += counts;
+        if (!posts && !finds && counts) {
+            struct ibv_wc wc;
+            CALLGRIND_TOGGLE_COLLECT;
+            int found = ibv_poll_cq(cq, 1, &wc);
+            CALLGRIND_TOGGLE_COLLECT;
+            need(found == 0);
+        }
     }
     printf("%d\n", counted);
     return 0;

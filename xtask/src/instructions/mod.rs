@@ -57,7 +57,7 @@ const fn call(title: &'static str, operation: &'static str, part: &'static str, 
     }
 }
 
-const COUNTED: [Call; 6] = [
+const COUNTED: [Call; 7] = [
     call("64 B SEND: `ibv_post_send`", "send", "post", 64),
     call(
         "64 B SEND: `ibv_poll_cq` that finds the answer",
@@ -65,6 +65,7 @@ const COUNTED: [Call; 6] = [
         "poll",
         64,
     ),
+    call("64 B SEND: `ibv_poll_cq` that finds nothing", "send", "empty", 64),
     call("64 B WRITE: `ibv_post_send`", "write", "post", 64),
     call("64 B WRITE: `ibv_poll_cq`", "write", "poll", 64),
     call("64 KiB WRITE: `ibv_post_send`", "write", "post", 65536),

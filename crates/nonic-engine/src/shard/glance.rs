@@ -51,7 +51,11 @@ impl Shard {
         if self.exchange_records(&clock) {
             return self.follow_up_records(&clock);
         }
-        if let Some(now) = self.receive_from_lanes(&clock) {
+        let in_lanes = match self.schedule.expects_packets_in_lanes() {
+            true => self.receive_from_lanes(&clock),
+            false => None,
+        };
+        if let Some(now) = in_lanes {
             self.clock_read = now;
             if self.schedule.take_socket_time(now) {
                 self.receive(now, self.schedule.hot());

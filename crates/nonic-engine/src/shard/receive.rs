@@ -65,7 +65,7 @@ impl Shard {
         let answered = nic.handle_answers(recent, clock);
         let worked = executed > 0 || answered > 0;
         if worked {
-            self.schedule.used_lane();
+            self.schedule.used_records();
         }
         worked
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// The sources that were quiet lately are looked at every so many calls.
 const QUIET_SOURCE_INTERVAL: u32 = 128;
+/// While records come through lanes, packets there are looked for every so many calls.
+const LANE_PACKET_INTERVAL: u32 = 4;
 /// While packets come through lanes, sockets are looked at this often, and quiet sources this often.
 const SOCKET_PERIOD: Duration = Duration::from_micros(20);
 const QUIET_SOURCE_PERIOD: Duration = Duration::from_micros(500);
@@ -22,6 +24,8 @@ pub(super) struct SourceSchedule {
     hot: Source,
     /// The last packets came through a lane, or left on one: sockets are looked at less often.
     on_lanes: bool,
+    /// What came through a lane last was a record: packets in lanes are looked for less often.
+    on_records: bool,
     /// When sockets, and when all sources, are to be looked at while that is so.
     sockets_due: Time,
     quiet_due: Time,
@@ -37,6 +41,7 @@ impl SourceSchedule {
         SourceSchedule {
             hot: (0, 0),
             on_lanes: false,
+            on_records: false,
             sockets_due: Time::ZERO,
             quiet_due: Time::ZERO,
             looks: 0,
@@ -58,7 +63,17 @@ impl SourceSchedule {
 
     /// Packets came through a lane, or left on one.
     pub(super) fn used_lane(&mut self) {
-        self.on_lanes = true;
+        (self.on_lanes, self.on_records) = (true, false);
+    }
+
+    /// Records, or their answers, came through a lane.
+    pub(super) fn used_records(&mut self) {
+        (self.on_lanes, self.on_records) = (true, true);
+    }
+
+    /// Whether the next look is one for packets in lanes.
+    pub(super) fn expects_packets_in_lanes(&self) -> bool {
+        !self.on_records || self.is_next_of_every(LANE_PACKET_INTERVAL)
     }
 
     /// Whether packets come through lanes, at present.

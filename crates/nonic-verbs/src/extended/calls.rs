@@ -9,7 +9,7 @@ use crate::context::context;
 use crate::errors;
 use crate::memory::binding;
 use crate::object::{argument, argument_mut, object};
-use crate::post::{Bytes, append, core_sge, datagram};
+use crate::post::{Bytes, append, datagram, sges};
 use crate::qp::{Qp, create, create_target};
 use crate::refusal::ANSWER;
 use libc::{c_int, c_void, size_t};
@@ -318,8 +318,8 @@ unsafe extern "C" fn wr_set_sge_list(c_qp: *mut ibv_qp_ex, count: size_t, list: 
         ));
     } else if count > 0 {
         // SAFETY: the program's list has `count` elements.
-        let list = unsafe { std::slice::from_raw_parts(list, count) };
-        batch.set_sges(list.iter().map(core_sge));
+        let list = unsafe { sges(list, count) };
+        batch.set_sges(list.iter().copied());
     }
 }
 

@@ -83,6 +83,7 @@ impl RoceQueuePair {
     }
 }
 
+#[inline]
 fn build(
     roce: &RoceContext,
     nic: &NicResources<'_>,
@@ -113,6 +114,7 @@ fn build(
     })
 }
 
+#[inline]
 fn check_service(roce: &RoceContext, op: SendOp) -> Result<(), PostError> {
     if op.is_local() {
         return if roce.common.service == Service::Ud {

@@ -9,7 +9,8 @@ use nonic_wire::Qpn;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// One element of a scatter/gather list.
+/// One element of a scatter/gather list. In memory it is what `ibv_sge` is, so that lists of a C program need not be converted.
+#[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sge {
     /// Address of the first byte, in the key's address space.

@@ -255,6 +255,8 @@ pub(crate) struct RecordReader {
     memory: Arc<RingMemory>,
     read: u64,
     broken: bool,
+    /// Where short requests are copied to.
+    copy: Box<[u8; COPIED]>,
 }
 
 impl RecordReader {
@@ -263,6 +265,7 @@ impl RecordReader {
             memory: Arc::clone(memory),
             read: 0,
             broken: false,
+            copy: Box::new([0; COPIED]),
         }
     }
 
@@ -295,8 +298,7 @@ impl RecordReader {
         // change bytes while they are copied, which is why nothing is decided by looking at them twice.
         let bytes = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) };
         let (request, room) = bytes.split_at_mut(request);
-        let mut copy = [0; COPIED];
-        let request = match copy.get_mut(..request.len()) {
+        let request = match self.copy.get_mut(..request.len()) {
             Some(copy) => {
                 copy.copy_from_slice(request);
                 copy
