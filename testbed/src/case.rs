@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((judge.passed(), judge.known()), (2, 1));
         let unexpected = [
             "prog (one host) runs: take it off the known failures",
-            "prog (one host) fails",
+            "prog (one host) fails: no device",
         ];
         assert_eq!(judge.unexpected(), unexpected);
     }
