@@ -377,6 +377,34 @@ fn a_full_lane_is_written_to_when_there_is_room_again() {
 }
 
 #[test]
+fn a_pause_that_the_peer_asked_for_uses_up_no_retry_though_the_lane_was_full() {
+    // The pause takes 655 ms, all retries together 11.
+    let mut pair = Pair::new(&Setup {
+        timeout_exponent: 8,
+        rnr_timer_code: 0,
+        ..Setup::local()
+    });
+    pair.host().state().room = Some(2);
+    for wr_id in 1..=3 {
+        post!(pair.a, wr_id, SendOp::Send, 0, 8);
+    }
+    assert_eq!(pair.host().waiting(&pair.a), 2, "there is room for two");
+    assert_eq!(deliver(&mut pair), Some(RecordAnswer::NotReady(0)));
+    answer(&mut pair);
+    for _ in 0..100 {
+        pair.a.advance(ms(5));
+    }
+    completed!(pair.a, []);
+    for wr_id in 1..=3 {
+        recv!(pair.b, wr_id, 0, 64);
+    }
+    pair.advance(ms(300));
+    pair.exchange();
+    let done = |wr_id| (wr_id, Status::Success);
+    completed!(pair.a, [done(1), done(2), done(3)]);
+}
+
+#[test]
 fn who_finds_a_lane_full_that_nobody_looks_at_gives_up_as_well() {
     let mut pair = Pair::local();
     let (other, _) = pair.connect_more();

@@ -461,6 +461,8 @@ impl RecordRequester {
     #[cold]
     fn go_back(&mut self) {
         self.cautious = true;
+        // It does not wait for room while it pauses.
+        self.blocked = false;
         self.attempt = self.attempt.wrapping_add(1);
         self.next = self.una;
         self.queue.go_back_to(0);
