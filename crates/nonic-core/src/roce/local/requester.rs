@@ -152,7 +152,6 @@ impl RecordRequester {
     }
 
     /// Queues a request.
-    #[inline]
     pub(crate) fn post(&mut self, wqe: SendWqe) {
         let records = packets_of(&wqe, self.piece);
         self.queue.push(RecordRequest { wqe, records });

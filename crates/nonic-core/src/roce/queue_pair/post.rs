@@ -83,7 +83,6 @@ impl RoceQueuePair {
     }
 }
 
-#[inline]
 fn build(
     roce: &RoceContext,
     nic: &NicResources<'_>,
@@ -114,7 +113,6 @@ fn build(
     })
 }
 
-#[inline]
 fn check_service(roce: &RoceContext, op: SendOp) -> Result<(), PostError> {
     if op.is_local() {
         return if roce.common.service == Service::Ud {

@@ -6,8 +6,9 @@
 //! to that block use the lane from then on; a queue pair never switches path unless the lane breaks.
 //!
 //! Reliable connections do not send packets on a lane: their requests are records, which the reader executes in place and answers
-//! there ([`record_ring`], [`nonic_core::Lanes`]). For everything else a lane carries RoCE packets without checksums. The other process is trusted as much as the network is: what it writes is
-//! parsed and checked as if it had come from there. A reader that does not read is like a network that loses packets: after
+//! there ([`record_ring`], [`nonic_core::Lanes`]). For everything else a lane carries RoCE packets without checksums.
+//!
+//! The other process is trusted as much as the network is: what it writes is parsed and checked as if it had come from there. A reader that does not read is like a network that loses packets: after
 //! [`PATIENCE`] with a full ring, the sender drops packets until the reader reads again, so no sender waits for it for
 //! long.
 //!
