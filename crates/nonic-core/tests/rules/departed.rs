@@ -3,7 +3,7 @@
 use crate::support::{Node, Pair, Setup, SharedHost, Solo, Wire};
 use crate::{completed, expect_nothing, post, received, recv, sent};
 use nonic_core::record::QpEvent;
-use nonic_core::{SendOp, Status};
+use nonic_core::{Event, QpState, SendOp, Status};
 use nonic_wire::{Aeth, Bth, Headers, NakCode, Opcode, Service, Syndrome};
 use std::time::Duration;
 
@@ -62,6 +62,28 @@ fn what_is_posted_after_a_farewell_ends_soon() {
     pair.advance(GRACE);
     completed!(pair.a, [(2, Status::RetryExceeded)]);
     assert!(knows_that_the_peer_is_gone(&pair.a));
+}
+
+#[test]
+fn what_a_drained_queue_has_not_begun_ends_when_the_program_lets_it_begin() {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    leave(&mut pair.b);
+    pair.exchange();
+    post!(pair.a, 2, SendOp::Send, 0, 8);
+    expect_nothing!(pair.a);
+    pair.a.go_to(QpState::Sqd);
+    assert_eq!(pair.a.events(), [Event::SqDrained(pair.a.qpn)]);
+    pair.advance(GRACE);
+    expect_nothing!(pair.a);
+    assert_eq!(pair.a.state(), QpState::Sqd);
+    pair.a.go_to(QpState::Rts);
+    expect_nothing!(pair.a);
+    pair.advance(GRACE);
+    completed!(pair.a, [(2, Status::RetryExceeded)]);
 }
 
 /// A farewell says how far the peer came, as every acknowledgement does.

@@ -2,7 +2,7 @@
 
 use crate::support::{Pair, Setup, Solo, us};
 use crate::{completed, expect_nothing, post, received, recv, sent};
-use nonic_core::{QpState, RnrTimer, SendOp, Status};
+use nonic_core::{QpState, RnrTimer, SendOp, Status, WindowConfig};
 use nonic_wire::{Opcode, Syndrome};
 
 /// The default timer code's time, and a moment more for the timer's granularity.
@@ -24,6 +24,33 @@ fn a_send_without_a_receive_waits_and_then_arrives() {
     completed!(pair.a, [(1, Status::Success)]);
     received!(pair.b, [(2, Status::Success)]);
     assert_eq!(pair.b.state(), QpState::Rts);
+}
+
+/// To the peer, each of those requests is a message. A NAK that counts otherwise is taken for a forged one.
+#[test]
+fn it_is_heard_though_a_read_before_was_asked_for_in_several_requests() {
+    const MTU: u32 = 1024;
+    let mut pair = Pair::new(&Setup {
+        window: WindowConfig {
+            initial: 4 * MTU,
+            max: 4 * MTU,
+        },
+        ..Setup::rc()
+    });
+    let remote = pair.b.remote(0);
+    // An acknowledgement shows that this peer counts as we do.
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    post!(pair.a, 2, SendOp::Read(remote), 64 << 10, 16 * MTU);
+    post!(pair.a, 3, SendOp::Send, 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.b.nic.counters().rnr_naks_sent, 1);
+    assert_eq!(pair.a.nic.counters().rnr_naks_received, 1);
+    recv!(pair.b, 9, 0, 64);
+    pair.advance(us(QUIET_US + TICK_US));
+    pair.exchange();
+    completed!(pair.a, [(3, Status::Success)]);
 }
 
 #[test]

@@ -449,6 +449,41 @@ fn a_draining_queue_ends_what_it_began_and_begins_nothing() {
 }
 
 #[test]
+fn what_a_drained_queue_has_not_begun_waits_for_the_program_and_fails_with_nobody() {
+    let mut pair = Pair::local();
+    let (other, _) = pair.connect_more();
+    pair.host().state().room = Some(1);
+    let first = std::mem::replace(&mut pair.a.qpn, other);
+    post!(pair.a, 1, SendOp::Send, 0, 8);
+    pair.a.qpn = first;
+    post!(pair.a, 2, SendOp::Send, 0, 8);
+    sent!(pair.a, []);
+    assert_eq!(pair.host().waiting(&pair.a), 1, "the lane is full");
+    pair.a.go_to(QpState::Sqd);
+    assert_eq!(pair.a.events(), [Event::SqDrained(first)]);
+    let begin = pair.a.now;
+    while pair.a.nic.qp_state(other) != Some(QpState::Error) {
+        pair.a.advance(ms(5));
+        assert!(pair.a.now.since(begin) < ms(5000), "the other does not give up");
+    }
+    let host = pair.host();
+    host.end_lanes(&mut pair.a);
+    pair.a.advance(ms(600));
+    pair.a.advance(ms(600));
+    assert_eq!(pair.a.state(), QpState::Sqd);
+    pair.a.go_to(QpState::Rts);
+    sent!(pair.a, []);
+    pair.a.advance(ms(600));
+    let ended: Vec<_> = pair
+        .a
+        .completions()
+        .iter()
+        .map(|ended| (ended.wr_id, ended.status))
+        .collect();
+    assert_eq!(ended, [(1, Status::RetryExceeded), (2, Status::RetryExceeded)]);
+}
+
+#[test]
 fn what_an_error_flushed_is_not_completed_by_a_late_answer() {
     let mut pair = Pair::local();
     recv!(pair.b, 9, 0, 64);

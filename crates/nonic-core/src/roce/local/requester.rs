@@ -487,6 +487,11 @@ impl RecordRequester {
         roce: &RoceContext,
         nic: &mut NicResources<'_>,
     ) -> Result<(), Fatal> {
+        if roce.common.state == QpState::Sqd && self.is_drained() {
+            // Nothing is begun, and nothing will be before the program says so. What waits until then waits for nobody.
+            self.patience.stop();
+            return Ok(());
+        }
         // Others may have filled the lane, and the peer may not look at it.
         let under_way = self.awaits_answer() || self.blocked;
         let due = self.patience.handle_timeout(roce, nic.now, self.signs, under_way);

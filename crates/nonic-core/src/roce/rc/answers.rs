@@ -128,15 +128,13 @@ impl Requester {
     /// from a forged one, whose sender would have to guess twice. It is asked only of a peer that was seen to count:
     /// the rxe of older kernels leaves WRITEs out.
     fn counts_messages(&self, packet: &Packet<'_>, psn: ExtendedPsn) -> bool {
-        let done = |request: &&RcRequest| request.end() <= psn;
-        let under_way = self.queue.iter().take_while(done);
-        let before = under_way.filter(|request| request.packets > 0).count() as u32;
+        let begun = self.queue.iter().take_while(|request| request.first < psn);
+        let before: u32 = begun.map(|request| request.messages_before(psn)).sum();
         let more = packet.headers.aeth.msn.wrapping_sub(self.msn + before) & 0xff_ffff;
         // A queue pair that is gone may have executed what it cannot answer any more.
-        let allowed = if is_gone(packet) {
-            self.queue.len() as u32
-        } else {
-            0
+        let allowed = match is_gone(packet) {
+            true => self.queue.iter().map(RcRequest::messages).sum(),
+            false => 0,
         };
         !self.peer_counts || more <= allowed
     }

@@ -18,6 +18,7 @@
 //! a repetition. One that the peer has not executed is asked for as it was.
 
 use super::requester::{Requester, ack_interval, no_room};
+use crate::queue_pair::QpState;
 use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -259,6 +260,10 @@ impl Requester {
     fn time_out(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Result<(), Fatal> {
         self.retry.stop_waiting();
         if self.retry.is_peer_gone() {
+            if roce.common.state == QpState::Sqd && self.is_drained() {
+                // Nothing is begun, and nothing will be before the program says so.
+                return Ok(());
+            }
             nic.record(roce.common.qpn, QpEvent::PeerGone);
             self.fail_front(roce, nic, Status::RetryExceeded);
             return Err(Fatal);

@@ -82,6 +82,20 @@ impl RcRequest {
         self.first + self.packets
     }
 
+    /// How many messages it is to the peer.
+    pub(super) fn messages(&self) -> u32 {
+        self.messages_before(self.end())
+    }
+
+    /// How many messages it is to the peer up to this packet: each part of a READ that is asked for in parts is one.
+    pub(super) fn messages_before(&self, psn: ExtendedPsn) -> u32 {
+        let packets = (psn.clamp(self.first, self.end()) - self.first) as u32;
+        match self.chunk {
+            0 => u32::from(packets > 0 && packets == self.packets),
+            chunk => packets.div_ceil(chunk),
+        }
+    }
+
     /// For READs: how many responses there are from `index` to the end of its chunk.
     pub(super) fn left_in_chunk(&self, index: u32) -> u32 {
         (self.chunk - index % self.chunk).min(self.packets - index)
@@ -376,8 +390,9 @@ impl Requester {
 
     /// The front request is done.
     pub(super) fn finish_front(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) {
+        let messages = self.queue.front().map_or(0, RcRequest::messages);
         if self.queue.complete_front(&roce.common, nic, Status::Success) {
-            self.msn = (self.msn + 1) & 0xff_ffff;
+            self.msn = (self.msn + messages) & 0xff_ffff;
             self.direct.front = DirectProgress::default();
         }
     }
