@@ -132,7 +132,7 @@ impl Requester {
         let before: u32 = begun.map(|request| request.messages_before(psn)).sum();
         let more = packet.headers.aeth.msn.wrapping_sub(self.msn + before) & 0xff_ffff;
         // A queue pair that is gone may have executed what it cannot answer any more.
-        let allowed = match is_gone(packet) {
+        let allowed: u32 = match is_gone(packet) {
             true => self.queue.iter().map(RcRequest::messages).sum(),
             false => 0,
         };
