@@ -23,7 +23,7 @@ const LEAST_RATIO: f64 = 0.8;
 const CACHES_NS: f64 = 1_000.0;
 /// The same for connections and listeners, of which each side keeps several kilobytes.
 const CONNECTION_CACHES_NS: f64 = 8_000.0;
-/// So often at most all rounds are repeated.
+/// So often at most all rounds are measured. Neighbours of a virtual machine may fill its caches for a minute.
 const MOST_TRIES: u32 = 5;
 
 /// How often.
@@ -108,8 +108,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Measures until nothing grows, a few times at most: neighbours of a virtual machine may fill its caches for a minute. The least of all rounds is the cost: what else the machine does only adds to it,
-/// so more rounds can come nearer to it and never below.
+/// Measures until nothing grows, [`MOST_TRIES`] times at most. The least of all rounds is the cost: what else the machine does only
+/// adds to it, so more rounds can come nearer to it and never below.
 fn settled<const N: usize>(caches: f64, mut measure: impl FnMut() -> Result<[Cost; N]>) -> Result<[Cost; N]> {
     let mut least = measure()?;
     for _ in 1..MOST_TRIES {

@@ -20,6 +20,18 @@ fn leave(node: &mut Node) {
     node.nic.bid_farewell(qpn);
 }
 
+/// A pair of which one side has left, after it had executed a request, and the other was told.
+fn parted() -> Pair {
+    let mut pair = Pair::rc();
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.exchange();
+    completed!(pair.a, [(1, Status::Success)]);
+    leave(&mut pair.b);
+    pair.exchange();
+    pair
+}
+
 /// It is the reason that explanations give.
 fn knows_that_the_peer_is_gone(node: &Node) -> bool {
     let mut recorded = node.nic.recorded(node.qpn);
@@ -49,13 +61,7 @@ fn what_it_has_not_executed_ends_soon() {
 /// The device may be closed by then, so that it can answer nothing.
 #[test]
 fn what_is_posted_after_a_farewell_ends_soon() {
-    let mut pair = Pair::rc();
-    let remote = pair.b.remote(0);
-    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
-    pair.exchange();
-    completed!(pair.a, [(1, Status::Success)]);
-    leave(&mut pair.b);
-    pair.exchange();
+    let mut pair = parted();
     completed!(pair.a, []);
     post!(pair.a, 2, SendOp::Send, 0, 8);
     expect_nothing!(pair.a);
@@ -66,13 +72,7 @@ fn what_is_posted_after_a_farewell_ends_soon() {
 
 #[test]
 fn what_a_drained_queue_has_not_begun_ends_when_the_program_lets_it_begin() {
-    let mut pair = Pair::rc();
-    let remote = pair.b.remote(0);
-    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
-    pair.exchange();
-    completed!(pair.a, [(1, Status::Success)]);
-    leave(&mut pair.b);
-    pair.exchange();
+    let mut pair = parted();
     post!(pair.a, 2, SendOp::Send, 0, 8);
     expect_nothing!(pair.a);
     pair.a.go_to(QpState::Sqd);

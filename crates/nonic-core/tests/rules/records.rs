@@ -449,7 +449,7 @@ fn a_draining_queue_ends_what_it_began_and_begins_nothing() {
 }
 
 #[test]
-fn what_a_drained_queue_has_not_begun_waits_for_the_program_and_fails_with_nobody() {
+fn a_drained_queue_does_not_fail_what_it_has_not_begun() {
     let mut pair = Pair::local();
     let (other, _) = pair.connect_more();
     pair.host().state().room = Some(1);

@@ -129,8 +129,8 @@ impl Connections {
         if self.plan.intentions[index].to != host {
             return Err(format!("attempt {index} reached the wrong host"));
         }
-        // An earlier life of the host may have asked the peer for more time than this one remembers its answer for. This one cannot know.
-        let may_have_waited = attempt.seen.iter().any(|seen| *seen != life);
+        // An earlier life of the host may have asked the peer for time (MRA): more than this life, which cannot know, remembers its answer.
+        let may_have_waited = attempt.seen.iter().any(|seen| *seen < life);
         if attempt.seen.contains(&life) && !may_have_waited {
             return Err(format!("attempt {index} reached its program twice"));
         }

@@ -488,7 +488,7 @@ impl RecordRequester {
         nic: &mut NicResources<'_>,
     ) -> Result<(), Fatal> {
         if roce.common.state == QpState::Sqd && self.is_drained() {
-            // Nothing is begun, and nothing will be before the program says so. What waits until then waits for nobody.
+            // No request is begun, and none will be before the program goes back to RTS. Until then, the peer owes nothing.
             self.patience.stop();
             return Ok(());
         }

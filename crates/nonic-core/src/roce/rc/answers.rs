@@ -144,13 +144,13 @@ impl Requester {
         up_to < self.sequence.una() && self.is_before_the_first_answer(roce)
     }
 
-    /// The peer names a packet that was never sent. If it has never executed one of ours, the two sides do not agree on
-    /// the first PSN.
     /// Whether the peer has executed nothing yet.
     pub(super) fn is_before_the_first_answer(&self, roce: &RoceContext) -> bool {
         self.sequence.una() == ExtendedPsn::starting_at(roce.sq_psn)
     }
 
+    /// The peer names a packet that was never sent. If it has never executed one of ours, the two sides do not agree on
+    /// the first PSN.
     #[cold]
     fn note_other_psn(&self, roce: &RoceContext, nic: &mut NicResources<'_>, expected: Psn) {
         if self.is_before_the_first_answer(roce) {

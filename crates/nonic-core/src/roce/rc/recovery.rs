@@ -261,7 +261,7 @@ impl Requester {
         self.retry.stop_waiting();
         if self.retry.is_peer_gone() {
             if roce.common.state == QpState::Sqd && self.is_drained() {
-                // Nothing is begun, and nothing will be before the program says so.
+                // No request is begun, and none will be before the program goes back to RTS.
                 return Ok(());
             }
             nic.record(roce.common.qpn, QpEvent::PeerGone);

@@ -8,9 +8,9 @@
 //! Reliable connections do not send packets on a lane: their requests are records, which the reader executes in place and answers
 //! there ([`record_ring`], [`nonic_core::Lanes`]). For everything else a lane carries RoCE packets without checksums.
 //!
-//! The other process is trusted as much as the network is: what it writes is parsed and checked as if it had come from there. A reader that does not read is like a network that loses packets: after
-//! [`PATIENCE`] with a full ring, the sender drops packets until the reader reads again, so no sender waits for it for
-//! long.
+//! The other process is trusted as much as the network is: what it writes is parsed and checked as if it had come from there.
+//! A reader that does not read is like a network that loses packets: after [`PATIENCE`] with a full ring, the sender drops
+//! packets until the reader reads again, so no sender waits for it for long.
 //!
 //! There are no lanes where packets are captured or disturbed on purpose (`NONIC_PCAP`, `NONIC_FAULTS`), between different
 //! users, and with `NONIC_LANE=off`.
