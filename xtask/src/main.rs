@@ -86,7 +86,7 @@ enum Chore {
     Tools(tools::Options),
     /// One side of a loop that `bench` measures with nothing of ours in it, started by it.
     #[command(hide = true)]
-    BareLoop(bench::bare::Side),
+    BareLoop(bare_loops::Side),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -112,6 +112,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Suites(options) => suites::run(&options),
         Chore::Symbols(options) => symbols::run(&options),
         Chore::Tools(options) => tools::run(&options),
-        Chore::BareLoop(side) => bench::bare::run(&side),
+        Chore::BareLoop(side) => bare_loops::run(&side),
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! This module does not know the order of requests, how they are cut into packets or how a peer is answered. Each
 //! transport translates a [`Refused`]: RoCE's reliable services send a NAK, unreliable ones drop the message silently.
+//!
+//! A WRITE, READ or atomic of a process on this host may come past it ([`crate::direct`]): the keys of a NIC are published there, and the
+//! requester's NIC checks the same rights and ranges before it touches the memory (`direct` in `nonic-engine`).
 
 use crate::record::{KeyExtent, RefusalReason, RefusedRequest, RequestKind};
 use crate::verbs::memory::{Access, FENCE_KEY, Fault, Key, KeyError, KeyTable, PdId, Region};

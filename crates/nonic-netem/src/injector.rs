@@ -1,4 +1,5 @@
-//! Fault injection: a decorator around a link that drops, duplicates, delays and corrupts packets.
+//! Fault injection: what drops, duplicates, delays and corrupts packets, of real links (`NONIC_FAULTS`, in `nonic-engine`) and of
+//! simulated ones (`nonic-sim`).
 //!
 //! [`FaultInjector::judge`] says what becomes of one packet; [`FaultInjector::apply`] turns one train into the trains that
 //! really reach the link, each with the extra time it takes. Rules decide per packet: what is done how often

@@ -1,4 +1,5 @@
-//! The table of requests under way: their buffers, by the number (`wr_id`) that the NIC knows them by.
+//! The table of requests under way: their buffers, by the number (`wr_id`) that the NIC knows them by. A buffer is moved here when its
+//! request is posted, and comes back to the program with the completion.
 //!
 //! The requests of one work queue (the send or receive queue of a queue pair, or a shared receive queue) are linked, so
 //! closing it costs what *it* has under way, however many other work queues share the completion queue. A request

@@ -1,12 +1,12 @@
 //! Latency and bandwidth against the size of messages, for the plots.
 
-use super::bare::Loop;
 use super::measure::{Absence, Bench};
 use super::probe::{Place, Probe, Quantity, Subject, Transport};
-use super::stats::median;
 use super::svg::{Across, Chart, Series, Style};
+use bare_loops::Loop;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use testbed::stats::median;
 
 /// Sizes of the plots of latency: 8 B to 1 MiB.
 const LATENCY_SIZES: [usize; 7] = [8, 64, 512, 4096, 32 << 10, 256 << 10, 1 << 20];

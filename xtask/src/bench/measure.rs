@@ -1,6 +1,5 @@
 //! Measures a probe: starts both processes where they belong, waits for them, and finds the figure.
 
-use super::bare;
 use super::parse;
 use super::probe::{Place, Probe, Quantity, Subject, Transport};
 use crate::tools::pair::fresh_port;
@@ -80,14 +79,14 @@ impl Bench<'_> {
         }
     }
 
-    fn bare(&self, which: bare::Loop, probe: &Probe, topology: &Topology<'_>) -> Result<Raw> {
+    fn bare(&self, which: bare_loops::Loop, probe: &Probe, topology: &Topology<'_>) -> Result<Raw> {
         let duration = Duration::from_millis(250).mul_f64(self.scale);
         let (server, client) = (&topology.server, &topology.client);
-        let figure = bare::measure(which, probe.size, duration, server, client, topology.address)?;
+        let figure = bare_loops::measure(which, probe.size, duration, server, client, topology.address)?;
         Ok(match which {
-            bare::Loop::UdpBandwidth | bare::Loop::TcpBandwidth | bare::Loop::RingBandwidth => {
-                Raw::BytesPerSecond(figure.typical)
-            }
+            bare_loops::Loop::UdpBandwidth
+            | bare_loops::Loop::TcpBandwidth
+            | bare_loops::Loop::RingBandwidth => Raw::BytesPerSecond(figure.typical),
             _ => Raw::Time(parse::Latency {
                 typical_us: figure.typical,
                 p99_us: figure.p99,
@@ -364,7 +363,7 @@ mod tests {
 
     fn probe(quantity: Quantity) -> Probe {
         Probe {
-            subject: Subject::Bare(bare::Loop::VmWrite),
+            subject: Subject::Bare(bare_loops::Loop::VmWrite),
             size: 1000,
             quantity,
             place: Place::OneHost,

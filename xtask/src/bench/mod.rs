@@ -5,10 +5,9 @@
 //! and their extremes. `--report` writes `docs/performance.md` and its plots. It judges but never fails for being slow: a
 //! machine that others use too would fail for nothing.
 //!
-//! Read first: [`rows`] (what is compared, and what must show), [`probe`] (the subjects), [`measure`] (how), [`bare`]
+//! Read first: [`rows`] (what is compared, and what must show), [`probe`] (the subjects), [`measure`] (how), [`bare_loops`]
 //! (the yardsticks).
 
-pub(crate) mod bare;
 mod curves;
 mod guest;
 pub(crate) mod machine;
@@ -17,7 +16,6 @@ mod parse;
 mod probe;
 pub(crate) mod report;
 mod rows;
-pub(crate) mod stats;
 pub(crate) mod svg;
 mod table;
 mod verdict;

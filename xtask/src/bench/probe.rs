@@ -1,6 +1,6 @@
 //! A probe: one subject, doing one thing with messages of one size, at one place.
 
-use super::bare::Loop;
+use bare_loops::Loop;
 
 /// Where the two processes are.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

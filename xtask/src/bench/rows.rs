@@ -3,8 +3,8 @@
 //! A [`Comparison`] is measured as a whole in every round, back to back; its [`Row`]s are what a reader sees of it. The
 //! rows of [`Part::MustShow`] are the project's promises, and come first wherever rows are printed.
 
-use super::bare::Loop;
 use super::probe::{Place, Probe, Quantity, Subject, Transport, size_name};
+use bare_loops::Loop;
 
 /// Which table a row is in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

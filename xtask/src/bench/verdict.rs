@@ -3,8 +3,8 @@
 use super::measure::{Absence, Figure};
 use super::probe::{Probe, Quantity, significant};
 use super::rows::{Must, Row};
-use super::stats::{Summary, median, ratios};
 use std::collections::HashMap;
+use testbed::stats::{Summary, median, ratios};
 
 /// What was measured, by probe and round.
 #[derive(Clone, Debug, Default)]

@@ -6,12 +6,12 @@
 
 use super::measure::{Absence, Bench};
 use super::probe::{Place, Probe, Quantity, Subject};
-use super::stats::{Summary, ratios};
 use anyhow::{Context, Result, bail};
 use std::process::{ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 use testbed::owned::OwnedChild;
 use testbed::packages::install;
+use testbed::stats::{Summary, ratios};
 
 /// Long enough that each run is asked many times.
 const SCALE: f64 = 25.0;

@@ -193,7 +193,7 @@ mod tests {
         let crates = std::fs::read_dir(workspace().join("crates")).expect("a folder of crates");
         let sources = crates
             .map(|package| package.expect("readable").path().join("src"))
-            .chain(["testbed/src", "xtask/src"].map(|source| workspace().join(source)));
+            .chain(["testbed/src", "xtask/src", "xtask/bare/src"].map(|source| workspace().join(source)));
         for source in sources {
             for circle in Imports::of_crate(&source).circles() {
                 let files: Vec<_> = circle

@@ -2,8 +2,8 @@
 
 use super::cells::{Cell, Group};
 use super::subject::Subject;
-use crate::bench::stats;
 use std::collections::BTreeMap;
+use testbed::stats;
 
 /// What was found of a cell: for each subject what each round gave.
 pub(super) struct Row {

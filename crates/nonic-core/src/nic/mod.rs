@@ -4,8 +4,8 @@
 //! The vocabulary, and when each answer may change:
 //! - [`Nic::handle_datagram`], [`Nic::handle_timeout`], [`Nic::post_send`], [`Nic::send_management`],
 //!   [`Nic::modify_qp`], [`Nic::destroy_qp`] (other queue pairs may use its share of the window) and [`Nic::fail`] may
-//!   change every answer below. Nothing else does, except [`Nic::poll_transmit`] itself, and [`Nic::publish`] if a
-//!   completion queue overflows.
+//!   change every answer below. So may the calls for lanes and streams, which come further down. Nothing else does, except
+//!   [`Nic::poll_transmit`] itself, and [`Nic::publish`] if a completion queue overflows.
 //! - [`Nic::poll_transmit`] yields packets until it returns `None`. It also executes requests to peers on this host
 //!   without packets ([`Nic::set_direct`]), a part at a time: if [`Nic::ready_queue_pairs`] is not zero after `None`,
 //!   there are more of them. Call it again soon, after [`Nic::publish`] and whatever else is due.
@@ -15,13 +15,14 @@
 //! - [`Nic::poll_event`] yields events until `None`, [`Nic::poll_management`] what arrived at queue pair 1.
 //! - [`Nic::poll_timeout`] says when to call [`Nic::handle_timeout`] next. It may be early, never late.
 //!
-//! Reliable connections to processes of this host may have lanes in place of packets: [`Nic::set_lanes`] and the calls beside it.
+//! Reliable connections to processes of this host may have lanes in place of packets: [`Nic::set_lanes`], [`Nic::handle_record`],
+//! [`Nic::handle_answers`] and [`Nic::lane_ended`].
 //!
 //! iWARP queue pairs have streams instead of packets: [`Nic::create_iwarp_qp`], [`Nic::stream_attach`] and the calls
 //! beside them.
 //!
 //! A `Nic` is one shard: a whole pipeline with its own queue pairs and timers. Shards of one device share a
-//! [`KeyTable`] and completion queues (both behind `Arc`), nothing else.
+//! [`KeyTable`], completion queues and shared receive queues (all behind `Arc`), nothing else.
 
 mod config;
 mod departed;

@@ -1,7 +1,10 @@
 //! The queue pairs of a NIC: one slab for all transports, and one map from numbers to slots.
 //!
-//! A queue pair gets its transport when it is created and keeps it. What every transport can do is asked of [`QueuePair`], so the rest
-//! of the NIC need not know which it is. What only packets have is in `transmit` and `turns`, what only streams have in `streams`.
+//! A queue pair gets its transport when it is created and keeps it. A new transport is a variant of [`Transport`]: a machine that owns its
+//! queue pair's context ([`QpContext`]). It must post sends and receives, run its timers, fail, be destroyed and show itself: these are the
+//! methods of [`QueuePair`], and the rest of the NIC calls nothing else where all transports are alike. It says what is to be moved in the
+//! words of what carries it: packets (`transmit`, `turns`), bytes of a stream (`streams`), or records in a lane (`records`), to which a
+//! reliable connection of RoCE changes when its peer is on this host. `docs/decisions/26-transports.md` has the reasons.
 
 use crate::iwarp::IwarpQueuePair;
 use crate::queue_pair::{PostError, QpAttributes, QpContext, QueuePairView};

@@ -1,10 +1,15 @@
 //! The driver: which thread runs a shard's I/O loop, and when.
 //!
-//! While the program polls, its own thread runs the loop ([`Driver::inline`]): an operation costs no hand-over between
-//! threads. While it does not, a [background] thread sleeps on every descriptor of the shard, and so serves peers without
-//! the program's help. Each shard has a [`Driver`] and a background thread of its own. The two sides must not both wake for
-//! every packet, so the background thread keeps away while it sees the program polling. A program about to sleep on a
-//! channel calls the background thread back at once ([`Driver::resume`]).
+//! The thread that holds the shard lock runs the loop. That can be
+//! - a thread of the program that posts: it sends what it posted before the call returns;
+//! - a thread of the program that polls ([`Driver::inline`]), so that an operation costs no hand-over between threads;
+//! - a thread of the program that sleeps until a completion comes: one of them sleeps on the shard's descriptors ([`waiters`]);
+//! - the [background] thread, of which each shard has one: while none of those is at it, it sleeps on the descriptors, and so serves
+//!   peers without the program's help.
+//!
+//! The program and the background thread must not both wake for every packet, so the background thread keeps away while it sees the
+//! program polling. A program about to sleep on a channel, without a thread in a call of ours, calls it back at once
+//! ([`Driver::resume`]).
 //!
 //! Idle means asleep: with nothing to do and no timer running, the background thread waits without a
 //! timeout.

@@ -2,7 +2,7 @@
 //! which must be woken.
 //!
 //! Two promises, explored by the models at the end of this file and of `turn.rs` (`cargo xtask loom`):
-//! - a timer set while the background thread sleeps wakes it if it would oversleep it;
+//! - a thread that sets a timer wakes the background thread if that would sleep past the timer;
 //! - a program that goes to sleep while the background thread keeps away calls it back. There is one race in which the
 //!   program cannot know that the thread keeps away, because it is just about to; then the thread comes back by itself
 //!   after a nap.

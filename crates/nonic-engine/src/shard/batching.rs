@@ -1,8 +1,11 @@
 //! What waits for the program's next call, or for more to travel with.
 //!
-//! While the program polls, a plain acknowledgement may wait for its next call: a program that answers what it received then sends both
-//! with one system call. A short request that is posted while the peer owes an answer to an earlier one may wait for others, up to a
-//! batch. docs/decisions has the price of both. It counts; the shard sends.
+//! A request leaves inside the call that posts it, with two exceptions. While the program polls, a plain acknowledgement may wait for its
+//! next call: a program that answers what it received then sends both with one system call. And a short request that is posted while the
+//! peer owes an answer to an earlier one of the same queue pair may wait for others, up to a batch; the answer, a timer or any poll of the
+//! program sends it. With `NONIC_PROMPT_ACKS=on` neither waits. docs/decisions/11-batching.md has the price of both.
+//!
+//! This module counts what waits. The shard sends it.
 
 use nonic_core::MAX_BATCH_PACKETS;
 

@@ -4,7 +4,7 @@
 //! An empty glance is one system call and little else. While packets come through [lanes](crate::link::lane) it is none at
 //! all: sockets are then polled when it is time, whether or not lanes bring something. Above all a glance does not read the
 //! clock, which costs a tenth of such a call or, where the clock is paravirtual, as much as the call. The time is needed
-//! once a packet has come, and every [`CLOCK_INTERVAL`] glances for timers. So a timer may be served that many glances
+//! once a packet has come, and for timers every [`CLOCK_INTERVAL`] glances, or [`LANE_CLOCK_INTERVAL`] while lanes are in use. So a timer may be served that many glances
 //! late: microseconds, while a thread polls in a loop. A thread that stops polling leaves its timers to the background
 //! thread, which knows when they are due.
 

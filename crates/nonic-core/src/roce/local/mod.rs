@@ -9,7 +9,8 @@
 //!
 //! Records are numbered as packets are, one number each, from the PSN that both sides agreed on. So a record of an earlier
 //! connection is not taken for one of this. A record is executed only if it has the number that is expected. One that is not executed
-//! says so in its answer; then the requester goes back to it, and what it wrote behind it is ignored.
+//! says so in its answer; then the requester goes back to it, and what it wrote behind it is ignored. For want of a receive (RNR), the
+//! answer says how long to wait before the record is written again, and the program's `rnr_retry` says how often (`patience`).
 
 mod patience;
 mod requester;

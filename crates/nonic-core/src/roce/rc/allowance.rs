@@ -3,8 +3,8 @@
 //! A peer that goes back on a NAK repeats everything from the gap on. So a needless NAK costs a window, and a late NAK
 //! costs the time it was late. The right wait depends on the path, and the path shows it: a gap that is filled before
 //! it was reported was no loss. Neither was one that is filled twice after it was reported, by the late packet and by
-//! its retransmission. The wait that would have been needed is then allowed, with as much again to spare, and forgotten
-//! by halves.
+//! its retransmission. From then on the responder waits twice as long as would have been needed. While no gap needs that, the allowance
+//! is halved again and again.
 
 use super::reorder::ReorderConfig;
 use crate::time::Time;

@@ -5,9 +5,9 @@
 //! - The requester asks only while nothing of its queue pair is under way: everything sent was acknowledged or answered
 //!   (`una` = `next` = `sent`), so all earlier requests were executed and are complete. Nothing later is sent before
 //!   the request is done, or was refused and has gone as packets. So fences are kept and READs see earlier WRITEs.
-//! - The target executes it only if it expects the request's first packet next. Afterwards both sides count the
-//!   request's packets and message as if they had travelled: the requester at once, the responder before it looks at
-//!   another packet. So sequence and message numbers agree, whichever path the next request takes.
+//! - The requester's thread executes it; the target's takes no part. It does so only if the target has published that it expects
+//!   the request's first packet next. Afterwards both sides count the request's packets and message as if they had
+//!   travelled: the requester at once, the responder before it looks at another packet. So sequence and message numbers agree, whichever path the next request takes.
 //! - A late packet of the requester's past lies before what the responder expects then: a duplicate as ever. It is
 //!   acknowledged, or answered from what is remembered of READs and atomics, which direct requests leave alone. The
 //!   answer lies before `una` and is ignored.

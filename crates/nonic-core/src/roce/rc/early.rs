@@ -10,8 +10,9 @@
 //! - Every other peer is told of the first missing packet, once, with a NAK, and not before it has had time to come
 //!   ([`Allowance`]): such a peer repeats everything from there on.
 //! - A packet from further away than a peer can be expected to send from ([`Reach`]) is not kept, and every peer is
-//!   told of the first missing packet. So is a peer that sends something else under a number that is kept: one of the
-//!   two was forged, so nothing that is kept is executed.
+//!   told of the first missing packet.
+//! - If two packets with one PSN differ in their content, one of the two was forged. Nothing that is kept is executed then, and the
+//!   peer is told of the first missing packet.
 //! - As soon as a gap is filled, everything that can be acknowledged is.
 //! - A peer that was asked to come again later (RNR) sends everything again, so nothing is kept for it.
 //! - When nothing came for a while, the peer is gone, and what it left is dropped.

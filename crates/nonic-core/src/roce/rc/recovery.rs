@@ -1,9 +1,9 @@
-//! Loss recovery: how a requester detects lost packets, and sends them again.
+//! Loss recovery: how the requester of a reliable connection detects lost packets, and sends them again.
 //!
 //! Read before touching:
 //! - **A packet that was overtaken** (the peer holds, has executed or has answered a later one) is lost when it has not arrived within the
-//!   reordering window. It alone is sent again; new packets go on meanwhile. Lost packets and those that have arrived do not
-//!   count in the window, repetitions do.
+//!   reordering window. It alone is sent again; new packets go on meanwhile. Lost packets and those that have arrived no longer
+//!   count as bytes under way, which the window to the peer limits. Packets that are sent again do.
 //! - **A peer that reports a gap** keeps nothing behind it (rxe, hardware): everything from there on is sent again.
 //! - **A peer that is silent** is asked for an answer with one packet (`probe_after`); then, more and more rarely, everything under way
 //!   counts as lost, what it held too, and a few packets at a time are sent again until something is heard. It may have dropped
@@ -14,8 +14,9 @@
 //! - **Going back** means forgetting what is known from there on. A peer without a receive drops what it held, so RNR
 //!   goes back too.
 //!
-//! A READ is asked for again by the rest of the hole, within the request that asked first: responders take nothing else for
-//! a repetition. One that the peer has not executed is asked for as it was.
+//! If response packets of a READ are missing, the requester asks for those alone, from the first missing one on, and never beyond the
+//! end of the request packet that asked for them first: responders take nothing else for a repetition. A READ that the peer has not
+//! executed is asked for as it was.
 
 use super::requester::{Requester, ack_interval, no_room};
 use crate::queue_pair::QpState;

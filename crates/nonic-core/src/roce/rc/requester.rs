@@ -10,7 +10,7 @@
 //!   overrun our own socket. Chunk borders are fixed per request: a repeated request never spans two, which
 //!   is what responders expect of a duplicate.
 //! - Work completes strictly in order, from the front of the queue (`answers`).
-//! - While nothing is under way, a WRITE or READ may be executed in the memory of a peer on this host, without packets
+//! - While nothing is under way, a WRITE, READ or atomic may be executed in the memory of a peer on this host, without packets
 //!   (`direct`).
 
 use super::direct_state::{DirectProgress, DirectState};

@@ -3,7 +3,11 @@
 //! Two clocks run while something is under way. The program's timeout decides when a retry is used up, and after the last one the peer
 //! is gone. The measured round trip decides when an answer is overdue; provoking one costs a packet and no retry.
 //!
-//! It says when; what is sent then is `recovery`'s.
+//! Retries of another kind are counted apart: a peer without a receive (RNR) says how long to stay away, and the program's `rnr_retry`
+//! says how often. A peer that says that its queue pair was destroyed is given up sooner (`roce::departure`). For a peer that is reached
+//! by records in a lane, `roce::local` has rules of its own.
+//!
+//! This module says when something is due. What is sent then is decided in `recovery`.
 
 use super::round_trip::RoundTrip;
 use crate::roce::context::RoceContext;

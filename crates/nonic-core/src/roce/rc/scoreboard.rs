@@ -7,8 +7,9 @@
 //! - then suspected, for as long as packets may overtake each other,
 //! - then lost, until it is sent again: in flight once more.
 //!
-//! What was sent after what is told by the sequence: a range sent for the first time is overtaken by anything behind it; one sent again by
-//! anything that was not sent yet at that time (`mark`). No time of sending is kept for undisturbed packets.
+//! The order in which packets were sent is known from their numbers. A range that was sent once is overtaken by any packet with a higher
+//! number. A range that was sent again is overtaken by packets that were sent for the first time later than that: those from `mark` on.
+//! No time of sending is kept for undisturbed packets.
 //!
 //! It knows nothing of requests. It lives while something is amiss, so its operations may look at every range.
 

@@ -1,15 +1,17 @@
-//! Lanes: packets through shared memory, between processes of one user in one network namespace.
+//! Lanes: records and packets through shared memory, between processes of one user in one network namespace.
 //!
 //! A lane is a one-way shared-memory [`ring`] owned by the sender. The sender offers it to the owner of a block of queue
 //! pair numbers, on the line over which it asked that process where it listens ([`crate::host`]). A process that accepts
-//! the lane answers with a bell to be woken by ([`crate::os::bell`]), and reads the ring until the line ends. All packets
-//! to that block use the lane from then on; a queue pair never switches path unless the lane breaks.
+//! the lane answers with a bell to be woken by ([`crate::os::bell`]), and reads the ring until the line ends.
 //!
-//! Reliable connections do not send packets on a lane: their requests are records, which the reader executes in place and answers
-//! there ([`record_ring`], [`nonic_core::Lanes`]). For everything else a lane carries RoCE packets without checksums.
+//! Requests of reliable connections are *records*, which the reader executes in place and answers there ([`record_ring`],
+//! [`nonic_core::Lanes`]). A queue pair that finds no room for a record waits for it. When the lane ends, its peer is lost.
+//!
+//! Everything else is RoCE *packets* without checksums. All packets to the block use the lane from then on; a queue pair never switches
+//! path unless the lane breaks.
 //!
 //! The other process is trusted as much as the network is: what it writes is parsed and checked as if it had come from there.
-//! A reader that does not read is like a network that loses packets: after [`PATIENCE`] with a full ring, the sender drops
+//! A reader that does not read packets is like a network that loses them: after [`PATIENCE`] with a full ring, the sender drops
 //! packets until the reader reads again, so no sender waits for it for long.
 //!
 //! There are no lanes where packets are captured or disturbed on purpose (`NONIC_PCAP`, `NONIC_FAULTS`), between different

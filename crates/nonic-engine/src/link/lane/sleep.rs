@@ -1,6 +1,9 @@
 //! The sleep protocol of a lane: one word in the shared memory, set by a reader that is about to sleep, and cleared by the
 //! sender that wakes it or by the reader itself, whichever comes first.
 //!
+//! A second word does the same with the sides exchanged: it is set by a writer of records that is about to sleep, and cleared by the
+//! reader whose answer wakes it. Below, *reader* is the side that sleeps.
+//!
 //! The promise, explored by the models at the end (`cargo xtask loom`), is about a batch published while a reader falls
 //! asleep, or while one of several readers wakes up. Either a reader that is awake sees it, or its sender rings the bell
 //! ([`crate::os::bell`]) after the last reader that is awake has looked. The reader sets the word and then looks once more.

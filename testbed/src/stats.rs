@@ -1,7 +1,7 @@
 //! Medians, spreads and ratios of what rounds found.
 
 /// The middle of the values; between the two in the middle if there is none.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -13,7 +13,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// The value that so large a part of them does not exceed.
-pub(crate) fn quantile(values: &[f64], part: f64) -> Option<f64> {
+pub fn quantile(values: &[f64], part: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (part * sorted.len() as f64).ceil() as usize;
@@ -22,15 +22,18 @@ pub(crate) fn quantile(values: &[f64], part: f64) -> Option<f64> {
 
 /// The summary of many values.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct Summary {
-    pub(crate) median: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+pub struct Summary {
+    /// The middle of them.
+    pub median: f64,
+    /// The smallest.
+    pub least: f64,
+    /// The largest.
+    pub most: f64,
 }
 
 impl Summary {
     /// Nothing if there is no value.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    pub fn of(values: &[f64]) -> Option<Self> {
         Some(Self {
             median: median(values)?,
             least: values.iter().copied().min_by(f64::total_cmp)?,
@@ -40,7 +43,7 @@ impl Summary {
 }
 
 /// The ratio of each round in which both sides were measured: rounds are not mixed.
-pub(crate) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
+pub fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
     let pairs = ours.iter().zip(theirs);
     pairs
         .filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?))

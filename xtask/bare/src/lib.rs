@@ -32,7 +32,7 @@ const BATCH: u32 = 64;
 
 /// What is measured: the loops whose figure is a time tell microseconds, the others bytes per second.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
-pub(crate) enum Loop {
+pub enum Loop {
     /// Half a round trip of one packet, both sides polling their sockets.
     UdpLatency,
     /// One direction, as many packets in a system call as the kernel takes.
@@ -70,7 +70,7 @@ impl Loop {
 
 /// One side of a loop, as a process is told.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Side {
+pub struct Side {
     #[arg(value_enum)]
     which: Loop,
     /// Bytes of a message.
@@ -88,7 +88,7 @@ pub(crate) struct Side {
 }
 
 /// The whole life of one side.
-pub(crate) fn run(side: &Side) -> Result<()> {
+pub fn run(side: &Side) -> Result<()> {
     match &side.server {
         Some(server) => {
             let figure = side.measure(server)?;
@@ -143,10 +143,11 @@ impl Side {
 
 /// What a loop found.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct Figure {
-    pub(crate) typical: f64,
+pub struct Figure {
+    /// In the unit of the loop: microseconds, or bytes per second.
+    pub typical: f64,
     /// The slowest in a hundred, from the loops that time each message.
-    pub(crate) p99: Option<f64>,
+    pub p99: Option<f64>,
 }
 
 impl Figure {
@@ -161,7 +162,7 @@ impl Figure {
 }
 
 /// Runs both sides of a loop; its figure.
-pub(crate) fn measure(
+pub fn measure(
     which: Loop,
     size: usize,
     duration: Duration,
@@ -246,5 +247,5 @@ fn typical_us(duration: Duration, per_batch: u32, mut operation: impl FnMut() ->
         batches.push((now - last).as_secs_f64() * 1e6 / f64::from(per_batch));
         last = now;
     }
-    super::stats::median(&batches).context("no time to measure in")
+    testbed::stats::median(&batches).context("no time to measure in")
 }

@@ -6,10 +6,10 @@
 
 use super::shared::Shared;
 use super::{BATCH, Figure, spin, typical_us};
-use crate::bench::stats::quantile;
 use anyhow::{Context, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use testbed::stats::quantile;
 
 /// The longest piece.
 const LONGEST_PIECE: usize = 16 << 10;
