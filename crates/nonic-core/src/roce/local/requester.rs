@@ -17,7 +17,7 @@ use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
-use crate::roce::rc::{DirectProgress, DirectState, Moved, RequesterTroubles};
+use crate::roce::rc::{DirectProgress, DirectState, Moved, RequesterTroubles, is_direct};
 use crate::roce::request_packet::{RequestPacket, packets_of};
 use crate::time::Time;
 use crate::verbs::memory::Access;
@@ -193,8 +193,10 @@ impl RecordRequester {
                 if self.waits_for_quiescence(nic, request) {
                     return Written::Idle;
                 }
-                if let Some(executed) = self.execute_directly(roce, nic) {
-                    return executed;
+                if is_direct(request.wqe.op) {
+                    if let Some(executed) = self.execute_directly(roce, nic) {
+                        return executed;
+                    }
                 }
             }
             return self.write_record(roce, nic);

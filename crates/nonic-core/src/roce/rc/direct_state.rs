@@ -163,7 +163,14 @@ impl DirectState {
     }
 }
 
+/// Whether a request may be executed without packets: the peer always executes any other.
+#[inline]
+pub(crate) fn is_direct(op: SendOp) -> bool {
+    operation_of(op).is_some()
+}
+
 /// The direct operation of a request, and where; `None` if the peer always executes it.
+#[inline]
 fn operation_of(op: SendOp) -> Option<(DirectOperation, RemoteAddress)> {
     match op {
         SendOp::Write(remote) => Some((DirectOperation::Write, remote)),
