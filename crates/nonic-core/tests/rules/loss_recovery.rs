@@ -471,6 +471,41 @@ fn a_hole_that_two_requests_of_a_read_asked_for_is_asked_for_by_two() {
     assert_eq!(asked, [4 << 10, 4 << 10, 1 << 10, 1 << 10]);
 }
 
+/// Linux's rxe takes a repeated READ for a part of the one before it, and never answers what lies before that again.
+#[test]
+fn a_later_hole_in_the_answer_to_a_read_is_asked_for_when_the_earlier_one_is_filled() {
+    let mut pair = acquainted();
+    pair.b.fill(0, &pattern(3, 16 << 10));
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Read(remote), 0, 16 << 10);
+    let (mut asked, mut lost) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        carry(&mut pair, |side, wire| {
+            let index = wire.psn().distance_from(Psn::new(0x10_0000 + 10));
+            let loses = match side {
+                Side::A => index == 4,
+                Side::B => [4, 9].contains(&index),
+            };
+            if side == Side::A {
+                // As rxe does.
+                let refused = asked.last().is_some_and(|before| index < *before);
+                assert!(!refused, "asked for {index} after {asked:?}");
+                asked.push(index);
+            }
+            if loses && !lost.contains(&(side, index)) {
+                lost.push((side, index));
+                return Fate::Drop;
+            }
+            Fate::Deliver
+        });
+        pair.advance(ms(1));
+    }
+    completed!(pair.a, [(1, Status::Success)]);
+    assert_eq!(pair.a.bytes(0, 16 << 10), pattern(3, 16 << 10));
+    assert_eq!(asked, [0, 4, 4, 9]);
+    assert_eq!(pair.a.nic.counters().timeouts, 0);
+}
+
 #[test]
 fn answers_in_any_order_are_placed_in_theirs() {
     let mut pair = acquainted();

@@ -15,10 +15,12 @@
 //!   goes back too.
 //!
 //! If response packets of a READ are missing, the requester asks for those alone, from the first missing one on, and never beyond the
-//! end of the request packet that asked for them first: responders take nothing else for a repetition. A READ that the peer has not
-//! executed is asked for as it was.
+//! end of the request packet that asked for them first: responders take nothing else for a repetition. Where several are missing of what
+//! one request packet asked for, a later one waits until the earlier ones have come: Linux's rxe, once asked for a later part, never
+//! answers an earlier one again. A READ that the peer has not executed is asked for as it was.
 
 use super::requester::{Requester, ack_interval, no_room};
+use super::scoreboard::Scoreboard;
 use crate::queue_pair::QpState;
 use crate::record::QpEvent;
 use crate::resources::NicResources;
@@ -57,7 +59,7 @@ impl Requester {
         enough && !self.loss.provokes()
     }
 
-    /// Sends the first lost packet again.
+    /// Sends the first lost packet again that need not wait for others. `None` if there is none.
     #[cold]
     pub(super) fn resend(
         &mut self,
@@ -65,8 +67,20 @@ impl Requester {
         nic: &mut NicResources<'_>,
         batch: &Batch,
         out: &mut [u8],
+    ) -> Option<Emit> {
+        let again = self.first_lost(roce.mtu)?;
+        Some(self.send_again(roce, nic, again, batch, out))
+    }
+
+    fn send_again(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        again: Repetition,
+        batch: &Batch,
+        out: &mut [u8],
     ) -> Emit {
-        let (Some(again), Some(peer)) = (self.first_lost(roce.mtu), roce.peer(nic)) else {
+        let Some(peer) = roce.peer(nic) else {
             return Emit::Idle;
         };
         let cost = again.packet.psns * roce.mtu;
@@ -102,9 +116,12 @@ impl Requester {
         Emit::Packet(length)
     }
 
-    /// The first lost packet, if there is one.
+    /// The first lost packet that need not wait for others, if there is one.
     fn first_lost(&self, mtu: u32) -> Option<Repetition> {
-        let (first, end) = self.loss.known()?.board.first_lost()?;
+        let board = &self.loss.known()?.board;
+        let (first, end) = board
+            .lost()
+            .find(|(first, _)| !self.follows_a_hole(board, *first))?;
         let at = self.position(first);
         let request = self.queue.get(at)?;
         let index = (first - request.first) as u32;
@@ -123,6 +140,13 @@ impl Requester {
         })
     }
 
+    /// Whether this is a response to a READ, and an earlier one to the same request packet is missing.
+    fn follows_a_hole(&self, board: &Scoreboard, psn: ExtendedPsn) -> bool {
+        self.queue.get(self.position(psn)).is_some_and(|request| {
+            matches!(request.wqe.op, SendOp::Read(_)) && board.misses_any(request.chunk_first(psn), psn)
+        })
+    }
+
     fn sent_again(
         &mut self,
         roce: &RoceContext,
@@ -134,7 +158,7 @@ impl Requester {
         let (una, sent) = (self.sequence.una(), self.sequence.sent());
         if let Some(known) = self.loss.known_mut() {
             known.provokes = false;
-            known.board.sent_again(again.packet.psns, nic.now, sent);
+            known.board.sent_again(first, again.packet.psns, nic.now, sent);
             if again.packet.operation == Operation::ReadRequest {
                 known.note_asked_again(una, first, end);
             }
@@ -298,7 +322,7 @@ impl Requester {
         let wait = self.retry.count_silence();
         nic.record(roce.common.qpn, QpEvent::Silence);
         if self.retry.silences() == 1 || !self.retry.round_trip.is_known() {
-            self.provoke(nic.now);
+            self.provoke(nic.now, roce.mtu);
         } else {
             let (una, next) = (self.sequence.una(), self.sequence.next());
             let known = self.loss.begin(una);
@@ -314,14 +338,15 @@ impl Requester {
     }
 
     /// Sends one packet again to hear how far the peer is.
-    fn provoke(&mut self, now: Time) {
+    fn provoke(&mut self, now: Time, mtu: u32) {
         let una = self.sequence.una();
         let Some((first, end)) = self.provoking_packet() else {
             return;
         };
+        let is_sent_anyway = self.first_lost(mtu).is_some();
         let known = self.loss.begin(una);
         known.provokes = true;
-        if known.board.has_lost() {
+        if is_sent_anyway {
             return;
         }
         known.board.lose(first, end, now);

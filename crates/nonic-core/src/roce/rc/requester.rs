@@ -204,7 +204,9 @@ impl Requester {
             return Emit::Idle;
         }
         if self.loss.has_lost() && !self.retry.is_peer_gone() {
-            return self.resend(roce, nic, batch, out);
+            if let Some(resent) = self.resend(roce, nic, batch, out) {
+                return resent;
+            }
         }
         loop {
             let Some(request) = self.queue.current() else {

@@ -258,22 +258,28 @@ impl Scoreboard {
         self.lost > 0
     }
 
-    /// The first lost packets.
-    pub(super) fn first_lost(&self) -> Option<(ExtendedPsn, ExtendedPsn)> {
-        let lost = |range: &&Missing| range.state == State::Lost;
+    /// The lost packets, range by range.
+    pub(super) fn lost(&self) -> impl Iterator<Item = (ExtendedPsn, ExtendedPsn)> {
         self.missing
             .iter()
-            .find(lost)
+            .filter(|range| range.state == State::Lost)
             .map(|range| (range.first, range.end))
     }
 
-    /// The first so many of the lost packets are sent again, when everything before `mark` has been sent once.
-    pub(super) fn sent_again(&mut self, packets: u32, now: Time, mark: ExtendedPsn) {
-        let Some(at) = self.missing.iter().position(|range| range.state == State::Lost) else {
+    /// Whether any of these packets has not arrived, as far as is known.
+    pub(super) fn misses_any(&self, first: ExtendedPsn, end: ExtendedPsn) -> bool {
+        let at = self.missing.partition_point(|range| range.end <= first);
+        first < end && self.missing.get(at).is_some_and(|range| range.first < end)
+    }
+
+    /// So many packets from the beginning of a lost range on are sent again, when everything before `mark` has been sent once.
+    pub(super) fn sent_again(&mut self, first: ExtendedPsn, packets: u32, now: Time, mark: ExtendedPsn) {
+        let begins = |range: &Missing| range.first == first && range.state == State::Lost;
+        let Some(at) = self.missing.iter().position(begins) else {
             return;
         };
         let range = self.missing[at];
-        let end = (range.first + packets).min(range.end);
+        let end = (first + packets).min(range.end);
         self.lost -= end - range.first;
         let again = Some((now, mark));
         let joins = at

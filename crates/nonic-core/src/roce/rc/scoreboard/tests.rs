@@ -36,8 +36,16 @@ impl Scoreboard {
         self.arrived(at(first), at(end), ns(now), TOO_SOON)
     }
 
+    /// So many of the first lost packets are sent again.
+    fn send_again(&mut self, packets: u32, now: Time, mark: ExtendedPsn) {
+        let (first, _) = self.lost().next().expect("something is lost");
+        self.sent_again(first, packets, now, mark);
+    }
+
     fn lost_indices(&self) -> Option<(u64, u64)> {
-        self.first_lost().map(|(first, end)| (first - at(0), end - at(0)))
+        self.lost()
+            .next()
+            .map(|(first, end)| (first - at(0), end - at(0)))
     }
 }
 
@@ -90,7 +98,7 @@ fn what_is_sent_again_is_overtaken_only_by_what_was_sent_later() {
     board.arrive(1, 4, 10);
     board.find_lost(ns(110), WINDOW, PATIENCE);
     // Six packets have been sent so far.
-    board.sent_again(1, ns(120), at(6));
+    board.send_again(1, ns(120), at(6));
     assert!(!board.has_lost());
     board.arrive(4, 6, 130);
     assert_eq!(board.listed(), [(0, 1, State::InFlight)]);
@@ -103,7 +111,7 @@ fn what_is_sent_again_is_lost_again_for_want_of_patience() {
     let mut board = board();
     board.arrive(1, 2, 10);
     board.find_lost(ns(110), WINDOW, PATIENCE);
-    board.sent_again(1, ns(120), at(2));
+    board.send_again(1, ns(120), at(2));
     assert_eq!(board.next_due(WINDOW, PATIENCE), Some(ns(420)));
     assert_eq!(board.next_due(WINDOW, None), None);
     assert_eq!(board.find_lost(ns(420), WINDOW, None), 0);
@@ -116,7 +124,7 @@ fn packets_sent_again_one_by_one_make_one_range() {
     board.arrive(5, 6, 10);
     board.find_lost(ns(110), WINDOW, PATIENCE);
     for left in (0..5).rev() {
-        board.sent_again(1, ns(120), at(6));
+        board.send_again(1, ns(120), at(6));
         assert_eq!(board.has_lost(), left > 0);
     }
     assert_eq!(board.listed(), [(0, 5, State::InFlight)]);
@@ -129,14 +137,14 @@ fn a_late_packet_is_told_from_a_lost_one() {
     let late = board.arrive(1, 2, 50);
     assert_eq!((late.late.as_nanos(), late.repaired), (40, false));
     board.find_lost(ns(110), WINDOW, PATIENCE);
-    board.sent_again(1, ns(120), at(3));
+    board.send_again(1, ns(120), at(3));
     // An answer right after the repetition is to the first copy.
     let too_soon = board.done_before(at(1), ns(120 + 19), TOO_SOON);
     assert_eq!((too_soon.late.as_nanos(), too_soon.repaired), (129, false));
     let mut board = self::board();
     board.arrive(1, 2, 10);
     board.find_lost(ns(110), WINDOW, PATIENCE);
-    board.sent_again(1, ns(120), at(2));
+    board.send_again(1, ns(120), at(2));
     let repaired = board.done_before(at(1), ns(140), TOO_SOON);
     assert_eq!((repaired.late.as_nanos(), repaired.repaired), (0, true));
 }
@@ -196,7 +204,7 @@ fn lost_packets_are_not_under_way_and_repetitions_are() {
     assert_eq!(board.under_way(at(3)), 3, "what was written off does not count");
     board.find_lost(ns(110), WINDOW, PATIENCE);
     assert_eq!(board.under_way(at(0)), 2);
-    board.sent_again(2, ns(120), at(8));
+    board.send_again(2, ns(120), at(8));
     assert_eq!(board.under_way(at(0)), 4);
     assert_eq!(board.under_way(at(7)), 3, "unless it was sent again");
 }
@@ -476,7 +484,7 @@ fn apply_loss(act: Act, board: &mut Scoreboard, naive: &mut Naive, now: Time) {
                 let mark = at(naive.packets.len() as u32);
                 let end = end.min(first + u64::from(count));
                 naive.send_again(first as u32, end as u32, now, mark);
-                board.sent_again(count, now, mark);
+                board.send_again(count, now, mark);
             }
         }
         _ => {}
@@ -508,7 +516,7 @@ fn compare(board: &Scoreboard, naive: &Naive) {
     }
     let lost = naive.count(|_, state, _| state == State::Lost);
     assert_eq!((board.lost, board.has_lost()), (lost, lost > 0));
-    assert_eq!(board.first_lost().is_some(), lost > 0);
+    assert_eq!(board.lost().next().is_some(), lost > 0);
     assert_eq!(board.is_complete(), naive.count(|_, _, _| true) == 0);
     for written_off in [0, 7, 20] {
         let counts =
