@@ -257,6 +257,33 @@ fn a_timeout_shrinks_it_to_a_few_packets() {
 }
 
 #[test]
+fn a_timeout_of_one_does_not_shrink_it_while_others_make_progress() {
+    let mut pair = Pair::new(&narrow(32));
+    let (silent, live) = (pair.b.qpn, pair.connect_more().0);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 8);
+    pair.a.qpn = live;
+    // Acknowledgements of one packet each: a burst of them would open the window again at once.
+    for _ in 0..100 {
+        if pair.a.nic.counters().timeouts > 0 {
+            break;
+        }
+        post!(pair.a, 2, SendOp::Write(remote), 0, 8);
+        pair.exchange_with(|_, wire| match wire.headers().bth.dest_qp == silent {
+            true => Fate::Drop,
+            false => Fate::Deliver,
+        });
+        completed!(pair.a, [(2, Status::Success)]);
+        pair.advance(ms(1));
+    }
+    assert_eq!(pair.a.nic.counters().timeouts, 1);
+    post!(pair.a, 3, SendOp::Write(remote), 0, 100 * MTU);
+    let sent = pair.a.transmit();
+    let of_the_live = sent.iter().filter(|wire| wire.headers().bth.dest_qp != silent);
+    assert!(of_the_live.count() >= 30, "the window is as large as before");
+}
+
+#[test]
 fn acknowledgements_make_it_grow_again_up_to_its_maximum() {
     let mut pair = Pair::new(&Setup {
         window: WindowConfig {
