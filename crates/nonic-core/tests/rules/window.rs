@@ -284,6 +284,39 @@ fn a_timeout_of_one_does_not_shrink_it_while_others_make_progress() {
 }
 
 #[test]
+fn what_a_stalled_one_had_under_way_does_not_count_again_when_it_is_answered_at_last() {
+    let mut pair = Pair::new(&narrow(8));
+    let (silent, live) = (pair.b.qpn, pair.connect_more().0);
+    let remote = pair.b.remote(0);
+    post!(pair.a, 1, SendOp::Write(remote), 0, 3 * MTU);
+    post!(pair.a, 2, SendOp::Write(remote), 0, 3 * MTU);
+    let packets = pair.a.transmit();
+    pair.b.receive_all(&packets[..3]);
+    let late = pair.b.transmit();
+    pair.a.qpn = live;
+    for _ in 0..50 {
+        post!(pair.a, 3, SendOp::Write(remote), 0, 8);
+        pair.exchange_with(|_, wire| match wire.headers().bth.dest_qp == silent {
+            true => Fate::Drop,
+            false => Fate::Deliver,
+        });
+        completed!(pair.a, [(3, Status::Success)]);
+        pair.advance(ms(1));
+    }
+    post!(pair.a, 4, SendOp::Write(remote), 0, 100 * MTU);
+    pair.a.transmit();
+    let full = u64::from(8 * MTU);
+    assert_eq!(
+        pair.a.nic.usage().in_flight_bytes,
+        full,
+        "all of it is the other's"
+    );
+    pair.a.receive_all(&late);
+    completed!(pair.a, [(1, Status::Success)]);
+    assert_eq!(pair.a.nic.usage().in_flight_bytes, full);
+}
+
+#[test]
 fn acknowledgements_make_it_grow_again_up_to_its_maximum() {
     let mut pair = Pair::new(&Setup {
         window: WindowConfig {
