@@ -5,7 +5,7 @@
 //! alone for too long. The other measures, and prints one number. A process that waits by polling yields after a while;
 //! on a machine with fewer than two free processors the figures say more about its scheduler than about the loop.
 //!
-//! Read first: [`Loop`] (what there is), then [`ring`] and [`vm`].
+//! Read first: [`Loop`] (what there is), then `ring.rs` and `vm.rs`.
 
 mod ring;
 mod shared;
