@@ -1,7 +1,7 @@
 //! Lanes: how a reliable connection to a process of this host is carried, in place of packets.
 //!
-//! A lane leads from one NIC to another, through memory that both have. It holds *records*. A record is a request as it stands in a
-//! packet, headers and payload, of any length and without a checksum. The reader executes the records of a lane one after the other,
+//! A lane leads from one NIC to another, through memory that both have. It holds *records*. A record is a request: a header
+//! (`roce::local::header`) and payload of any length. The reader executes the records of a lane one after the other,
 //! writes into each how it went ([`RecordAnswer`]), and gives it back. So a record arrives exactly once and in order, and nothing is
 //! acknowledged: what was given back was executed, or says why not.
 //!
@@ -34,6 +34,11 @@ pub trait Lanes: Send {
 
     /// The oldest record of a lane that its reader has given back, of whichever lane has one. It is forgotten with the next call.
     fn take_answer(&mut self) -> Option<Answered<'_>>;
+
+    /// Whether a record was written, since this was asked last, to a lane that leads back to this NIC.
+    fn wrote_to_itself(&mut self) -> bool {
+        false
+    }
 
     /// A lane has ended: nothing is written to it any more.
     fn close(&mut self, lane: LaneId);

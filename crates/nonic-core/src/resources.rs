@@ -55,6 +55,7 @@ impl NicResources<'_> {
     }
 
     /// Takes the next receive of a queue, reporting an SRQ's limit.
+    #[inline]
     pub(crate) fn take_recv(&mut self, rq: &ReceiveQueue) -> Option<RecvWqe> {
         let missing = self.missing_receives.as_mut();
         if missing.is_some_and(|missing| missing.strikes()) {
@@ -68,6 +69,7 @@ impl NicResources<'_> {
     }
 
     /// Reports the end of a receive.
+    #[inline]
     pub(crate) fn complete_recv(&mut self, cq: &Arc<CompletionQueue>, received: Received) {
         let failed = received.completion.status != Status::Success;
         if failed {

@@ -44,6 +44,11 @@ impl HeaderSet {
         self.0 & other.0 == other.0
     }
 
+    /// Whether any header of `other` is in this set.
+    pub const fn intersects(self, other: HeaderSet) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// The headers in either set.
     pub const fn union(self, other: HeaderSet) -> HeaderSet {
         HeaderSet(self.0 | other.0)

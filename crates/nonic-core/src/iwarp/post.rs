@@ -4,10 +4,9 @@ use super::config::Extensions;
 use super::queue_pair::IwarpQueuePair;
 use crate::placement::MAX_MESSAGE;
 use crate::queue_pair::QpState;
-use crate::queue_pair::{PostError, gather_payload};
+use crate::queue_pair::{PostError, check_data};
 use crate::resources::NicResources;
 use crate::verbs::work::{RecvRequest, SendOp, SendRequest, Status};
-use crate::verbs::wqe::SendWqe;
 
 impl IwarpQueuePair {
     /// Queues a request. In the error states it completes as flushed instead.
@@ -24,7 +23,8 @@ impl IwarpQueuePair {
         if self.send_queue_len() >= self.common.capacity.max_send_wr as usize {
             return Err(PostError::SendQueueFull);
         }
-        let wqe = self.build(nic, request, flushes)?;
+        self.check(request, flushes)?;
+        let wqe = self.common.wqe(nic.keys, request);
         match &mut self.connected {
             Some(connected) if !flushes => connected.halves.requester.post(wqe),
             _ => self.common.complete_send(nic, &wqe, Status::Flushed),
@@ -32,12 +32,8 @@ impl IwarpQueuePair {
         Ok(())
     }
 
-    fn build(
-        &self,
-        nic: &NicResources<'_>,
-        request: &SendRequest<'_>,
-        flushes: bool,
-    ) -> Result<SendWqe, PostError> {
+    /// Whether a request may be queued at all.
+    fn check(&self, request: &SendRequest<'_>, flushes: bool) -> Result<(), PostError> {
         let extensions = self.config.extensions;
         let offered = match request.op {
             SendOp::Send | SendOp::SendWithInvalidate(_) | SendOp::Write(_) | SendOp::Read(_) => true,
@@ -56,24 +52,17 @@ impl IwarpQueuePair {
         if request.op.fetches() && self.common.max_rd_atomic == 0 && !flushes {
             return Err(PostError::NoFetches);
         }
-        let payload = gather_payload(&self.common, nic, request)?;
-        let length = payload.length();
+        check_data(&self.common, request)?;
+        let length = request.data.length();
         let fits = match request.op {
             op if op.is_atomic() => length == 8,
             op if op.is_local() => length == 0,
             _ => length <= u64::from(MAX_MESSAGE),
         };
-        if !fits {
-            return Err(PostError::Length);
+        match fits {
+            true => Ok(()),
+            false => Err(PostError::Length),
         }
-        Ok(SendWqe {
-            wr_id: request.wr_id,
-            op: request.op,
-            flags: request.flags,
-            payload,
-            length: length as u32,
-            destination: None,
-        })
     }
 
     /// Queues a receive. In the error states it completes as flushed. Signals a stream that waits for one.

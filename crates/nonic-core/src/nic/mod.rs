@@ -454,19 +454,21 @@ impl Nic {
         // An overflow flushes queue pairs, which queues more: at most once each, so this ends.
         while !self.outbox.is_empty() {
             let mut outbox = std::mem::take(&mut self.outbox);
-            for Pending {
-                cq,
-                completion,
-                wakes,
-            } in outbox.drain(..)
-            {
-                self.counters.completions += 1;
-                match cq.publish(completion, wakes) {
+            self.counters.completions += outbox.len() as u64;
+            let mut pending = outbox.drain(..).peekable();
+            while let Some(first) = pending.next() {
+                // Neighbours that go to the same queue go there together.
+                let cq = first.cq;
+                let together = |next: &Pending| Arc::ptr_eq(&next.cq, &cq);
+                let rest = std::iter::from_fn(|| pending.next_if(together));
+                let rest = rest.map(|next| (next.completion, next.wakes));
+                match cq.publish(std::iter::once((first.completion, first.wakes)).chain(rest)) {
                     Published::Quiet | Published::Dead => {}
                     Published::Notify => self.events.push_back(Event::Completion(cq.id())),
                     Published::Overflow => self.cq_overflowed(&cq),
                 }
             }
+            drop(pending);
             if self.outbox.is_empty() {
                 // Nothing came meanwhile: keep the allocation.
                 self.outbox = outbox;
@@ -523,6 +525,12 @@ impl Nic {
     /// Whether completions wait for [`Nic::publish`].
     pub fn has_unpublished(&self) -> bool {
         !self.outbox.is_empty()
+    }
+
+    /// Whether [`Nic::publish`], or what the embedder does after it, has anything to tell the program.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.outbox.is_empty() || !self.events.is_empty() || self.has_recorded()
     }
 
     /// The next thing the program should hear of.

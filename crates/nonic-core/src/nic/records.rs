@@ -4,10 +4,10 @@ use super::queue_pairs::Transport;
 use super::transmit::{After, DirectTurn, Spent};
 use super::{Nic, ReadySender, resources};
 use crate::lanes::{Answered, LaneId, Lanes, RecordAnswer};
-use crate::roce::local::Written;
+use crate::roce::local::{RecordHeader, Written};
 use crate::roce::queue_pair::RoceQueuePair;
 use crate::time::Time;
-use nonic_wire::{NakCode, Packet};
+use nonic_wire::NakCode;
 use std::net::IpAddr;
 
 impl Nic {
@@ -28,15 +28,15 @@ impl Nic {
     ) -> RecordAnswer {
         self.counters.rx_packets += 1;
         self.counters.rx_bytes += request.len() as u64;
-        let Ok(packet) = Packet::parse(request) else {
+        let Some((header, payload)) = RecordHeader::parse(request) else {
             self.counters.rx_malformed += 1;
             return RecordAnswer::Refused(NakCode::InvalidRequest);
         };
-        let dest = packet.headers.bth.dest_qp;
+        let dest = header.dest_qpn;
         let slot = self.qps.slot(dest).filter(|slot| {
             self.qps[*slot]
                 .as_roce()
-                .is_some_and(|qp| takes(qp, &packet, (src, dst)))
+                .is_some_and(|qp| takes(qp, &header, (src, dst)))
         });
         let Some(slot) = slot else {
             self.counters.rx_unclaimed += 1;
@@ -48,7 +48,7 @@ impl Nic {
         let nic = &mut *self;
         let qp = nic.qps.roce_mut(slot);
         qp.roce.common.traffic.received(1, request.len());
-        let answer = qp.handle_record(&mut resources!(nic, now), &packet, room);
+        let answer = qp.handle_record(&mut resources!(nic, now), &header.to_packet(payload), room);
         if !answer.is_executed() {
             self.touch(slot);
         }
@@ -75,6 +75,12 @@ impl Nic {
             self.unblock();
         }
         count
+    }
+
+    /// Whether it has written a record to itself since this was asked last: no other thread executes it.
+    #[inline]
+    pub fn wrote_to_itself(&mut self) -> bool {
+        self.lanes.as_mut().is_some_and(|lanes| lanes.wrote_to_itself())
     }
 
     /// Lanes may have room again.
@@ -172,11 +178,7 @@ impl Nic {
 }
 
 /// Whether a record is for the queue pair, and from its peer.
-fn takes(qp: &RoceQueuePair, packet: &Packet<'_>, (src, dst): (IpAddr, IpAddr)) -> bool {
-    let bth = &packet.headers.bth;
+fn takes(qp: &RoceQueuePair, header: &RecordHeader, (src, dst): (IpAddr, IpAddr)) -> bool {
     let roce = &qp.roce;
-    bth.opcode.service() == roce.common.service
-        && roce.flow.dst == src
-        && roce.flow.src == dst
-        && bth.is_default_partition()
+    header.opcode.service() == roce.common.service && roce.flow.dst == src && roce.flow.src == dst
 }

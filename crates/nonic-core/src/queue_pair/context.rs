@@ -5,9 +5,9 @@ use super::traffic::Traffic;
 use crate::record::{FailedRequest, KeyExtent, LocalFault, QpEvent, RefusalReason, RequestKind};
 use crate::resources::{NicResources, Pending, Received};
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::memory::{Access, KeyError, PdId, SgFault};
+use crate::verbs::memory::{Access, KeyError, KeyTable, PdId, SgFault};
 use crate::verbs::rq::{ReceiveQueue, RecvWqe};
-use crate::verbs::work::{Completion, CompletionOpcode, SendFlags, SendOp, Status};
+use crate::verbs::work::{Completion, CompletionOpcode, SendFlags, SendOp, SendRequest, Status};
 use crate::verbs::wqe::SendWqe;
 use nonic_wire::{Qpn, Service};
 use std::sync::Arc;
@@ -149,6 +149,12 @@ impl QpContext {
         }
     }
 
+    /// A request that was checked, as it is queued.
+    #[inline]
+    pub(crate) fn wqe(&self, keys: &KeyTable, request: &SendRequest<'_>) -> SendWqe {
+        SendWqe::new(keys, (self.pd, self.qpn), request)
+    }
+
     /// Ends a send-queue request.
     pub(crate) fn complete_send(&self, nic: &mut NicResources<'_>, wqe: &SendWqe, status: Status) {
         let signaled = self.signal_all || wqe.flags.contains(SendFlags::SIGNALED);
@@ -177,6 +183,7 @@ impl QpContext {
     }
 
     /// A receive's completion, to be refined by the caller.
+    #[inline]
     pub(crate) fn received(&self, wqe: &RecvWqe, status: Status, byte_len: u32) -> Received {
         let completion = self.completion(wqe.wr_id, status, CompletionOpcode::Recv, byte_len);
         Received {
@@ -190,6 +197,7 @@ impl QpContext {
         nic.take_recv(&self.rq)
     }
 
+    #[inline]
     fn completion(&self, wr_id: u64, status: Status, opcode: CompletionOpcode, byte_len: u32) -> Completion {
         Completion {
             wr_id,

@@ -53,6 +53,7 @@ impl InboundMessage {
 
 impl InboundSend {
     /// Nothing of it has come.
+    #[inline]
     pub(crate) fn new(wqe: RecvWqe) -> Self {
         InboundSend { wqe, received: 0 }
     }
@@ -68,6 +69,7 @@ impl InboundSend {
     }
 
     /// Places the next bytes.
+    #[inline]
     pub(crate) fn place(&mut self, payload: &[u8]) -> Result<(), Misplaced> {
         let length = self.length_with(payload.len());
         if length > u64::from(MAX_MESSAGE) {

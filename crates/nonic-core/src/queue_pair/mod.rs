@@ -16,7 +16,7 @@ pub(crate) use context::QpContext;
 pub(crate) use inbound::{InboundMessage, InboundSend, Misplaced};
 pub use mask::AttributeMask;
 pub use post::PostError;
-pub(crate) use post::gather_payload;
+pub(crate) use post::check_data;
 pub(crate) use send_queue::{Queued, SendQueue};
 pub(crate) use state::check as check_transition;
 pub use state::{ModifyError, Named, QpState, Transition, transition};

@@ -1,12 +1,9 @@
-//! What posting has in common for every transport: why a request is refused, and where its bytes are.
+//! What posting has in common for every transport: why a request is refused.
 
 use super::context::QpContext;
 use super::state::QpState;
-use crate::resources::NicResources;
-use crate::verbs::memory::SgList;
 use crate::verbs::rq::RecvRefused;
 use crate::verbs::work::{Data, SendOp, SendRequest};
-use crate::verbs::wqe::Payload;
 
 /// Why a work request was not taken. Nothing of it was queued.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -61,12 +58,9 @@ pub enum PostError {
     DeviceFailed,
 }
 
-/// Where a request's bytes are, inline ones copied.
-pub(crate) fn gather_payload(
-    common: &QpContext,
-    nic: &NicResources<'_>,
-    request: &SendRequest<'_>,
-) -> Result<Payload, PostError> {
+/// Whether a request's data is no more than the queue pair was created for.
+#[inline]
+pub(crate) fn check_data(common: &QpContext, request: &SendRequest<'_>) -> Result<(), PostError> {
     match request.data {
         Data::Inline(bytes) => {
             // The bytes of an ATOMIC_WRITE are part of the request itself.
@@ -74,17 +68,12 @@ pub(crate) fn gather_payload(
                 SendOp::AtomicWrite(_) => 8,
                 _ => common.capacity.max_inline_data as usize,
             };
-            if request.op.fetches() || bytes.len() > limit {
-                return Err(PostError::Inline);
+            match request.op.fetches() || bytes.len() > limit {
+                true => Err(PostError::Inline),
+                false => Ok(()),
             }
-            Ok(Payload::Inline(bytes.into()))
         }
-        Data::Sges(sges) => {
-            if sges.len() > common.capacity.max_send_sge as usize {
-                return Err(PostError::TooManySges);
-            }
-            let list = SgList::resolve(sges, nic.keys, common.pd, common.qpn);
-            Ok(Payload::Memory(list))
-        }
+        Data::Sges(sges) if sges.len() > common.capacity.max_send_sge as usize => Err(PostError::TooManySges),
+        Data::Sges(_) => Ok(()),
     }
 }

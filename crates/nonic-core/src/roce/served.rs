@@ -29,12 +29,14 @@ impl Served<'_> {
     }
 
     /// Takes the next receive.
+    #[inline]
     pub(crate) fn take_recv(&self, nic: &mut NicResources<'_>) -> Option<RecvWqe> {
         let own = &self.roce.common.rq;
         nic.take_recv(self.srq.map_or(own, |srq| &srq.rq))
     }
 
     /// Ends a receive.
+    #[inline]
     pub(crate) fn complete_recv(&self, nic: &mut NicResources<'_>, received: Received) {
         let own = &self.roce.common.recv_cq;
         nic.complete_recv(self.srq.map_or(own, |srq| &srq.cq), received);

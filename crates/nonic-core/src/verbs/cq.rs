@@ -76,6 +76,30 @@ pub struct CqView {
 #[error("the completion queue overflowed; poll faster or create it with more entries")]
 pub struct CqOverflow;
 
+impl Ring {
+    #[inline]
+    fn add(&mut self, completion: Completion, wakes: bool) -> Published {
+        if self.overflowed {
+            return Published::Dead;
+        }
+        if self.entries.len() >= self.capacity {
+            self.overflowed = true;
+            return Published::Overflow;
+        }
+        self.entries.push_back(completion);
+        let notify = match self.armed {
+            Some(Arm::Next) => true,
+            Some(Arm::Solicited) => wakes,
+            None => false,
+        };
+        if notify {
+            self.armed = None;
+            return Published::Notify;
+        }
+        Published::Quiet
+    }
+}
+
 impl CompletionQueue {
     /// An empty queue for `capacity` completions.
     pub fn new(id: CqId, capacity: usize) -> Self {
@@ -166,28 +190,18 @@ impl CompletionQueue {
         self.count.store(ring.entries.len(), Ordering::Release);
     }
 
-    /// Adds a completion. `wakes` tells whether it wakes a waiter that armed for solicited ones.
-    pub(crate) fn publish(&self, completion: Completion, wakes: bool) -> Published {
+    /// Adds completions, up to one that leads to something. Each comes with whether it wakes a waiter that armed for solicited ones.
+    pub(crate) fn publish(&self, completions: impl Iterator<Item = (Completion, bool)>) -> Published {
         let mut ring = self.lock();
-        if ring.overflowed {
-            return Published::Dead;
+        let mut outcome = Published::Quiet;
+        for (completion, wakes) in completions {
+            outcome = ring.add(completion, wakes);
+            if outcome != Published::Quiet {
+                break;
+            }
         }
-        if ring.entries.len() >= ring.capacity {
-            ring.overflowed = true;
-            return Published::Overflow;
-        }
-        ring.entries.push_back(completion);
         self.count.store(ring.entries.len(), Ordering::Release);
-        let notify = match ring.armed {
-            Some(Arm::Next) => true,
-            Some(Arm::Solicited) => wakes,
-            None => false,
-        };
-        if notify {
-            ring.armed = None;
-            return Published::Notify;
-        }
-        Published::Quiet
+        outcome
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -225,7 +239,7 @@ mod models {
             let queue = Arc::new(CompletionQueue::new(CqId(1), 4));
             let publisher = {
                 let queue = queue.clone();
-                thread::spawn(move || queue.publish(completion(1), false))
+                thread::spawn(move || queue.publish(std::iter::once((completion(1), false))))
             };
             queue.arm(Arm::Next);
             let mut found = 0;
@@ -255,7 +269,7 @@ mod models {
                 thread::spawn(move || {
                     // SAFETY: the poller reads only after it has seen the completion.
                     buffer.0.with_mut(|bytes| unsafe { *bytes = 42 });
-                    queue.publish(completion(1), false);
+                    queue.publish(std::iter::once((completion(1), false)));
                 })
             };
             let mut found = false;

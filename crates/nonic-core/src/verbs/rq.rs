@@ -3,7 +3,7 @@
 //! One type serves both: a queue pair's own receive queue, and an SRQ that many queue pairs draw from. It
 //! has its own lock, so that posting to an SRQ need not stop the NIC.
 
-use crate::verbs::memory::{Access, KeyTable, PdId, SgFault, SgList};
+use crate::verbs::memory::{KeyTable, PdId, SgFault, SgList};
 use crate::verbs::work::RecvRequest;
 use nonic_wire::Qpn;
 use std::collections::VecDeque;
@@ -33,9 +33,10 @@ pub(crate) struct RecvWqe {
 
 impl RecvWqe {
     /// Copies `data` to `offset` in the receive's buffers, or nothing of it.
+    #[inline]
     pub(crate) fn place(&self, offset: u32, data: &[u8]) -> Result<(), SgFault> {
         if offset == 0 {
-            self.target.check(Access::LOCAL_WRITE)?;
+            return self.target.fill(data);
         }
         if u64::from(offset) + data.len() as u64 > self.target.length() {
             return Err(SgFault::Length);
@@ -167,6 +168,7 @@ impl ReceiveQueue {
     }
 
     /// Takes the oldest receive; the flag tells that the limit event is due.
+    #[inline]
     pub(crate) fn take(&self) -> Option<(RecvWqe, bool)> {
         let mut inner = self.lock();
         let wqe = inner.entries.pop_front()?;

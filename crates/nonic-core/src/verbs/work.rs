@@ -154,8 +154,10 @@ pub enum Data<'a> {
 
 impl Data<'_> {
     /// How many bytes.
+    #[inline]
     pub fn length(&self) -> u64 {
         match self {
+            Data::Sges([sge]) => u64::from(sge.length),
             Data::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
             Data::Inline(bytes) => bytes.len() as u64,
         }

@@ -1,8 +1,9 @@
 //! A send-queue work request while the NIC works on it. Each transport keeps its own state, packets or anything else,
 //! beside it.
 
-use crate::verbs::memory::{Access, KeyError, SgFault, SgList};
-use crate::verbs::work::{Destination, SendFlags, SendOp};
+use crate::verbs::memory::{Access, KeyError, KeyTable, PdId, SgFault, SgList};
+use crate::verbs::work::{Data, Destination, SendFlags, SendOp, SendRequest};
+use nonic_wire::Qpn;
 use smallvec::SmallVec;
 
 /// A posted send-queue request.
@@ -17,6 +18,24 @@ pub(crate) struct SendWqe {
     pub(crate) destination: Option<Box<Destination>>,
 }
 
+impl SendWqe {
+    /// A request of a queue pair whose data was checked. Keys are looked up, inline data is copied.
+    #[inline]
+    pub(crate) fn new(keys: &KeyTable, (pd, qpn): (PdId, Qpn), request: &SendRequest<'_>) -> Self {
+        SendWqe {
+            wr_id: request.wr_id,
+            op: request.op,
+            flags: request.flags,
+            payload: match request.data {
+                Data::Inline(bytes) => Payload::Inline(bytes.into()),
+                Data::Sges(sges) => Payload::Memory(SgList::resolve(sges, keys, pd, qpn)),
+            },
+            length: request.data.length() as u32,
+            destination: request.destination.map(Box::new),
+        }
+    }
+}
+
 /// Where a request's bytes are.
 #[derive(Debug)]
 pub(crate) enum Payload {
@@ -25,13 +44,6 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
-    pub(crate) fn length(&self) -> u64 {
-        match self {
-            Payload::Memory(list) => list.length(),
-            Payload::Inline(bytes) => bytes.len() as u64,
-        }
-    }
-
     pub(crate) fn check(&self, needed: Access) -> Result<(), SgFault> {
         match self {
             Payload::Memory(list) => list.check(needed),

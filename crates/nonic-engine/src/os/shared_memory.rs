@@ -99,6 +99,14 @@ impl SharedMemory {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
+    /// Several words.
+    #[inline]
+    pub(crate) fn words<const COUNT: usize>(&self, offset: usize) -> &[AtomicU64; COUNT] {
+        assert!(offset % 8 == 0 && offset + 8 * COUNT <= self.len);
+        // SAFETY: as in `word`, for each of them.
+        unsafe { self.start.add(offset).cast().as_ref() }
+    }
+
     /// Half a word.
     #[inline]
     pub(crate) fn half_word(&self, offset: usize) -> &AtomicU32 {

@@ -336,8 +336,12 @@ impl Shard {
         }
         if self.nic.ready_queue_pairs() == 0 && self.carriers.stalled.is_none() && !self.must_fail() {
             // It was executed in the peer's memory, or written as a record: there is nothing to send.
-            self.deliver_to_itself(self.clock_read);
-            self.publish(self.clock_read);
+            if self.nic.wrote_to_itself() {
+                self.deliver_to_itself(self.clock_read);
+            }
+            if self.nic.has_news() {
+                self.publish(self.clock_read);
+            }
             self.direct_posts = self.direct_posts.wrapping_add(1);
             if SourceSchedule::is_quiet_turn(self.direct_posts) {
                 // A program whose requests all end like this finds their completions without driving us.

@@ -10,6 +10,7 @@
 //! - While nothing is under way, a WRITE, READ or atomic may be executed in the memory of the peer, without a record
 //!   ([`DirectState`]). It takes no number: the peer need not know of it.
 
+use super::header::RecordHeader;
 use super::patience::{Due, Patience};
 use crate::lanes::{LaneId, RecordAnswer, RecordTag};
 use crate::queue_pair::{QpState, QueuePairView, Queued, RnrTimer, SendQueue};
@@ -18,7 +19,8 @@ use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
 use crate::roce::rc::{DirectProgress, DirectState, Moved, RequesterTroubles, is_direct};
-use crate::roce::request_packet::{RequestPacket, packets_of};
+use crate::roce::request_packet::packets_of;
+use crate::roce::segment::Segment;
 use crate::time::Time;
 use crate::verbs::memory::Access;
 use crate::verbs::work::{SendFlags, SendOp, Status};
@@ -254,25 +256,30 @@ impl RecordRequester {
     }
 
     fn write_record(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Written {
-        let Some(RecordRequest { wqe, .. }) = self.queue.current() else {
+        let Some(RecordRequest { wqe, records }) = self.queue.current() else {
             return Written::Idle;
         };
-        let reads = matches!(wqe.op, SendOp::Read(_));
-        let (record, answer) = match reads {
-            true => {
-                let record = RequestPacket::of_read(wqe, self.written, 1, self.piece);
-                (record, record.segment.length as usize)
+        let part = Segment::of(wqe.length, self.written, self.piece);
+        // What a READ asks for is written behind the request.
+        let (payload, answer) = match wqe.op {
+            SendOp::Read(_) => (0, part.length as usize),
+            op if op.is_atomic() => (0, 0),
+            _ => (part.length as usize, 0),
+        };
+        // Of a request that is one record, copying its bytes checks all of them.
+        let fetches = wqe.op.fetches();
+        if self.written == 0 && (fetches || *records > 1) {
+            let needed = match fetches {
+                true => Access::LOCAL_WRITE,
+                false => Access::empty(),
+            };
+            if wqe.payload.check(needed).is_err() {
+                return self.local_fault(roce, nic);
             }
-            false => (RequestPacket::of_message(wqe, self.written, self.piece), 0),
-        };
-        let needed = match wqe.op.fetches() {
-            true => Access::LOCAL_WRITE,
-            false => Access::empty(),
-        };
-        if self.written == 0 && wqe.payload.check(needed).is_err() {
-            return self.local_fault(roce, nic);
         }
-        let length = record.wire_len(roce);
+        let header = RecordHeader::of(roce, wqe, &part, self.next);
+        let begin = RecordHeader::length_of(header.opcode);
+        let length = begin + payload;
         let Some(lanes) = nic.lanes.as_deref_mut() else {
             return Written::Idle;
         };
@@ -282,7 +289,8 @@ impl RecordRequester {
             return Written::Full;
         };
         self.blocked = false;
-        if record.write(roce, wqe, self.next, false, room).is_err() {
+        header.emit(room);
+        if payload > 0 && wqe.payload.gather(part.offset, &mut room[begin..length]).is_err() {
             return self.local_fault(roce, nic);
         }
         let tag = RecordTag {

@@ -3,14 +3,12 @@
 use super::reliable::RcRequester;
 use super::{RoceQueuePair, ServiceMachine};
 use crate::placement::MAX_MESSAGE;
-use crate::queue_pair::{PostError, QpState, gather_payload};
+use crate::queue_pair::{PostError, QpState, check_data};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
-use crate::roce::segment::Segment;
 use crate::verbs::work::{RecvRequest, SendOp, SendRequest, Status};
-use crate::verbs::wqe::SendWqe;
-use nonic_wire::{Opcode, Service};
+use nonic_wire::Service;
 
 impl RoceQueuePair {
     /// Queues a request. In the error states it completes as flushed instead.
@@ -32,27 +30,31 @@ impl RoceQueuePair {
         if self.send_queue_len() >= self.roce.common.capacity.max_send_wr as usize {
             return Err(PostError::SendQueueFull);
         }
-        let wqe = build(&self.roce, nic, request)?;
+        check(&self.roce, nic, request)?;
         if matches!(self.roce.common.state, QpState::Error | QpState::Sqe) {
+            let wqe = self.roce.common.wqe(nic.keys, request);
             self.roce.common.complete_send(nic, &wqe, Status::Flushed);
             return Ok(());
         }
         match &mut self.machine {
             ServiceMachine::Rc { requester, .. } => match requester.chosen(&self.roce, nic) {
                 RcRequester::Records(requester) => {
-                    requester.post(wqe);
+                    requester.post(self.roce.common.wqe(nic.keys, request));
                     if requester.has_one_unwritten() {
                         self.write_posted(nic);
                     }
                 }
                 RcRequester::Packets(requester) => {
+                    let wqe = self.roce.common.wqe(nic.keys, request);
                     requester.post(&self.roce, wqe);
                     if let Err(Fatal) = requester.execute_posted(&self.roce, nic) {
                         self.enter_error(nic);
                     }
                 }
             },
-            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => sender.post(wqe),
+            ServiceMachine::Uc { sender, .. } | ServiceMachine::Ud { sender, .. } => {
+                sender.post(self.roce.common.wqe(nic.keys, request));
+            }
         }
         Ok(())
     }
@@ -83,15 +85,13 @@ impl RoceQueuePair {
     }
 }
 
-fn build(
-    roce: &RoceContext,
-    nic: &NicResources<'_>,
-    request: &SendRequest<'_>,
-) -> Result<SendWqe, PostError> {
+/// Whether a request may be queued at all.
+#[inline]
+fn check(roce: &RoceContext, nic: &NicResources<'_>, request: &SendRequest<'_>) -> Result<(), PostError> {
     check_service(roce, request.op)?;
     check_destination(roce, nic, request)?;
-    let payload = gather_payload(&roce.common, nic, request)?;
-    let length = payload.length();
+    check_data(&roce.common, request)?;
+    let length = request.data.length();
     let fits = match request.op {
         SendOp::AtomicWrite(_) => length == 8,
         SendOp::Flush(_) => length == 0,
@@ -100,17 +100,10 @@ fn build(
         _ if roce.common.service == Service::Ud => length <= u64::from(roce.mtu),
         _ => length <= u64::from(MAX_MESSAGE),
     };
-    if !fits {
-        return Err(PostError::Length);
+    match fits {
+        true => Ok(()),
+        false => Err(PostError::Length),
     }
-    Ok(SendWqe {
-        wr_id: request.wr_id,
-        op: request.op,
-        flags: request.flags,
-        payload,
-        length: length as u32,
-        destination: request.destination.map(Box::new),
-    })
 }
 
 fn check_service(roce: &RoceContext, op: SendOp) -> Result<(), PostError> {
@@ -121,13 +114,7 @@ fn check_service(roce: &RoceContext, op: SendOp) -> Result<(), PostError> {
             Ok(())
         };
     }
-    let only = Segment {
-        offset: 0,
-        length: 0,
-        first: true,
-        last: true,
-    };
-    if Opcode::new(roce.common.service, only.operation(op)).is_none() {
+    if !offers(roce.common.service, op) {
         return Err(PostError::Unsupported);
     }
     if matches!(op, SendOp::Flush(flush) if flush.placement.is_empty()) {
@@ -137,6 +124,18 @@ fn check_service(roce: &RoceContext, op: SendOp) -> Result<(), PostError> {
         return Err(PostError::NoFetches);
     }
     Ok(())
+}
+
+/// Whether there is an opcode for an operation of the peer under a service.
+fn offers(service: Service, op: SendOp) -> bool {
+    let sends = matches!(op, SendOp::Send | SendOp::SendWithImmediate(_));
+    match service {
+        Service::Rc => true,
+        Service::Xrc => !matches!(op, SendOp::AtomicWrite(_) | SendOp::Flush(_)),
+        Service::Uc => sends || matches!(op, SendOp::Write(_) | SendOp::WriteWithImmediate(..)),
+        Service::Ud => sends,
+        Service::Cnp => false,
+    }
 }
 
 fn check_destination(
@@ -157,5 +156,47 @@ fn check_destination(
         Ok(())
     } else {
         Err(PostError::Destination)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roce::segment::Segment;
+    use crate::verbs::work::{Flush, FlushRange, Placement, RemoteAddress};
+    use nonic_wire::Opcode;
+
+    #[test]
+    fn a_service_offers_what_it_has_opcodes_for() {
+        let remote = RemoteAddress::default();
+        let (compare, swap, add) = (0, 0, 0);
+        let flush = Flush {
+            remote,
+            length: 0,
+            placement: Placement::GLOBAL,
+            range: FlushRange::Named,
+        };
+        let only = Segment::of(0, 0, 1024);
+        for op in [
+            SendOp::Send,
+            SendOp::SendWithImmediate(0),
+            SendOp::SendWithInvalidate(0),
+            SendOp::Write(remote),
+            SendOp::WriteWithImmediate(remote, 0),
+            SendOp::Read(remote),
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            },
+            SendOp::FetchAdd { remote, add },
+            SendOp::AtomicWrite(remote),
+            SendOp::Flush(flush),
+        ] {
+            for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Cnp] {
+                let opcode = Opcode::new(service, only.operation(op));
+                assert_eq!(offers(service, op), opcode.is_some(), "{service:?} {op:?}");
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! [`RecordResponder`](crate::roce::local::RecordResponder) for records.
 
 use crate::placement::{OutboundRead, WordOperation};
-use crate::queue_pair::InboundMessage;
+use crate::queue_pair::{InboundMessage, InboundSend};
 use crate::record::{QpEvent, RefusalReason, RequestKind};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
@@ -126,35 +126,31 @@ impl Execution {
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         let operation = packet.headers.bth.opcode.operation();
-        if self.inbound.is_none() {
-            let wqe = self.served(roce).take_recv(nic).ok_or(Refusal::NotReady)?;
-            self.inbound = InboundMessage::send(wqe);
-        }
         let served = Served {
             roce,
             srq: self.srq.as_deref(),
         };
+        if operation.is_only() {
+            let wqe = served.take_recv(nic).ok_or(Refusal::NotReady)?;
+            let mut inbound = InboundSend::new(wqe);
+            let placed = place_send(served, nic, packet, &mut inbound);
+            if placed.is_err() {
+                // The receive completes with the error.
+                self.inbound = InboundMessage::Send(inbound);
+            }
+            return placed;
+        }
+        if self.inbound.is_none() {
+            let wqe = served.take_recv(nic).ok_or(Refusal::NotReady)?;
+            self.inbound = InboundMessage::send(wqe);
+        }
         let InboundMessage::Send(inbound) = &mut self.inbound else {
             return Err(Refusal::INVALID);
         };
-        inbound.place(packet.payload)?;
-        if !(operation.is_last() || operation.is_only()) {
-            return Ok(());
+        place_send(served, nic, packet, inbound)?;
+        if operation.is_last() {
+            self.inbound = InboundMessage::None;
         }
-        let invalidated = operation
-            .has_invalidate()
-            .then_some(packet.headers.invalidate_rkey);
-        if let Some(rkey) = invalidated {
-            served.rights(nic).invalidate(rkey)?;
-        }
-        let mut done = roce
-            .common
-            .received(&inbound.wqe, Status::Success, inbound.received());
-        done.completion.invalidated_rkey = invalidated;
-        done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
-        done.solicited = packet.headers.bth.solicited;
-        self.inbound = InboundMessage::None;
-        served.complete_recv(nic, done);
         Ok(())
     }
 
@@ -330,4 +326,32 @@ impl Execution {
 /// The peer asks for more answers at a time than it was told it may.
 pub(super) fn too_many_fetches(roce: &RoceContext) -> Refusal {
     Refusal::invalid(RefusalReason::TooManyFetches(roce.common.max_dest_rd_atomic))
+}
+
+/// Places bytes of a SEND, and completes the receive with the last ones.
+#[inline]
+fn place_send(
+    served: Served<'_>,
+    nic: &mut NicResources<'_>,
+    packet: &Packet<'_>,
+    inbound: &mut InboundSend,
+) -> Result<(), Refusal> {
+    let operation = packet.headers.bth.opcode.operation();
+    inbound.place(packet.payload)?;
+    if !(operation.is_last() || operation.is_only()) {
+        return Ok(());
+    }
+    let invalidated = operation
+        .has_invalidate()
+        .then_some(packet.headers.invalidate_rkey);
+    if let Some(rkey) = invalidated {
+        served.rights(nic).invalidate(rkey)?;
+    }
+    let common = &served.roce.common;
+    let mut done = common.received(&inbound.wqe, Status::Success, inbound.received());
+    done.completion.invalidated_rkey = invalidated;
+    done.completion.immediate = operation.has_immediate().then_some(packet.headers.immediate);
+    done.solicited = packet.headers.bth.solicited;
+    served.complete_recv(nic, done);
+    Ok(())
 }

@@ -6,7 +6,6 @@
 
 use super::{Access, Key, KeyError, KeyTable, PdId};
 use nonic_wire::Qpn;
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// One element of a scatter/gather list. In memory it is what `ibv_sge` is, so that lists of a C program need not be converted.
@@ -21,10 +20,11 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// A list whose keys have been looked up.
+/// A list whose keys have been looked up. Most have one element, which takes the short way.
 #[derive(Clone, Debug, Default)]
 pub struct SgList {
-    parts: SmallVec<[Part; 2]>,
+    first: Option<Part>,
+    rest: Vec<Part>,
     length: u64,
     /// The last key that was unknown or of another domain when the list was posted.
     broken: Option<Broken>,
@@ -53,6 +53,20 @@ pub(crate) enum SgFault {
     Length,
 }
 
+impl Part {
+    /// Where in the key's region so many bytes are that begin at an offset, if the part is so long and the key permits the access now.
+    #[inline]
+    fn check(&self, offset: u64, length: usize, needed: Access) -> Result<usize, SgFault> {
+        let end = offset.checked_add(length as u64);
+        if end.is_none_or(|end| end > u64::from(self.length)) {
+            return Err(SgFault::Length);
+        }
+        self.key
+            .check(self.addr.wrapping_add(offset), length as u64, needed)
+            .map_err(|_| SgFault::Protection)
+    }
+}
+
 impl Broken {
     fn of(sge: &Sge, error: KeyError) -> Option<Self> {
         let lkey = sge.lkey;
@@ -72,7 +86,7 @@ impl SgList {
             match keys.find(sge.lkey, pd, qpn) {
                 // A window's key is for peers.
                 Ok(key) if key.is_window() => list.broken = Broken::of(sge, KeyError::Rights),
-                Ok(key) => list.parts.push(Part {
+                Ok(key) => list.push(Part {
                     key,
                     addr: sge.addr,
                     length: sge.length,
@@ -81,6 +95,26 @@ impl SgList {
             }
         }
         list
+    }
+
+    #[inline]
+    fn push(&mut self, part: Part) {
+        match &self.first {
+            None => self.first = Some(part),
+            Some(_) => self.rest.push(part),
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// The part that is all of the list, if there is one and its key was right.
+    #[inline]
+    fn only_part(&self) -> Option<&Part> {
+        self.first
+            .as_ref()
+            .filter(|_| self.rest.is_empty() && self.broken.is_none())
     }
 
     /// Total number of bytes.
@@ -93,7 +127,7 @@ impl SgList {
         if self.broken.is_some() {
             return Err(SgFault::Protection);
         }
-        for part in &self.parts {
+        for part in self.parts() {
             part.key
                 .check(part.addr, u64::from(part.length), needed)
                 .map_err(|_| SgFault::Protection)?;
@@ -108,7 +142,7 @@ impl SgList {
         if let Some(Broken { lkey, error }) = self.broken {
             return Some(((lkey, 0, 0), error));
         }
-        self.parts.iter().find_map(|part| {
+        self.parts().find_map(|part| {
             let length = u64::from(part.length);
             let error = part.key.check(part.addr, length, needed).err()?;
             Some(((part.key.value(), part.addr, length), error))
@@ -116,7 +150,17 @@ impl SgList {
     }
 
     /// Copies `out.len()` bytes that begin `offset` bytes into the list.
+    #[inline]
     pub(crate) fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
+        if let (Some(part), false) = (self.only_part(), out.is_empty()) {
+            let at = part.check(offset, out.len(), Access::empty())?;
+            return part.key.region().read(at, out).map_err(|_| SgFault::Protection);
+        }
+        self.gather_parts(offset, out)
+    }
+
+    #[inline(never)]
+    fn gather_parts(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
         let mut done = 0;
         self.walk(offset, out.len(), Access::empty(), |key, at, length| {
             let result = key.region().read(at, &mut out[done..done + length]);
@@ -126,7 +170,35 @@ impl SgList {
     }
 
     /// Copies `data` to the list, beginning `offset` bytes into it.
+    #[inline]
     pub(crate) fn scatter(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
+        if let (Some(part), false) = (self.only_part(), data.is_empty()) {
+            let at = part.check(offset, data.len(), Access::LOCAL_WRITE)?;
+            return part.key.region().write(at, data).map_err(|_| SgFault::Protection);
+        }
+        self.scatter_parts(offset, data)
+    }
+
+    /// Copies `data` to the beginning of the list, or nothing of it unless it fits and all of the list may be written.
+    #[inline]
+    pub(crate) fn fill(&self, data: &[u8]) -> Result<(), SgFault> {
+        let fits = data.len() as u64 <= self.length;
+        if let Some(part) = self.only_part() {
+            let at = part.check(0, part.length as usize, Access::LOCAL_WRITE)?;
+            return match fits {
+                true => part.key.region().write(at, data).map_err(|_| SgFault::Protection),
+                false => Err(SgFault::Length),
+            };
+        }
+        self.check(Access::LOCAL_WRITE)?;
+        match fits {
+            true => self.scatter_parts(0, data),
+            false => Err(SgFault::Length),
+        }
+    }
+
+    #[inline(never)]
+    fn scatter_parts(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
         let mut done = 0;
         self.walk(offset, data.len(), Access::LOCAL_WRITE, |key, at, length| {
             let result = key.region().write(at, &data[done..done + length]);
@@ -148,7 +220,7 @@ impl SgList {
         }
         let mut skip = offset;
         let mut left = length;
-        for part in &self.parts {
+        for part in self.parts() {
             if left == 0 {
                 break;
             }

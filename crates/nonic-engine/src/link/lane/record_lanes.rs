@@ -63,6 +63,8 @@ pub(crate) struct RecordLanes {
     lanes: Vec<RecordLane>,
     /// The one that was written to last: most records go where the one before went.
     latest: usize,
+    /// A record was written to a lane that leads back to this shard.
+    wrote_to_itself: bool,
 }
 
 impl RecordLanes {
@@ -71,6 +73,7 @@ impl RecordLanes {
             opened: Arc::clone(opened),
             lanes: Vec::new(),
             latest: 0,
+            wrote_to_itself: false,
         }
     }
 
@@ -101,9 +104,17 @@ impl Lanes for RecordLanes {
         let Some(lane) = self.lane(lane) else {
             return;
         };
-        if lane.writer.publish(request, tag) {
-            lane.bell.iter().for_each(|bell| bell.ring());
+        let sleeps = lane.writer.publish(request, tag);
+        match &lane.bell {
+            Some(bell) if sleeps => bell.ring(),
+            Some(_) => {}
+            None => self.wrote_to_itself = true,
         }
+    }
+
+    #[inline]
+    fn wrote_to_itself(&mut self) -> bool {
+        std::mem::take(&mut self.wrote_to_itself)
     }
 
     #[inline]

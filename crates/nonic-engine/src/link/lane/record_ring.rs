@@ -32,6 +32,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const ALIGN: u64 = 64;
 /// What a record has before the request.
 const HEADER: usize = 32;
+/// The words of that.
+const STAMP: usize = 0;
+const LENGTHS: usize = 1;
+const ANSWER: usize = 2;
+const ANSWER_WORD: usize = 3;
 /// In place of a length: nothing up to the end of the ring.
 const SKIP: u32 = u32::MAX;
 /// The longest record: so that one fits even where it must begin anew at the start of the ring.
@@ -47,6 +52,14 @@ fn slot(bytes: usize) -> u64 {
 
 fn offset(position: u64) -> usize {
     (position % RECORD_RING) as usize
+}
+
+/// Shows the reader the record that begins at a position, or how far it is to the next.
+#[inline]
+fn show(words: &[AtomicU64; 4], position: u64, length: u32, request: u32) {
+    let lengths = u64::from(length) | u64::from(request) << 32;
+    words[LENGTHS].store(lengths, Ordering::Relaxed);
+    words[STAMP].store(position + 1, Ordering::Release);
 }
 
 /// The end that writes.
@@ -158,7 +171,12 @@ impl RecordWriter {
             self.memory()
                 .record_word(offset(self.written + skipped))
                 .store(0, Ordering::Relaxed);
-            self.show(SKIP, 0);
+            show(
+                self.memory().record_words(offset(self.written)),
+                self.written,
+                SKIP,
+                0,
+            );
             self.written += skipped;
         }
         self.room = bytes;
@@ -174,8 +192,9 @@ impl RecordWriter {
         let (begin, end) = (self.written, self.written + slot(self.room));
         let memory = self.memory();
         memory.record_word(offset(end)).store(0, Ordering::Relaxed);
-        memory.record_word(offset(begin) + 16).store(0, Ordering::Relaxed);
-        self.show(self.room as u32, request as u32);
+        let words = memory.record_words(offset(begin));
+        words[ANSWER].store(0, Ordering::Relaxed);
+        show(words, begin, self.room as u32, request as u32);
         if self.under_way.is_empty() {
             self.shared.awaited.store(end, Ordering::Relaxed);
         }
@@ -192,18 +211,6 @@ impl RecordWriter {
             .published
             .store(self.shared.published() + 1, Ordering::Relaxed);
         sleep::must_wake(self.memory().asleep())
-    }
-
-    /// Shows what is where the writer is.
-    fn show(&self, length: u32, request: u32) {
-        let at = offset(self.written);
-        let lengths = u64::from(length) | u64::from(request) << 32;
-        self.memory()
-            .record_word(at + 8)
-            .store(lengths, Ordering::Relaxed);
-        self.memory()
-            .record_word(at)
-            .store(self.written + 1, Ordering::Release);
     }
 
     /// Whether the oldest record was given back.
@@ -231,10 +238,11 @@ impl RecordWriter {
         self.shared.awaited.store(awaited, Ordering::Relaxed);
         let memory = self.memory();
         let at = offset(record.begin);
-        let kind = memory.record_word(at + 16).load(Ordering::Relaxed) as u32;
+        let words = memory.record_words(at);
+        let kind = words[ANSWER].load(Ordering::Relaxed) as u32;
         let word = match kind {
             0 => 0,
-            _ => memory.record_word(at + 24).load(Ordering::Relaxed),
+            _ => words[ANSWER_WORD].load(Ordering::Relaxed),
         };
         let length = record.length - record.request;
         let start = memory.record_bytes(at + HEADER + record.request, length);
@@ -308,10 +316,9 @@ impl RecordReader {
         let answer = execute(request, room);
         if answer != RecordAnswer::Executed {
             let (kind, word) = answer.to_words();
-            self.memory.record_word(at + 24).store(word, Ordering::Relaxed);
-            self.memory
-                .record_word(at + 16)
-                .store(u64::from(kind), Ordering::Relaxed);
+            let words = self.memory.record_words(at);
+            words[ANSWER_WORD].store(word, Ordering::Relaxed);
+            words[ANSWER].store(u64::from(kind), Ordering::Relaxed);
         }
         self.read += slot(length);
         Ok(true)

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// "nonic" and a version.
-pub(super) const MAGIC: u64 = 0x6e6f_6e69_6300_0002;
+pub(super) const MAGIC: u64 = 0x6e6f_6e69_6300_0003;
 pub(super) const WRITTEN: usize = 64;
 pub(super) const READ: usize = 128;
 pub(super) const ASLEEP: usize = 192;
@@ -96,6 +96,12 @@ impl RingMemory {
     #[inline]
     pub(super) fn record_word(&self, offset: usize) -> &AtomicU64 {
         self.0.word(RECORDS + offset)
+    }
+
+    /// The words that a record begins with.
+    #[inline]
+    pub(super) fn record_words(&self, offset: usize) -> &[AtomicU64; 4] {
+        self.0.words(RECORDS + offset)
     }
 
     /// The address of bytes among the records.
