@@ -27,6 +27,13 @@ pub trait DirectAccess: Send {
     /// Executes a piece of a request, if the target's queue pair and keys permit it and it expects that packet next.
     fn execute(&mut self, request: &DirectRequest<'_>) -> Direct;
 
+    /// Executes whole WRITEs, or READs, that follow each other on one queue pair and name one key. Returns how many, from the first on;
+    /// of those behind them, the peer's memory or ours may show a part.
+    fn execute_run(&mut self, requests: &[DirectRequest<'_>]) -> usize {
+        let executed = |request: &&DirectRequest<'_>| self.execute(request) != Direct::Refused;
+        requests.iter().take_while(executed).count()
+    }
+
     /// What peers may do to one of our queue pairs from now on; `None` is nothing at all. When that returns, no access
     /// that needed more than is permitted now is under way, and [`DirectAccess::executed`] tells of all there were.
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>);

@@ -42,7 +42,11 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: the program's list: each element valid, the last one's `next` NULL.
         while let Some(wr) = unsafe { current.as_ref() } {
             // SAFETY: the element's own lists are as valid as itself.
-            unsafe { with_request(qp, wr, |request| poster.post(request).map_err(errors::of_post)) }?;
+            unsafe {
+                with_request(qp, wr, |request| {
+                    poster.post(request, !wr.next.is_null()).map_err(errors::of_post)
+                })
+            }?;
             if wr.opcode == IBV_WR_BIND_MW {
                 // SAFETY: posting checked that there is a window.
                 unsafe { (*wr.extra.bind_mw.mw).rkey = wr.extra.bind_mw.rkey };

@@ -382,13 +382,25 @@ impl Nic {
 
     /// Queues a send request.
     pub fn post_send(&mut self, now: Time, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_of_list(now, qpn, request, false)
+    }
+
+    /// Queues a send request of a list. If there is `more`, the caller posts that next, or lets the NIC send: requests that are executed
+    /// in a peer's memory wait for each other and are executed together.
+    pub fn post_of_list(
+        &mut self,
+        now: Time,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        more: bool,
+    ) -> Result<(), PostError> {
         if self.failed {
             return Err(PostError::DeviceFailed);
         }
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp)?;
         let nic = &mut *self;
         let mut resources = resources!(nic, now);
-        nic.qps[slot].post_send(&mut resources, request)?;
+        nic.qps[slot].post_send(&mut resources, request, more)?;
         self.make_ready(slot);
         self.set_wanted_timer(slot);
         Ok(())

@@ -199,9 +199,10 @@ impl QueuePair {
         &mut self,
         nic: &mut NicResources<'_>,
         request: &SendRequest<'_>,
+        more: bool,
     ) -> Result<(), PostError> {
         match &mut self.transport {
-            Transport::Roce(qp) => qp.post_send(nic, request),
+            Transport::Roce(qp) => qp.post_send(nic, request, more),
             Transport::Iwarp(qp) => qp.post_send(nic, request),
         }
     }

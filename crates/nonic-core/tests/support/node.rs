@@ -108,6 +108,23 @@ impl Node {
         self.nic.post_send(self.now, self.qpn, &request)
     }
 
+    /// Posts requests as one list: each with its number, what it is, and where its bytes are.
+    pub fn post_list(&mut self, requests: &[(u64, SendOp, (usize, u32))]) {
+        for (index, (wr_id, op, (offset, length))) in requests.iter().enumerate() {
+            let sges = [self.sge(*offset, *length)];
+            let request = SendRequest {
+                wr_id: *wr_id,
+                op: *op,
+                data: Data::Sges(&sges),
+                flags: SendFlags::SIGNALED,
+                destination: None,
+            };
+            let more = index + 1 < requests.len();
+            let posted = self.nic.post_of_list(self.now, self.qpn, &request, more);
+            posted.expect("it is posted");
+        }
+    }
+
     /// Everything the NIC has to send now, packet by packet.
     #[track_caller]
     pub fn transmit(&mut self) -> Vec<Wire> {

@@ -22,6 +22,8 @@ pub struct SharedState {
     pub stopped: bool,
     /// What was asked for: piece by piece, with the queue pair that asked, and whether it was done.
     pub asked: Vec<(Qpn, usize, Direct)>,
+    /// Requests that were to be executed together, and how many of them were.
+    pub runs: Vec<(usize, usize)>,
     /// How often `executed` was asked.
     pub looked: usize,
     /// What another thread does while the next piece is executed.
@@ -110,6 +112,13 @@ impl DirectAccess for Way {
             meanwhile();
         }
         direct
+    }
+
+    fn execute_run(&mut self, requests: &[DirectRequest<'_>]) -> usize {
+        let executed = |request: &&DirectRequest<'_>| self.execute(request) != Direct::Refused;
+        let done = requests.iter().take_while(executed).count();
+        self.host.state().runs.push((requests.len(), done));
+        done
     }
 
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {

@@ -204,7 +204,7 @@ impl Device {
         let posted = requests.iter().enumerate().try_for_each(|(index, request)| {
             bytes += request.data.length();
             turn.nic
-                .post_send(now, qpn, request)
+                .post_of_list(now, qpn, request, index + 1 < requests.len())
                 .map_err(|error| (index, error))
         });
         turn.posted(|| driver.now(), qpn, bytes);
@@ -255,10 +255,10 @@ impl SendPoster<'_> {
         self.nic.send_room(self.qpn).unwrap_or(0)
     }
 
-    /// Posts one.
-    pub fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+    /// Posts one. If there is `more` to be posted, it may wait for that.
+    pub fn post(&mut self, request: &SendRequest<'_>, more: bool) -> Result<(), PostError> {
         self.bytes += request.data.length();
-        self.nic.post_send(self.now, self.qpn, request)
+        self.nic.post_of_list(self.now, self.qpn, request, more)
     }
 }
 

@@ -1,12 +1,18 @@
 //! Copies to and from another process by system calls, and whether the kernel permits them.
 
 use nonic_core::{DirectOperation, DirectRequest, LocalPart};
+use smallvec::SmallVec;
 use std::io;
 
 /// The most parts of our own memory that one access may have; requests with more go as packets.
 const PARTS: usize = 32;
+/// Requests are executed together as long as they have no more parts than this; the kernel takes 1,024.
+const PARTS_TOGETHER: usize = 64;
 /// So many bytes at the end of a WRITE appear after all others: programs wait for the last one to change.
 const LAST: usize = 8;
+
+/// Stretches of memory.
+type Parts = SmallVec<[libc::iovec; PARTS_TOGETHER]>;
 
 /// Why an access failed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -19,16 +25,76 @@ pub(super) enum Failed {
     Gone,
 }
 
-/// Executes a WRITE or READ at an address of another process. No system call does atomics.
-pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Result<(), Failed> {
-    let empty = libc::iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
+/// A WRITE or READ, and its address in another process.
+pub(super) type Placed<'a> = (&'a DirectRequest<'a>, u64);
+
+/// Executes WRITEs, or READs, at addresses of another process with one system call. How many of them, from the first on: one at least.
+/// No system call does atomics.
+pub(super) fn execute<'a>(
+    pid: i32,
+    operation: DirectOperation,
+    requests: impl Iterator<Item = Placed<'a>> + Clone,
+) -> Result<usize, Failed> {
+    let call = match operation {
+        DirectOperation::Write => libc::process_vm_writev,
+        DirectOperation::Read => libc::process_vm_readv,
+        DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => return Err(Failed::Once),
     };
-    // One more, for the end of a WRITE.
-    let mut ours = [empty; PARTS + 1];
-    let mut parts = 0;
-    let mut reachable = true;
+    let (mut ours, mut theirs) = (Parts::new(), Parts::new());
+    let mut length = 0;
+    for (request, address) in requests.clone() {
+        let before = ours.len();
+        if !add_ours(&mut ours, request, before > 0) {
+            ours.truncate(before);
+            break;
+        }
+        add_theirs(&mut theirs, request, address);
+        length += request.bytes.len();
+    }
+    if ours.is_empty() {
+        return Err(Failed::Once);
+    }
+    // SAFETY: our parts are memory whose key permits what is done to it, for as long as the turn lasts in which this is
+    // called: revocation waits for that. Theirs are addresses in another process, which the kernel checks; that they may be
+    // written is for the caller to have found out.
+    let moved = unsafe {
+        call(
+            pid,
+            ours.as_ptr(),
+            ours.len() as u64,
+            theirs.as_ptr(),
+            theirs.len() as u64,
+            0,
+        )
+    };
+    if moved > 0 {
+        // All of them, unless the memory of one is gone.
+        debug_assert!(moved as usize <= length);
+        let mut left = moved as usize;
+        let whole = |(request, _): &Placed<'_>| {
+            let rest = left.checked_sub(request.bytes.len());
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        return match requests.take_while(whole).count() {
+            0 => Err(Failed::Once),
+            count => Ok(count),
+        };
+    }
+    let errno = (moved < 0)
+        .then(|| io::Error::last_os_error().raw_os_error())
+        .flatten();
+    match errno {
+        Some(libc::EPERM | libc::ENOSYS) => Err(Failed::Forbidden),
+        Some(libc::ESRCH) => Err(Failed::Gone),
+        _ => Err(Failed::Once),
+    }
+}
+
+/// Adds the parts of our own memory that a request is about. Whether that is possible; `joins` says that there are others before it.
+#[inline]
+fn add_ours(ours: &mut Parts, request: &DirectRequest<'_>, joins: bool) -> bool {
+    let (before, mut reachable) = (ours.len(), true);
     let permitted = request.bytes.parts(request.operation, &mut |part| {
         let iov = match part {
             LocalPart::Memory {
@@ -44,61 +110,47 @@ pub(super) fn execute(pid: i32, request: &DirectRequest<'_>, address: u64) -> Re
                 iov_len: bytes.len(),
             }),
         };
-        match (ours[..PARTS].get_mut(parts), iov) {
-            (Some(slot), Some(iov)) => *slot = iov,
+        match iov {
+            Some(iov) if ours.len() - before < PARTS => ours.push(iov),
             _ => reachable = false,
         }
-        parts += 1;
     });
     if !permitted || !reachable {
-        return Err(Failed::Once);
+        return false;
     }
     if request.operation == DirectOperation::Write {
-        parts = split_end(&mut ours, parts);
+        split_end(ours);
     }
-    let length = request.bytes.len();
-    let theirs = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(address as usize),
-        iov_len: length,
-    };
-    let call = match request.operation {
-        DirectOperation::Write => libc::process_vm_writev,
-        DirectOperation::Read => libc::process_vm_readv,
-        DirectOperation::FetchAdd(_) | DirectOperation::CompareSwap { .. } => return Err(Failed::Once),
-    };
-    // SAFETY: our parts are memory whose key permits what is done to it, for as long as the turn lasts in which this is
-    // called: revocation waits for that. Theirs are addresses in another process, which the kernel checks; that they may be
-    // written is for the caller to have found out.
-    let moved = unsafe { call(pid, ours.as_ptr(), parts as u64, &theirs, 1, 0) };
-    if moved == length as isize {
-        return Ok(());
-    }
-    let errno = (moved < 0)
-        .then(|| io::Error::last_os_error().raw_os_error())
-        .flatten();
-    match errno {
-        Some(libc::EPERM | libc::ENOSYS) => Err(Failed::Forbidden),
-        Some(libc::ESRCH) => Err(Failed::Gone),
-        _ => Err(Failed::Once),
+    !joins || ours.len() <= PARTS_TOGETHER
+}
+
+/// Adds where it is about there, to the part before if that ends there.
+#[inline]
+fn add_theirs(theirs: &mut Parts, request: &DirectRequest<'_>, address: u64) {
+    let (address, length) = (address as usize, request.bytes.len());
+    match theirs.last_mut() {
+        Some(last) if last.iov_base.addr() + last.iov_len == address => last.iov_len += length,
+        _ => theirs.push(libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(address),
+            iov_len: length,
+        }),
     }
 }
 
 /// Makes the last bytes a part of their own: the kernel copies the parts one after the other, each with instructions of its
-/// own, and within one of them there is no order. How many parts there are then.
-fn split_end(parts: &mut [libc::iovec; PARTS + 1], count: usize) -> usize {
-    let Some(last) = count.checked_sub(1).map(|last| parts[last]) else {
-        return count;
+/// own, and within one of them there is no order.
+#[inline]
+fn split_end(parts: &mut Parts) {
+    let Some(last) = parts.last_mut().filter(|last| last.iov_len > LAST) else {
+        return;
     };
-    if last.iov_len <= LAST {
-        return count;
-    }
     let before = last.iov_len - LAST;
-    parts[count - 1].iov_len = before;
-    parts[count] = libc::iovec {
+    last.iov_len = before;
+    let end = libc::iovec {
         iov_base: last.iov_base.cast::<u8>().wrapping_add(before).cast(),
         iov_len: LAST,
     };
-    count + 1
+    parts.push(end);
 }
 
 /// Reads a word of another process.

@@ -76,6 +76,10 @@ impl DirectAccess for ShardAccess {
         self.requester.execute(request).unwrap_or(Direct::Refused)
     }
 
+    fn execute_run(&mut self, requests: &[DirectRequest<'_>]) -> usize {
+        self.requester.execute_run(requests).unwrap_or(0)
+    }
+
     fn publish(&mut self, qpn: Qpn, target: Option<&Target>) {
         match target {
             Some(target) => self.responder.publish(qpn, target),

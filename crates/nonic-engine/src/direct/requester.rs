@@ -1,12 +1,13 @@
 //! The requester's side of direct access: the processes whose memory we reach, and executing requests there.
 
-use super::access::{self, Failed};
+use super::access::{self, Failed, Placed};
 use super::mapping::{Mapping, PeerMemory, Question};
 use super::publication::PublishedView;
 use super::responder::Note;
 use super::revocation::Hazard;
 use crate::link::lane::ring::RingMemory;
-use nonic_core::{Direct, DirectRequest, KeyHasher, Psn, Qpn};
+use nonic_core::{Direct, DirectOperation, DirectRequest, KeyHasher, Psn, Qpn};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::io;
@@ -17,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Keys of a peer that a queue pair remembers.
 const KEYS: usize = 8;
+/// Requests that the core executes together, at most; if there are more, memory is allocated.
+const LONGEST_RUN: usize = 32;
 
 /// A process whose memory we reach.
 #[derive(Debug)]
@@ -174,6 +177,18 @@ impl Requester {
     /// Executes a request. `None` if that is not possible, or not finished.
     #[inline]
     pub(super) fn execute(&mut self, request: &DirectRequest<'_>) -> Option<Direct> {
+        self.connection(request)?.execute(request)
+    }
+
+    /// Executes WRITEs, or READs, of one queue pair through one key. How many, from the first on.
+    #[inline]
+    pub(super) fn execute_run(&mut self, requests: &[DirectRequest<'_>]) -> Option<usize> {
+        self.connection(requests.first()?)?.execute_run(requests)
+    }
+
+    /// What is known of the peer of a request's queue pair, if that is reached.
+    #[inline]
+    fn connection(&mut self, request: &DirectRequest<'_>) -> Option<&mut Connection> {
         let generation = self.peers.generation.load(Ordering::Acquire);
         if generation != self.generation {
             self.forget(generation);
@@ -183,14 +198,12 @@ impl Requester {
             let index = self.indexes.get(&own).copied();
             self.latest = (own, index.unwrap_or(usize::MAX));
         }
-        match self.connections.get_mut(self.latest.1) {
-            Some(Some(connection)) if connection.target == request.target => connection.execute(request),
-            Some(None) => None,
-            _ => {
-                let index = self.connect(request)?;
-                self.connections.get_mut(index)?.as_mut()?.execute(request)
-            }
-        }
+        let index = match self.connections.get(self.latest.1) {
+            Some(Some(connection)) if connection.target == request.target => self.latest.1,
+            Some(None) => return None,
+            _ => self.connect(request)?,
+        };
+        self.connections.get_mut(index)?.as_mut()
     }
 
     /// Lanes have come or gone.
@@ -252,12 +265,44 @@ impl Connection {
     }
 
     #[inline]
+    fn execute_run(&mut self, requests: &[DirectRequest<'_>]) -> Option<usize> {
+        if self.peer.is_lost() {
+            return None;
+        }
+        let key = self.find_key(requests.first()?.rkey)?;
+        self.announce(Hazard::new(self.index, key));
+        // See `revocation`.
+        fence(Ordering::SeqCst);
+        let executed = self.execute_run_announced(requests, key);
+        self.announce(Hazard::NONE);
+        executed
+    }
+
+    fn execute_run_announced(&mut self, requests: &[DirectRequest<'_>], key: usize) -> Option<usize> {
+        let operation = requests.first()?.operation;
+        let starts = requests.iter().map_while(|request| self.admit(request, key));
+        let starts: SmallVec<[u64; LONGEST_RUN]> = starts.collect();
+        let entry = self.peer.view.key(key);
+        if entry.memory() != 0 {
+            // Mapped memory, where each is a copy.
+            let executed = requests.iter().zip(starts);
+            let executed =
+                executed.take_while(|(request, start)| self.move_bytes(request, key, *start).is_some());
+            return Some(executed.count());
+        }
+        let placed = requests.iter().zip(&starts);
+        let placed = placed.map_while(|(request, start)| Some((request, entry.address(*start)?)));
+        self.call(operation, placed)
+    }
+
+    #[inline]
     fn announce(&self, hazard: Hazard) {
         self.peer.ring.hazard().store(hazard.to_word(), Ordering::Release);
     }
 
+    /// Whether the target permits a request now, and where in its key's memory that begins.
     #[inline]
-    fn execute_announced(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<Direct> {
+    fn admit(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<u64> {
         if !self.peer.view.is_qp(self.index, request.target) {
             self.look_again();
             return None;
@@ -277,7 +322,14 @@ impl Connection {
             return None;
         }
         let entry = peer.view.key(key);
-        let start = entry.check(qp.pd(), needed, request.va, u64::from(request.left))?;
+        entry.check(qp.pd(), needed, request.va, u64::from(request.left))
+    }
+
+    /// Moves the bytes of a request that is permitted, or executes an atomic.
+    #[inline]
+    fn move_bytes(&mut self, request: &DirectRequest<'_>, key: usize, start: u64) -> Option<Direct> {
+        let peer = &*self.peer;
+        let entry = peer.view.key(key);
         let by_mapping = match entry.memory() {
             0 => None,
             number => {
@@ -290,20 +342,40 @@ impl Connection {
                     .execute(place, memory, |mapping| mapping.execute(request, start))
             }
         };
-        let direct = match by_mapping {
-            Some(executed) => executed?,
-            None if request.operation.is_atomic() => return None,
-            None => match access::execute(peer.pid, request, entry.address(start)?) {
-                Ok(()) => Direct::Done,
-                Err(Failed::Once) => return None,
-                Err(failed @ (Failed::Forbidden | Failed::Gone)) => {
-                    if !peer.lost.swap(true, Ordering::AcqRel) && failed == Failed::Forbidden {
-                        peer.forbidden.fetch_add(1, Ordering::Relaxed);
-                    }
-                    return None;
+        match by_mapping {
+            Some(executed) => executed,
+            None if request.operation.is_atomic() => None,
+            None => {
+                let placed = std::iter::once((request, entry.address(start)?));
+                self.call(request.operation, placed).map(|_| Direct::Done)
+            }
+        }
+    }
+
+    /// Moves the bytes of requests by one system call. Of how many, from the first on.
+    #[inline]
+    fn call<'a>(
+        &self,
+        operation: DirectOperation,
+        placed: impl Iterator<Item = Placed<'a>> + Clone,
+    ) -> Option<usize> {
+        let peer = &*self.peer;
+        match access::execute(peer.pid, operation, placed) {
+            Ok(count) => Some(count),
+            Err(Failed::Once) => None,
+            Err(failed @ (Failed::Forbidden | Failed::Gone)) => {
+                if !peer.lost.swap(true, Ordering::AcqRel) && failed == Failed::Forbidden {
+                    peer.forbidden.fetch_add(1, Ordering::Relaxed);
                 }
-            },
-        };
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn execute_announced(&mut self, request: &DirectRequest<'_>, key: usize) -> Option<Direct> {
+        let start = self.admit(request, key)?;
+        let direct = self.move_bytes(request, key, start)?;
         if let Some(next) = request.next {
             self.messages = self.messages.wrapping_add(1);
             self.next = Some(next);
@@ -312,7 +384,8 @@ impl Connection {
                 messages: self.messages,
                 next,
             };
-            peer.ring
+            self.peer
+                .ring
                 .note(self.index)
                 .store(note.to_word(), Ordering::Release);
         }

@@ -385,8 +385,11 @@ unsafe extern "C" fn wr_complete(c_qp: *mut ibv_qp_ex) -> c_int {
             if batch.drafts.len() > poster.room() {
                 return Err(expected(libc::ENOMEM));
             }
-            let mut drafts = batch.drafts.iter();
-            drafts.try_for_each(|draft| poster.post(&batch.request(draft)).map_err(errors::of_post))
+            let mut drafts = batch.drafts.iter().enumerate();
+            drafts.try_for_each(|(index, draft)| {
+                let more = index + 1 < batch.drafts.len();
+                poster.post(&batch.request(draft), more).map_err(errors::of_post)
+            })
         }),
     };
     qp.builder.lock.unlock();

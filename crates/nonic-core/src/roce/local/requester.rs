@@ -18,7 +18,9 @@ use crate::record::QpEvent;
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
-use crate::roce::rc::{DirectProgress, DirectState, Moved, RequesterTroubles, is_direct};
+use crate::roce::rc::{
+    DirectProgress, DirectState, LONGEST_RUN, Moved, RequesterTroubles, follows, is_direct,
+};
 use crate::roce::request_packet::packets_of;
 use crate::roce::segment::Segment;
 use crate::time::Time;
@@ -236,9 +238,44 @@ impl RecordRequester {
             && matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_))
     }
 
+    /// Whether a request that was posted just now may wait for the next one of the program's list, to be executed together with it.
+    #[inline]
+    pub(crate) fn may_wait_for_more(&self) -> bool {
+        let waits = |request: &RecordRequest| matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_));
+        self.direct.works && self.queue.current().is_some_and(waits)
+    }
+
+    /// How many requests at the front may be executed together; less than two is none.
+    fn run_length(&self, roce: &RoceContext, nic: &NicResources<'_>) -> usize {
+        if self.queue.len() < 2 || roce.common.state != QpState::Rts || !self.direct.is_at_beginning() {
+            return 0;
+        }
+        let Some(RecordRequest { wqe: front, .. }) = self.queue.front() else {
+            return 0;
+        };
+        let mut bytes = 0;
+        let joins = |RecordRequest { wqe, .. }: &&RecordRequest| {
+            bytes += u64::from(wqe.length);
+            follows(front, wqe) && bytes <= u64::from(nic.direct_piece)
+        };
+        self.queue.iter().take(LONGEST_RUN).take_while(joins).count()
+    }
+
+    /// Executes what comes next in the memory of the peer, if nothing is under way.
     fn execute_directly(&mut self, roce: &RoceContext, nic: &mut NicResources<'_>) -> Option<Written> {
         let quiescent = self.queue.cursor() == 0 && self.next == self.una && !self.is_repeating();
         let request = self.queue.front().filter(|_| quiescent)?;
+        let run = self.run_length(roce, nic);
+        if run > 1 {
+            let wqes = self.queue.iter().take(run).map(Queued::wqe);
+            let (executed, bytes) = self.direct.execute_run(roce, nic, wqes, roce.sq_psn);
+            if executed > 0 {
+                self.signs += 1;
+                self.patience.progressed(roce);
+                (0..executed).for_each(|_| self.finish_front(roce, nic));
+                return Some(Written::Direct(bytes));
+            }
+        }
         // The target of records expects its first one, as far as direct access is concerned.
         match self
             .direct

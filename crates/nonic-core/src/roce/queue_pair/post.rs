@@ -11,11 +11,12 @@ use crate::verbs::work::{RecvRequest, SendOp, SendRequest, Status};
 use nonic_wire::Service;
 
 impl RoceQueuePair {
-    /// Queues a request. In the error states it completes as flushed instead.
+    /// Queues a request. In the error states it completes as flushed instead. If there is `more` in the same list, it may wait for that.
     pub(crate) fn post_send(
         &mut self,
         nic: &mut NicResources<'_>,
         request: &SendRequest<'_>,
+        more: bool,
     ) -> Result<(), PostError> {
         if self.roce.domain.is_some() {
             // The target of an XRC connection has no send queue.
@@ -40,7 +41,8 @@ impl RoceQueuePair {
             ServiceMachine::Rc { requester, .. } => match requester.chosen(&self.roce, nic) {
                 RcRequester::Records(requester) => {
                     requester.post(self.roce.common.wqe(nic.keys, request));
-                    if requester.has_one_unwritten() {
+                    let waits = more && requester.may_wait_for_more();
+                    if requester.has_one_unwritten() && !waits {
                         self.write_posted(nic);
                     }
                 }

@@ -9,6 +9,10 @@ use crate::roce::context::RoceContext;
 use crate::verbs::work::{RemoteAddress, SendOp, Status};
 use crate::verbs::wqe::SendWqe;
 use nonic_wire::{Psn, Service};
+use smallvec::SmallVec;
+
+/// Requests that are executed together, at most.
+pub(crate) const LONGEST_RUN: usize = 32;
 
 /// How far the request at the front of the send queue was executed without packets. Small, because every queue pair has one:
 /// the bytes done, and a bit above them.
@@ -66,6 +70,11 @@ pub(crate) enum Moved {
 }
 
 impl DirectState {
+    /// Whether nothing of the front request was executed or refused.
+    pub(crate) fn is_at_beginning(&self) -> bool {
+        self.front == DirectProgress::default()
+    }
+
     /// Executes the next piece of the front request, which is the only one under way. `None` if it has to go to the peer as others do.
     ///
     /// `place` is the packet that the target must expect next, and the one that it expects afterwards, if that is another.
@@ -97,25 +106,54 @@ impl DirectState {
         let permitted = whole || wqe.payload.check(operation.needs_here()).is_ok();
         let outcome = match permitted {
             false => Direct::Refused,
-            true => direct.execute(&DirectRequest {
-                own: roce.common.qpn,
-                local: roce.flow.src,
-                target: roce.dest_qpn,
-                remote: roce.flow.dst,
-                psn,
-                next: next.filter(|_| last),
-                operation,
-                va: remote.va.wrapping_add(u64::from(self.front.done())),
-                left,
-                rkey: remote.rkey,
-                bytes: LocalBytes {
+            true => {
+                let bytes = LocalBytes {
                     payload: &wqe.payload,
                     offset: u64::from(self.front.done()),
                     length: piece,
-                },
-            }),
+                };
+                let mut request = request_of(roce, (psn, next.filter(|_| last)), operation, remote, bytes);
+                request.left = left;
+                direct.execute(&request)
+            }
         };
         self.conclude(nic, wqe, operation, (piece, last), outcome)
+    }
+
+    /// Executes whole requests at the front of the send queue together: WRITEs, or READs, by one key ([`follows`]). Returns how many were
+    /// executed, and their bytes.
+    pub(crate) fn execute_run<'a>(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        wqes: impl Iterator<Item = &'a SendWqe>,
+        psn: Psn,
+    ) -> (usize, u32) {
+        let Some(direct) = nic.direct.as_deref_mut() else {
+            return (0, 0);
+        };
+        let request = |wqe: &'a SendWqe| {
+            let (operation, remote) = operation_of(wqe.op)?;
+            let whole = LocalBytes {
+                payload: &wqe.payload,
+                offset: 0,
+                length: wqe.length,
+            };
+            Some(request_of(roce, (psn, None), operation, remote, whole))
+        };
+        let requests: SmallVec<[DirectRequest<'_>; LONGEST_RUN]> = wqes.map_while(request).collect();
+        let executed = direct.execute_run(&requests);
+        let done = &requests[..executed];
+        let bytes = done.iter().map(|request| request.left).sum();
+        nic.counters.direct_bytes += u64::from(bytes);
+        self.bytes += u64::from(bytes);
+        for request in done {
+            match request.operation {
+                DirectOperation::Read => nic.counters.direct_reads += 1,
+                _ => nic.counters.direct_writes += 1,
+            }
+        }
+        (executed, bytes)
     }
 
     /// A piece of the front request was executed, or refused.
@@ -161,6 +199,42 @@ impl DirectState {
             Err(fault) => Moved::Lost(fault.into()),
         })
     }
+}
+
+/// A piece of a request that begins at `remote`: its last, unless there is more `left`.
+#[inline]
+fn request_of<'a>(
+    roce: &RoceContext,
+    (psn, next): (Psn, Option<Psn>),
+    operation: DirectOperation,
+    remote: RemoteAddress,
+    bytes: LocalBytes<'a>,
+) -> DirectRequest<'a> {
+    DirectRequest {
+        own: roce.common.qpn,
+        local: roce.flow.src,
+        target: roce.dest_qpn,
+        remote: roce.flow.dst,
+        psn,
+        next,
+        operation,
+        va: remote.va.wrapping_add(bytes.offset),
+        left: bytes.length,
+        rkey: remote.rkey,
+        bytes,
+    }
+}
+
+/// Whether a request may be executed together with one before it: both are WRITEs, or READs, by one key. (An empty one moves nothing.)
+#[inline]
+pub(crate) fn follows(first: &SendWqe, wqe: &SendWqe) -> bool {
+    let same = match (first.op, wqe.op) {
+        (SendOp::Write(one), SendOp::Write(other)) | (SendOp::Read(one), SendOp::Read(other)) => {
+            one.rkey == other.rkey
+        }
+        _ => false,
+    };
+    same && wqe.length > 0
 }
 
 /// Whether a request may be executed without packets: the peer always executes any other.

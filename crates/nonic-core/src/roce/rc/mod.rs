@@ -27,7 +27,7 @@ mod scoreboard;
 mod sequence;
 mod view;
 
-pub(crate) use direct_state::{DirectProgress, DirectState, Moved, is_direct};
+pub(crate) use direct_state::{DirectProgress, DirectState, LONGEST_RUN, Moved, follows, is_direct};
 pub(crate) use execution::{Execution, Outcome};
 pub use reorder::ReorderConfig;
 pub(crate) use reorder::ReorderMemory;
