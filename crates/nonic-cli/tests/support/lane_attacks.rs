@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-const MAGIC: u64 = 0x6e6f_6e69_6300_0002;
+const MAGIC: u64 = 0x6e6f_6e69_6300_0003;
 const WRITTEN: u64 = 64;
 const HAZARD: u64 = 256;
 const NOTES: u64 = 4096;

@@ -61,7 +61,7 @@ use crate::roce::xrc::XrcTable;
 use crate::shortage::Shortage;
 use crate::time::Time;
 use crate::timer::{Timer, TimerWheel, Token};
-use crate::verbs::cq::{CompletionQueue, CqId, Published};
+use crate::verbs::cq::{CompletionQueue, CqId};
 use crate::verbs::event::Event;
 use crate::verbs::memory::{Key, KeyError, KeySpec, KeyTable, PdId, WindowKind};
 use crate::verbs::work::{RecvRequest, SendRequest};
@@ -467,20 +467,19 @@ impl Nic {
         while !self.outbox.is_empty() {
             let mut outbox = std::mem::take(&mut self.outbox);
             self.counters.completions += outbox.len() as u64;
-            let mut pending = outbox.drain(..).peekable();
-            while let Some(first) = pending.next() {
-                // Neighbours that go to the same queue go there together.
-                let cq = first.cq;
-                let together = |next: &Pending| Arc::ptr_eq(&next.cq, &cq);
-                let rest = std::iter::from_fn(|| pending.next_if(together));
-                let rest = rest.map(|next| (next.completion, next.wakes));
-                match cq.publish(std::iter::once((first.completion, first.wakes)).chain(rest)) {
-                    Published::Quiet | Published::Dead => {}
-                    Published::Notify => self.events.push_back(Event::Completion(cq.id())),
-                    Published::Overflow => self.cq_overflowed(&cq),
+            // Neighbours that go to the same queue go there together.
+            for together in outbox.chunk_by(|one, next| Arc::ptr_eq(&one.cq, &next.cq)) {
+                let cq = &together[0].cq;
+                let completions = together.iter();
+                let published = cq.publish(completions.map(|pending| (pending.completion, pending.wakes)));
+                if published.notify {
+                    self.events.push_back(Event::Completion(cq.id()));
+                }
+                if published.overflow {
+                    self.cq_overflowed(cq);
                 }
             }
-            drop(pending);
+            outbox.clear();
             if self.outbox.is_empty() {
                 // Nothing came meanwhile: keep the allocation.
                 self.outbox = outbox;

@@ -26,17 +26,13 @@ pub enum Arm {
     Solicited,
 }
 
-/// What publishing a completion led to.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Published {
-    /// It is in the queue.
-    Quiet,
-    /// It is in the queue and the queue was armed for it.
-    Notify,
-    /// There was no room: the queue has just gone in error.
-    Overflow,
-    /// The queue was in error before.
-    Dead,
+/// What publishing completions led to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Published {
+    /// The queue was armed for one of them.
+    pub(crate) notify: bool,
+    /// There was no room for one: the queue has just gone in error, and those behind it are lost too.
+    pub(crate) overflow: bool,
 }
 
 /// A completion queue.
@@ -78,13 +74,14 @@ pub struct CqOverflow;
 
 impl Ring {
     #[inline]
-    fn add(&mut self, completion: Completion, wakes: bool) -> Published {
+    fn add(&mut self, completion: Completion, wakes: bool, published: &mut Published) {
         if self.overflowed {
-            return Published::Dead;
+            return;
         }
         if self.entries.len() >= self.capacity {
             self.overflowed = true;
-            return Published::Overflow;
+            published.overflow = true;
+            return;
         }
         self.entries.push_back(completion);
         let notify = match self.armed {
@@ -94,9 +91,8 @@ impl Ring {
         };
         if notify {
             self.armed = None;
-            return Published::Notify;
+            published.notify = true;
         }
-        Published::Quiet
     }
 }
 
@@ -190,18 +186,16 @@ impl CompletionQueue {
         self.count.store(ring.entries.len(), Ordering::Release);
     }
 
-    /// Adds completions, up to one that leads to something. Each comes with whether it wakes a waiter that armed for solicited ones.
+    /// Adds completions. Each comes with whether it wakes a waiter that armed for solicited ones.
+    #[inline]
     pub(crate) fn publish(&self, completions: impl Iterator<Item = (Completion, bool)>) -> Published {
         let mut ring = self.lock();
-        let mut outcome = Published::Quiet;
+        let mut published = Published::default();
         for (completion, wakes) in completions {
-            outcome = ring.add(completion, wakes);
-            if outcome != Published::Quiet {
-                break;
-            }
+            ring.add(completion, wakes, &mut published);
         }
         self.count.store(ring.entries.len(), Ordering::Release);
-        outcome
+        published
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -245,10 +239,7 @@ mod models {
             let mut found = 0;
             queue.poll(4, |_| found += 1).unwrap();
             let published = publisher.join().unwrap();
-            assert!(
-                found == 1 || published == Published::Notify,
-                "found {found}, {published:?}"
-            );
+            assert!(found == 1 || published.notify, "found {found}, {published:?}");
         });
     }
 

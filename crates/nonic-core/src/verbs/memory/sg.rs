@@ -152,15 +152,6 @@ impl SgList {
     /// Copies `out.len()` bytes that begin `offset` bytes into the list.
     #[inline]
     pub(crate) fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
-        if let (Some(part), false) = (self.only_part(), out.is_empty()) {
-            let at = part.check(offset, out.len(), Access::empty())?;
-            return part.key.region().read(at, out).map_err(|_| SgFault::Protection);
-        }
-        self.gather_parts(offset, out)
-    }
-
-    #[inline(never)]
-    fn gather_parts(&self, offset: u64, out: &mut [u8]) -> Result<(), SgFault> {
         let mut done = 0;
         self.walk(offset, out.len(), Access::empty(), |key, at, length| {
             let result = key.region().read(at, &mut out[done..done + length]);
@@ -172,11 +163,12 @@ impl SgList {
     /// Copies `data` to the list, beginning `offset` bytes into it.
     #[inline]
     pub(crate) fn scatter(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
-        if let (Some(part), false) = (self.only_part(), data.is_empty()) {
-            let at = part.check(offset, data.len(), Access::LOCAL_WRITE)?;
-            return part.key.region().write(at, data).map_err(|_| SgFault::Protection);
-        }
-        self.scatter_parts(offset, data)
+        let mut done = 0;
+        self.walk(offset, data.len(), Access::LOCAL_WRITE, |key, at, length| {
+            let result = key.region().write(at, &data[done..done + length]);
+            done += length;
+            result.map_err(|_| SgFault::Protection)
+        })
     }
 
     /// Copies `data` to the beginning of the list, or nothing of it unless it fits and all of the list may be written.
@@ -192,22 +184,13 @@ impl SgList {
         }
         self.check(Access::LOCAL_WRITE)?;
         match fits {
-            true => self.scatter_parts(0, data),
+            true => self.scatter(0, data),
             false => Err(SgFault::Length),
         }
     }
 
-    #[inline(never)]
-    fn scatter_parts(&self, offset: u64, data: &[u8]) -> Result<(), SgFault> {
-        let mut done = 0;
-        self.walk(offset, data.len(), Access::LOCAL_WRITE, |key, at, length| {
-            let result = key.region().write(at, &data[done..done + length]);
-            done += length;
-            result.map_err(|_| SgFault::Protection)
-        })
-    }
-
     /// Visits the parts of a range, each with its key and its place in the key's region, if the keys permit the access now.
+    #[inline]
     pub(crate) fn walk<'a>(
         &'a self,
         offset: u64,
@@ -215,6 +198,10 @@ impl SgList {
         needed: Access,
         mut visit: impl FnMut(&'a Key, usize, usize) -> Result<(), SgFault>,
     ) -> Result<(), SgFault> {
+        if let (Some(part), false) = (self.only_part(), length == 0) {
+            let at = part.check(offset, length, needed)?;
+            return visit(&part.key, at, length);
+        }
         if self.broken.is_some() {
             return Err(SgFault::Protection);
         }
