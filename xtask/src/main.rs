@@ -24,6 +24,7 @@ mod nvme;
 mod package;
 mod programs;
 mod quick;
+mod ranks;
 mod soak;
 mod suites;
 mod symbols;
@@ -76,6 +77,8 @@ enum Chore {
     Programs(programs::Options),
     /// Judge what changed, in a few minutes: format, clippy, tests of what it touches, simulated fabrics.
     Quick(quick::Options),
+    /// Measure collectives of MPI with as many ranks as processors and with more.
+    Ranks(ranks::Options),
     /// Do one thing for a long time and count what fails.
     Soak(soak::Options),
     /// Run perftest and rdma-core's own tests as Debian 12, 13 and testing ship them.
@@ -108,6 +111,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Package(options) => package::run(&options),
         Chore::Programs(options) => programs::run(&options),
         Chore::Quick(options) => quick::run(&options),
+        Chore::Ranks(options) => ranks::run(&options),
         Chore::Soak(options) => soak::run(&options),
         Chore::Suites(options) => suites::run(&options),
         Chore::Symbols(options) => symbols::run(&options),

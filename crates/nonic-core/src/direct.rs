@@ -261,7 +261,8 @@ impl<'a> LocalBytes<'a> {
 
     /// Visits its contiguous parts, in order. Returns whether the keys permit the operation at this moment: a READ
     /// writes here. If not, parts before the one that does not may have been visited.
-    pub fn parts(&self, operation: DirectOperation, visit: &mut dyn FnMut(LocalPart<'a>)) -> bool {
+    #[inline]
+    pub fn parts(&self, operation: DirectOperation, mut visit: impl FnMut(LocalPart<'a>)) -> bool {
         match self.payload {
             Payload::Memory(list) => list
                 .walk(

@@ -62,6 +62,8 @@ pub(crate) struct TimerWheel {
     entries: usize,
     /// No entry is due before this tick. Kept, because it is asked for with every packet.
     earliest: Option<u64>,
+    /// Since this was asked for last, an entry came that is due before all others.
+    sooner: bool,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl TimerWheel {
             elapsed: 0,
             entries: 0,
             earliest: None,
+            sooner: false,
         }
     }
 
@@ -107,6 +110,12 @@ impl TimerWheel {
     /// When [`TimerWheel::expire`] should next be called. May be early, never late.
     pub(crate) fn next(&self) -> Option<Time> {
         self.earliest.map(|tick| Time::from_ns(tick << TICK_SHIFT))
+    }
+
+    /// Whether [`TimerWheel::next`] may be sooner than it was when this was asked last.
+    #[inline]
+    pub(crate) fn take_sooner(&mut self) -> bool {
+        std::mem::take(&mut self.sooner)
     }
 
     /// Moves time to `now` and reports every entry that is due.
@@ -141,7 +150,10 @@ impl TimerWheel {
         // Half the span at most: a full circle would land in the slot time stands in, for ever.
         let span = 1u64 << (SLOT_BITS * LEVELS as u32 - 1);
         let tick = entry.tick.min(self.elapsed + span);
-        self.earliest = Some(self.earliest.map_or(tick, |earliest| earliest.min(tick)));
+        if self.earliest.is_none_or(|earliest| tick < earliest) {
+            self.earliest = Some(tick);
+            self.sooner = true;
+        }
         let differing = (tick ^ self.elapsed) | 1;
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (level * SLOT_BITS)) as usize % SLOTS;

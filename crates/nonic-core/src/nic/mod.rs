@@ -464,28 +464,27 @@ impl Nic {
     /// Makes completions visible in their queues. Call it when everything to transmit is on the wire.
     pub fn publish(&mut self) {
         // An overflow flushes queue pairs, which queues more: at most once each, so this ends.
-        while !self.outbox.is_empty() {
-            let mut outbox = std::mem::take(&mut self.outbox);
-            self.counters.completions += outbox.len() as u64;
+        let mut done = 0;
+        while let Some(Pending { cq, .. }) = self.outbox.get(done) {
             // Neighbours that go to the same queue go there together.
-            for together in outbox.chunk_by(|one, next| Arc::ptr_eq(&one.cq, &next.cq)) {
-                let cq = &together[0].cq;
-                let completions = together.iter();
-                let published = cq.publish(completions.map(|pending| (pending.completion, pending.wakes)));
-                if published.notify {
-                    self.events.push_back(Event::Completion(cq.id()));
-                }
-                if published.overflow {
-                    self.cq_overflowed(cq);
-                }
+            let together = |pending: &&Pending| Arc::ptr_eq(&pending.cq, cq);
+            let mut count = 0;
+            let completions = self.outbox[done..].iter().take_while(together);
+            let published = cq.publish(completions.map(|pending| {
+                count += 1;
+                (pending.completion, pending.wakes)
+            }));
+            done += count;
+            if published.notify {
+                self.events.push_back(Event::Completion(cq.id()));
             }
-            outbox.clear();
-            if self.outbox.is_empty() {
-                // Nothing came meanwhile: keep the allocation.
-                self.outbox = outbox;
-                return;
+            if published.overflow {
+                let cq = Arc::clone(cq);
+                self.cq_overflowed(&cq);
             }
         }
+        self.counters.completions += done as u64;
+        self.outbox.clear();
     }
 
     /// A completion was lost: every queue pair that completes to this queue is in error from now on.
@@ -552,6 +551,12 @@ impl Nic {
     /// When to call [`Nic::handle_timeout`] next.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
+    }
+
+    /// Whether [`Nic::poll_timeout`] may be sooner than it was when this was asked last.
+    #[inline]
+    pub fn take_sooner_timeout(&mut self) -> bool {
+        self.timers.take_sooner()
     }
 
     /// Runs the timers that are due.

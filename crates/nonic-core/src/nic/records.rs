@@ -48,7 +48,7 @@ impl Nic {
         let nic = &mut *self;
         let qp = nic.qps.roce_mut(slot);
         qp.roce.common.traffic.received(1, request.len());
-        let answer = qp.handle_record(&mut resources!(nic, now), &header.to_packet(payload), room);
+        let answer = qp.handle_record(&mut resources!(nic, now), &header.as_packet(payload), room);
         if !answer.is_executed() {
             self.touch(slot);
         }

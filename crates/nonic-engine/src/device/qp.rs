@@ -207,7 +207,9 @@ impl Device {
                 .post_of_list(now, qpn, request, index + 1 < requests.len())
                 .map_err(|error| (index, error))
         });
-        turn.posted(|| driver.now(), qpn, bytes);
+        if turn.posted(|| driver.now(), qpn, bytes) {
+            turn.end_settled();
+        }
         posted
     }
 
@@ -224,7 +226,9 @@ impl Device {
         };
         let result = post(&mut poster);
         let bytes = poster.bytes;
-        turn.posted(|| driver.now(), qpn, bytes);
+        if turn.posted(|| driver.now(), qpn, bytes) {
+            turn.end_settled();
+        }
         result
     }
 

@@ -95,7 +95,7 @@ pub(super) fn execute<'a>(
 #[inline]
 fn add_ours(ours: &mut Parts, request: &DirectRequest<'_>, joins: bool) -> bool {
     let (before, mut reachable) = (ours.len(), true);
-    let permitted = request.bytes.parts(request.operation, &mut |part| {
+    let permitted = request.bytes.parts(request.operation, |part| {
         let iov = match part {
             LocalPart::Memory {
                 region,

@@ -102,11 +102,11 @@ impl Mapping {
 #[inline]
 fn visit_parts(request: &DirectRequest<'_>, visit: &mut dyn FnMut(*const u8, usize) -> Option<()>) -> bool {
     // As with packets: nothing is moved if a part of the request cannot be.
-    if !request.bytes.parts(request.operation, &mut |_| {}) {
+    if !request.bytes.parts(request.operation, |_| {}) {
         return false;
     }
     let mut moved = true;
-    let permitted = request.bytes.parts(request.operation, &mut |part| {
+    let permitted = request.bytes.parts(request.operation, |part| {
         let part = match part {
             LocalPart::Memory {
                 region,

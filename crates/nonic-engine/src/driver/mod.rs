@@ -32,7 +32,7 @@ use crate::eventfd::EventFd;
 use crate::os::clock::Clock;
 use crate::os::poller::Poller;
 use crate::os::signals::with_signals_blocked;
-use crate::shard::{Effort, Shard};
+use crate::shard::{Effort, Glance, Shard};
 use contention::Contention;
 use nonic_core::Time;
 use park::Wake;
@@ -135,7 +135,7 @@ impl Driver {
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Shard) -> T) -> Option<T> {
         let turn = self.turns.try_take()?;
         let seen = look(&turn);
-        turn.end_idle();
+        turn.end_settled();
         Some(seen)
     }
 
@@ -194,7 +194,7 @@ impl Driver {
         let now = turn.now();
         let worked = turn.drive(now, Effort::Light { backed: false });
         if !worked {
-            turn.end_idle();
+            turn.end_settled();
         }
         worked
     }
@@ -292,7 +292,7 @@ impl Driver {
     fn nap(&self) {
         let mut turn = self.turn();
         let work = turn.fall_asleep();
-        turn.end_idle();
+        turn.end_settled();
         if !work {
             // If the descriptors are lost, it does not sleep; the next turn finds out.
             let _ = self.poller.wait(Some(CONTENDED_NAP));
@@ -306,13 +306,13 @@ impl Driver {
             let now = turn.now();
             turn.fail(now);
         }
-        let worked = turn.glance(|| self.turns.now(), effort);
+        let found = turn.glance(|| self.turns.now(), effort);
         let looks = if turn.is_on_lanes() { LOOKS_AT_LANES } else { 1 };
         self.looks_per_poll.store(looks, Ordering::Relaxed);
-        if !worked {
-            turn.end_idle();
+        if found != Glance::Work {
+            turn.end_settled();
         }
-        worked
+        found != Glance::Nothing
     }
 
     fn wake(&self) -> &Waker {

@@ -152,8 +152,9 @@ impl<'a, M: Machine, W: Wake> Turn<'a, M, W> {
         self.turns.now()
     }
 
-    /// Ends a turn in which nothing happened.
-    pub(super) fn end_idle(mut self) {
+    /// Ends a turn that has left nothing to see to: mostly because nothing happened.
+    #[inline]
+    pub(crate) fn end_settled(mut self) {
         self.settled = true;
     }
 

@@ -19,33 +19,57 @@ const CLOCK_INTERVAL: u32 = 8;
 /// The same while packets come through lanes, where a look is no system call.
 const LANE_CLOCK_INTERVAL: u32 = 64;
 
+/// What came of a glance.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Glance {
+    /// There was nothing.
+    Nothing,
+    /// There was work, and it left nothing that the end of the turn sees to.
+    Settled,
+    /// There was work.
+    Work,
+}
+
+impl From<bool> for Glance {
+    fn from(worked: bool) -> Self {
+        match worked {
+            true => Glance::Work,
+            false => Glance::Nothing,
+        }
+    }
+}
+
 impl Shard {
     /// Shows what records have led to. Whatever else there is to do waits for the next look that reads the clock, unless records led to it.
-    fn follow_up_records(&mut self, clock: &impl Fn() -> Time) -> bool {
-        match self.nic.ready_queue_pairs() {
-            0 => self.publish(self.clock_read),
-            _ => drop(self.flush(clock())),
+    fn follow_up_records(&mut self, clock: &impl Fn() -> Time) -> Glance {
+        if self.nic.ready_queue_pairs() > 0 {
+            self.flush(clock());
+            return Glance::Work;
         }
-        true
+        self.publish(self.clock_read);
+        match self.is_settled() && !self.is_behind() {
+            true => Glance::Settled,
+            false => Glance::Work,
+        }
     }
 
-    /// Looks for work where it is likely, and does it. Whether there was any.
-    pub(crate) fn glance(&mut self, clock: impl Fn() -> Time, effort: Effort) -> bool {
+    /// Looks for work where it is likely, and does it.
+    pub(crate) fn glance(&mut self, clock: impl Fn() -> Time, effort: Effort) -> Glance {
         let interval = match self.schedule.is_on_lanes() {
             true => LANE_CLOCK_INTERVAL,
             false => CLOCK_INTERVAL,
         };
         if self.schedule.is_next_of_every(interval) || self.has_something_to_do() {
-            return self.drive(clock(), effort);
+            return self.drive(clock(), effort).into();
         }
         self.schedule.count();
         if let Some((streams, nic)) = self.streams() {
             return match streams.glance(&clock, nic) {
                 Some(now) => {
                     self.clock_read = now;
-                    self.follow_up(now, effort, true, false)
+                    self.follow_up(now, effort, true, false).into()
                 }
-                None => false,
+                None => Glance::Nothing,
             };
         }
         if self.exchange_records(&clock) {
@@ -60,15 +84,15 @@ impl Shard {
             if self.schedule.take_socket_time(now) {
                 self.receive(now, self.schedule.hot());
             }
-            return self.follow_up(now, effort, true, false);
+            return self.follow_up(now, effort, true, false).into();
         }
         if self.schedule.is_on_lanes() {
-            return false;
+            return Glance::Nothing;
         }
         let (index, source) = self.schedule.hot();
         let Shard { nic, carriers, .. } = self;
         let Some(link) = carriers.links.get_mut(index) else {
-            return false;
+            return Glance::Nothing;
         };
         let mut read = None;
         // A link does little with the time, and this one may be as old as the last look.
@@ -78,13 +102,13 @@ impl Shard {
         match received {
             Ok(bytes) => {
                 let now = read.unwrap_or_else(clock);
-                self.follow_up_glance(now, effort, bytes)
+                self.follow_up_glance(now, effort, bytes).into()
             }
             Err(error) if descriptors::casts_doubt(&error) => {
                 self.failure.doubt(true);
-                self.flush(clock())
+                self.flush(clock()).into()
             }
-            Err(_) => false,
+            Err(_) => Glance::Nothing,
         }
     }
 

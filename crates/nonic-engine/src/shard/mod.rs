@@ -30,6 +30,7 @@ pub(crate) mod tests;
 mod transmit;
 
 pub use connections::ConnectionSink;
+pub(crate) use glance::Glance;
 
 use crate::driver::machine::Machine;
 use crate::host::demultiplex;
@@ -329,10 +330,13 @@ impl Shard {
     /// They wait only while the peer owes an answer to an earlier request of the same queue pair. So a lone request never
     /// waits, and no thread has to be woken for those that do: the answer, the timer that is set for it, or any poll of the
     /// program sends them.
-    pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) {
+    ///
+    /// Whether the end of the turn has nothing to see to.
+    #[must_use]
+    pub(crate) fn posted(&mut self, now: impl FnOnce() -> Time, qpn: Qpn, bytes: u64) -> bool {
         if self.carriers.streams.is_some() {
             self.flush(now());
-            return;
+            return false;
         }
         if self.nic.ready_queue_pairs() == 0 && self.carriers.stalled.is_none() && !self.must_fail() {
             // It was executed in the peer's memory, or written as a record: there is nothing to send.
@@ -347,13 +351,23 @@ impl Shard {
                 // A program whose requests all end like this finds their completions without driving us.
                 let links = self.carriers.links.iter_mut();
                 links.for_each(|link| link.presence_mut().ask_for_memory());
+                return false;
             }
-            return;
+            return self.is_settled();
         }
         let may_wait = self.batching.hold_post(bytes);
         if !may_wait || self.carriers.stalled.is_some() || !self.nic.awaits_answer(qpn) {
             self.flush(now());
         }
+        false
+    }
+
+    /// After something of records alone: whether it led to nothing that the end of a turn sees to. What there was before, the turn in
+    /// which it came has seen to.
+    #[inline]
+    fn is_settled(&mut self) -> bool {
+        let sooner = self.nic.take_sooner_timeout();
+        !sooner && self.nic.ready_queue_pairs() == 0 && !self.nic.has_news()
     }
 
     /// Whether packets come through lanes, at present.

@@ -187,7 +187,7 @@ impl RecordHeader {
 
     /// The same request as a packet: what executes requests takes those.
     #[inline]
-    pub(crate) fn to_packet<'a>(&self, payload: &'a [u8]) -> Packet<'a> {
+    pub(crate) fn as_packet<'a>(&self, payload: &'a [u8]) -> Packet<'a> {
         let mut headers = Headers::new(Bth::new(self.opcode, self.dest_qpn, self.number));
         headers.bth.solicited = self.solicited;
         headers.xrc_srqn = self.srqn;

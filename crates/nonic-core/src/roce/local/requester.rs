@@ -238,11 +238,40 @@ impl RecordRequester {
             && matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_))
     }
 
-    /// Whether a request that was posted just now may wait for the next one of the program's list, to be executed together with it.
+    /// Whether a request that is about to be queued may wait for the next one of the program's list, to be executed together with it.
     #[inline]
-    pub(crate) fn may_wait_for_more(&self) -> bool {
-        let waits = |request: &RecordRequest| matches!(request.wqe.op, SendOp::Write(_) | SendOp::Read(_));
-        self.direct.works && self.queue.current().is_some_and(waits)
+    pub(crate) fn may_wait_for_more(&self, wqe: &SendWqe) -> bool {
+        self.direct.works && matches!(wqe.op, SendOp::Write(_) | SendOp::Read(_))
+    }
+
+    /// Executes a request in the memory of the peer before it is queued, if nothing is before it. `None` if it is to be queued: what was
+    /// done of it, or that it was refused, is remembered of the front of the queue, which it then is.
+    #[inline]
+    pub(crate) fn execute_alone(
+        &mut self,
+        roce: &RoceContext,
+        nic: &mut NicResources<'_>,
+        wqe: &SendWqe,
+    ) -> Option<Result<(), Fatal>> {
+        let alone = self.queue.is_empty() && roce.common.state == QpState::Rts && self.is_drained();
+        let hindered = self.patience.is_quiet() || self.patience.is_gone();
+        if !is_direct(wqe.op) || !alone || hindered {
+            return None;
+        }
+        // The target of records expects its first one, as far as direct access is concerned.
+        let status = match self.direct.execute(roce, nic, wqe, (roce.sq_psn, None))? {
+            Moved::Piece(_) => return None,
+            Moved::All(_) => Status::Success,
+            Moved::Lost(status) => status,
+        };
+        self.signs += 1;
+        self.patience.progressed(roce);
+        self.direct.front = DirectProgress::default();
+        roce.common.complete_send(nic, wqe, status);
+        Some(match status {
+            Status::Success => Ok(()),
+            _ => Err(Fatal),
+        })
     }
 
     /// How many requests at the front may be executed together; less than two is none.

@@ -40,10 +40,24 @@ impl RoceQueuePair {
         match &mut self.machine {
             ServiceMachine::Rc { requester, .. } => match requester.chosen(&self.roce, nic) {
                 RcRequester::Records(requester) => {
-                    requester.post(self.roce.common.wqe(nic.keys, request));
-                    let waits = more && requester.may_wait_for_more();
-                    if requester.has_one_unwritten() && !waits {
-                        self.write_posted(nic);
+                    let wqe = self.roce.common.wqe(nic.keys, request);
+                    // The time may be an old one, which a rate cannot do with.
+                    let paced = self.pacer.rate() != 0;
+                    let waits = paced || (more && requester.may_wait_for_more(&wqe));
+                    if waits {
+                        requester.post(wqe);
+                        return Ok(());
+                    }
+                    match requester.execute_alone(&self.roce, nic, &wqe) {
+                        Some(Ok(())) => return Ok(()),
+                        Some(Err(Fatal)) => {
+                            self.enter_error(nic);
+                            return Ok(());
+                        }
+                        None => requester.post(wqe),
+                    }
+                    if requester.has_one_unwritten() {
+                        self.write_record(nic);
                     }
                 }
                 RcRequester::Packets(requester) => {

@@ -38,15 +38,6 @@ impl RoceQueuePair {
         self.has_replies() || self.notification.is_due()
     }
 
-    /// Writes the request that was just posted, if it need not wait for its turn.
-    #[inline]
-    pub(super) fn write_posted(&mut self, nic: &mut NicResources<'_>) {
-        // The time may be an old one, which a rate cannot do with.
-        if self.pacer.rate() == 0 {
-            self.write_record(nic);
-        }
-    }
-
     /// Writes the next record, if there is one, or executes a piece of a request in the peer's memory.
     #[inline]
     pub(crate) fn write_record(&mut self, nic: &mut NicResources<'_>) -> Written {

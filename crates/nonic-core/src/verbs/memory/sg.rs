@@ -24,7 +24,7 @@ pub struct Sge {
 #[derive(Clone, Debug, Default)]
 pub struct SgList {
     first: Option<Part>,
-    rest: Vec<Part>,
+    rest: Box<[Part]>,
     length: u64,
     /// The last key that was unknown or of another domain when the list was posted.
     broken: Option<Broken>,
@@ -77,36 +77,41 @@ impl Broken {
 impl SgList {
     /// Looks up the keys of `sges`. Elements of length zero need no key.
     pub fn resolve(sges: &[Sge], keys: &KeyTable, pd: PdId, qpn: Qpn) -> Self {
-        let mut list = SgList::default();
-        for sge in sges {
-            list.length += u64::from(sge.length);
+        let (mut length, mut broken) = (0, None);
+        let mut parts = sges.iter().filter_map(|sge| {
+            length += u64::from(sge.length);
             if sge.length == 0 {
-                continue;
+                return None;
             }
-            match keys.find(sge.lkey, pd, qpn) {
+            let found = match keys.find(sge.lkey, pd, qpn) {
                 // A window's key is for peers.
-                Ok(key) if key.is_window() => list.broken = Broken::of(sge, KeyError::Rights),
-                Ok(key) => list.push(Part {
+                Ok(key) if key.is_window() => Err(KeyError::Rights),
+                found => found,
+            };
+            match found {
+                Ok(key) => Some(Part {
                     key,
                     addr: sge.addr,
                     length: sge.length,
                 }),
-                Err(error) => list.broken = Broken::of(sge, error),
+                Err(error) => {
+                    broken = Broken::of(sge, error);
+                    None
+                }
             }
-        }
-        list
-    }
-
-    #[inline]
-    fn push(&mut self, part: Part) {
-        match &self.first {
-            None => self.first = Some(part),
-            Some(_) => self.rest.push(part),
+        });
+        let first = parts.next();
+        let rest = parts.collect();
+        SgList {
+            first,
+            rest,
+            length,
+            broken,
         }
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.first.iter().chain(&self.rest)
+        self.first.iter().chain(self.rest.iter())
     }
 
     /// The part that is all of the list, if there is one and its key was right.
