@@ -387,9 +387,11 @@ impl<'a> Opening<'a> {
         if let Some(published) = files.and_then(|files| self.published(files)) {
             shard.publish_to(published);
         }
+        let poller = Arc::new(Poller::new()?);
+        shard.watched_by(&poller);
         Ok(Undriven {
             shard,
-            poller: Arc::new(Poller::new()?),
+            poller,
             lanes,
             direct,
         })

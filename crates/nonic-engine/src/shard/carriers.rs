@@ -6,9 +6,11 @@
 
 use super::send_buffer::SendBuffer;
 use crate::link::{Link, LinkCounters};
+use crate::os::poller::Poller;
 use crate::stream::Streams;
 use nonic_core::cm::CmEvent;
 use nonic_core::{Nic, Time, Transmit};
+use std::sync::Arc;
 
 /// The links and streams of a shard.
 pub(super) struct Carriers {
@@ -16,6 +18,8 @@ pub(super) struct Carriers {
     pub(super) links: Vec<Box<dyn Link>>,
     /// The TCP connections of an iWARP device.
     pub(super) streams: Option<Box<Streams>>,
+    /// What watches their descriptors, if something does.
+    pub(super) poller: Option<Arc<Poller>>,
     /// Counters of links that are gone.
     pub(super) past: LinkCounters,
     pub(super) out: SendBuffer,
@@ -33,6 +37,7 @@ impl Carriers {
         Carriers {
             links: Vec::new(),
             streams: None,
+            poller: None,
             past: LinkCounters::default(),
             out: SendBuffer::new(),
             stalled: None,
@@ -55,6 +60,11 @@ impl Carriers {
         if let Some(streams) = &mut self.streams {
             streams.handle_timeout(now, nic);
         }
+    }
+
+    /// Whether any descriptor may have something: one system call in place of one for each.
+    pub(super) fn may_be_readable(&self) -> bool {
+        self.poller.as_ref().is_none_or(|poller| poller.is_readable())
     }
 
     /// Whether a look at lanes may have left something there.

@@ -37,6 +37,7 @@ use crate::host::demultiplex;
 use crate::link::{Link, LinkCounters, Presence};
 use crate::log;
 use crate::notify::{Channel, Notify};
+use crate::os::poller::Poller;
 use crate::stream::Streams;
 use batching::Batching;
 use carriers::Carriers;
@@ -174,6 +175,11 @@ impl Shard {
         self.limit_batches(self.carriers.links.len() - 1);
     }
 
+    /// This watches the descriptors of its links and streams.
+    pub(crate) fn watched_by(&mut self, poller: &Arc<Poller>) {
+        self.carriers.poller = Some(Arc::clone(poller));
+    }
+
     /// Makes it fail at a time.
     pub(crate) fn fail_at(&mut self, at: Time) {
         self.failure.plan(at);
@@ -277,7 +283,11 @@ impl Shard {
         worked |= self.carriers.receive_from_streams(now, &mut self.nic);
         let full = self.schedule.take_full_turn(now, effort == Effort::Full);
         if full {
-            worked |= self.receive_elsewhere(now);
+            // While lanes are in use, looking at each of the others would take longer than all else that is done meanwhile.
+            let asks = effort != Effort::Full && self.schedule.is_on_lanes();
+            if !asks || self.carriers.may_be_readable() {
+                worked |= self.receive_elsewhere(now);
+            }
             for link in &mut self.carriers.links {
                 link.presence_mut().attend(now);
             }

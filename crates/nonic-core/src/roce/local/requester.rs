@@ -240,12 +240,20 @@ impl RecordRequester {
 
     /// Whether a request that is about to be queued may wait for the next one of the program's list, to be executed together with it.
     #[inline]
-    pub(crate) fn may_wait_for_more(&self, wqe: &SendWqe) -> bool {
-        self.direct.works && matches!(wqe.op, SendOp::Write(_) | SendOp::Read(_))
+    pub(crate) fn may_wait_for_more(&self, op: SendOp) -> bool {
+        self.direct.works && matches!(op, SendOp::Write(_) | SendOp::Read(_))
     }
 
-    /// Executes a request in the memory of the peer before it is queued, if nothing is before it. `None` if it is to be queued: what was
-    /// done of it, or that it was refused, is remembered of the front of the queue, which it then is.
+    /// Whether a request that is about to be queued may be executed in the memory of the peer before: nothing is before it.
+    #[inline]
+    pub(crate) fn may_execute_alone(&self, roce: &RoceContext, op: SendOp) -> bool {
+        let alone = self.queue.is_empty() && self.is_drained();
+        let hindered = self.patience.is_quiet() || self.patience.is_gone();
+        is_direct(op) && alone && roce.common.state == QpState::Rts && !hindered
+    }
+
+    /// Executes such a request. `None` if it is to be queued after all: what was done of it, or that it was refused, is remembered of the
+    /// front of the queue, which it then is.
     #[inline]
     pub(crate) fn execute_alone(
         &mut self,
@@ -253,11 +261,6 @@ impl RecordRequester {
         nic: &mut NicResources<'_>,
         wqe: &SendWqe,
     ) -> Option<Result<(), Fatal>> {
-        let alone = self.queue.is_empty() && roce.common.state == QpState::Rts && self.is_drained();
-        let hindered = self.patience.is_quiet() || self.patience.is_gone();
-        if !is_direct(wqe.op) || !alone || hindered {
-            return None;
-        }
         // The target of records expects its first one, as far as direct access is concerned.
         let status = match self.direct.execute(roce, nic, wqe, (roce.sq_psn, None))? {
             Moved::Piece(_) => return None,

@@ -40,23 +40,23 @@ impl RoceQueuePair {
         match &mut self.machine {
             ServiceMachine::Rc { requester, .. } => match requester.chosen(&self.roce, nic) {
                 RcRequester::Records(requester) => {
-                    let wqe = self.roce.common.wqe(nic.keys, request);
                     // The time may be an old one, which a rate cannot do with.
                     let paced = self.pacer.rate() != 0;
-                    let waits = paced || (more && requester.may_wait_for_more(&wqe));
-                    if waits {
-                        requester.post(wqe);
-                        return Ok(());
-                    }
-                    match requester.execute_alone(&self.roce, nic, &wqe) {
-                        Some(Ok(())) => return Ok(()),
-                        Some(Err(Fatal)) => {
-                            self.enter_error(nic);
-                            return Ok(());
+                    let waits = paced || (more && requester.may_wait_for_more(request.op));
+                    if !waits && requester.may_execute_alone(&self.roce, request.op) {
+                        let wqe = self.roce.common.wqe(nic.keys, request);
+                        match requester.execute_alone(&self.roce, nic, &wqe) {
+                            None => requester.post(wqe),
+                            Some(Ok(())) => return Ok(()),
+                            Some(Err(Fatal)) => {
+                                self.enter_error(nic);
+                                return Ok(());
+                            }
                         }
-                        None => requester.post(wqe),
+                    } else {
+                        requester.post(self.roce.common.wqe(nic.keys, request));
                     }
-                    if requester.has_one_unwritten() {
+                    if !waits && requester.has_one_unwritten() {
                         self.write_record(nic);
                     }
                 }
