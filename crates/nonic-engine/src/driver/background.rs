@@ -2,7 +2,8 @@
 //!
 //! It sleeps on every descriptor of the shard. While the program polls it keeps away, in naps that double from
 //! [`SHORTEST_NAP`] to [`LONGEST_NAP`]. At the end of each nap it counts the program's polls, which takes no lock and
-//! disturbs no thread; if there were any, it naps on. So it notices after two naps that a program has stopped polling.
+//! disturbs no thread; if there were any, it naps on. So it notices after two naps that a program has stopped polling. A program that
+//! only waits for a processor has not: where there are more of them than processors, each is away for milliseconds.
 //!
 //! A program may stop because it waits for bytes to change in memory, which no poll would ever report. The thread
 //! recognises such a program by the packets that are waiting at the end of the nap, and does not keep away from it for a
@@ -27,6 +28,11 @@ const SHORTEST_NAP: Duration = Duration::from_micros(200);
 /// How long it keeps away from a program that never does anything but poll. What the program leaves undone when it stops
 /// polling waits twice as long.
 const LONGEST_NAP: Duration = Duration::from_micros(500);
+/// How long it naps, and keeps away in all, while the program's thread waits for a processor. If it came back instead, it would do that
+/// thread's work, record by record, each with a wake-up, on a processor that nobody has to spare: eight ranks of MPI on two processors
+/// then took twice as long to exchange 64 KiB.
+const LONGEST_WAITING_NAP: Duration = Duration::from_millis(2);
+const WAITING_PATIENCE: Duration = Duration::from_millis(10);
 /// After so many naps it looks at everything, however eagerly the program polls: captures and counters have readers outside
 /// the program.
 const NAPS: u32 = 32;
@@ -193,6 +199,7 @@ impl Driver {
     fn stand_aside(&self, watchful: &mut Watchful) -> Nap {
         let mut nap = SHORTEST_NAP;
         let mut outcome = Nap::Polled;
+        let (mut unpolled, mut ran) = (Duration::ZERO, None);
         self.turns.park.set_aside(true);
         for _ in 0..NAPS {
             let timeout = timespec(nap);
@@ -202,10 +209,16 @@ impl Driver {
                 break;
             }
             if !self.turns.park.program_polled() {
-                outcome = Nap::Unpolled;
-                break;
+                unpolled += nap;
+                if unpolled >= WAITING_PATIENCE || !self.waits_for_processor(&mut ran) {
+                    outcome = Nap::Unpolled;
+                    break;
+                }
+                nap = (2 * nap).min(LONGEST_WAITING_NAP);
+                continue;
             }
-            if nap == LONGEST_NAP {
+            (unpolled, ran) = (Duration::ZERO, None);
+            if nap >= LONGEST_NAP {
                 watchful.forget();
             }
             nap = (2 * nap).min(LONGEST_NAP);
@@ -218,6 +231,16 @@ impl Driver {
             self.fail();
         }
         outcome
+    }
+
+    /// Whether the thread that polled last wants to run and does not. `ran` is for how long it had run when this was asked before.
+    fn waits_for_processor(&self, ran: &mut Option<Duration>) -> bool {
+        let thread = self.polling_thread();
+        let Some(runs) = thread.run_time() else {
+            return false;
+        };
+        let before = ran.replace(runs);
+        before.is_none_or(|before| runs - before < SHORTEST_NAP / 2) && thread.is_runnable()
     }
 
     /// Looks for packets as long as they come quickly one after the other. `worked_at` is when the last one came. Whether

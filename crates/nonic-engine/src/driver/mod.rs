@@ -32,6 +32,7 @@ use crate::eventfd::EventFd;
 use crate::os::clock::Clock;
 use crate::os::poller::Poller;
 use crate::os::signals::with_signals_blocked;
+use crate::os::thread::ThreadNumber;
 use crate::shard::{Effort, Glance, Shard};
 use contention::Contention;
 use nonic_core::Time;
@@ -40,12 +41,14 @@ use rustix::fd::{AsFd, BorrowedFd};
 use spin::Spin;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use turn::Turns;
 
 /// After a yield, so many polls without work at most until the next one.
 const POLLS_PER_YIELD: u32 = 4;
+/// Which thread polls is noted with every so many polls.
+const POLLS_PER_NOTE: u32 = 16;
 /// A look at lanes is no system call: so many take as long as one at a socket.
 const LOOKS_AT_LANES: u32 = 16;
 /// How long a polling thread sleeps where other threads want the processor, unless a packet comes. What the program's other
@@ -97,6 +100,8 @@ pub(crate) struct Driver {
     /// How many polls take as long as one that looks at a socket.
     looks_per_poll: AtomicU32,
     contention: Contention,
+    /// The number of a thread that polls, noted now and then.
+    polling_thread: AtomicI32,
     /// Whether the background thread had better look for packets before it sleeps.
     spin: Spin,
     stop: AtomicBool,
@@ -116,6 +121,7 @@ impl Driver {
             idle: AtomicU32::new(0),
             looks_per_poll: AtomicU32::new(1),
             contention: Contention::default(),
+            polling_thread: AtomicI32::new(0),
             spin: Spin::default(),
             stop: AtomicBool::new(false),
         }))
@@ -152,6 +158,10 @@ impl Driver {
     /// Polls the shard on the program's own thread, unless another thread holds the lock. Whether there was work.
     pub(crate) fn inline(&self) -> bool {
         self.turns.park.polled();
+        if self.turns.park.polls() % POLLS_PER_NOTE == 0 {
+            let ThreadNumber(number) = ThreadNumber::current();
+            self.polling_thread.store(number, Ordering::Relaxed);
+        }
         let turn = self.turns.try_take();
         let worked = turn.is_some_and(|turn| {
             let backed = self.turns.park.is_aside();
@@ -175,6 +185,11 @@ impl Driver {
             self.make_room();
         }
         worked
+    }
+
+    /// A thread that has polled lately.
+    fn polling_thread(&self) -> ThreadNumber {
+        ThreadNumber(self.polling_thread.load(Ordering::Relaxed))
     }
 
     /// The same for a thread that waits for completions. It says itself that it watches ([`Driver::watch_asleep`]). It

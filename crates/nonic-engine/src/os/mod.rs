@@ -15,3 +15,4 @@ pub(crate) mod scheduling;
 pub(crate) mod shared_memory;
 pub(crate) mod signals;
 pub(crate) mod socket_option;
+pub(crate) mod thread;

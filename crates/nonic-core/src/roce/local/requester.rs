@@ -244,16 +244,14 @@ impl RecordRequester {
         self.direct.works && matches!(op, SendOp::Write(_) | SendOp::Read(_))
     }
 
-    /// Whether a request that is about to be queued may be executed in the memory of the peer before: nothing is before it.
-    #[inline]
-    pub(crate) fn may_execute_alone(&self, roce: &RoceContext, op: SendOp) -> bool {
-        let alone = self.queue.is_empty() && self.is_drained();
+    /// Whether a request that is about to be queued has nothing before it and may begin.
+    pub(crate) fn is_alone(&self, roce: &RoceContext) -> bool {
         let hindered = self.patience.is_quiet() || self.patience.is_gone();
-        is_direct(op) && alone && roce.common.state == QpState::Rts && !hindered
+        self.queue.is_empty() && self.is_drained() && roce.common.state == QpState::Rts && !hindered
     }
 
-    /// Executes such a request. `None` if it is to be queued after all: what was done of it, or that it was refused, is remembered of the
-    /// front of the queue, which it then is.
+    /// Executes such a request in the memory of the peer. `None` if it is to be queued after all: what was done of it, or that it was
+    /// refused, is remembered of the front of the queue, which it then is.
     #[inline]
     pub(crate) fn execute_alone(
         &mut self,

@@ -7,6 +7,7 @@ use crate::queue_pair::{PostError, QpState, check_data};
 use crate::resources::NicResources;
 use crate::roce::context::RoceContext;
 use crate::roce::emit::Fatal;
+use crate::roce::rc::is_direct;
 use crate::verbs::work::{RecvRequest, SendOp, SendRequest, Status};
 use nonic_wire::Service;
 
@@ -43,7 +44,7 @@ impl RoceQueuePair {
                     // The time may be an old one, which a rate cannot do with.
                     let paced = self.pacer.rate() != 0;
                     let waits = paced || (more && requester.may_wait_for_more(request.op));
-                    if !waits && requester.may_execute_alone(&self.roce, request.op) {
+                    if is_direct(request.op) && !waits && requester.is_alone(&self.roce) {
                         let wqe = self.roce.common.wqe(nic.keys, request);
                         match requester.execute_alone(&self.roce, nic, &wqe) {
                             None => requester.post(wqe),

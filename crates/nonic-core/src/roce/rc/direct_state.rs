@@ -240,7 +240,10 @@ pub(crate) fn follows(first: &SendWqe, wqe: &SendWqe) -> bool {
 /// Whether a request may be executed without packets: the peer always executes any other.
 #[inline]
 pub(crate) fn is_direct(op: SendOp) -> bool {
-    operation_of(op).is_some()
+    matches!(
+        op,
+        SendOp::Write(_) | SendOp::Read(_) | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }
+    )
 }
 
 /// The direct operation of a request, and where; `None` if the peer always executes it.
